@@ -1,0 +1,153 @@
+# The front door. Each target installs what it needs: Debian packages (as root; otherwise it prints the line to run) and a
+# virtual environment .venv with pinned packages. A second run repeats nothing. SKIP_APT=1 leaves the packages to you.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-print-directory
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+BIN    := $(CURDIR)/.venv/bin
+PY     := $(BIN)/python
+export PATH := $(BIN):$(PATH)
+say     = @echo "== $(1)"
+
+# The Python packages of a preset other than dev: a copy of python/ with that preset's binaries.
+staged  = PYTHONPATH=$(CURDIR)/build/$(1)/python
+stage   = $(PY) tools/stage_python.py build/$(1)/python
+
+PACKAGES     = $(wildcard python/megengine python/megenginelite)
+CXX_FOLDERS  = $(wildcard src include python/bindings tests examples benchmarks cmake)
+CXX_FILES    = $(shell find $(CXX_FOLDERS) \( -name '*.h' -o -name '*.cpp' -o -name '*.c' \) | sort)
+
+.PHONY: help
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+# ---- what the other targets need
+
+.stamps/apt-%: tools/bootstrap.sh
+	@PYTHON="$(PYTHON)" tools/bootstrap.sh $*
+	@mkdir -p $(@D) && touch $@
+
+.venv/stamp-build: requirements/build.txt | .stamps/apt-build
+	$(call say,Python packages for building -> .venv)
+	@test -x $(PY) || "$(PYTHON)" -m venv .venv
+	@$(PY) -m pip install -q --disable-pip-version-check -r $<
+	@echo "$(CURDIR)/python" > "$$($(PY) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/megengine-dev.pth"
+	@touch $@
+
+.venv/stamp-test: requirements/test.txt .venv/stamp-build
+	$(call say,Python packages for testing -> .venv)
+	@$(PY) -m pip install -q --disable-pip-version-check -r $<
+	@touch $@
+
+.venv-bench-torch/stamp: benchmarks/requirements-torch.txt
+	$(call say,PyTorch to compare with -> .venv-bench-torch)
+	@test -x $(@D)/bin/python || "$(PYTHON)" -m venv $(@D)
+	@$(@D)/bin/python -m pip install -q --disable-pip-version-check -r $<
+	@touch $@
+
+.PHONY: venv
+venv: .venv/stamp-build .venv/stamp-test ## .venv with the pinned Python packages
+
+build/%/build.ninja: | .venv/stamp-build
+	$(call say,configuring preset $*)
+	@cmake --preset $* --log-level=WARNING
+
+BUILDS := build-dev build-release build-lite build-asan build-tsan
+.PHONY: $(BUILDS)
+$(BUILDS): build-%: build/%/build.ninja .venv/stamp-build
+	$(call say,building preset $*)
+	@cmake --build --preset $*
+
+# ---- work
+
+.PHONY: build demo test bench parity
+build: build-dev ## compile; afterwards .venv/bin/python can import megengine and megenginelite
+
+demo: build ## train LeNet on handwritten digits, then run it through every way to deploy it
+	$(call say,demo)
+	@$(PY) examples/digits_lenet.py
+
+test: ## everything CI checks: lint, C++ tests, Python tests, doctests
+	@$(MAKE) lint-fast
+	@$(MAKE) build
+	@$(MAKE) tidy
+	@$(MAKE) ctest
+	@$(MAKE) pytest
+
+bench: build-release .venv-bench-torch/stamp ## speed, beside PyTorch in the same run
+	$(call say,benchmarks with the release build)
+	@$(call stage,release)
+	@$(call staged,release) $(PY) benchmarks/run.py --torch-python .venv-bench-torch/bin/python
+
+parity: build-release .venv-bench-torch/stamp ## accuracy and behaviour, beside PyTorch
+	$(call say,parity with the release build)
+	@$(call stage,release)
+	@$(call staged,release) $(PY) benchmarks/parity.py --torch-python .venv-bench-torch/bin/python
+
+# ---- pieces of `make test`
+
+.PHONY: ctest pytest lint lint-fast tidy format
+ctest: build-dev
+	$(call say,C++ tests)
+	@ctest --preset dev -j "$$(nproc)" --progress
+
+pytest: build-dev .venv/stamp-test
+	$(call say,Python tests and doctests)
+	@$(PY) -m pytest tests/python --doctest-modules $(PACKAGES)
+
+lint: lint-fast tidy ## clang-format, clang-tidy on changed files, ruff, mypy --strict, include rules
+
+lint-fast: .venv/stamp-test .stamps/apt-lint
+	$(call say,clang-format)
+	@clang-format --dry-run -Werror $(CXX_FILES) 2>&1 | sed -n 's/:[0-9:]* error:.*/: not in format, make format rewrites it/p' | sort -u >&2
+	$(call say,include rules)
+	@$(PY) tools/check_includes.py
+	$(call say,ruff)
+	@ruff check -q . && ruff format --check . | sed "/already formatted/d"
+	$(call say,mypy --strict)
+	@mypy --strict $(PACKAGES)
+
+tidy: build-dev .stamps/apt-lint
+	$(call say,clang-tidy on changed files)
+	@$(PY) tools/tidy.py build/dev
+
+format: .venv/stamp-test .stamps/apt-lint ## rewrite sources in the project's format
+	@clang-format -i $(CXX_FILES)
+	@ruff check -q --fix . || true
+	@ruff format -q .
+
+# ---- other builds
+
+.PHONY: test-asan test-tsan lite size wheel clean distclean
+test-asan: export UBSAN_OPTIONS = print_stacktrace=1:halt_on_error=1
+test-asan: build-asan .venv/stamp-test ## C++ tests and a Python subset under address and undefined-behaviour sanitizers
+	$(call say,C++ tests under asan+ubsan)
+	@ASAN_OPTIONS=detect_leaks=1:detect_stack_use_after_return=1 LSAN_OPTIONS=suppressions=$(CURDIR)/tests/lsan.supp:print_suppressions=0 \
+	  ctest --preset asan -j "$$(nproc)" --progress
+	$(call say,Python subset under asan+ubsan)
+	@$(call stage,asan)
+	@LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libubsan.so) $$(g++ -print-file-name=libstdc++.so)" \
+	  ASAN_OPTIONS=detect_leaks=0 $(call staged,asan) $(PY) -m pytest tests/python -m asan_subset
+
+test-tsan: build-tsan ## C++ tests under the thread sanitizer
+	$(call say,C++ tests under tsan)
+	@TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 ctest --preset tsan -j "$$(nproc)" --progress
+
+lite: build-lite ## the small inference build: build/lite/bin/load_and_run and liblite.so
+
+size: build-release build-lite ## stripped sizes of what ships
+	@$(PY) tools/size.py
+
+wheel: .venv/stamp-build ## dist/*.whl
+	$(call say,wheel -> dist/)
+	@$(PY) -m pip wheel -q . --no-deps --no-build-isolation -w dist && ls -l dist
+
+clean: ## remove build results; keeps .venv
+	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find python tests -name '*.so*' -delete -o -name __pycache__ -prune -exec rm -rf {} +
+
+distclean: clean ## remove the virtual environments too
+	rm -rf .venv .venv-* .stamps

@@ -1,0 +1,107 @@
+"""Prints the speed table: our build beside PyTorch, in alternating rounds of one run.
+
+    python benchmarks/run.py --torch-python .venv-bench-torch/bin/python [--rounds 5] [--json out.json]
+
+Each round runs every case of every peer in a fresh process; a cell is the median over rounds, the ratio the median of
+per-round ratios. PyTorch runs with glibc told to keep its pages, since fresh pages would slow it down for reasons that are not
+its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import time
+
+HERE = pathlib.Path(__file__).parent
+KEEP_PAGES = {
+    "MALLOC_MMAP_THRESHOLD_": "8589934592",
+    "MALLOC_TRIM_THRESHOLD_": "8589934592",
+    "MALLOC_TOP_PAD_": "268435456",
+}
+# (row, our case, PyTorch's case, times faster we want to be)
+ROWS = [
+    ("a + b, 4 elements", "add4", "add4", 2.0),
+    ("a + b with a gradient recorded", "add4_grad", "add4_grad", 2.0),
+    ("LeNet step bs64, eager", "lenet_eager", "lenet_eager", 1.2),
+    ("LeNet step bs64, traced", "lenet_trace", "lenet_eager", 1.2),
+    ("LeNet step bs64, without_host", "lenet_without_host", "lenet_eager", 1.6),
+]
+IMPORT = """
+import resource, sys, time
+start = time.perf_counter()
+if len(sys.argv) > 1: __import__(sys.argv[1])
+print(time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+"""
+
+
+def peer(python: str, script: str, cases: list[str], threads: int, extra: dict[str, str]) -> dict[str, float]:
+    env = {**os.environ, "BENCH_THREADS": str(threads), "OMP_NUM_THREADS": str(threads), **extra}
+    done = subprocess.run([python, str(HERE / script), *cases], env=env, capture_output=True, text=True, cwd=HERE)
+    if done.returncode:
+        sys.exit(f"{script} failed:\n{done.stderr}")
+    result: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return result
+
+
+def import_cost(python: str, module: str, rounds: int = 5) -> tuple[float, float]:
+    """Best import seconds and MB above bare Python."""
+
+    def once(*args: str) -> tuple[float, float]:
+        out = subprocess.run([python, "-c", IMPORT, *args], capture_output=True, text=True, check=True, cwd="/").stdout.split()
+        return float(out[0]), float(out[1])
+
+    bare = min(once()[1] for _ in range(2))
+    runs = [once(module) for _ in range(rounds)]
+    return min(r[0] for r in runs), min(r[1] for r in runs) - bare
+
+
+def show(seconds: float) -> str:
+    for unit, scale in (("s", 1.0), ("ms", 1e3), ("us", 1e6)):
+        if seconds * scale >= 1:
+            return f"{seconds * scale:.2f} {unit}"
+    return f"{seconds * 1e9:.0f} ns"
+
+
+def main() -> int:
+    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ap.add_argument("--torch-python", required=True, help="interpreter that has PyTorch")
+    ap.add_argument("--rounds", type=int, default=5)
+    ap.add_argument("--threads", type=int, default=2)
+    ap.add_argument("--json", help="also write the figures to this file")
+    a = ap.parse_args()
+    torch_python = str(pathlib.Path(a.torch_python).absolute())
+    ours_cases = sorted({r[1] for r in ROWS})
+    torch_cases = sorted({r[2] for r in ROWS})
+    ours: list[dict[str, float]] = []
+    torch: list[dict[str, float]] = []
+    for i in range(a.rounds):
+        print(f"round {i + 1}/{a.rounds} …", file=sys.stderr, flush=True)
+        ours.append(peer(sys.executable, "peer_mge.py", ours_cases, a.threads, {}))
+        torch.append(peer(torch_python, "peer_torch.py", torch_cases, a.threads, KEEP_PAGES))
+    print(f"\n{time.strftime('%Y-%m-%d')}, {a.threads} threads, {a.rounds} rounds, load {os.getloadavg()[0]:.2f}\n")
+    print(f"| {'case':32} | {'megengine':>10} | {'PyTorch':>10} | faster by | wanted |")
+    print(f"| {'-' * 32} | {'-' * 10} | {'-' * 10} | --------- | ------ |")
+    table = {}
+    for row, mine, theirs, want in ROWS:
+        m, t = statistics.median(r[mine] for r in ours), statistics.median(r[theirs] for r in torch)
+        ratio = statistics.median(y[theirs] / x[mine] for x, y in zip(ours, torch))
+        table[row] = {"megengine": m, "torch": t, "ratio": ratio, "wanted": want}
+        verdict = f"{want:.1f}x" + ("" if ratio >= want else " MISSED")
+        print(f"| {row:32} | {show(m):>10} | {show(t):>10} | {ratio:8.2f}x | {verdict} |")
+    seconds, mb = import_cost(sys.executable, "megengine")
+    t_seconds, t_mb = import_cost(torch_python, "torch")
+    print(f"| {'import':32} | {show(seconds):>10} | {show(t_seconds):>10} | {t_seconds / seconds:8.2f}x | < 0.2 s |")
+    print(f"| {'memory of import, MB over bare':32} | {mb:10.0f} | {t_mb:10.0f} | {t_mb / mb:8.2f}x | < 45 MB |")
+    if a.json:
+        pathlib.Path(a.json).write_text(json.dumps({"table": table, "import_s": seconds, "import_mb": mb}, indent=1))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,75 @@
+# Third-party packages. Each is linked by one leaf only; the leaf is named beside it.
+set(MGE_APT_HINT "apt-get install libfmt-dev libhwy-dev libflatbuffers-dev flatbuffers-compiler libgtest-dev libgmock-dev")
+find_package(Threads REQUIRED)
+
+# The project's own virtual environment, when there is one, supplies Python, nanobind and oneDNN.
+set(MGE_VENV "${CMAKE_SOURCE_DIR}/.venv")
+if(NOT Python_EXECUTABLE AND EXISTS "${MGE_VENV}/bin/python")
+  set(Python_EXECUTABLE "${MGE_VENV}/bin/python")
+endif()
+if(MGE_WITH_PYTHON)
+  find_package(Python 3.11 REQUIRED COMPONENTS Interpreter Development.Module)
+else()
+  find_package(Python COMPONENTS Interpreter)
+endif()
+
+# base: fmt. Debian ships libfmt as a shared library only, so its one source file is instantiated here and nothing that we
+# install needs libfmt at run time.
+find_path(MGE_FMT_INCLUDE fmt/format-inl.h)
+if(NOT MGE_FMT_INCLUDE)
+  message(FATAL_ERROR "fmt headers not found. ${MGE_APT_HINT}")
+endif()
+add_library(mge_fmt STATIC "${CMAKE_SOURCE_DIR}/cmake/fmt_static.cpp")
+target_include_directories(mge_fmt SYSTEM PUBLIC "${MGE_FMT_INCLUDE}")
+
+# kernel/simd: Highway.
+find_package(hwy QUIET)
+if(NOT hwy_FOUND)
+  message(FATAL_ERROR "Highway not found. ${MGE_APT_HINT}")
+endif()
+# Debian ships it as a shared library (39 kB) only; the wheel carries it beside our binaries.
+function(mge_install_highway destination)
+  get_target_property(file hwy::hwy LOCATION)
+  if(file MATCHES "\\.so")
+    get_target_property(soname hwy::hwy IMPORTED_SONAME_NONE)
+    install(FILES "${file}" DESTINATION "${destination}" RENAME "${soname}")
+  endif()
+endfunction()
+
+# serial: FlatBuffers. The runtime is header-only; flatc compiles the schemas.
+find_path(MGE_FLATBUFFERS_INCLUDE flatbuffers/flatbuffers.h)
+find_program(MGE_FLATC flatc)
+if(NOT MGE_FLATBUFFERS_INCLUDE OR NOT MGE_FLATC)
+  message(FATAL_ERROR "FlatBuffers or flatc not found. ${MGE_APT_HINT}")
+endif()
+
+# Where pip put the packages of this interpreter (nanobind, oneDNN): a virtual environment or pip's build isolation folder.
+if(MGE_WITH_PYTHON OR MGE_WITH_ONEDNN)
+  execute_process(
+    COMMAND "${Python_EXECUTABLE}" -c "import nanobind; print(nanobind.cmake_dir())"
+    OUTPUT_VARIABLE nanobind_ROOT OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+  if(nanobind_ROOT)
+    cmake_path(SET mge_pip_prefix NORMALIZE "${nanobind_ROOT}/../../../../..")  # <prefix>/lib/pythonX.Y/site-packages/nanobind/cmake
+  endif()
+endif()
+
+# python/bindings: nanobind.
+if(MGE_WITH_PYTHON)
+  if(NOT nanobind_ROOT)
+    message(FATAL_ERROR "nanobind is missing in ${Python_EXECUTABLE}. Run `make venv`, or pass -DMGE_WITH_PYTHON=OFF.")
+  endif()
+  find_package(nanobind CONFIG REQUIRED)
+endif()
+
+# kernel/onednn: oneDNN 3 with libgomp, from PyPI (onednn-devel-cpu-gomp and onednn-cpu-gomp).
+if(MGE_WITH_ONEDNN)
+  find_package(OpenMP REQUIRED COMPONENTS CXX)
+  find_package(dnnl 3 CONFIG QUIET HINTS "${mge_pip_prefix}" "${MGE_VENV}")
+  if(NOT dnnl_FOUND)
+    message(FATAL_ERROR "oneDNN not found. Run `make venv` (PyPI onednn-devel-cpu-gomp), or pass -DMGE_WITH_ONEDNN=OFF.")
+  endif()
+endif()
+
+if(MGE_TESTS)
+  find_package(GTest REQUIRED)
+endif()

@@ -1,0 +1,30 @@
+# Lite beside its room mge_lite: the shared liblite.so with the public C and C++ API, and one program per src/lite/tools/*.cpp.
+get_target_property(lite_type mge_lite TYPE)
+if(NOT lite_type STREQUAL "STATIC_LIBRARY")
+  return()
+endif()
+
+# All objects of the room are kept, they are the API; of the other rooms only what they reach.
+add_library(lite_shared SHARED $<TARGET_OBJECTS:mge_lite>)
+target_link_libraries(lite_shared PRIVATE mge_lite)
+target_link_options(lite_shared PRIVATE -Wl,-Bsymbolic)
+target_include_directories(lite_shared INTERFACE "${CMAKE_SOURCE_DIR}/include")
+set_target_properties(lite_shared PROPERTIES
+  OUTPUT_NAME lite
+  LINKER_LANGUAGE CXX
+  LIBRARY_OUTPUT_DIRECTORY "${MGE_STAGE_DIR}/megenginelite/libs"
+  INSTALL_RPATH "${MGE_WHEEL_RPATH}")
+install(TARGETS lite_shared LIBRARY DESTINATION megenginelite/libs)
+mge_install_highway(megenginelite/libs)
+
+file(GLOB lite_tools CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/src/lite/tools/*.cpp")
+foreach(source IN LISTS lite_tools)
+  cmake_path(GET source STEM program)
+  add_executable(${program} "${source}")
+  target_link_libraries(${program} PRIVATE mge_lite mge_warnings)
+  if(SKBUILD_SCRIPTS_DIR)  # a wheel: the program goes to <prefix>/bin
+    set(site lib/python${Python_VERSION_MAJOR}.${Python_VERSION_MINOR}/site-packages)
+    set_target_properties(${program} PROPERTIES INSTALL_RPATH "$ORIGIN/../lib:$ORIGIN/../${site}/megenginelite/libs")
+    install(TARGETS ${program} RUNTIME DESTINATION "${SKBUILD_SCRIPTS_DIR}")
+  endif()
+endforeach()

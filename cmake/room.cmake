@@ -1,0 +1,78 @@
+# mge_room(<name> DEPS <targets> [FOLDERS <subfolders>] [EXCLUDE <subfolder>])
+# One static library mge_<name> from every .cpp of src/<name>; an interface library while the room has none.
+# With FOLDERS only those subfolders belong to the room, "." being src/<name> itself; EXCLUDE leaves one out.
+function(mge_room name)
+  cmake_parse_arguments(arg "" "EXCLUDE" "DEPS;FOLDERS" ${ARGN})
+  set(dir "${CMAKE_SOURCE_DIR}/src/${name}")
+  if(arg_FOLDERS)
+    list(TRANSFORM arg_FOLDERS REPLACE "(.+)" "${dir}/\\1/*.cpp" OUTPUT_VARIABLE globs)
+    file(GLOB sources CONFIGURE_DEPENDS ${globs})
+  else()
+    file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${dir}/*.cpp")
+  endif()
+  if(arg_EXCLUDE)
+    list(FILTER sources EXCLUDE REGEX "^${dir}/${arg_EXCLUDE}/")
+  endif()
+  if(MGE_LITE_ONLY)
+    list(FILTER sources EXCLUDE REGEX "\\.grad\\.cpp$")  # vjp rules
+  endif()
+  mge_library(mge_${name} "${sources}" ${arg_DEPS})
+endfunction()
+
+# mge_library(<target> "<sources>" <public deps>...)
+function(mge_library target sources)
+  if(sources)
+    add_library(${target} STATIC ${sources})
+    target_link_libraries(${target} PRIVATE mge_warnings)
+    set(scope PUBLIC)
+  else()
+    add_library(${target} INTERFACE)
+    set(scope INTERFACE)
+  endif()
+  target_include_directories(${target} ${scope} "${CMAKE_SOURCE_DIR}/src" "${CMAKE_SOURCE_DIR}/include")
+  target_link_libraries(${target} ${scope} ${ARGN})
+endfunction()
+
+# mge_kernel_leaf(<name> PRIVATE <third-party targets>): src/kernel/<name> as its own library mge_kernel_<name>.
+# The leaf includes kernel/*.h and the kernel room's registration calls the leaf, so the two static libraries name each
+# other. Whoever links mge_kernel sees MGE_WITH_<NAME>=1 when the leaf has sources.
+function(mge_kernel_leaf name)
+  cmake_parse_arguments(arg "" "" "PRIVATE" ${ARGN})
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/src/kernel/${name}/*.cpp")
+  set(leaf mge_kernel_${name})
+  mge_library(${leaf} "${sources}" mge_kernel)
+  if(NOT sources)
+    return()
+  endif()
+  target_link_libraries(${leaf} PRIVATE ${arg_PRIVATE})
+  if(name STREQUAL "simd" AND NOT MGE_SANITIZE)
+    target_compile_options(${leaf} PRIVATE -O3)
+  endif()
+  get_target_property(type mge_kernel TYPE)
+  if(type STREQUAL "STATIC_LIBRARY")
+    string(TOUPPER "${name}" upper)
+    target_compile_definitions(mge_kernel PUBLIC MGE_WITH_${upper}=1)
+    target_link_libraries(mge_kernel PUBLIC ${leaf})
+  endif()
+endfunction()
+
+# mge_flatbuffers(<room>): every src/<room>/<x>.fbs becomes "<room>/<x>_generated.h" in the build folder.
+function(mge_flatbuffers room)
+  set(out "${CMAKE_BINARY_DIR}/generated/${room}")
+  file(GLOB schemas CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/src/${room}/*.fbs")
+  set(headers)
+  foreach(schema IN LISTS schemas)
+    cmake_path(GET schema STEM stem)
+    add_custom_command(
+      OUTPUT "${out}/${stem}_generated.h"
+      COMMAND "${MGE_FLATC}" --cpp --cpp-std c++17 --scoped-enums --warnings-as-errors -o "${out}" "${schema}"
+      DEPENDS ${schemas}
+      COMMENT "flatc ${stem}.fbs")
+    list(APPEND headers "${out}/${stem}_generated.h")
+  endforeach()
+  get_target_property(type mge_${room} TYPE)
+  if(headers AND type STREQUAL "STATIC_LIBRARY")
+    target_sources(mge_${room} PRIVATE ${headers})
+    target_include_directories(mge_${room} SYSTEM PUBLIC "${CMAKE_BINARY_DIR}/generated" "${MGE_FLATBUFFERS_INCLUDE}")
+  endif()
+endfunction()

@@ -1,0 +1,101 @@
+// What the binding files share: the Tensor object, conversions, and one way to turn C++ errors into Python ones.
+#pragma once
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <string>
+
+#include "eager/dispatch.h"
+
+namespace mge::py {
+
+struct PyTensor {
+  PyObject_HEAD
+  TensorPtr t;
+  PyObject* name;  // null: the default ""
+};
+
+extern PyTypeObject* g_base_type;    // TensorBase
+extern PyTypeObject* g_tensor_type;  // what op results are: megengine.Tensor once it is set
+
+inline bool is_tensor(PyObject* o) { return Py_TYPE(o) == g_tensor_type || PyObject_TypeCheck(o, g_base_type); }
+inline Tensor* tensor_of(PyObject* o) { return reinterpret_cast<PyTensor*>(o)->t.get(); }
+/// New reference.
+PyObject* wrap(TensorPtr t);
+
+/// Sets the Python error for the C++ exception now in flight. Use in a catch (...) block.
+void set_python_error();
+/// A Python error is already set; unwinds to the binding that returns null.
+struct PythonError {};
+
+#define MGE_PY_TRY try {
+#define MGE_PY_CATCH(result)         \
+  }                                  \
+  catch (...) {                      \
+    ::mge::py::set_python_error();   \
+    return result;                   \
+  }
+
+/// Owns a reference.
+class Obj {
+ public:
+  Obj() = default;
+  explicit Obj(PyObject* p) : p_(p) {}  // steals
+  Obj(Obj&& o) noexcept : p_(std::exchange(o.p_, nullptr)) {}
+  Obj& operator=(Obj&& o) noexcept {
+    std::swap(p_, o.p_);
+    return *this;
+  }
+  ~Obj() { Py_XDECREF(p_); }
+  PyObject* get() const { return p_; }
+  PyObject* release() { return std::exchange(p_, nullptr); }
+  explicit operator bool() const { return p_; }
+
+ private:
+  PyObject* p_ = nullptr;
+};
+/// Throws PythonError when `p` is null.
+inline Obj check(PyObject* p) {
+  if (!p) throw PythonError{};
+  return Obj(p);
+}
+
+// convert.cpp
+void init_convert();
+/// str, np.dtype, NumPy scalar type; a Type error otherwise. Quantised dtypes fill `quant`.
+DType to_dtype(PyObject* o, Quant* quant = nullptr);
+PyObject* dtype_object(const Meta& m);  // new reference
+/// None = default comp node, str or CompNode object.
+const CompNode* to_comp_node(PyObject* o);
+PyObject* comp_node_object(const CompNode* cn);
+struct TensorOptions {
+  bool has_dtype = false;
+  DType dtype = DType::F32;
+  Quant quant;
+  const CompNode* cn = nullptr;
+  bool exact = false;  // keep float64 and int64 as they are
+};
+/// Numbers, sequences, arrays. Never a Tensor.
+TensorPtr tensor_from_object(PyObject* data, const TensorOptions& opt);
+/// Read-only ndarray that shares memory when it can.
+PyObject* to_numpy(Tensor& t);
+/// Operand of an op beside tensors of dtype `like` (api §4.3 step 1); tensors pass through.
+TensorPtr operand(PyObject* o, DType like, const CompNode* cn);
+/// Attribute value of any kind a field may have.
+AttrValue to_attr(PyObject* o);
+PyObject* attr_object(const AttrValue& v);
+/// Ints from a tuple, list, int, Tensor or ndarray.
+Ints to_ints(PyObject* o);
+PyObject* shape_tuple(const Shape& s);
+
+// tensor.cpp, ops.cpp, indexing.cpp, location.cpp
+bool add_tensor_type(PyObject* module);
+bool add_ops(PyObject* module);
+PyObject* get_index(PyObject* self, PyObject* key);
+int set_index(PyObject* self, PyObject* key, PyObject* value);
+void set_index_hooks(PyObject* get, PyObject* set);
+bool add_errors(PyObject* module);
+void init_locations(const char* package_dir);
+TensorPtr apply1(const OpDef& op, const Attrs& attrs, std::initializer_list<Tensor*> in);
+
+}  // namespace mge::py

@@ -1,0 +1,416 @@
+#include <cmath>
+#include <cstring>
+
+#include "common.h"
+#include "kernel/copy.h"
+
+namespace mge::py {
+namespace {
+
+PyObject *g_np, *g_asarray, *g_np_dtype, *g_ndarray, *g_generic;
+PyObject* g_dtypes[kDTypeCount];  // np.dtype objects; null where NumPy has none
+PyObject* g_quant_hook = nullptr; // (name, scale, zero_point) -> np.dtype, set by core/tensor/dtype.py
+PyObject* g_bfloat16 = nullptr;
+
+// PEP 3118 format -> dtype
+bool from_format(const char* f, Py_ssize_t itemsize, DType* t) {
+  if (!f) return *t = DType::U8, true;
+  if (*f == '<' || *f == '=' || *f == '@') ++f;
+  if (*f == '>' && itemsize > 1) return false;
+  switch (*f) {
+    case '?': return *t = DType::Bool, true;
+    case 'B': return *t = DType::U8, true;
+    case 'b': return *t = DType::I8, true;
+    case 'H': return *t = DType::U16, true;
+    case 'h': return *t = DType::I16, true;
+    case 'e': return *t = DType::F16, true;
+    case 'f': return *t = DType::F32, true;
+    case 'd': return *t = DType::F64, true;
+    case 'i': case 'l': case 'q': return *t = itemsize == 4 ? DType::I32 : DType::I64, true;
+    case 'Z': return f[1] == 'f' ? (*t = DType::C64, true) : false;
+    default: return false;
+  }
+}
+const char* to_format(DType t) {
+  switch (t) {
+    case DType::Bool: return "?";
+    case DType::U8: case DType::QU8: case DType::QU4: return "B";
+    case DType::I8: case DType::QI8: case DType::QI1: case DType::QI4: return "b";
+    case DType::U16: case DType::BF16: return "H";
+    case DType::I16: case DType::QI16: return "h";
+    case DType::I32: case DType::QI32: return "i";
+    case DType::I64: return "q";
+    case DType::F16: return "e";
+    case DType::F32: return "f";
+    case DType::F64: return "d";
+    case DType::C64: return "Zf";
+    default: return nullptr;
+  }
+}
+
+// Lends a tensor's memory to NumPy through the buffer protocol; the storage lives as long as some array looks at it.
+struct Exporter {
+  PyObject_HEAD
+  RefPtr<Storage> storage;
+  void* ptr;
+  DType dtype;
+  int ndim;
+  Py_ssize_t shape[kMaxRank], strides[kMaxRank];
+  Py_ssize_t bytes;
+};
+int exporter_get(PyObject* self, Py_buffer* view, int flags) {
+  auto* e = reinterpret_cast<Exporter*>(self);
+  if (flags & PyBUF_WRITABLE) {
+    PyErr_SetString(PyExc_BufferError, "tensors are values; their memory is read-only");
+    view->obj = nullptr;
+    return -1;
+  }
+  view->obj = Py_NewRef(self);
+  view->buf = e->ptr;
+  view->len = e->bytes;
+  view->readonly = 1;
+  view->itemsize = static_cast<Py_ssize_t>(dtype_size(e->dtype));
+  view->format = flags & PyBUF_FORMAT ? const_cast<char*>(to_format(e->dtype)) : nullptr;
+  view->ndim = e->ndim;
+  view->shape = e->shape;
+  view->strides = e->strides;
+  view->suboffsets = nullptr;
+  view->internal = nullptr;
+  return 0;
+}
+void exporter_free(PyObject* self) {
+  reinterpret_cast<Exporter*>(self)->storage.~RefPtr<Storage>();
+  PyTypeObject* type = Py_TYPE(self);
+  type->tp_free(self);
+  Py_DECREF(type);
+}
+PyType_Slot exporter_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(exporter_get)},
+                                {Py_tp_dealloc, reinterpret_cast<void*>(exporter_free)},
+                                {0, nullptr}};
+PyType_Spec exporter_spec = {"megengine.core._core._Exporter", sizeof(Exporter), 0, Py_TPFLAGS_DEFAULT, exporter_slots};
+PyTypeObject* g_exporter;
+
+struct BufferGuard {
+  Py_buffer view{};
+  bool held = false;
+  ~BufferGuard() {
+    if (held) PyBuffer_Release(&view);
+  }
+};
+
+bool scalar_value(PyObject* o, double* v, DType* natural) {
+  if (PyFloat_CheckExact(o)) return *v = PyFloat_AS_DOUBLE(o), *natural = DType::F32, true;
+  if (PyBool_Check(o)) return *v = o == Py_True, *natural = DType::Bool, true;
+  if (PyLong_CheckExact(o)) {
+    int overflow = 0;
+    long long i = PyLong_AsLongLongAndOverflow(o, &overflow);
+    MGE_CHECK(!overflow && i >= INT32_MIN && i <= INT32_MAX, Value,
+              "tensor: the integer does not fit int32; got {}.", overflow ? "a huge int" : std::to_string(i));
+    return *v = static_cast<double>(i), *natural = DType::I32, true;
+  }
+  return false;
+}
+
+// The element type a tensor made from `t` data gets when none was asked for.
+DType default_dtype(DType t) { return t == DType::F64 ? DType::F32 : t == DType::I64 ? DType::I32 : t; }
+
+TensorPtr from_array(PyObject* array, const TensorOptions& opt) {
+  BufferGuard g;
+  if (PyObject_GetBuffer(array, &g.view, PyBUF_RECORDS_RO) != 0) {
+    PyErr_Clear();
+    Obj kind(PyObject_GetAttrString(array, "dtype"));
+    Obj text(kind ? PyObject_Str(kind.get()) : nullptr);
+    fail(ErrorKind::Type, "tensor: data of dtype {} is not supported. Convert it with .astype first.",
+         text ? PyUnicode_AsUTF8(text.get()) : "unknown");
+  }
+  g.held = true;
+  DType src;
+  MGE_CHECK(from_format(g.view.format, g.view.itemsize, &src), Type,
+            "tensor: data of NumPy format '{}' is not supported (uint32, uint64, str, object and big-endian are not). "
+            "Convert it with .astype first.", g.view.format ? g.view.format : "?");
+  MGE_CHECK(g.view.ndim <= kMaxRank, Value, "tensor: at most {} dimensions are supported; got {}.", kMaxRank, g.view.ndim);
+  DType want = opt.has_dtype ? opt.dtype : opt.exact ? src : default_dtype(src);
+  DType raw = want;  // quantised payloads are raw integers; bfloat16 arrives as uint16
+  if (is_quant(want)) raw = src;
+  if (src != raw && !(want == DType::BF16)) {
+    Obj target(Py_XNewRef(g_dtypes[static_cast<int>(raw)]));
+    MGE_CHECK(target, Type, "tensor: cannot make {} from this data.", dtype_name(want));
+    PyBuffer_Release(&g.view);
+    g.held = false;
+    Obj cast = check(PyObject_CallMethod(array, "astype", "O", target.get()));
+    TensorOptions inner = opt;
+    inner.exact = true;
+    return from_array(cast.get(), inner);
+  }
+  Meta m;
+  m.dtype = want;
+  m.quant = opt.quant;
+  m.cn = opt.cn ? opt.cn : CompNode::default_node();
+  for (int i = 0; i < g.view.ndim; ++i) m.shape.push_back(g.view.shape[i]);
+  check_shape("tensor", m.shape);
+  Buffer b = allocate_buffer(m);
+  TensorArg dst = make_arg(m, b), from = dst;
+  from.ptr = g.view.buf;
+  bool dense = true;
+  for (int i = 0; i < g.view.ndim; ++i) {
+    dense &= g.view.strides[i] % g.view.itemsize == 0;
+    from.layout.stride[i] = g.view.strides[i] / g.view.itemsize;
+  }
+  if (!dense) {  // a field of a structured array: let NumPy make it regular
+    PyBuffer_Release(&g.view);
+    g.held = false;
+    Obj copy = check(PyObject_CallMethod(array, "copy", nullptr));
+    return from_array(copy.get(), opt);
+  }
+  copy_strided(from, dst);
+  return tensor_from_buffer(m, std::move(b));
+}
+
+}  // namespace
+
+void init_convert() {
+  g_np = check(PyImport_ImportModule("numpy")).release();
+  g_asarray = check(PyObject_GetAttrString(g_np, "asarray")).release();
+  g_np_dtype = check(PyObject_GetAttrString(g_np, "dtype")).release();
+  g_ndarray = check(PyObject_GetAttrString(g_np, "ndarray")).release();
+  g_generic = check(PyObject_GetAttrString(g_np, "generic")).release();
+  for (DType t : {DType::Bool, DType::U8, DType::I8, DType::U16, DType::I16, DType::I32, DType::I64, DType::F16, DType::F32,
+                  DType::F64, DType::C64})
+    g_dtypes[static_cast<int>(t)] =
+        check(PyObject_CallFunction(g_np_dtype, "s", std::string(dtype_name(t)).c_str())).release();
+  g_exporter = reinterpret_cast<PyTypeObject*>(check(PyType_FromSpec(&exporter_spec)).release());
+}
+
+/// core/tensor/dtype.py registers how to spell what NumPy has no name for.
+void set_dtype_hooks(PyObject* bfloat16, PyObject* quant) {
+  g_bfloat16 = Py_XNewRef(bfloat16);
+  g_quant_hook = Py_XNewRef(quant);
+}
+
+DType to_dtype(PyObject* o, Quant* quant) {
+  for (int i = 0; i < kDTypeCount; ++i)
+    if (g_dtypes[i] == o) return static_cast<DType>(i);
+  if (g_bfloat16 && o == g_bfloat16) return DType::BF16;
+  if (PyUnicode_Check(o)) return parse_dtype(PyUnicode_AsUTF8(o));
+  Obj d(PyObject_CallOneArg(g_np_dtype, o));
+  if (!d) {
+    PyErr_Clear();
+    Obj text = check(PyObject_Repr(o));
+    fail(ErrorKind::Type, "dtype: {} is not a dtype.", PyUnicode_AsUTF8(text.get()));
+  }
+  if (g_bfloat16 && d.get() == g_bfloat16) return DType::BF16;
+  Obj meta = check(PyObject_GetAttrString(d.get(), "metadata"));
+  if (meta.get() != Py_None) {
+    PyObject* info = PyMapping_GetItemString(meta.get(), "mgb_dtype");
+    if (info) {
+      Obj held(info);
+      static const std::pair<const char*, DType> kNames[] = {
+          {"Quantized8Asymm", DType::QU8}, {"QuantizedS8", DType::QI8}, {"QuantizedS32", DType::QI32},
+          {"Quantized4Asymm", DType::QU4}, {"QuantizedS4", DType::QI4}, {"QuantizedS1", DType::QI1}, {"QuantizedS16", DType::QI16}};
+      Obj name = check(PyMapping_GetItemString(info, "name"));
+      const char* text = PyUnicode_Check(name.get()) ? PyUnicode_AsUTF8(name.get()) : "";
+      for (auto& [n, t] : kNames)
+        if (std::strcmp(n, text) == 0) {
+          if (quant) {
+            Obj scale = check(PyMapping_GetItemString(info, "scale"));
+            quant->scale = PyFloat_AsDouble(scale.get());
+            Obj zp(PyMapping_GetItemString(info, "zero_point"));
+            if (zp)
+              quant->zero_point = static_cast<int32_t>(PyLong_AsLong(zp.get()));
+            else
+              PyErr_Clear();
+          }
+          return t;
+        }
+    } else {
+      PyErr_Clear();
+    }
+  }
+  Obj name = check(PyObject_GetAttrString(d.get(), "name"));
+  return parse_dtype(PyUnicode_AsUTF8(name.get()));
+}
+
+PyObject* dtype_object(const Meta& m) {
+  if (PyObject* d = g_dtypes[static_cast<int>(m.dtype)]) return Py_NewRef(d);
+  if (m.dtype == DType::BF16 && g_bfloat16) return Py_NewRef(g_bfloat16);
+  MGE_CHECK(g_quant_hook, NotImplemented, "dtype: {} has no NumPy spelling here.", dtype_name(m.dtype));
+  return check(PyObject_CallFunction(g_quant_hook, "sdi", std::string(dtype_name(m.dtype)).c_str(), m.quant.scale,
+                                     m.quant.zero_point)).release();
+}
+
+PyObject* shape_tuple(const Shape& s) {
+  PyObject* t = PyTuple_New(s.rank);
+  if (!t) throw PythonError{};
+  for (int i = 0; i < s.rank; ++i) PyTuple_SET_ITEM(t, i, PyLong_FromLongLong(s[i]));
+  return t;
+}
+
+TensorPtr tensor_from_object(PyObject* o, const TensorOptions& opt) {
+  double v;
+  DType natural;
+  if (!(opt.has_dtype && is_quant(opt.dtype)) && scalar_value(o, &v, &natural))
+    return scalar_tensor(v, opt.has_dtype ? opt.dtype : natural, opt.cn);
+  if (o == Py_None) {
+    Obj empty = check(PyList_New(0));
+    return tensor_from_object(empty.get(), opt);
+  }
+  if (PyObject_TypeCheck(o, reinterpret_cast<PyTypeObject*>(g_ndarray))) return from_array(o, opt);
+  Obj array = check(PyObject_CallOneArg(g_asarray, o));
+  TensorOptions inner = opt;
+  // Python ints and floats inside sequences are int32 and float32, whatever NumPy makes of them.
+  return from_array(array.get(), inner);
+}
+
+PyObject* to_numpy(Tensor& t) {
+  const Meta& m = t.meta();
+  MGE_CHECK(to_format(m.dtype), NotImplemented, "numpy: packed dtype {} cannot be exported yet.", dtype_name(m.dtype));
+  const Buffer* src;
+  {
+    Value& v = *t.value;
+    if (active_tracer() || v.ready()) {
+      src = &read_buffer(t);
+    } else {
+      PyThreadState* save = PyEval_SaveThread();  // the worker may need long; let other Python threads go on
+      try {
+        src = &read_buffer(t);
+      } catch (...) {
+        PyEval_RestoreThread(save);
+        throw;
+      }
+      PyEval_RestoreThread(save);
+    }
+  }
+  Buffer b = make_contiguous(m, *src);
+  Obj e = check(g_exporter->tp_alloc(g_exporter, 0));
+  auto* x = reinterpret_cast<Exporter*>(e.get());
+  new (&x->storage) RefPtr<Storage>(b.storage);
+  x->ptr = b.data(m.dtype);
+  x->dtype = m.dtype;
+  x->ndim = m.shape.rank;
+  x->bytes = static_cast<Py_ssize_t>(m.bytes());
+  Py_ssize_t step = static_cast<Py_ssize_t>(dtype_size(m.dtype));
+  for (int i = m.shape.rank - 1; i >= 0; --i) {
+    x->shape[i] = m.shape[i];
+    x->strides[i] = step;
+    step *= std::max<int64_t>(m.shape[i], 1);
+  }
+  Obj array = check(PyObject_CallOneArg(g_asarray, e.get()));
+  if (m.dtype == DType::BF16 || is_quant(m.dtype)) {
+    Obj d = check(dtype_object(m));
+    return check(PyObject_CallMethod(array.get(), "view", "O", d.get())).release();
+  }
+  return array.release();
+}
+
+TensorPtr operand(PyObject* o, DType like, const CompNode* cn) {
+  if (is_tensor(o)) return TensorPtr(tensor_of(o));
+  if (o == Py_None) {
+    PyErr_SetString(PyExc_TypeError, "the operand is None and is not supported.");
+    throw PythonError{};
+  }
+  TensorOptions opt;
+  opt.cn = cn;
+  auto category = [](DType t) { return is_float(t) ? 3 : is_int(t) ? 2 : t == DType::Bool ? 1 : 0; };
+  double v;
+  DType natural;
+  if (scalar_value(o, &v, &natural)) {
+    DType t = category(natural) > category(like) && !is_quant(like) ? natural : is_quant(like) ? DType::F32 : like;
+    if (!active_tracer()) {  // small constants come again and again; a recording needs its own
+      struct Slot {
+        uint64_t key = 0;
+        double v = 0;
+        DType t = DType::F32;
+        const CompNode* cn = nullptr;
+        TensorPtr p;
+      };
+      static Slot slots[64];
+      Slot& s = slots[hash_mix(hash_double(v), static_cast<uint64_t>(t)) % 64];
+      if (s.p && hash_double(s.v) == hash_double(v) && s.t == t && s.cn == cn) return s.p;
+      s = {0, v, t, cn, scalar_tensor(v, t, cn)};
+      return s.p;
+    }
+    return scalar_tensor(v, t, cn);
+  }
+  if (PyList_Check(o)) {
+    opt.has_dtype = !is_quant(like);
+    opt.dtype = like;
+    // A list of floats beside an int tensor must not be truncated.
+    Obj array = check(PyObject_CallOneArg(g_asarray, o));
+    TensorOptions natural_opt;
+    natural_opt.cn = cn;
+    TensorPtr t = tensor_from_object(array.get(), natural_opt);
+    if (category(t->meta().dtype) > category(like)) return t;
+    return tensor_from_object(array.get(), opt);
+  }
+  return tensor_from_object(o, opt);
+}
+
+Ints to_ints(PyObject* o) {
+  Ints out;
+  if (PyLong_Check(o)) {
+    out.push_back(PyLong_AsLongLong(o));
+  } else if (PyTuple_Check(o) || PyList_Check(o)) {
+    Py_ssize_t n = PySequence_Fast_GET_SIZE(o);
+    for (Py_ssize_t i = 0; i < n; ++i) {
+      PyObject* item = PySequence_Fast_GET_ITEM(o, i);
+      if (PyLong_CheckExact(item)) {
+        out.push_back(PyLong_AsLongLong(item));
+        continue;
+      }
+      Obj index = check(PyNumber_Index(item));  // NumPy ints, 0-d int tensors
+      out.push_back(PyLong_AsLongLong(index.get()));
+    }
+  } else if (is_tensor(o) || PyObject_HasAttrString(o, "tolist")) {
+    Obj list = check(PyObject_CallMethod(o, "tolist", nullptr));
+    return to_ints(list.get());
+  } else if (PyIndex_Check(o)) {
+    Obj index = check(PyNumber_Index(o));
+    out.push_back(PyLong_AsLongLong(index.get()));
+  } else {
+    Obj list = check(PySequence_List(o));
+    return to_ints(list.get());
+  }
+  if (PyErr_Occurred()) throw PythonError{};
+  return out;
+}
+
+AttrValue to_attr(PyObject* o) {
+  if (PyBool_Check(o)) return o == Py_True;
+  if (PyLong_Check(o)) {
+    int64_t v = PyLong_AsLongLong(o);
+    if (v == -1 && PyErr_Occurred()) throw PythonError{};
+    return v;
+  }
+  if (PyFloat_Check(o)) return PyFloat_AS_DOUBLE(o);
+  if (PyUnicode_Check(o)) return std::string(PyUnicode_AsUTF8(o));
+  if (PyTuple_Check(o) || PyList_Check(o)) return to_ints(o);
+  if (PyObject_TypeCheck(o, reinterpret_cast<PyTypeObject*>(g_np_dtype)) || PyType_Check(o)) return to_dtype(o);
+  if (PyIndex_Check(o)) {
+    Obj i = check(PyNumber_Index(o));
+    return static_cast<int64_t>(PyLong_AsLongLong(i.get()));
+  }
+  if (PyObject_TypeCheck(o, reinterpret_cast<PyTypeObject*>(g_generic))) {
+    Obj f = check(PyNumber_Float(o));
+    return PyFloat_AS_DOUBLE(f.get());
+  }
+  return to_ints(o);
+}
+
+PyObject* attr_object(const AttrValue& v) {
+  switch (v.index()) {
+    case 0: return PyBool_FromLong(std::get<bool>(v));
+    case 1: return PyLong_FromLongLong(std::get<int64_t>(v));
+    case 2: return PyFloat_FromDouble(std::get<double>(v));
+    case 3: return PyUnicode_FromString(std::get<std::string>(v).c_str());
+    case 4: {
+      auto& ints = std::get<Ints>(v);
+      PyObject* t = PyTuple_New(static_cast<Py_ssize_t>(ints.size()));
+      for (size_t i = 0; t && i < ints.size(); ++i)
+        PyTuple_SET_ITEM(t, static_cast<Py_ssize_t>(i), PyLong_FromLongLong(ints[i]));
+      return t;
+    }
+    default: return PyUnicode_FromString(std::string(dtype_name(std::get<DType>(v))).c_str());
+  }
+}
+
+}  // namespace mge::py

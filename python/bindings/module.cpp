@@ -1,0 +1,164 @@
+// The extension module: assembles the hot types and the cold surface (nanobind).
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/function.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <unistd.h>
+
+#include "base/parallel.h"
+#include "common.h"
+#include "core/pool.h"
+#include "eager/tape.h"
+#include "eager/trace.h"
+#include "jit/interp/interp.h"
+#include "kernel/kernel.h"
+
+namespace nb = nanobind;
+
+namespace mge::py {
+
+void set_dtype_hooks(PyObject* bfloat16, PyObject* quant);
+void bind_grad(nb::module_& m);
+void bind_trace(nb::module_& m);
+void bind_model(nb::module_& m);
+
+namespace {
+
+struct CompNodeObject {
+  const CompNode* cn;
+};
+
+void translate(const std::exception_ptr& p, void*) {
+  try {
+    std::rethrow_exception(p);
+  } catch (const Error&) {
+    set_python_error();
+  } catch (const PythonError&) {
+    set_python_error();
+  }
+}
+
+int64_t option(const std::string& name) {
+  if (name == "async_level") return async_level();
+  if (name == "executor") return static_cast<int>(exec_policy());
+  if (name == "donation") return donation();
+  if (name == "kernel_tier") return kernel_tier();
+  fail(ErrorKind::Value, "option: there is no option '{}'.", name);
+}
+void set_option(const std::string& name, int64_t v) {
+  if (name == "async_level") return set_async_level(static_cast<int>(v));
+  if (name == "executor") {
+    MGE_CHECK(v == 0 || v == 1, Value, "executor: expected 0 (inline) or 1 (async); got {}.", v);
+    return set_exec_policy(static_cast<ExecPolicy>(v));
+  }
+  if (name == "donation") return set_donation(v != 0);
+  if (name == "kernel_tier") return set_kernel_tier(static_cast<int>(v));
+  fail(ErrorKind::Value, "option: there is no option '{}'.", name);
+}
+
+nb::dict memory_stats() {
+  PoolStats s = Pool::of({}).stats();
+  nb::dict d;
+  d["allocated"] = s.allocated;
+  d["reserved"] = s.reserved;
+  d["max_allocated"] = s.max_allocated;
+  d["max_reserved"] = s.max_reserved;
+  d["limit"] = s.limit;
+  d["allocations"] = s.allocations;
+  size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  d["total"] = page * static_cast<size_t>(sysconf(_SC_PHYS_PAGES));
+  d["free"] = page * static_cast<size_t>(sysconf(_SC_AVPHYS_PAGES));
+  return d;
+}
+
+}  // namespace
+
+const CompNode* to_comp_node(PyObject* o) {
+  if (o == Py_None) return CompNode::default_node();
+  if (PyUnicode_Check(o)) return CompNode::get(PyUnicode_AsUTF8(o));
+  CompNodeObject* c;
+  if (nb::try_cast(nb::handle(o), c)) return c->cn;
+  fail(ErrorKind::Type, "device: expected a name such as 'cpu0' or a device object; got {}.", Py_TYPE(o)->tp_name);
+}
+PyObject* comp_node_object(const CompNode* cn) { return nb::cast(CompNodeObject{cn}).release().ptr(); }
+
+}  // namespace mge::py
+
+NB_MODULE(_core, m) {
+  using namespace mge;
+  using namespace mge::py;
+  nb::set_leak_warnings(false);  // objects held by module globals at exit are no news to the user
+  nb::register_exception_translator(translate);
+  try {
+    init_convert();
+    if (!add_errors(m.ptr()) || !add_tensor_type(m.ptr()) || !add_ops(m.ptr())) throw nb::python_error();
+  } catch (const PythonError&) {
+    throw nb::python_error();
+  }
+  nb::class_<CompNodeObject>(m, "CompNode")
+      .def(nb::new_([](const std::string& name) { return CompNodeObject{CompNode::get(name)}; }))
+      .def_prop_ro("logical_name", [](const CompNodeObject& c) { return c.cn->logical; })
+      .def_prop_ro("physical_name", [](const CompNodeObject& c) { return c.cn->physical; })
+      .def_prop_ro("physical_locator",
+                   [](const CompNodeObject& c) {
+                     nb::list l;
+                     l.append(c.cn->type);
+                     l.append(c.cn->index);
+                     l.append(c.cn->stream);
+                     return l;
+                   })
+      .def("__str__", [](const CompNodeObject& c) { return c.cn->logical; })
+      .def("__repr__",
+           [](const CompNodeObject& c) { return "CompNode(\"" + c.cn->physical + "\" from \"" + c.cn->logical + "\")"; })
+      .def("__hash__", [](const CompNodeObject& c) { return std::hash<std::string>()(c.cn->logical); })
+      .def("__reduce__",
+           [](nb::handle self) { return nb::make_tuple(self.type(), nb::make_tuple(self.attr("logical_name"))); })
+      .def("__eq__", [](const CompNodeObject& c, nb::handle o) {
+        CompNodeObject* other;
+        if (nb::try_cast(o, other)) return c.cn->logical == other->cn->logical;
+        if (!PyUnicode_Check(o.ptr())) return false;
+        try {
+          return c.cn->logical == CompNode::get(nb::cast<std::string>(o))->logical;
+        } catch (const Error&) {
+          return false;
+        }
+      });
+
+  m.def("set_tensor_type", [](nb::handle t) {
+    MGE_CHECK(PyType_Check(t.ptr()) && PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(t.ptr()), g_base_type), Type,
+              "set_tensor_type: expected a subclass of TensorBase.");
+    g_tensor_type = reinterpret_cast<PyTypeObject*>(t.inc_ref().ptr());
+  });
+  m.def("set_index_hooks", [](nb::handle get, nb::handle set) { set_index_hooks(get.ptr(), set.ptr()); });
+  m.def("set_dtype_hooks", [](nb::handle bf16, nb::handle quant) {
+    set_dtype_hooks(bf16.is_none() ? nullptr : bf16.ptr(), quant.is_none() ? nullptr : quant.ptr());
+  }, nb::arg("bfloat16").none(), nb::arg("quant").none());
+  m.def("set_package_dir", [](const std::string& dir) { init_locations(dir.c_str()); });
+  m.def("exact_tensor", [](nb::handle data) {
+    TensorOptions opt;
+    opt.exact = true;
+    return nb::steal(wrap(tensor_from_object(data.ptr(), opt)));
+  }, "A tensor that keeps float64 and int64 data as they are (for gradient checks).");
+  m.def("get_default_device", [] { return CompNode::default_name(); });
+  m.def("set_default_device", [](const std::string& n) { CompNode::set_default(n); });
+  m.def("is_valid_device_name", [](const std::string& n) { return CompNode::is_valid_name(n); });
+  m.def("device_count", [](const std::string& t) { return device_count(t); });
+  m.def("memory_stats", [](nb::handle) { return memory_stats(); }, nb::arg("device") = nb::none());
+  m.def("reset_peak_memory", [](nb::handle) { Pool::of({}).reset_peak(); }, nb::arg("device") = nb::none());
+  m.def("set_memory_limit", [](size_t bytes, nb::handle) { Pool::of({}).set_limit(bytes); }, nb::arg("bytes"),
+        nb::arg("device") = nb::none());
+  m.def("trim_memory", [] { return Pool::of({}).trim(); });
+  m.def("get_option", option);
+  m.def("set_option", set_option, nb::call_guard<nb::gil_scoped_release>());
+  m.def("sync", [] { mge::sync(); }, nb::call_guard<nb::gil_scoped_release>());
+  m.def("full_sync", [] { mge::sync(); }, nb::call_guard<nb::gil_scoped_release>());
+  m.def("shutdown", [] { shutdown_executor(); }, nb::call_guard<nb::gil_scoped_release>());
+  m.def("set_num_threads", [](int n) { set_num_threads(n); });
+  m.def("get_num_threads", [] { return num_threads(); });
+  install_interp();
+  set_fusion(interp_can_fuse);
+  bind_grad(m);
+  bind_trace(m);
+  bind_model(m);
+}

@@ -1,0 +1,75 @@
+// Recording for Python; megengine.jit builds trace on it.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "common.h"
+#include "eager/trace.h"
+#include "ir/text.h"
+
+namespace nb = nanobind;
+
+namespace mge::py {
+namespace {
+
+using Tensors = SmallVec<Tensor*, 8>;
+
+Tensors tensors(nb::sequence seq) {
+  Tensors out;
+  for (nb::handle h : seq) {
+    MGE_CHECK(is_tensor(h.ptr()), Type, "trace: expected Tensors; got {}.", Py_TYPE(h.ptr())->tp_name);
+    out.push_back(tensor_of(h.ptr()));
+  }
+  return out;
+}
+
+class PyRecording {
+ public:
+  PyRecording(int opt_level, bool capture_as_const) : r(make_ref<Recording>(TraceOptions{opt_level, capture_as_const})) {}
+  RefPtr<Recording> r;
+};
+
+}  // namespace
+
+ir::Graph recording_graph(nb::handle recording, bool as_constants, std::vector<std::string> args, std::vector<std::string> results) {
+  auto& p = nb::cast<PyRecording&>(recording);
+  return p.r->graph({as_constants, std::move(args), std::move(results)});
+}
+
+void bind_trace(nb::module_& m) {
+  nb::class_<PyRecording>(m, "Recording")
+      .def(nb::init<int, bool>(), nb::arg("opt_level") = 2, nb::arg("capture_as_const") = false)
+      .def("record_begin", [](PyRecording& p, nb::sequence a) { auto t = tensors(a); p.r->record_begin({t.data(), t.size()}); })
+      .def("record_end", [](PyRecording& p, nb::sequence a) { auto t = tensors(a); p.r->record_end({t.data(), t.size()}); })
+      .def("record_abort", [](PyRecording& p) { p.r->record_abort(); })
+      .def("match_begin", [](PyRecording& p, nb::sequence a) { auto t = tensors(a); p.r->match_begin({t.data(), t.size()}); })
+      .def("match_end", [](PyRecording& p) { p.r->match_end(); })
+      .def("match_abort", [](PyRecording& p) { p.r->match_abort(); })
+      .def("replay",
+           [](PyRecording& p, nb::sequence a) {
+             auto t = tensors(a);
+             nb::list out;
+             for (auto& y : p.r->replay({t.data(), t.size()})) out.append(nb::steal(wrap(y)));
+             return out;
+           })
+      .def_prop_ro("n_ops", [](PyRecording& p) { return p.r->n_ops(); })
+      .def("report", [](PyRecording& p) { return p.r->report(); })
+      .def("set_name",
+           [](PyRecording& p, nb::handle t, const std::string& name) { p.r->set_name(tensor_of(t.ptr()), name); })
+      .def("text",
+           [](PyRecording& p, bool as_constants) {
+             ir::Graph g = p.r->graph({as_constants, {}, {}});
+             return ir::print(g);
+           },
+           nb::arg("as_constants") = false);
+  m.def("is_tracing", [] { return active_tracer() != nullptr; });
+  // Ops run outside the record while the returned token is held (exclude_from_trace).
+  m.def("pause_trace", [] {
+    Tracer* t = active_tracer();
+    set_active_tracer(nullptr);
+    return reinterpret_cast<uintptr_t>(t);
+  });
+  m.def("resume_trace", [](uintptr_t t) { set_active_tracer(reinterpret_cast<Tracer*>(t)); });
+}
+
+}  // namespace mge::py

@@ -1,0 +1,51 @@
+"""MegEngine: a deep-learning framework that trains and deploys with one op system.
+
+>>> import megengine as mge
+>>> mge.tensor([1.0, 2.0]) + 1
+Tensor([2. 3.], device=xpux:0)
+"""
+
+from __future__ import annotations
+
+import atexit as _atexit_module
+import sys as _sys
+from collections.abc import Callable as _Callable
+from typing import Any as _Any
+from typing import NoReturn as _NoReturn
+
+from . import autodiff, config, functional, jit, module, optimizer, random, utils
+from .core import _core
+from .core._core import full_sync as _full_sync
+from .core._core import sync as _sync
+from .device import *
+from .logger import enable_debug_log, get_logger, set_log_file, set_log_level
+from .serialization import load, save
+from .tensor import Parameter, Tensor, tensor
+from .version import __version__
+
+_exit_handlers: list[_Callable[[], _Any]] = []
+
+
+def _atexit(handler: _Callable[[], _Any]) -> None:
+    """Run ``handler`` when the interpreter ends; the last registered runs first."""
+    _exit_handlers.append(handler)
+
+
+def _run_exit_handlers() -> None:
+    while _exit_handlers:
+        _exit_handlers.pop()()
+
+
+def _close() -> None:
+    """Finish what is queued and stop the worker."""
+    _core.shutdown()
+
+
+def _exit(code: int) -> _NoReturn:
+    """Run the exit handlers and end the program."""
+    _run_exit_handlers()
+    _sys.exit(code)
+
+
+_atexit(_close)
+_atexit_module.register(_run_exit_handlers)

@@ -1,0 +1,74 @@
+"""Functions with a gradient of their own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..core import _core
+from ..core._core import ops
+from ..tensor import Tensor
+
+__all__ = ["Function"]
+
+
+class Function:
+    """A differentiable function whose gradient is written by hand. Make one instance per call.
+
+    >>> from megengine.autodiff import Function, GradManager
+    >>> class Double(Function):
+    ...     def forward(self, x):
+    ...         return x * 2
+    ...
+    ...     def backward(self, dy):
+    ...         return dy * 2
+    >>> x = mge.tensor([1.0])
+    >>> with GradManager().attach(x) as gm:
+    ...     gm.backward(Double()(x))
+    >>> x.grad.tolist()
+    [2.0]
+    """
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """The result: a tensor or a tuple of them. What backward needs can be kept on ``self``."""
+        raise NotImplementedError
+
+    def backward(self, *output_grads: Any) -> Any:
+        """One gradient per input, or None where there is none; ``output_grads`` holds None for unused outputs."""
+        raise NotImplementedError
+
+    def _default_rule(self, *args: Any) -> Any:
+        return self.forward(*args)
+
+    def __call__(self, *args: Any) -> Any:
+        for arg in args:
+            if not isinstance(arg, Tensor):
+                raise TypeError(
+                    f"op {type(self).__name__} expect type Tensor as inputs, got {type(arg).__name__}. "
+                    "Keep other values on the instance."
+                )
+        if not _core.is_tracked(args):
+            return self._default_rule(*args)
+        # An input may be changed in place by forward; the gradient belongs to what came in.
+        inputs = tuple(Tensor(a) for a in args)
+        result = _core.run_untracked(args, lambda: self._default_rule(*args))
+        single = not isinstance(result, (tuple, list))
+        outputs = tuple(_own(o, args) for o in ((result,) if single else result))
+        _core.set_custom_grad(self._call_backward, inputs, outputs)
+        return outputs[0] if single else outputs
+
+    def _call_backward(self, *output_grads: Any) -> Any:
+        # Cells of its own: backward may change them in place, and others may need the same gradient.
+        return self.backward(*(None if g is None else Tensor(g) for g in output_grads))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+
+
+def _own(output: Any, inputs: tuple[Tensor, ...]) -> Tensor:
+    """An output of its own: forward may return an input, or a tensor it also keeps."""
+    if not isinstance(output, Tensor):
+        raise TypeError(f"Function.forward must return Tensors; got {type(output).__name__}.")
+    return ops.copy(output) if any(output is i for i in inputs) else Tensor(output)

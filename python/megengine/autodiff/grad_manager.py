@@ -1,0 +1,228 @@
+"""GradManager: which gradients to compute, and when to record."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from ..core import _core
+from ..core._core import ops
+from ..core.tensor.dtype import is_differentible_dtype
+from ..tensor import Tensor
+from ..utils.future import Future
+
+__all__ = ["AttachSpec", "GradManager", "GradManagerGroup", "get_backwarding_grad_manager"]
+
+Callback = Callable[[Tensor, Any], Any]
+
+_backwarding: GradManager | None = None
+
+
+def get_backwarding_grad_manager() -> GradManager | None:
+    """The manager whose ``backward`` is running, or None."""
+    return _backwarding
+
+
+class AttachSpec:
+    """An attached tensor, held weakly, and what to call with its gradient."""
+
+    __slots__ = ("tensor", "callbacks", "grads", "__weakref__")
+
+    def __init__(self, tensor: weakref.ref[Tensor], callbacks: list[Callback], grads: dict[int, Any]) -> None:
+        self.tensor = tensor
+        self.callbacks = callbacks
+        self.grads = grads  # of the manager: gradients of the running backward by id of the tensor
+
+    def receive(self, grad: Any) -> None:
+        """Called once per backward, when the gradient is complete."""
+        tensor = self.tensor()
+        if tensor is None:
+            return
+        grad = Tensor(grad)  # a cell of its own: the engine may hand the same one to several tensors
+        for callback in self.callbacks:
+            grad = callback(tensor, grad)
+        self.grads[id(tensor)] = (tensor, grad)
+
+
+class GradManager:
+    """Computes gradients of attached tensors.
+
+    Operations are recorded inside ``with gm:`` (or between ``record`` and ``release``); ``backward`` adds gradients to
+    the ``grad`` of each attached tensor and ends the recording. Managers nest: what an inner backward computes is
+    recorded by managers that were entered earlier.
+
+    >>> from megengine.autodiff import GradManager
+    >>> x = mge.tensor([3.0])
+    >>> gm = GradManager().attach(x)
+    >>> with gm:
+    ...     gm.backward(x * x)
+    >>> x.grad.tolist()
+    [6.0]
+    """
+
+    def __init__(self) -> None:
+        self._specs: dict[int, AttachSpec] = {}
+        self._session: _core.GradSession | None = None
+        self._gradients: dict[int, tuple[Tensor, Any]] = {}
+        self._after_backward_callback: list[Callable[[], Any]] = []
+
+    def attached_tensors(self) -> list[Tensor]:
+        """The attached tensors that are alive, in the order they were attached."""
+        found = (spec.tensor() for spec in self._specs.values())
+        return [t for t in found if t is not None]
+
+    def attach(
+        self, tensors: Tensor | Iterable[Tensor], callbacks: Callback | Iterable[Callback] | None = None
+    ) -> GradManager:
+        """Compute gradients of these tensors from now on.
+
+        Args:
+            tensors: one or several; held weakly.
+            callbacks: called as ``callback(tensor, grad)`` when a gradient is complete; what it returns takes the place
+                of the gradient, or a Future of it.
+
+        >>> from megengine.autodiff import GradManager
+        >>> x = mge.tensor([3.0])
+        >>> with GradManager().attach(x, callbacks=lambda t, g: g * 10) as gm:
+        ...     gm.backward(x * 2)
+        >>> x.grad.tolist()
+        [20.0]
+        """
+        if callbacks is None:
+            added: list[Callback] = []
+        else:
+            added = [callbacks] if callable(callbacks) else list(callbacks)
+        for tensor in [tensors] if isinstance(tensors, Tensor) else tensors:
+            assert isinstance(tensor, Tensor), f"attach: needs Tensors; got {type(tensor).__name__}."
+            assert is_differentible_dtype(tensor.dtype), (
+                f"attach: gradients exist for floating-point tensors only; got {tensor.dtype}."
+            )
+            key = id(tensor)
+            spec = self._specs.get(key)
+            if spec is not None and spec.tensor() is tensor:
+                spec.callbacks.extend(added)
+                continue
+            spec = AttachSpec(weakref.ref(tensor, _forget(self, key)), list(added), self._gradients)
+            self._specs[key] = spec
+            if self._session is not None:
+                self._session.attach(tensor, spec.receive)
+        return self
+
+    def _register_after_backward_callback(self, callback: Callable[[], Any]) -> GradManager:
+        self._after_backward_callback.append(callback)
+        return self
+
+    def record(self) -> None:
+        """Start recording."""
+        if self._session is not None:
+            raise RuntimeError("already recording")
+        session = _core.GradSession()
+        session.start()
+        self._session = session
+        for spec in self._specs.values():
+            tensor = spec.tensor()
+            if tensor is not None:
+                session.attach(tensor, spec.receive)
+
+    def release(self) -> None:
+        """Stop recording and forget what was recorded."""
+        session, self._session = self._session, None
+        self._gradients.clear()
+        if session is not None:
+            session.stop()
+
+    def backward(self, y: Tensor | Sequence[Tensor] | None = None, dy: Tensor | Sequence[Tensor] | None = None) -> None:
+        """Walk back through what was recorded and add up gradients in ``Tensor.grad``; ends the recording.
+
+        Args:
+            y: where to start: one tensor, several, or None for nowhere.
+            dy: their gradients; ones when None.
+        """
+        global _backwarding
+        session = self._session
+        if session is None:
+            raise RuntimeError(
+                "no computation history. did you forget record() or call a method that clears the history?"
+            )
+        if y is None:
+            ys: list[Tensor] = []
+        else:
+            ys = [y] if isinstance(y, Tensor) else list(y)
+        if dy is None:
+            dys = [ops.fill_like(t, value=1.0) for t in ys]
+        else:
+            dys = [dy] if isinstance(dy, Tensor) else list(dy)
+        if len(ys) != len(dys):
+            raise ValueError(f"backward: {len(ys)} tensors but {len(dys)} gradients.")
+        before, _backwarding = _backwarding, self
+        try:
+            session.backward(ys, dys)
+            for callback in self._after_backward_callback:
+                callback()
+            for tensor, grad in self._gradients.values():
+                if isinstance(grad, Future):
+                    grad = grad.get()
+                if tensor.grad is None or grad is None:
+                    tensor.grad = grad
+                else:
+                    tensor.grad += grad
+        finally:
+            _backwarding = before
+            self.release()
+
+    def __enter__(self) -> GradManager:
+        self.record()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    def __or__(self, other: Any) -> GradManagerGroup:
+        if not isinstance(other, (GradManager, GradManagerGroup)):
+            return NotImplemented
+        return GradManagerGroup([self]).merge_with(other)
+
+    __ror__ = __or__
+
+
+def _forget(manager: GradManager, key: int) -> Callable[[Any], None]:
+    """What to do when an attached tensor dies; does not keep the manager alive."""
+    weak = weakref.ref(manager)
+
+    def gone(ref: Any) -> None:
+        alive = weak()
+        if alive is not None:
+            spec = alive._specs.get(key)
+            if spec is not None and spec.tensor is ref:
+                del alive._specs[key]
+
+    return gone
+
+
+class GradManagerGroup:
+    """Managers on one level: entered together, blind to each other's backward."""
+
+    def __init__(self, gms: Iterable[GradManager]) -> None:
+        self._gms = list(gms)
+
+    def merge_with(self, other: GradManager | GradManagerGroup) -> GradManagerGroup:
+        """A group of all managers of both."""
+        more = [other] if isinstance(other, GradManager) else other._gms
+        return GradManagerGroup([*self._gms, *more])
+
+    __or__ = merge_with
+    __ror__ = merge_with
+
+    def __enter__(self) -> GradManagerGroup:
+        _core.begin_group()
+        try:
+            for gm in self._gms:
+                gm.record()
+        finally:
+            _core.end_group()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for gm in reversed(self._gms):
+            gm.release()

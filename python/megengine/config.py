@@ -1,0 +1,151 @@
+"""Settings of the engine, as attributes of this module: ``config.async_level = 0``.
+
+>>> from megengine import config
+>>> with config._override(async_level=0):
+...     config.async_level
+0
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from .core import get_option, set_option
+
+__all__ = [
+    "_auto_format_convert",
+    "_compute_mode",
+    "_override",
+    "async_level",
+    "benchmark_kernel",
+    "benchmark_with_subprocess",
+    "deterministic_kernel",
+    "disable_memory_forwarding",
+]
+
+if TYPE_CHECKING:
+    benchmark_kernel: bool
+    deterministic_kernel: bool
+    benchmark_with_subprocess: bool
+    async_level: int
+    disable_memory_forwarding: bool
+    _compute_mode: str
+    _auto_format_convert: bool
+    _bn_format: str
+
+_values: dict[str, Any] = {
+    "benchmark_kernel": False,
+    "deterministic_kernel": False,
+    "compute_mode": "default",
+    "auto_format_convert": True,
+    "bn_format": "dim_1c11",
+}
+
+
+class _Config(ModuleType):
+    @property
+    def benchmark_kernel(self) -> bool:
+        """Choose kernels by measuring them. Default False."""
+        return bool(_values["benchmark_kernel"])
+
+    @benchmark_kernel.setter
+    def benchmark_kernel(self, option: bool) -> None:
+        _values["benchmark_kernel"] = bool(option)
+
+    @property
+    def deterministic_kernel(self) -> bool:
+        """Use only kernels that give the same bits each time. Default False; all CPU kernels do."""
+        return bool(_values["deterministic_kernel"])
+
+    @deterministic_kernel.setter
+    def deterministic_kernel(self, option: bool) -> None:
+        _values["deterministic_kernel"] = bool(option)
+
+    @property
+    def benchmark_with_subprocess(self) -> bool:
+        """Measure kernels in another process. Default False; setting it has no effect here."""
+        return False
+
+    @benchmark_with_subprocess.setter
+    def benchmark_with_subprocess(self, option: bool) -> None:
+        pass
+
+    @property
+    def async_level(self) -> int:
+        """2: errors may surface later; 1: bad arguments are reported at once; 0: all errors are. Default 2."""
+        return get_option("async_level")
+
+    @async_level.setter
+    def async_level(self, level: int) -> None:
+        assert level in (0, 1, 2), f"async_level: must be 0, 1 or 2; got {level!r}."
+        set_option("async_level", level)
+
+    @property
+    def disable_memory_forwarding(self) -> bool:
+        """Give every tensor storage of its own. Default False."""
+        return bool(get_option("disable_memory_forwarding"))
+
+    @disable_memory_forwarding.setter
+    def disable_memory_forwarding(self, disable: bool) -> None:
+        set_option("disable_memory_forwarding", int(disable))
+
+    @property
+    def _compute_mode(self) -> str:
+        """``"float32"``: float16 convolutions and products add up in float32. Default ``"default"``."""
+        return str(_values["compute_mode"])
+
+    @_compute_mode.setter
+    def _compute_mode(self, mode: str) -> None:
+        assert mode in ("default", "float32"), f"_compute_mode: must be default or float32; got {mode!r}."
+        _values["compute_mode"] = mode
+
+    @property
+    def _auto_format_convert(self) -> bool:
+        """Keep the nhwc tag of tensors through ops. Default True."""
+        return bool(_values["auto_format_convert"])
+
+    @_auto_format_convert.setter
+    def _auto_format_convert(self, option: bool) -> None:
+        _values["auto_format_convert"] = bool(option)
+
+    @property
+    def _bn_format(self) -> str:
+        """The shape of batch-norm parameters. Default ``"dim_1c11"``."""
+        return str(_values["bn_format"])
+
+    @_bn_format.setter
+    def _bn_format(self, format: str) -> None:
+        _values["bn_format"] = format
+
+
+@contextmanager
+def _override(
+    benchmark_kernel: bool | None = None,
+    deterministic_kernel: bool | None = None,
+    async_level: int | None = None,
+    compute_mode: str | None = None,
+) -> Iterator[None]:
+    """Change settings for a block, or, as a decorator, for a function."""
+    this = sys.modules[__name__]
+    wanted = {
+        "benchmark_kernel": benchmark_kernel,
+        "deterministic_kernel": deterministic_kernel,
+        "async_level": async_level,
+        "_compute_mode": compute_mode,
+    }
+    before = {k: getattr(this, k) for k in wanted}
+    try:
+        for k, v in wanted.items():
+            if v is not None:
+                setattr(this, k, v)
+        yield
+    finally:
+        for k, v in before.items():
+            setattr(this, k, v)
+
+
+sys.modules[__name__].__class__ = _Config

@@ -1,0 +1,44 @@
+"""The private core: the compiled extension and what sits directly on it."""
+
+from __future__ import annotations
+
+import os
+
+from . import _core
+
+__all__ = ["get_option", "set_option"]
+
+# Errors name the innermost line outside this folder.
+_core.set_package_dir(os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep)
+
+#: Options of the original that this engine has no use for yet; values are kept for callers that set and read them.
+_kept = {
+    "enable_drop": 0,
+    "max_recompute_time": 1,
+    "catch_worker_execption": 1,
+    "enable_host_compute": 1,
+    "disable_memory_forwarding": 0,
+    "enable_dtr_auto_drop": 0,
+    "enable_dtr_sqrt_sampling": 0,
+    "dtr_eviction_threshold": 0,
+    "dtr_evictee_minimum_size": 1 << 20,
+    "record_computing_path": 0,
+}
+
+
+def get_option(name: str) -> int:
+    """The value of an engine option.
+
+    >>> from megengine.core import get_option
+    >>> get_option("async_level")
+    2
+    """
+    return _kept[name] if name in _kept else _core.get_option(name)
+
+
+def set_option(name: str, value: int) -> None:
+    """Set an engine option."""
+    if name in _kept:
+        _kept[name] = int(value)
+    else:
+        _core.set_option(name, int(value))

@@ -1,0 +1,33 @@
+"""Names of the original's private ``core2`` module that programs import. Thin, and only what exists here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...tensor import Tensor
+from .._core import AsyncError, CompNode, TraceError, full_sync, sync
+from ..tensor.utils import dtype_promotion, get_device, make_shape_tuple
+
+__all__ = [
+    "AsyncError",
+    "CompNode",
+    "Const",
+    "Tensor",
+    "TraceError",
+    "astype_cpp",
+    "dtype_promotion",
+    "full_sync",
+    "get_device",
+    "make_shape_tuple",
+    "sync",
+]
+
+
+def Const(value: Any, dtype: Any = None, device: Any = None) -> Tensor:
+    """A constant tensor: a trace bakes its value in."""
+    return Tensor(value, dtype, device, is_const=True)
+
+
+def astype_cpp(x: Tensor, dtype: Any) -> Tensor:
+    """The same as ``x.astype(dtype)``."""
+    return x.astype(dtype)

@@ -1,0 +1,1 @@
+"""What tensors are made of besides storage: dtypes, index rules, argument helpers."""

@@ -1,0 +1,306 @@
+"""Dtypes beyond NumPy's: quantised types as NumPy dtypes with metadata, and the helpers around them.
+
+A quantised dtype is an integer NumPy dtype whose metadata holds ``{"mgb_dtype": {"name", "scale"[, "zero_point"]}}``;
+real = scale * (q - zero_point).
+"""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .. import _core
+
+_Meta = namedtuple("_Meta", ["name", "cname", "np_dtype_str", "qmin", "qmax", "is_unsigned"])
+
+
+class QuantDtypeMeta(_Meta):
+    """What a quantised type stores: its names, the integers that carry it and the range they may take.
+
+    Copies are the object itself, so ``is`` tells whether two are the same type.
+    """
+
+    __slots__ = ()
+
+    def __new__(
+        cls, name: str, cname: str | None, np_dtype_str: str, qmin: int, qmax: int, is_unsigned: bool | None = None
+    ) -> QuantDtypeMeta:
+        if is_unsigned is None:
+            is_unsigned = np_dtype_str[0] == "u"
+        return super().__new__(cls, name, cname, np_dtype_str, qmin, qmax, is_unsigned)
+
+    def __copy__(self) -> QuantDtypeMeta:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> QuantDtypeMeta:
+        return self
+
+
+_builtin_quant_dtypes: dict[str, QuantDtypeMeta] = {
+    m.name: m
+    for m in (
+        QuantDtypeMeta("quint8", "Quantized8Asymm", "uint8", 0, 255),
+        QuantDtypeMeta("qint8", "QuantizedS8", "int8", -128, 127),
+        QuantDtypeMeta("qint8_narrow", "QuantizedS8", "int8", -127, 127),
+        QuantDtypeMeta("quint4", "Quantized4Asymm", "uint8", 0, 15),
+        QuantDtypeMeta("qint4", "QuantizedS4", "int8", -8, 7),
+        QuantDtypeMeta("qint1", "QuantizedS1", "int8", 0, 1),
+        QuantDtypeMeta("qint32", "QuantizedS32", "int32", -(2**31), 2**31 - 1),
+        QuantDtypeMeta("quint2", None, "uint8", 0, 3),
+        QuantDtypeMeta("qint2", None, "int8", -2, 1),
+    )
+}
+_builtin_quant_dtypes_by_cname = {
+    m.cname: m for m in _builtin_quant_dtypes.values() if m.cname and m.name != "qint8_narrow"
+}
+
+#: bfloat16 as NumPy sees it: two opaque bytes per element. ``convert_to_bfloat16`` and ``convert_from_bfloat16`` help.
+bfloat16: np.dtype[Any] = np.dtype("V2", metadata={"mgb_dtype": {"name": "BFloat16"}})
+intb1: np.dtype[Any] = np.dtype("int8", metadata={"mgb_dtype": {"name": "IntB1"}})
+intb2: np.dtype[Any] = np.dtype("int8", metadata={"mgb_dtype": {"name": "IntB2"}})
+intb4: np.dtype[Any] = np.dtype("int8", metadata={"mgb_dtype": {"name": "IntB4"}})
+
+
+def _mgb(dtype: Any) -> dict[str, Any] | None:
+    metadata = dtype.metadata if isinstance(dtype, np.dtype) else None
+    return metadata.get("mgb_dtype") if metadata is not None else None
+
+
+def get_dtype_bit(dtype_name: str) -> int:
+    """Bits of one element of a named dtype.
+
+    >>> from megengine.core.tensor.dtype import get_dtype_bit
+    >>> get_dtype_bit("float32"), get_dtype_bit("qint4"), get_dtype_bit("bool")
+    (32, 4, 1)
+    """
+    if dtype_name == "bool":
+        return 1
+    digits = "".join(c for c in dtype_name if c.isdigit())
+    if not digits:
+        raise ValueError(f"get_dtype_bit: no width in dtype name {dtype_name!r}.")
+    return int(digits)
+
+
+def is_lowbit(dtype: Any) -> bool:
+    """Whether ``dtype`` is intb1, intb2 or intb4."""
+    meta = _mgb(dtype)
+    return meta is not None and meta["name"] in ("IntB1", "IntB2", "IntB4")
+
+
+def is_bfloat16(dtype: Any) -> bool:
+    """Whether ``dtype`` is bfloat16."""
+    meta = _mgb(dtype)
+    return meta is not None and meta["name"] == "BFloat16"
+
+
+def is_differentible_dtype(dtype: Any) -> bool:
+    """Whether gradients are defined for ``dtype``: a floating-point type."""
+    return np.dtype(dtype).kind == "f" or is_bfloat16(dtype)
+
+
+def is_quantize(dtype: Any) -> bool:
+    """Whether ``dtype`` is a quantised type.
+
+    >>> from megengine.core.tensor.dtype import is_quantize, qint8
+    >>> is_quantize(qint8(0.1)), is_quantize(np.dtype("int8"))
+    (True, False)
+    """
+    meta = _mgb(dtype)
+    return meta is not None and "scale" in meta
+
+
+def get_scale(dtype: Any) -> float:
+    """The scale of a quantised dtype."""
+    meta = _mgb(dtype)
+    if meta is None or "scale" not in meta:
+        raise ValueError(f"get_scale: {dtype!r} is not a quantised dtype.")
+    return float(meta["scale"])
+
+
+def get_zero_point(dtype: Any) -> int:
+    """The zero point of an asymmetric quantised dtype."""
+    meta = _mgb(dtype)
+    if meta is None or meta["name"] not in ("Quantized8Asymm", "Quantized4Asymm"):
+        raise ValueError(f"get_zero_point: {dtype!r} has no zero point; only quint8 and quint4 have one.")
+    return int(meta["zero_point"])
+
+
+def is_dtype_equal(a: Any, b: Any) -> bool:
+    """Whether two dtypes are the same, scale and zero point included.
+
+    >>> from megengine.core.tensor.dtype import is_dtype_equal, qint8
+    >>> is_dtype_equal(qint8(0.1), qint8(0.1)), is_dtype_equal(qint8(0.1), np.dtype("int8"))
+    (True, False)
+    """
+    return np.dtype(a) == np.dtype(b) and _mgb(a) == _mgb(b)
+
+
+def create_quantized_dtype(dtype_meta: QuantDtypeMeta, scale: Any, zp: Any) -> np.dtype[Any]:
+    """The NumPy dtype of quantised values with this scale and zero point.
+
+    >>> from megengine.core.tensor.dtype import _builtin_quant_dtypes, create_quantized_dtype, get_scale
+    >>> get_scale(create_quantized_dtype(_builtin_quant_dtypes["qint8"], 0.5, None))
+    0.5
+    """
+    if dtype_meta.cname is None:
+        raise ValueError(f"create_quantized_dtype: {dtype_meta.name} exists only as a range; no tensor can hold it.")
+    mgb: dict[str, Any] = {"name": dtype_meta.cname, "scale": float(scale)}
+    if dtype_meta.is_unsigned:
+        if zp is None or int(zp) != zp or not dtype_meta.qmin <= zp <= dtype_meta.qmax:
+            raise ValueError(
+                f"create_quantized_dtype: {dtype_meta.name} needs an integer zero point from {dtype_meta.qmin} to "
+                f"{dtype_meta.qmax}; got {zp!r}."
+            )
+        mgb["zero_point"] = int(zp)
+    elif zp is not None:
+        raise ValueError(f"create_quantized_dtype: {dtype_meta.name} is symmetric and takes no zero point; got {zp!r}.")
+    dtype: np.dtype[Any] = np.dtype(dtype_meta.np_dtype_str, metadata={"mgb_dtype": mgb})
+    return dtype
+
+
+def quint8(scale: float, zero_point: int) -> np.dtype[Any]:
+    """8 bits, asymmetric: q in 0..255."""
+    return create_quantized_dtype(_builtin_quant_dtypes["quint8"], scale, zero_point)
+
+
+def qint8(scale: float) -> np.dtype[Any]:
+    """8 bits, symmetric: q in -128..127."""
+    return create_quantized_dtype(_builtin_quant_dtypes["qint8"], scale, None)
+
+
+def qint32(scale: float) -> np.dtype[Any]:
+    """32 bits, symmetric: biases of quantised layers."""
+    return create_quantized_dtype(_builtin_quant_dtypes["qint32"], scale, None)
+
+
+def quint4(scale: float, zero_point: int) -> np.dtype[Any]:
+    """4 bits, asymmetric: q in 0..15."""
+    return create_quantized_dtype(_builtin_quant_dtypes["quint4"], scale, zero_point)
+
+
+def qint4(scale: float) -> np.dtype[Any]:
+    """4 bits, symmetric: q in -8..7."""
+    return create_quantized_dtype(_builtin_quant_dtypes["qint4"], scale, None)
+
+
+def qint1(scale: float) -> np.dtype[Any]:
+    """1 bit: q in 0..1."""
+    return create_quantized_dtype(_builtin_quant_dtypes["qint1"], scale, None)
+
+
+def _convert_to(arr: npt.NDArray[Any], dtype: np.dtype[Any], kind: str) -> npt.NDArray[Any]:
+    meta = _builtin_quant_dtypes[kind]
+    if not isinstance(arr, np.ndarray):
+        raise ValueError(f"convert_to_{kind}: needs an ndarray; got {type(arr).__name__}.")
+    mgb = _mgb(dtype)
+    if mgb is None or mgb["name"] != meta.cname:
+        raise ValueError(f"convert_to_{kind}: needs a {kind} dtype; got {dtype!r}.")
+    q = np.round(arr / mgb["scale"]) + mgb.get("zero_point", 0)
+    out: npt.NDArray[Any] = np.clip(q, meta.qmin, meta.qmax).astype(dtype)
+    return out
+
+
+def _convert_from(arr: npt.NDArray[Any], kind: str) -> npt.NDArray[Any]:
+    meta = _builtin_quant_dtypes[kind]
+    mgb = _mgb(arr.dtype) if isinstance(arr, np.ndarray) else None
+    if mgb is None or mgb["name"] != meta.cname:
+        raise ValueError(f"convert_from_{kind}: needs an ndarray of a {kind} dtype; got {arr!r:.80}.")
+    out: npt.NDArray[Any] = (arr.astype(np.float32) - mgb.get("zero_point", 0)) * np.float32(mgb["scale"])
+    return out
+
+
+def convert_to_quint8(arr: npt.NDArray[Any], q: np.dtype[Any]) -> npt.NDArray[Any]:
+    """Quantise a float array: clip(round(arr / scale) + zero_point).
+
+    >>> from megengine.core.tensor.dtype import convert_to_quint8, quint8
+    >>> convert_to_quint8(np.array([0.0, 0.5, 99.0]), quint8(0.1, 128)).tolist()
+    [128, 133, 255]
+    """
+    return _convert_to(arr, q, "quint8")
+
+
+def convert_from_quint8(arr: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The real numbers that a quint8 array stands for."""
+    return _convert_from(arr, "quint8")
+
+
+def convert_to_qint8(arr: npt.NDArray[Any], q: np.dtype[Any]) -> npt.NDArray[Any]:
+    """Quantise a float array: clip(round(arr / scale))."""
+    return _convert_to(arr, q, "qint8")
+
+
+def convert_from_qint8(arr: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The real numbers that a qint8 array stands for."""
+    return _convert_from(arr, "qint8")
+
+
+def convert_to_qint32(arr: npt.NDArray[Any], q: np.dtype[Any]) -> npt.NDArray[Any]:
+    """Quantise a float array: clip(round(arr / scale))."""
+    return _convert_to(arr, q, "qint32")
+
+
+def convert_from_qint32(arr: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The real numbers that a qint32 array stands for."""
+    return _convert_from(arr, "qint32")
+
+
+def convert_to_quint4(arr: npt.NDArray[Any], q: np.dtype[Any]) -> npt.NDArray[Any]:
+    """Quantise a float array: clip(round(arr / scale) + zero_point)."""
+    return _convert_to(arr, q, "quint4")
+
+
+def convert_from_quint4(arr: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The real numbers that a quint4 array stands for."""
+    return _convert_from(arr, "quint4")
+
+
+def convert_to_qint4(arr: npt.NDArray[Any], q: np.dtype[Any]) -> npt.NDArray[Any]:
+    """Quantise a float array: clip(round(arr / scale))."""
+    return _convert_to(arr, q, "qint4")
+
+
+def convert_from_qint4(arr: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The real numbers that a qint4 array stands for."""
+    return _convert_from(arr, "qint4")
+
+
+def convert_to_qint1(arr: npt.NDArray[Any], q: np.dtype[Any]) -> npt.NDArray[Any]:
+    """Quantise a float array: clip(round(arr / scale))."""
+    return _convert_to(arr, q, "qint1")
+
+
+def convert_from_qint1(arr: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The real numbers that a qint1 array stands for."""
+    return _convert_from(arr, "qint1")
+
+
+def convert_to_bfloat16(arr: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """A float array in bfloat16, rounded to nearest even; NaN stays NaN.
+
+    >>> from megengine.core.tensor.dtype import convert_from_bfloat16, convert_to_bfloat16
+    >>> convert_from_bfloat16(convert_to_bfloat16(np.array([1.0, 3.14159], dtype="float32")))
+    array([1.      , 3.140625], dtype=float32)
+    """
+    bits = np.ascontiguousarray(arr, dtype=np.float32).view(np.uint32)
+    rounded = ((bits + (0x7FFF + ((bits >> 16) & 1))) >> 16).astype(np.uint16)
+    quiet_nan = ((bits >> 16) | 0x40).astype(np.uint16)
+    return np.where(np.isnan(arr), quiet_nan, rounded).astype(np.uint16).view(bfloat16).reshape(np.shape(arr))
+
+
+def convert_from_bfloat16(arr: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The float32 values of a bfloat16 array."""
+    if not is_bfloat16(arr.dtype):
+        raise ValueError(f"convert_from_bfloat16: needs a bfloat16 array; got {arr.dtype}.")
+    return (np.ascontiguousarray(arr).view(np.uint16).astype(np.uint32) << 16).view(np.float32).reshape(arr.shape)
+
+
+def _quant_dtype(name: str, scale: float, zero_point: int) -> np.dtype[Any]:
+    """How the engine's quantised types look to NumPy."""
+    meta = _builtin_quant_dtypes[name]
+    return create_quantized_dtype(meta, scale, zero_point if meta.is_unsigned else None)
+
+
+_core.set_dtype_hooks(bfloat16, _quant_dtype)

@@ -1,0 +1,59 @@
+"""Quantisation parameters that travel with a tensor."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any
+
+from .dtype import QuantDtypeMeta, _builtin_quant_dtypes
+
+
+class QuantMode(Enum):
+    """Whether zero is at q = 0. The spelling is the API's."""
+
+    SYMMERTIC = 1
+    ASYMMERTIC = 2
+
+
+class QParams:
+    """Mode, range, scale and zero point."""
+
+    __slots__ = ("mode", "dtype_meta", "scale", "zero_point")
+
+    def __init__(self, mode: QuantMode | None, dtype_meta: QuantDtypeMeta | None, scale: Any, zero_point: Any) -> None:
+        self.mode = mode
+        self.dtype_meta = dtype_meta
+        self.scale = scale
+        self.zero_point = zero_point
+
+    def update(self, qparams: QParams) -> None:
+        """Take over every field of ``qparams``."""
+        for key in self.__slots__:
+            setattr(self, key, getattr(qparams, key))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, QParams) or self.__slots__ != other.__slots__:
+            return False
+        return all(bool(getattr(self, k) == getattr(other, k)) for k in self.__slots__)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"QParams({', '.join(f'{k}={getattr(self, k)}' for k in self.__slots__)})"
+
+
+def create_qparams(
+    mode: QuantMode | None = QuantMode.SYMMERTIC,
+    dtype_meta: str | QuantDtypeMeta | None = None,
+    scale: Any = None,
+    zero_point: Any = None,
+) -> QParams:
+    """QParams; ``dtype_meta`` may be the name of a built-in quantised type.
+
+    >>> from megengine.core.tensor.qparams import create_qparams
+    >>> create_qparams(dtype_meta="qint8", scale=0.5).dtype_meta.qmax
+    127
+    """
+    if isinstance(dtype_meta, str):
+        dtype_meta = _builtin_quant_dtypes[dtype_meta]
+    return QParams(mode, dtype_meta, scale, zero_point)

@@ -1,0 +1,165 @@
+"""Small argument helpers shared by tensors and functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, overload
+
+import numpy as np
+
+from .._core import CompNode, TensorBase, UserError, get_default_device
+
+if TYPE_CHECKING:
+    from ...tensor import Tensor
+
+_convert_inputs = True
+
+
+@overload
+def _normalize_axis(ndim: int, axis: int, reverse: bool = False) -> int: ...
+@overload
+def _normalize_axis(ndim: int, axis: Iterable[int], reverse: bool = False) -> list[int]: ...
+def _normalize_axis(ndim: int, axis: int | Iterable[int], reverse: bool = False) -> int | list[int]:
+    """Axes counted from 0: an int for an int, a sorted list for several.
+
+    >>> from megengine.core.tensor.utils import _normalize_axis
+    >>> _normalize_axis(4, -1), _normalize_axis(4, (-1, 0))
+    (3, [0, 3])
+    """
+    if type(axis) is int or isinstance(axis, (int, np.integer)):
+        i = int(axis)
+        if not -ndim <= i < ndim:
+            raise UserError(f"axis {i} is out of range for a tensor with {ndim} dimensions.")
+        return i + ndim if i < 0 else i
+    axes = [_normalize_axis(ndim, int(a)) for a in axis]
+    if len(set(axes)) != len(axes):
+        raise AssertionError(f"an axis is named twice; got {tuple(axes)}.")
+    axes.sort(reverse=reverse)
+    return axes
+
+
+def make_shape_tuple(*shape: Any) -> tuple[int, ...]:
+    """A shape as plain ints, from ints, tuples, arrays or tensors, mixed.
+
+    >>> from megengine.core.tensor.utils import make_shape_tuple
+    >>> make_shape_tuple(2, mge.tensor(3)), make_shape_tuple([4, np.int64(5)])
+    ((2, 3), (4, 5))
+    """
+    out: list[int] = []
+    for s in shape:
+        if type(s) is int:
+            out.append(s)
+        elif isinstance(s, (list, tuple)):
+            out.extend(make_shape_tuple(*s))
+        elif isinstance(s, TensorBase):
+            out.extend(int(v) for v in s.numpy().reshape(-1))
+        elif isinstance(s, np.ndarray):
+            out.extend(int(v) for v in s.reshape(-1))
+        else:
+            out.append(s.__index__())
+    return tuple(out)
+
+
+def get_device(inputs: Iterable[Any]) -> CompNode:
+    """The device that all tensors in ``inputs`` share, or the default device when there is none."""
+    found: CompNode | None = None
+    for x in inputs:
+        if isinstance(x, TensorBase):
+            if found is not None and found != x.device:
+                raise ValueError(f"ambiguous device: {found} and {x.device}. Move one with Tensor.to.")
+            found = x.device
+    return CompNode(get_default_device()) if found is None else found
+
+
+def _category(kind: str) -> int:
+    return {"f": 3, "i": 2, "u": 2, "b": 1}.get(kind, 0)
+
+
+def result_type(*args: Any) -> np.dtype[Any]:
+    """The dtype a constant operand takes beside ``args`` (tensors and arrays first, Python numbers only when stronger).
+
+    >>> from megengine.core.tensor.utils import result_type
+    >>> result_type(mge.tensor([1, 2]), 1.5), result_type(mge.tensor([1, 2], dtype="uint8"), 1)
+    (dtype('float32'), dtype('uint8'))
+    """
+    strong: list[np.dtype[Any]] = []
+    weak: list[np.dtype[Any]] = []
+    for a in args:
+        if isinstance(a, (TensorBase, np.ndarray, np.generic)):
+            strong.append(a.dtype)
+        elif isinstance(a, np.dtype):
+            strong.append(a)
+        elif type(a) in (bool, int, float):
+            weak.append(np.dtype({bool: "bool", int: "int32", float: "float32"}[type(a)]))
+        else:
+            strong.append(np.asarray(a).dtype)
+    top_s = max((_category(d.kind) for d in strong), default=0)
+    top_w = max((_category(d.kind) for d in weak), default=0)
+    group, top = (weak, top_w) if top_w > top_s else (strong, top_s)
+    chosen = [d for d in group if _category(d.kind) == top]
+    if not chosen:
+        raise ValueError("result_type: needs at least one tensor, array or number.")
+    dtype = np.result_type(*chosen) if len(chosen) > 1 else chosen[0]
+    if dtype == np.float64:
+        return np.dtype("float32")
+    return np.dtype("int32") if dtype == np.int64 else dtype
+
+
+dtype_promotion = result_type
+
+
+def isscalar(x: Any) -> bool:
+    """Whether ``x`` is a number or has no dimensions."""
+    if isinstance(x, (TensorBase, np.ndarray)):
+        return x.ndim == 0
+    return bool(np.isscalar(x))
+
+
+def convert_single_value(v: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
+    """``v`` as a tensor; a tensor is cast."""
+    from ...tensor import Tensor
+
+    if isinstance(v, Tensor):
+        return v if dtype is None else v.astype(dtype)
+    return Tensor(v, dtype, device, is_const=True)
+
+
+def convert_inputs(*args: Any, device: Any = None) -> tuple[Tensor, ...]:
+    """Operands as tensors of the dtype that an elementwise op would give its constants."""
+    dtype = result_type(*args)
+    where = device if device is not None else get_device(args)
+    return tuple(a if isinstance(a, TensorBase) else convert_single_value(a, dtype=dtype, device=where) for a in args)  # type: ignore[misc]
+
+
+def cast_tensors(*args: Any, promote: bool = False) -> tuple[Any, ...]:
+    """The arguments with every tensor cast to float32 when ``promote`` and it is float16; others unchanged."""
+    if not promote:
+        return args
+    return tuple(a.astype("float32") if isinstance(a, TensorBase) and a.dtype == np.float16 else a for a in args)
+
+
+def astensor1d(x: Any, *reference: Any, dtype: Any = None, device: Any = None) -> Tensor:
+    """``x`` (a number, a sequence of numbers and 0-d tensors, an array or a tensor) as a 1-D tensor."""
+    from ...tensor import Tensor
+
+    if isinstance(x, Tensor):
+        y = x if dtype is None else x.astype(dtype)
+        return y.reshape(-1) if y.ndim != 1 else y
+    if device is None and reference:
+        device = get_device(reference)
+    if isinstance(x, Sequence) and any(isinstance(v, TensorBase) for v in x):
+        x = [v.numpy().item() if isinstance(v, TensorBase) else v for v in x]
+    value = np.asarray(x)
+    return Tensor(value.reshape(-1), dtype, device)
+
+
+def get_convert_inputs() -> bool:
+    """Whether operands of different dtypes are promoted (always done by the engine; the switch is kept for callers)."""
+    return _convert_inputs
+
+
+def set_convert_inputs(flag: bool) -> bool:
+    """Set the switch and return what it was."""
+    global _convert_inputs
+    old, _convert_inputs = _convert_inputs, bool(flag)
+    return old

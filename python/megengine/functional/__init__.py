@@ -1,0 +1,9 @@
+"""Functions on tensors: ``import megengine.functional as F``."""
+
+from . import debug_param, elemwise, loss, math, metric, nn, tensor, utils, vision
+from .elemwise import *
+from .math import *
+from .math import einsum
+from .metric import *
+from .nn import *
+from .tensor import *

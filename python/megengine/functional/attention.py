@@ -1,0 +1,149 @@
+"""Multi-head attention, composed from products and softmax."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..core._core import ops
+from ..core.tensor.indexing import _const
+from ..tensor import Tensor
+
+__all__ = ["multi_head_attention"]
+
+
+def _heads(x: Tensor, num_heads: int) -> Tensor:
+    """(N, L, E) to (N, heads, L, E / heads)."""
+    n, length, width = x.shape
+    return ops.transpose(x.reshape(n, length, num_heads, width // num_heads), perm=(0, 2, 1, 3))
+
+
+def _additive(mask: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """A mask to add to the scores: True becomes -inf, floats stay."""
+    if mask.dtype == np.bool_:
+        mask = ops.where(mask, float("-inf"), ops.full(shape=mask.shape, value=0.0, dtype="float32"))
+    return mask.reshape(shape)
+
+
+def multi_head_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    embed_dim: int,
+    num_heads: int,
+    attn_drop: float,
+    out_drop: float,
+    io_weight_bias: Tensor | None,
+    qproj_size: int | None = None,
+    kproj_size: int | None = None,
+    vproj_size: int | None = None,
+    oproj_size: int | None = None,
+    qbias: bool = False,
+    kbias: bool = False,
+    vbias: bool = False,
+    obias: bool = False,
+    bias_k: Tensor | None = None,
+    bias_v: Tensor | None = None,
+    add_zero_attn: bool = False,
+    key_padding_mask: Tensor | None = None,
+    attn_mask: Tensor | None = None,
+    need_weights: bool = False,
+    average_attn_weights: bool = False,
+    is_causal: bool = False,
+    maybe_cudnn_style_mask: bool = False,
+    reslink: bool = False,
+    training: bool = True,
+) -> tuple[Tensor, Tensor | None]:
+    """softmax(Q K^T / sqrt(head size)) V for several heads, between input and output projections.
+
+    Args:
+        query: (N, L, Eq).
+        key: (N, S, Ek).
+        value: (N, S, Ev).
+        embed_dim: the width inside; a multiple of ``num_heads``.
+        num_heads: the number of heads.
+        attn_drop: dropout of the attention weights.
+        out_drop: dropout of the result.
+        io_weight_bias: all projections in one vector: Wq, Wk, Wv, Wo (each in x out), then bq, bk, bv, bo.
+        qproj_size: the width of the projected query; None is ``embed_dim``, 0 means no projection.
+        kproj_size: the same for the key.
+        vproj_size: the same for the value.
+        oproj_size: the same for the output.
+        qbias: whether the vector holds bq.
+        kbias: whether the vector holds bk.
+        vbias: whether the vector holds bv.
+        obias: whether the vector holds bo.
+        bias_k: not supported.
+        bias_v: not supported.
+        add_zero_attn: not supported.
+        key_padding_mask: (N, S); True, or -inf, hides a key.
+        attn_mask: (L, S) or (N * heads, L, S); True hides, floats are added to the scores.
+        need_weights: also return the attention weights.
+        average_attn_weights: return their mean over the heads, (N, L, S), not (N * heads, L, S).
+        is_causal: without masks, let a position see only earlier ones.
+        maybe_cudnn_style_mask: accepted; masks are always as described.
+        reslink: not supported.
+        training: apply dropout.
+
+    Returns:
+        The result (N, L, E) and the weights, or None.
+
+    >>> x = F.ones((1, 2, 4))
+    >>> y, w = F.multi_head_attention(x, x, x, 4, 2, 0.0, 0.0, None, 0, 0, 0, 0)
+    >>> y.shape, w is None
+    ((1, 2, 4), True)
+    """
+    from .nn import dropout  # nn re-exports this function
+
+    assert bias_k is None and bias_v is None, "multi_head_attention: bias_k and bias_v are not supported."
+    assert not add_zero_attn, "multi_head_attention: add_zero_attn is not supported."
+    assert not reslink, "multi_head_attention: reslink is not supported."
+    for name, x in (("query", query), ("key", key), ("value", value)):
+        if x.ndim != 3:
+            raise ValueError(f"multi_head_attention: {name} needs 3 dimensions (N, L, E); got {x.shape}.")
+    sizes = [embed_dim if s is None else s for s in (qproj_size, kproj_size, vproj_size, oproj_size)]
+    head_in = sizes[2] or value.shape[-1]
+    inputs = [query.shape[-1], key.shape[-1], value.shape[-1], head_in]
+    flat = None if io_weight_bias is None else io_weight_bias.reshape(-1)
+    at = 0
+
+    def take(count: int) -> Tensor:
+        nonlocal at
+        if flat is None or at + count > flat.shape[0]:
+            held = 0 if flat is None else flat.shape[0]
+            raise ValueError(
+                f"multi_head_attention: io_weight_bias holds {held} numbers, fewer than the projections need."
+            )
+        at += count
+        return flat[at - count : at]
+
+    weights = [take(i * o).reshape(i, o) if o else None for i, o in zip(inputs, sizes)]
+    biases = [take(o) if b and o else None for b, o in zip((qbias, kbias, vbias, obias), sizes)]
+
+    def project(x: Tensor, i: int) -> Tensor:
+        w, b = weights[i], biases[i]
+        y = x if w is None else ops.matmul(x, w)
+        return y if b is None else y + b
+
+    q, k, v = (_heads(project(x, i), num_heads) for i, x in enumerate((query, key, value)))
+    n, _, length, _ = q.shape
+    source = k.shape[2]
+    head_dim = embed_dim // num_heads if sizes[0] else embed_dim
+    scores = ops.matmul(q * float(head_dim) ** -0.5, k, tb=True)
+    if key_padding_mask is not None:
+        scores = scores + _additive(key_padding_mask, (n, 1, 1, source))
+    if attn_mask is not None:
+        per_head = attn_mask.ndim == 3
+        shape = (n, num_heads, length, source) if per_head else (1, 1, length, source)
+        scores = scores + _additive(attn_mask, shape)
+    elif is_causal and key_padding_mask is None:
+        hidden = np.triu(np.full((length, source), -np.inf, dtype=np.float32), 1)
+        scores = scores + _const(hidden, scores, "float32")
+    attention = ops.softmax(scores, axis=3)
+    seen = dropout(attention, attn_drop, training)
+    joined = ops.transpose(ops.matmul(seen, v), perm=(0, 2, 1, 3)).reshape(n, length, -1)
+    out = dropout(project(joined, 3), out_drop, training)
+    if not need_weights:
+        return out, None
+    if average_attn_weights:
+        return out, attention.mean(axis=1)
+    return out, attention.reshape(n * num_heads, length, source)

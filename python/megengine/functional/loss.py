@@ -1,0 +1,122 @@
+"""Losses. Every one takes ``reduction``: ``"mean"``, ``"sum"`` or ``"none"``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..core._core import TensorBase, ops
+from ..core.tensor.utils import _normalize_axis
+from ..tensor import Tensor
+
+__all__ = ["binary_cross_entropy", "cross_entropy", "ctc_loss", "hinge_loss", "l1_loss", "square_loss"]
+
+
+def _reduce(loss: Tensor, reduction: str) -> Tensor:
+    if reduction == "mean":
+        return loss.mean()
+    if reduction == "sum":
+        return loss.sum()
+    if reduction == "none":
+        return loss
+    raise ValueError(f"reduction: must be mean, sum or none; got {reduction!r}.")
+
+
+def l1_loss(pred: Tensor, label: Tensor, reduction: str = "mean") -> Tensor:
+    """|pred - label|.
+
+    >>> F.loss.l1_loss(mge.tensor([3.0, 1.0]), mge.tensor([1.0, 1.0])).item()
+    1.0
+    """
+    return _reduce(ops.abs(pred - label), reduction)
+
+
+def square_loss(pred: Tensor, label: Tensor, reduction: str = "mean") -> Tensor:
+    """(pred - label) ** 2.
+
+    >>> F.loss.square_loss(mge.tensor([3.0, 1.0]), mge.tensor([1.0, 1.0])).item()
+    2.0
+    """
+    return _reduce(ops.square(pred - label), reduction)
+
+
+def cross_entropy(
+    pred: Tensor,
+    label: Any,
+    axis: int = 1,
+    with_logits: bool = True,
+    label_smooth: float = 0,
+    reduction: str = "mean",
+) -> Tensor:
+    """-log of the probability of the right class.
+
+    Args:
+        pred: logits, or probabilities, with the classes along ``axis``.
+        label: class numbers, shaped like ``pred`` without ``axis``.
+        axis: the axis of the classes.
+        with_logits: whether ``pred`` are logits.
+        label_smooth: the part of the target that is spread evenly over all classes.
+        reduction: mean, sum or none.
+
+    >>> F.loss.cross_entropy(mge.tensor([[0.0, 0.0]]), mge.tensor([1])).numpy()
+    array(0.6931472, dtype=float32)
+    """
+    if not isinstance(label, TensorBase):
+        label = Tensor(label, device=pred.device)
+    ndim = pred.ndim
+    assert ndim == label.ndim + 1, (
+        f"cross_entropy: label needs one dimension less than pred; got pred {pred.shape}, label {label.shape}."
+    )
+    if label.dtype != np.int32:
+        label = label.astype("int32")
+    at = axis if 0 <= axis < ndim else _normalize_axis(ndim, axis)
+    if with_logits:
+        loss = ops.softmax_xent(pred, label, axis=at)[0]
+        if label_smooth:
+            # logZ - s * mean(x) - (1 - s) * x[label], with softmax_xent = logZ - x[label]
+            spread = -ops.logsoftmax(pred, axis=at).mean(at)
+            loss = loss * (1 - label_smooth) + spread * label_smooth
+        return _reduce(loss, reduction)
+    log_p = ops.log(pred)
+    picked = ops.indexing_one_hot(log_p, label, axis=at)
+    if label_smooth:
+        return _reduce(-(picked * (1 - label_smooth) + log_p.mean(at) * label_smooth), reduction)
+    return _reduce(-picked, reduction)
+
+
+def binary_cross_entropy(pred: Tensor, label: Any, with_logits: bool = True, reduction: str = "mean") -> Tensor:
+    """-(label * log p + (1 - label) * log(1 - p)); ``pred`` are logits unless told otherwise.
+
+    >>> F.loss.binary_cross_entropy(mge.tensor([0.0]), mge.tensor([1.0])).numpy()
+    array(0.6931472, dtype=float32)
+    """
+    if with_logits:
+        yes, no = ops.logsigmoid(pred), ops.logsigmoid(-pred)
+    else:
+        yes, no = ops.log(pred), ops.log(1 - pred)
+    return _reduce(-(yes * label + no * (1 - label)), reduction)
+
+
+def hinge_loss(pred: Tensor, label: Tensor, norm: str = "L1", reduction: str = "mean") -> Tensor:
+    """relu(1 - pred * label), squared with norm ``"L2"``, summed over axis 1; labels are 1 and -1.
+
+    >>> F.loss.hinge_loss(mge.tensor([[0.5, -0.5]]), mge.tensor([[1, -1]])).item()
+    1.0
+    """
+    if norm not in ("L1", "L2"):
+        raise ValueError(f"hinge_loss: norm must be L1 or L2; got {norm!r}.")
+    margin = ops.relu(1.0 - pred * label)
+    return _reduce((margin if norm == "L1" else ops.square(margin)).sum(axis=1), reduction)
+
+
+def ctc_loss(
+    pred: Tensor,
+    pred_lengths: Tensor,
+    label: Tensor,
+    label_lengths: Tensor,
+    blank: int = 0,
+    reduction: str = "mean",
+) -> Tensor:
+    """The connectionist temporal classification loss."""
+    raise NotImplementedError("ctc_loss: arrives with the sequence ops.")

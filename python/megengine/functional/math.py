@@ -1,0 +1,330 @@
+"""Reductions, products, norms, order statistics."""
+
+from __future__ import annotations
+
+import math as _math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from ..core._core import ops
+from ..core.tensor.utils import _normalize_axis
+from ..tensor import Tensor
+from .elemwise import clip, maximum
+
+__all__ = [
+    "argmax",
+    "argmin",
+    "argsort",
+    "cross",
+    "dot",
+    "isinf",
+    "isnan",
+    "matinv",
+    "matmul",
+    "max",
+    "mean",
+    "min",
+    "norm",
+    "normalize",
+    "prod",
+    "sign",
+    "sort",
+    "std",
+    "sum",
+    "svd",
+    "topk",
+    "var",
+]
+
+Axis = int | Sequence[int] | None
+
+
+def _as_tensor(x: Any) -> Tensor:
+    return x if isinstance(x, Tensor) else Tensor(x)
+
+
+def isnan(inp: Tensor) -> Tensor:
+    """Where ``inp`` is not a number, as bools.
+
+    >>> F.isnan(mge.tensor([1.0, float("nan")])).tolist()
+    [False, True]
+    """
+    return ops.isnan(inp)
+
+
+def isinf(inp: Tensor) -> Tensor:
+    """Where ``inp`` is infinite, as bools.
+
+    >>> F.isinf(mge.tensor([1.0, float("-inf")])).tolist()
+    [False, True]
+    """
+    return ops.isinf(inp)
+
+
+def sign(x: Tensor) -> Tensor:
+    """-1, 0 or 1, in the dtype of ``x``.
+
+    >>> F.sign(mge.tensor([-3, 0, 5])).tolist()
+    [-1, 0, 1]
+    """
+    return ops.sign(x)
+
+
+def sum(inp: Tensor, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    """The sum over ``axis``, or over everything.
+
+    >>> F.sum(mge.tensor([[1.0, 2.0], [3.0, 4.0]]), axis=1).tolist()
+    [3.0, 7.0]
+    """
+    return _as_tensor(inp).sum(axis, keepdims)
+
+
+def prod(inp: Tensor, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    """The product over ``axis``, or over everything.
+
+    >>> F.prod(mge.tensor([[1.0, 2.0], [3.0, 4.0]]), axis=1).tolist()
+    [2.0, 12.0]
+    """
+    return _as_tensor(inp).prod(axis, keepdims)
+
+
+def mean(inp: Tensor, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    """The mean over ``axis``, or over everything; integers and float16 give float32.
+
+    >>> F.mean(mge.tensor([[1, 2], [3, 4]]), axis=0).tolist()
+    [2.0, 3.0]
+    """
+    return _as_tensor(inp).mean(axis, keepdims)
+
+
+def var(inp: Tensor, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    """The population variance: the mean squared distance from the mean.
+
+    >>> F.var(mge.tensor([[1.0, 3.0], [2.0, 2.0]]), axis=1).tolist()
+    [1.0, 0.0]
+    """
+    x = _as_tensor(inp)
+    centre = x.mean() if axis is None else x.mean(axis, keepdims=True)
+    return ops.square(x - centre).mean(axis, keepdims)
+
+
+def std(inp: Tensor, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    """The population standard deviation.
+
+    >>> F.std(mge.tensor([1.0, 3.0])).item()
+    1.0
+    """
+    return ops.sqrt(var(inp, axis, keepdims))
+
+
+def min(inp: Tensor, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    """The smallest element along ``axis``, or of all; NaN wins.
+
+    >>> F.min(mge.tensor([[1, 2], [3, 4]]), axis=0).tolist()
+    [1, 2]
+    """
+    return _as_tensor(inp).min(axis, keepdims)
+
+
+def max(inp: Tensor, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    """The largest element along ``axis``, or of all; NaN wins.
+
+    >>> F.max(mge.tensor([[1, 2], [3, 4]]), axis=0).tolist()
+    [3, 4]
+    """
+    return _as_tensor(inp).max(axis, keepdims)
+
+
+def _arg(op: Any, inp: Tensor, axis: Axis, keepdims: bool) -> Tensor:
+    x = _as_tensor(inp)
+    if axis is None:
+        assert not keepdims, "argmax/argmin: keepdims=True needs an axis."
+        return op(x.reshape(-1), axis=0, keepdims=False)  # type: ignore[no-any-return]
+    if isinstance(axis, Iterable):
+        for a in _normalize_axis(x.ndim, axis, reverse=True):
+            x = op(x, axis=a, keepdims=keepdims)
+        return x
+    return op(x, axis=_normalize_axis(x.ndim, axis), keepdims=keepdims)  # type: ignore[no-any-return]
+
+
+def argmax(inp: Tensor, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    """The position of the largest element, int32; without an axis in the flattened tensor.
+
+    Several axes are applied one after the other, the highest first, to the positions found before.
+
+    >>> F.argmax(mge.tensor([[1, 5], [7, 2]]), axis=1).tolist()
+    [1, 0]
+    """
+    return _arg(ops.argmax, inp, axis, keepdims)
+
+
+def argmin(inp: Tensor, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    """The position of the smallest element, int32; without an axis in the flattened tensor.
+
+    >>> F.argmin(mge.tensor([[1, 5], [7, 2]]), axis=1).tolist()
+    [0, 1]
+    """
+    return _arg(ops.argmin, inp, axis, keepdims)
+
+
+def norm(inp: Tensor, ord: float | None = None, axis: int | None = None, keepdims: bool = False) -> Tensor:
+    """The length of vectors along ``axis``.
+
+    Args:
+        inp: the vectors.
+        ord: the order of the norm; None is 2, 0 counts the elements that are not 0, ``inf`` takes the largest.
+        axis: may be None for one vector only.
+        keepdims: keep the axis with size 1.
+
+    >>> F.norm(mge.tensor([3.0, 4.0])).item()
+    5.0
+    """
+    if axis is None and inp.ndim != 1:
+        raise TypeError(f"norm: needs an axis for a tensor with {inp.ndim} dimensions.")
+    if axis is None:
+        axis = 0
+    p = 2.0 if ord is None else ord
+    if p == 0:
+        return (inp != 0).astype(inp.dtype).sum(axis, keepdims)
+    if p == 1:
+        return ops.abs(inp).sum(axis, keepdims)
+    if p == 2:
+        return ops.sqrt(ops.square(inp).sum(axis, keepdims))
+    if p == _math.inf:
+        return ops.abs(inp).max(axis, keepdims)
+    if p == -_math.inf:
+        return ops.abs(inp).min(axis, keepdims)
+    return ops.pow(ops.pow(ops.abs(inp), p).sum(axis, keepdims), 1.0 / p)
+
+
+def normalize(inp: Tensor, ord: float | None = None, axis: int | None = None, eps: float = 1e-12) -> Tensor:
+    """Vectors along ``axis`` scaled to length 1; the length is taken as at least ``eps``.
+
+    >>> F.normalize(mge.tensor([3.0, 4.0])).numpy()
+    array([0.6, 0.8], dtype=float32)
+    """
+    if axis is None:
+        return inp / clip(norm(inp, ord), lower=eps)
+    return inp / clip(norm(inp, ord, axis, keepdims=True), lower=eps)
+
+
+def matmul(
+    inp1: Tensor, inp2: Tensor, transpose_a: bool = False, transpose_b: bool = False, compute_mode: str = "default"
+) -> Tensor:
+    """The matrix product, as ``np.matmul``: batch axes broadcast, vectors are taken as a row or a column.
+
+    Args:
+        inp1: the left operand.
+        inp2: the right operand.
+        transpose_a: transpose the last two axes of ``inp1`` first.
+        transpose_b: transpose the last two axes of ``inp2`` first.
+        compute_mode: ``"default"`` or ``"float32"``; sums are in float32 either way.
+
+    >>> F.matmul(mge.tensor([[1.0, 2.0]]), mge.tensor([[3.0], [4.0]])).tolist()
+    [[11.0]]
+    """
+    a, b = _as_tensor(inp1), _as_tensor(inp2)
+    na, nb = a.ndim, b.ndim
+    if na >= 2 and nb >= 2:
+        return ops.matmul(a, b, ta=transpose_a, tb=transpose_b)
+    assert na > 0 and nb > 0, f"matmul: a 0-d tensor has no matrix product; got {a.shape} and {b.shape}. Use *."
+    if na == 1 and nb == 1:
+        return dot(a, b)
+    if na == 1:
+        y = ops.matmul(a.reshape(1, -1), b, ta=False, tb=transpose_b)
+        return ops.squeeze(y, axes=(-2,))
+    y = ops.matmul(a, b.reshape(-1, 1), ta=transpose_a, tb=False)
+    return ops.squeeze(y, axes=(-1,))
+
+
+def dot(inp1: Tensor, inp2: Tensor) -> Tensor:
+    """The sum of products of two vectors; a 0-d operand counts for every element.
+
+    >>> F.dot(mge.tensor([1.0, 2.0]), mge.tensor([3.0, 4.0])).item()
+    11.0
+    """
+    a, b = _as_tensor(inp1), _as_tensor(inp2)
+    assert a.ndim <= 1 and b.ndim <= 1, f"dot: needs vectors; got {a.shape} and {b.shape}. Use matmul."
+    if a.ndim == 1 and b.ndim == 1 and a.shape != b.shape:
+        raise ValueError(f"dot: the vectors differ in length, {a.shape[0]} and {b.shape[0]}.")
+    return ops.mul(a, b).sum()
+
+
+def cross(a: Tensor, b: Tensor, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None) -> Tensor:
+    """The cross product of vectors of length 3; 1-D vectors may have length 2.
+
+    Args:
+        a: the first vectors.
+        b: the second vectors.
+        axisa: the axis of ``a`` that holds the vectors.
+        axisb: the same for ``b``.
+        axisc: the axis of the result that holds the vectors.
+        axis: all three at once.
+
+    >>> F.cross(mge.tensor([1.0, 0.0, 0.0]), mge.tensor([0.0, 1.0, 0.0])).tolist()
+    [0.0, 0.0, 1.0]
+    """
+    if axis is not None:
+        axisa = axisb = axisc = axis
+
+    def parts(v: Tensor, at: int, who: str) -> list[Tensor]:
+        if v.ndim == 1 and v.shape[0] == 2:
+            v = ops.concat(v, ops.full(shape=(1,), value=0.0, dtype=v.dtype), axis=0)
+        i = _normalize_axis(v.ndim, at)
+        if v.shape[i] != 3:
+            raise ValueError(f"cross: {who} must have length 3 along axis {at}; got {v.shape}.")
+        front = (slice(None),) * i
+        return [v[front + (k,)] for k in range(3)]
+
+    a0, a1, a2 = parts(a, axisa, "a")
+    b0, b1, b2 = parts(b, axisb, "b")
+    rows = [a1 * b2 - a2 * b1, a2 * b0 - a0 * b2, a0 * b1 - a1 * b0]
+    at = _normalize_axis(rows[0].ndim + 1, axisc)
+    return ops.concat(*(ops.expand_dims(r, axes=(at,)) for r in rows), axis=at)
+
+
+def _no_sort(name: str) -> NotImplementedError:
+    return NotImplementedError(f"{name}: arrives with the sorting ops. np.argsort(x.numpy()) works until then.")
+
+
+def argsort(inp: Tensor, descending: bool = False) -> Tensor:
+    """The positions that sort ``inp`` along its last axis."""
+    raise _no_sort("argsort")
+
+
+def sort(inp: Tensor, descending: bool = False, dim: int = -1) -> tuple[Tensor, Tensor]:
+    """``inp`` sorted, and the positions the elements came from."""
+    raise _no_sort("sort")
+
+
+def topk(
+    inp: Tensor, k: int, descending: bool = True, kth_only: bool = False, no_sort: bool = False
+) -> tuple[Tensor, Tensor]:
+    """The ``k`` largest elements of each row, and their positions."""
+    raise _no_sort("topk")
+
+
+def matinv(inp: Tensor) -> Tensor:
+    """The inverse of square matrices."""
+    raise NotImplementedError("matinv: arrives with the linear-algebra ops.")
+
+
+def svd(inp: Tensor, full_matrices: bool = False, compute_uv: bool = True) -> tuple[Tensor, Tensor, Tensor]:
+    """The singular value decomposition ``U, S, Vh``."""
+    raise NotImplementedError("svd: arrives with the linear-algebra ops.")
+
+
+def einsum(equation: str, *args: Tensor) -> Tensor:
+    """Sums of products, written with index letters."""
+    raise NotImplementedError("einsum: arrives with the linear-algebra ops. matmul, transpose and sum exist.")
+
+
+def _check_non_finite(inps: Iterable[Tensor], scale: float = 1.0) -> Tensor:
+    """Multiply the tensors by ``scale`` in place and tell, as an int32 scalar, whether any holds inf or NaN."""
+    bad: Tensor | None = None
+    for x in inps:
+        x._reset(x * scale)
+        # x - x is 0 for finite numbers and NaN for the others.
+        here = ops.isnan(x - x).astype("int32").max() if x.size else Tensor(0)
+        bad = here if bad is None else maximum(bad, here)
+    return Tensor(0) if bad is None else bad

@@ -1,0 +1,224 @@
+"""Normalisation. Channels are on axis 1."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..core._core import UserError, ops
+from ..core.tensor.utils import _normalize_axis, make_shape_tuple
+from ..tensor import Tensor
+from .conv import pad
+
+
+def _per_channel(v: Tensor | None, channels: int, fill: float, like: Tensor) -> Tensor:
+    """A batch-norm parameter as (1, C, 1, 1)."""
+    if v is None:
+        return ops.full(shape=(1, channels, 1, 1), value=fill, dtype="float32")
+    return v if v.ndim == 4 else v.reshape(1, channels, 1, 1)
+
+
+def batch_norm(
+    inp: Tensor,
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    *,
+    training: bool = False,
+    momentum: float = 0.9,
+    eps: float = 1e-5,
+    inplace: bool = True,
+) -> Any:
+    """Normalise every channel over the batch.
+
+    Args:
+        inp: 2, 3 or 4 dimensions, channels on axis 1.
+        running_mean: (1, C, 1, 1) or (C,); updated in training, used in evaluation.
+        running_var: the same for the variance.
+        weight: scale per channel; None is 1.
+        bias: shift per channel; None is 0.
+        training: use the statistics of the batch, else the running ones.
+        momentum: the part of the old running value that is kept.
+        eps: added to the variance.
+        inplace: update the running statistics; otherwise return them.
+
+    Returns:
+        The result; with ``inplace=False`` in training and running statistics given, (result, new mean, new variance).
+        The running variance is the unbiased one, the normalisation uses the biased one.
+
+    >>> F.batch_norm(mge.tensor([[1.0], [3.0]]), training=True, eps=0.0).tolist()
+    [[-1.0], [1.0]]
+    """
+    if inp.ndim == 4:
+        x = inp
+    elif inp.ndim in (2, 3):
+        x = inp.reshape(*inp.shape, *(1,) * (4 - inp.ndim))
+    else:
+        raise UserError(f"batch_norm: the input needs 2, 3 or 4 dimensions; got {inp.shape}.")
+    channels = x.shape[1]
+    w = _per_channel(weight, channels, 1.0, x)
+    b = _per_channel(bias, channels, 0.0, x)
+    if not training:
+        assert running_mean is not None and running_var is not None, (
+            "batch_norm: evaluation needs running_mean and running_var."
+        )
+        mean, var = _per_channel(running_mean, channels, 0.0, x), _per_channel(running_var, channels, 1.0, x)
+        y = ops.batch_norm_infer(x, w, b, mean, var, eps=eps)
+        return y if x is inp else y.reshape(inp.shape)
+    if x.size == 0:
+        return inp if inplace or (running_mean is None and running_var is None) else (inp, running_mean, running_var)
+    y, mean, var, _ = ops.batch_norm_train(x, w, b, eps=eps)
+    if x is not inp:
+        y = y.reshape(inp.shape)
+    if running_mean is None and running_var is None:
+        return y
+    new_mean = new_var = None
+    if running_mean is not None:
+        new_mean = _moving(running_mean, mean, momentum)
+    if running_var is not None:
+        n = x.size // channels
+        new_var = _moving(running_var, var, momentum, n / max(n - 1, 1))
+    if not inplace:
+        return y, new_mean, new_var
+    if running_mean is not None:
+        running_mean._reset(new_mean)
+    if running_var is not None:
+        running_var._reset(new_var)
+    return y
+
+
+def _moving(old: Tensor, new: Tensor, momentum: float, scale: float = 1.0) -> Tensor:
+    """momentum * old + (1 - momentum) * scale * new, in the shape of ``old``; never part of a gradient."""
+    fresh = new.detach()
+    if old.ndim != fresh.ndim:
+        fresh = fresh.reshape(old.shape)
+    return (old * momentum + fresh * ((1 - momentum) * scale)).detach()
+
+
+def sync_batch_norm(
+    inp: Tensor,
+    running_mean: Tensor,
+    running_var: Tensor,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float = 0.9,
+    eps: float = 1e-5,
+    eps_mode: str = "additive",
+    group: Any = None,
+) -> Tensor:
+    """``batch_norm`` with statistics over all processes; with one process the same as ``batch_norm``."""
+    if eps_mode.lower() != "additive":
+        raise NotImplementedError(f"sync_batch_norm: eps_mode {eps_mode!r} arrives with the distributed package.")
+    if training and group is not None and getattr(group, "size", 1) > 1:
+        raise NotImplementedError("sync_batch_norm: several processes arrive with the distributed package.")
+    y: Tensor = batch_norm(inp, running_mean, running_var, weight, bias, training=training, momentum=momentum, eps=eps)
+    return y
+
+
+def layer_norm(
+    inp: Tensor,
+    normalized_shape: int | Sequence[int],
+    affine: bool,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Normalise over the last axes, which must have sizes ``normalized_shape``.
+
+    >>> F.layer_norm(mge.tensor([[1.0, 3.0]]), 2, False, eps=0.0).tolist()
+    [[-1.0, 1.0]]
+    """
+    sizes = make_shape_tuple(normalized_shape)
+    if inp.shape[inp.ndim - len(sizes) :] != sizes:
+        raise UserError(f"layer_norm: the last sizes must be {sizes}; got shape {inp.shape}.")
+    if not affine:
+        return ops.layer_norm(inp, n_axes=len(sizes), eps=eps)[0]
+    assert weight is not None and bias is not None, "layer_norm: affine needs weight and bias."
+    return ops.layer_norm(inp, weight, bias, n_axes=len(sizes), eps=eps)[0]
+
+
+def group_norm(
+    inp: Tensor,
+    num_groups: int,
+    affine: bool,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Normalise over groups of channels; weight and bias have shape (C,).
+
+    >>> F.group_norm(F.ones((1, 4, 2, 2)), 2, False).sum().item()
+    0.0
+    """
+    if inp.ndim != 4:
+        raise UserError(f"group_norm: the input needs 4 dimensions (N, C, H, W); got {inp.shape}.")
+    n, c = inp.shape[:2]
+    assert c % num_groups == 0, f"group_norm: {c} channels do not fall into {num_groups} groups."
+    y = ops.layer_norm(inp.reshape(n, num_groups, -1), n_axes=1, eps=eps)[0].reshape(inp.shape)
+    if affine:
+        assert weight is not None and bias is not None, "group_norm: affine needs weight and bias."
+        y = y * weight.reshape(1, c, 1, 1) + bias.reshape(1, c, 1, 1)
+    return y
+
+
+def instance_norm(
+    inp: Tensor, affine: bool, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+) -> Tensor:
+    """Normalise every channel of every image by itself; weight and bias have shape (C,).
+
+    >>> F.instance_norm(F.ones((1, 2, 2, 2)), False).sum().item()
+    0.0
+    """
+    if inp.ndim != 4:
+        raise UserError(f"instance_norm: the input needs 4 dimensions (N, C, H, W); got {inp.shape}.")
+    return group_norm(inp, inp.shape[1], affine, weight, bias, eps)
+
+
+def general_norm(
+    inp: Tensor,
+    normalized_axis: int | Sequence[int],
+    affine: bool = True,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Normalise over any axes, given in ascending order; weight and bias have the sizes of those axes.
+
+    >>> F.general_norm(mge.tensor([[1.0], [3.0]]), 0, False, eps=0.0).tolist()
+    [[-1.0], [1.0]]
+    """
+    ndim = inp.ndim
+    axes = [_normalize_axis(ndim, int(a)) for a in make_shape_tuple(normalized_axis)]
+    assert axes and all(a < b for a, b in zip(axes, axes[1:])), (
+        f"general_norm: axes must be ascending and different; got {normalized_axis}."
+    )
+    perm = [i for i in range(ndim) if i not in axes] + axes
+    x = inp if perm == list(range(ndim)) else ops.transpose(inp, perm=tuple(perm))
+    if affine:
+        assert weight is not None and bias is not None, "general_norm: affine needs weight and bias."
+        y = ops.layer_norm(x, weight, bias, n_axes=len(axes), eps=eps)[0]
+    else:
+        y = ops.layer_norm(x, n_axes=len(axes), eps=eps)[0]
+    return y if x is inp else ops.transpose(y, perm=tuple(perm.index(i) for i in range(ndim)))
+
+
+def local_response_norm(
+    inp: Tensor, kernel_size: int = 5, k: float = 2.0, alpha: float = 1e-4, beta: float = 0.75
+) -> Tensor:
+    """x * (k + alpha * sum of squares over ``kernel_size`` neighbouring channels) ** -beta.
+
+    >>> F.local_response_norm(F.ones((1, 1, 1, 1)), 1, k=1.0, alpha=1.0, beta=1.0).item()
+    0.5
+    """
+    if kernel_size % 2 != 1:
+        raise ValueError(f"local_response_norm: kernel_size must be odd; got {kernel_size}.")
+    if inp.ndim != 4:
+        raise UserError(f"local_response_norm: the input needs 4 dimensions (N, C, H, W); got {inp.shape}.")
+    half, c = kernel_size // 2, inp.shape[1]
+    squares = pad(ops.square(inp), ((0, 0), (half, half)))
+    total = squares[:, 0:c]
+    for i in range(1, kernel_size):
+        total = total + squares[:, i : i + c]
+    return inp * ops.pow(total * alpha + k, -beta)

@@ -1,0 +1,573 @@
+"""Making, joining and rearranging tensors."""
+
+from __future__ import annotations
+
+import math as _math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..core._core import TensorBase, UserError, ops
+from ..core.tensor.indexing import _const
+from ..core.tensor.utils import _normalize_axis, make_shape_tuple
+from ..tensor import Tensor, as_device
+
+__all__ = [
+    "arange",
+    "broadcast_to",
+    "complex",
+    "concat",
+    "cond_take",
+    "copy",
+    "cumsum",
+    "diag",
+    "expand_dims",
+    "eye",
+    "flatten",
+    "full",
+    "full_like",
+    "gather",
+    "imag",
+    "linspace",
+    "meshgrid",
+    "non_zero",
+    "ones",
+    "ones_like",
+    "polar",
+    "real",
+    "repeat",
+    "reshape",
+    "roll",
+    "scatter",
+    "split",
+    "squeeze",
+    "stack",
+    "swapaxes",
+    "tile",
+    "transpose",
+    "where",
+    "zeros",
+    "zeros_like",
+]
+
+
+def _number(x: Any) -> Any:
+    return x.numpy().item() if isinstance(x, TensorBase) else x
+
+
+def _constant(value: npt.NDArray[Any], dtype: Any, device: Any) -> Tensor:
+    return Tensor(value, dtype, device, is_const=True)
+
+
+# ---- making
+
+
+def arange(
+    start: float | Tensor = 0,
+    stop: float | Tensor | None = None,
+    step: float | Tensor = 1,
+    *,
+    dtype: str = "float32",
+    device: Any = None,
+) -> Tensor:
+    """Numbers from ``start`` up to but not including ``stop``; float32 unless told otherwise.
+
+    >>> F.arange(5).tolist()
+    [0.0, 1.0, 2.0, 3.0, 4.0]
+    >>> F.arange(1, 7, 2, dtype="int32").tolist()
+    [1, 3, 5]
+    """
+    first, last, by = _number(start), _number(stop), _number(step)
+    if last is None:
+        first, last = 0, first
+    if by == 0:
+        raise ValueError("arange: step cannot be 0.")
+    count = max(0, _math.ceil((last - first) / by))
+    return _constant(first + by * np.arange(count), dtype, device)
+
+
+def linspace(
+    start: float | Tensor, stop: float | Tensor, num: int | Tensor, *, dtype: str = "float32", device: Any = None
+) -> Tensor:
+    """``num`` evenly spaced numbers from ``start`` to ``stop``, both included.
+
+    >>> F.linspace(3, 10, 3).tolist()
+    [3.0, 6.5, 10.0]
+    """
+    count = int(_number(num))
+    if count < 0:
+        raise ValueError(f"linspace: num must be at least 0; got {count}.")
+    return _constant(np.linspace(_number(start), _number(stop), count), dtype, device)
+
+
+def eye(N: int | Sequence[int] | Tensor, M: int | None = None, *, dtype: str = "float32", device: Any = None) -> Tensor:
+    """A matrix with ones on the diagonal: ``N`` rows and ``M`` columns, or ``N`` as the shape.
+
+    >>> F.eye(2, 3).tolist()
+    [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]
+    """
+    shape = make_shape_tuple(N) if M is None else make_shape_tuple(N, M)
+    if len(shape) not in (1, 2):
+        raise ValueError(f"eye: needs one or two sizes; got {shape}.")
+    return _constant(np.eye(shape[0], shape[-1]), dtype, device)
+
+
+def full(shape: int | Sequence[int] | Tensor, value: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
+    """A tensor filled with ``value``; its dtype is that of ``value`` unless given.
+
+    >>> F.full((2, 2), 7)
+    Tensor([[7 7] [7 7]], dtype=int32, device=xpux:0)
+    """
+    sizes = make_shape_tuple(shape)
+    if isinstance(value, TensorBase) or device is not None and as_device(device) != as_device(None):
+        x = value if isinstance(value, TensorBase) else Tensor(value, dtype, device)
+        if dtype is not None:
+            x = x.astype(dtype)
+        y = ops.broadcast_to(x, shape=sizes)
+        return y if device is None or y.device == device else y.to(device)
+    if dtype is None:
+        dtype = Tensor(value).dtype
+    return ops.full(shape=sizes, value=float(value), dtype=dtype)
+
+
+def zeros(shape: int | Sequence[int] | Tensor, *, dtype: str = "float32", device: Any = None) -> Tensor:
+    """A tensor of zeros.
+
+    >>> F.zeros((1, 2)).tolist()
+    [[0.0, 0.0]]
+    """
+    return full(shape, 0.0, dtype=dtype, device=device)
+
+
+def ones(shape: int | Sequence[int] | Tensor, *, dtype: str = "float32", device: Any = None) -> Tensor:
+    """A tensor of ones.
+
+    >>> F.ones((1, 2)).tolist()
+    [[1.0, 1.0]]
+    """
+    return full(shape, 1.0, dtype=dtype, device=device)
+
+
+def full_like(inp: Tensor, value: Any) -> Tensor:
+    """``value`` in the shape and dtype of ``inp``.
+
+    >>> F.full_like(mge.tensor([1, 2]), 5).tolist()
+    [5, 5]
+    """
+    if isinstance(value, TensorBase):
+        return ops.broadcast_to(value.astype(inp.dtype), shape=inp._tuple_shape)
+    return ops.fill_like(inp, value=float(value))
+
+
+def zeros_like(inp: Tensor) -> Tensor:
+    """Zeros in the shape and dtype of ``inp``.
+
+    >>> F.zeros_like(mge.tensor([1, 2])).tolist()
+    [0, 0]
+    """
+    return ops.fill_like(inp, value=0.0)
+
+
+def ones_like(inp: Tensor) -> Tensor:
+    """Ones in the shape and dtype of ``inp``.
+
+    >>> F.ones_like(mge.tensor([1, 2])).tolist()
+    [1, 1]
+    """
+    return ops.fill_like(inp, value=1.0)
+
+
+def meshgrid(*inputs: Tensor, indexing: str = "xy") -> tuple[Tensor, ...]:
+    """Grids of coordinates from vectors of them; ``"xy"`` puts the first vector along the second axis, as NumPy does.
+
+    >>> x, y = F.meshgrid(mge.tensor([1, 2, 3]), mge.tensor([4, 5]))
+    >>> x.tolist(), y.tolist()
+    ([[1, 2, 3], [1, 2, 3]], [[4, 4, 4], [5, 5, 5]])
+    """
+    if indexing not in ("xy", "ij"):
+        raise ValueError(f"meshgrid: indexing must be xy or ij; got {indexing!r}.")
+    if any(x.ndim != 1 for x in inputs):
+        raise ValueError(f"meshgrid: needs vectors; got shapes {[x.shape for x in inputs]}.")
+    n = len(inputs)
+    order = list(range(n))
+    if indexing == "xy" and n >= 2:
+        order[0], order[1] = 1, 0
+    shape = [0] * n
+    for i, x in enumerate(inputs):
+        shape[order[i]] = x.shape[0]
+    out = []
+    for i, x in enumerate(inputs):
+        line = [1] * n
+        line[order[i]] = x.shape[0]
+        out.append(ops.broadcast_to(x.reshape(line), shape=tuple(shape)))
+    return tuple(out)
+
+
+def diag(inp: Tensor, k: int = 0) -> Tensor:
+    """A matrix with ``inp`` on its ``k``-th diagonal, or the diagonal of a matrix.
+
+    >>> F.diag(mge.tensor([1, 2])).tolist(), F.diag(mge.tensor([[1, 2], [3, 4]]), k=1).tolist()
+    ([[1, 0], [0, 2]], [2])
+    """
+    if inp.ndim == 2:
+        place = np.diagonal(np.arange(inp.size).reshape(inp.shape), k)
+        return ops.take(inp.reshape(-1), _const(place, inp), axis=0)
+    if inp.ndim != 1:
+        raise UserError(f"diag: needs a vector or a matrix; got shape {inp.shape}.")
+    n = inp.shape[0]
+    source = np.full((n + abs(k),) * 2, n)
+    np.fill_diagonal(source[max(-k, 0) :, max(k, 0) :], np.arange(n))
+    padded = ops.concat(inp, ops.full(shape=(1,), value=0.0, dtype=inp.dtype), axis=0)
+    return ops.take(padded, _const(source, inp), axis=0)
+
+
+# ---- shapes
+
+
+def reshape(inp: Tensor, target_shape: Any) -> Tensor:
+    """The same elements in another shape; one size may be -1.
+
+    >>> F.reshape(mge.tensor([1, 2, 3, 4]), (2, -1)).tolist()
+    [[1, 2], [3, 4]]
+    """
+    return inp.reshape(target_shape)
+
+
+def transpose(inp: Tensor, pattern: Any) -> Tensor:
+    """Reorder axes; see ``Tensor.transpose`` for the pattern.
+
+    >>> F.transpose(mge.tensor([[1, 2, 3]]), (1, 0)).tolist()
+    [[1], [2], [3]]
+    """
+    return inp.transpose(tuple(pattern) if isinstance(pattern, str) else pattern)
+
+
+def swapaxes(inp: Tensor, axis1: int, axis2: int) -> Tensor:
+    """Exchange two axes.
+
+    >>> F.swapaxes(mge.tensor(np.zeros((2, 3, 4))), 0, -1).shape
+    (4, 3, 2)
+    """
+    perm = list(range(inp.ndim))
+    i, j = _normalize_axis(inp.ndim, axis1), _normalize_axis(inp.ndim, axis2)
+    perm[i], perm[j] = j, i
+    return ops.transpose(inp, perm=tuple(perm))
+
+
+def flatten(inp: Tensor, start_axis: int = 0, end_axis: int = -1) -> Tensor:
+    """Merge the axes from ``start_axis`` to ``end_axis`` into one.
+
+    >>> F.flatten(mge.tensor(np.zeros((2, 3, 4))), 1).shape
+    (2, 12)
+    """
+    return inp.flatten(start_axis, end_axis)
+
+
+def expand_dims(inp: Tensor, axis: int | Sequence[int]) -> Tensor:
+    """Insert axes of size 1 at the positions they shall have in the result.
+
+    >>> F.expand_dims(mge.tensor([1, 2]), 0).shape
+    (1, 2)
+    """
+    return ops.expand_dims(inp, axes=(axis,) if isinstance(axis, int) else make_shape_tuple(axis))
+
+
+def squeeze(inp: Tensor, axis: int | Sequence[int] | None = None) -> Tensor:
+    """Remove axes of size 1; all of them when none is named.
+
+    >>> F.squeeze(mge.tensor(np.zeros((1, 1, 3, 1))), (0, -1)).shape
+    (1, 3)
+    """
+    if axis is None:
+        return ops.squeeze(inp)
+    axes = (axis,) if isinstance(axis, int) else make_shape_tuple(axis)
+    return ops.squeeze(inp, axes=axes) if axes else ops.copy(inp)
+
+
+def broadcast_to(inp: Tensor, shape: Any) -> Tensor:
+    """Repeat ``inp`` up to ``shape``; None in the shape keeps the size there.
+
+    >>> F.broadcast_to(mge.tensor([1, 2]), (2, None)).tolist()
+    [[1, 2], [1, 2]]
+    """
+    if isinstance(shape, int):
+        shape = (shape,)
+    if isinstance(shape, (list, tuple)) and None in shape:
+        skip = len(shape) - inp.ndim
+        if any(s is None for s in shape[: max(skip, 0)]):
+            raise ValueError(f"broadcast_to: None cannot stand for a new axis; shape {shape}, input {inp.shape}.")
+        shape = tuple(inp.shape[i - skip] if s is None else s for i, s in enumerate(shape))
+    sizes = make_shape_tuple(shape)
+    if any(s < 0 for s in sizes):
+        raise ValueError(f"broadcast_to: a size cannot be negative; got {sizes}. None keeps the size of the input.")
+    return ops.broadcast_to(inp, shape=sizes)
+
+
+# ---- joining and splitting
+
+
+def _gathered(inps: Sequence[Tensor], device: Any, who: str) -> list[Tensor]:
+    tensors = [x if isinstance(x, Tensor) else Tensor(x) for x in inps]
+    if not tensors:
+        raise ValueError(f"{who}: needs at least one tensor.")
+    return tensors if device is None else [x if x.device == device else x.to(device) for x in tensors]
+
+
+def concat(inps: Sequence[Tensor], axis: int = 0, device: Any = None) -> Tensor:
+    """Join tensors along an axis they have.
+
+    >>> F.concat([mge.tensor([[1, 2]]), mge.tensor([[3, 4]])]).tolist()
+    [[1, 2], [3, 4]]
+    """
+    return ops.concat(*_gathered(inps, device, "concat"), axis=axis)
+
+
+def stack(inps: Sequence[Tensor], axis: int = 0, device: Any = None) -> Tensor:
+    """Join tensors of one shape along a new axis.
+
+    >>> F.stack([mge.tensor([1, 2]), mge.tensor([3, 4])], axis=1).tolist()
+    [[1, 3], [2, 4]]
+    """
+    tensors = _gathered(inps, device, "stack")
+    shapes = {x.shape for x in tensors}
+    if len(shapes) > 1:
+        raise ValueError(f"stack: all tensors must have one shape; got {sorted(shapes)}.")
+    return ops.concat(*(ops.expand_dims(x, axes=(axis,)) for x in tensors), axis=axis)
+
+
+def split(inp: Tensor, nsplits_or_sections: int | Sequence[int], axis: int = 0) -> list[Tensor]:
+    """Cut a tensor along ``axis``.
+
+    Args:
+        inp: the tensor.
+        nsplits_or_sections: a number of nearly equal parts, larger ones first; or the positions to cut at.
+        axis: where to cut.
+
+    >>> [x.shape[0] for x in F.split(F.arange(10), 3)], [x.tolist() for x in F.split(F.arange(3), [1])]
+    ([4, 3, 3], [[0.0], [1.0, 2.0]])
+    """
+    at = _normalize_axis(inp.ndim, axis)
+    size = inp.shape[at]
+    given = nsplits_or_sections
+    if isinstance(given, (int, np.integer)):
+        n = int(given)
+        if n <= 0:
+            raise ValueError(f"split: the number of parts must be above 0; got {n}.")
+        if n > size:
+            raise ValueError(f"split: cannot cut an axis of size {size} into {n} parts.")
+        cuts = [0]
+        for i in range(n):
+            cuts.append(cuts[-1] + (size - cuts[-1] + n - i - 1) // (n - i))
+    else:
+        cuts = [0, *make_shape_tuple(given), size]
+        if any(a > b for a, b in zip(cuts, cuts[1:])):
+            raise ValueError(f"Invalid nsplits_or_secions: {given}")
+    front = (slice(None),) * at
+    return [inp[front + (slice(a, b),)] for a, b in zip(cuts, cuts[1:])]
+
+
+def repeat(inp: Tensor, repeats: int, axis: int | None = None) -> Tensor:
+    """Repeat each element ``repeats`` times, along ``axis`` or in the flattened tensor.
+
+    >>> F.repeat(mge.tensor([1, 2]), 2).tolist()
+    [1, 1, 2, 2]
+    """
+    assert repeats >= 1, f"repeat: repeats must be at least 1; got {repeats}."
+    if axis is None:
+        inp, axis = inp.reshape(-1), 0
+    at = _normalize_axis(inp.ndim, axis)
+    shape = inp.shape
+    wide = ops.broadcast_to(
+        ops.expand_dims(inp, axes=(at + 1,)), shape=(*shape[: at + 1], int(repeats), *shape[at + 1 :])
+    )
+    return wide.reshape(*shape[:at], shape[at] * int(repeats), *shape[at + 1 :])
+
+
+def tile(inp: Tensor, reps: int | Sequence[int]) -> Tensor:
+    """Lay copies of ``inp`` side by side, ``reps[i]`` of them along axis ``i``.
+
+    >>> F.tile(mge.tensor([1, 2]), (2, 2)).tolist()
+    [[1, 2, 1, 2], [1, 2, 1, 2]]
+    """
+    times = make_shape_tuple(reps)
+    shape = inp.shape
+    if len(times) < len(shape):
+        times = (1,) * (len(shape) - len(times)) + times
+    shape = (1,) * (len(times) - len(shape)) + shape
+    x = inp.reshape(*shape) if shape != inp.shape else inp
+    for at, n in enumerate(times):
+        if n != 1:
+            x = ops.concat(*[x] * n, axis=at) if n > 0 else x[(slice(None),) * at + (slice(0, 0),)]
+    return ops.copy(x) if x is inp else x
+
+
+def roll(inp: Tensor, shift: int | Sequence[int], axis: int | Sequence[int] | None = None) -> Tensor:
+    """Move elements along an axis; what leaves at the end enters at the front.
+
+    >>> F.roll(mge.tensor([1, 2, 3]), 1).tolist()
+    [3, 1, 2]
+    """
+    if axis is None:
+        by = shift if isinstance(shift, int) else sum(make_shape_tuple(shift))
+        return roll(inp.reshape(-1), by, 0).reshape(inp.shape)
+    shifts, axes = make_shape_tuple(shift), make_shape_tuple(axis)
+    if len(shifts) == 1 and len(axes) > 1:
+        shifts = shifts * len(axes)
+    if len(shifts) != len(axes):
+        raise ValueError(f"roll: needs one shift per axis; got shifts {shifts} and axes {axes}.")
+    x = inp
+    for s, a in zip(shifts, axes):
+        at = _normalize_axis(inp.ndim, a)
+        size = inp.shape[at]
+        by = s % size if size else 0
+        if by:
+            front = (slice(None),) * at
+            x = ops.concat(x[front + (slice(size - by, None),)], x[front + (slice(0, size - by),)], axis=at)
+    return ops.copy(x) if x is inp else x
+
+
+def cumsum(inp: Tensor, axis: int) -> Tensor:
+    """Running sums along ``axis``, in the dtype of ``inp``.
+
+    >>> F.cumsum(mge.tensor([[1, 2, 3]]), 1).tolist()
+    [[1, 3, 6]]
+    """
+    at = _normalize_axis(inp.ndim, axis)
+    size = inp.shape[at]
+    front = (slice(None),) * at
+    x, by = ops.copy(inp), 1
+    while by < size:  # each pass doubles the reach of every sum
+        x = ops.concat(x[front + (slice(0, by),)], x[front + (slice(by, None),)] + x[front + (slice(0, -by),)], axis=at)
+        by *= 2
+    return x
+
+
+# ---- selection
+
+
+def where(mask: Tensor, x: Any = None, y: Any = None) -> Any:
+    """``x`` where ``mask`` is true and ``y`` elsewhere, broadcast; with the mask alone the positions that are true.
+
+    >>> F.where(mge.tensor([True, False]), mge.tensor([1, 2]), mge.tensor([3, 4])).tolist()
+    [1, 4]
+    """
+    if not isinstance(mask, TensorBase) or mask.dtype != np.bool_:
+        raise ValueError("where: the mask must be a bool tensor. x != 0 makes one.")
+    if x is None and y is None:
+        return non_zero(mask, as_tuple=True)
+    for v in (x, y):
+        if not isinstance(v, (TensorBase, int, float, np.ndarray, np.generic)):
+            raise TypeError(f"where: x and y must be tensors; got {type(v).__name__}.")
+    return ops.where(mask, x, y)
+
+
+def non_zero(condition: Tensor, as_tuple: bool = False) -> Any:
+    """The positions of elements that are not 0: int32 ``(n, ndim)``, or one vector per axis.
+
+    The number of positions depends on the values, so a trace cannot record it yet.
+
+    >>> F.non_zero(mge.tensor([[0, 1], [2, 0]])).tolist()
+    [[0, 1], [1, 0]]
+    """
+    found = np.nonzero(np.atleast_1d(condition.numpy()))
+    if as_tuple:
+        return tuple(Tensor(i.astype(np.int32), device=condition.device) for i in found)
+    return Tensor(np.stack(found, axis=1).astype(np.int32), device=condition.device)
+
+
+def cond_take(mask: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+    """The elements of ``x`` where ``mask`` is true, and their positions in the flattened tensor.
+
+    >>> v, i = F.cond_take(mge.tensor([True, False, True]), mge.tensor([1.0, 2.0, 3.0]))
+    >>> v.tolist(), i.tolist()
+    ([1.0, 3.0], [0, 2])
+    """
+    if not isinstance(x, TensorBase) or not isinstance(mask, TensorBase):
+        raise TypeError("cond_take: needs a mask tensor and a data tensor.")
+    if mask.dtype != np.bool_:
+        raise ValueError(f"cond_take: the mask must be a bool tensor; got {mask.dtype}.")
+    if mask.shape != x.shape:
+        raise ValueError(f"cond_take: the mask has shape {mask.shape} but the data {x.shape}.")
+    place = Tensor(np.flatnonzero(mask.numpy()).astype(np.int32), device=x.device)
+    return ops.take(x.reshape(-1), place, axis=0), place
+
+
+def _flat_index(inp: Tensor, axis: int, index: Tensor, who: str) -> Tensor:
+    """Positions in the flattened ``inp`` that ``index`` along ``axis`` names."""
+    if inp.ndim != index.ndim:
+        raise ValueError(f"{who}: the index needs {inp.ndim} dimensions like the input; got {index.ndim}.")
+    at = _normalize_axis(inp.ndim, axis)
+    shape = inp.shape
+    for i, (n, size) in enumerate(zip(index.shape, shape)):
+        if i != at and n > size:
+            raise ValueError(f"{who}: the index shape {index.shape} exceeds the input shape {shape} on axis {i}.")
+    strides = [1] * inp.ndim
+    for i in range(inp.ndim - 2, -1, -1):
+        strides[i] = strides[i + 1] * shape[i + 1]
+    rest = np.zeros((1,) * inp.ndim, dtype=np.int64)
+    for i, n in enumerate(index.shape):
+        if i != at:
+            line = [1] * inp.ndim
+            line[i] = n
+            rest = rest + (np.arange(n) * strides[i]).reshape(line)
+    wrapped = ops.where(index < 0, index + shape[at], index)
+    return wrapped.astype("int32") * strides[at] + _const(rest, inp)
+
+
+def gather(inp: Tensor, axis: int, index: Tensor) -> Tensor:
+    """Elements picked along ``axis``: ``out[i][j] = inp[index[i][j]][j]`` for axis 0.
+
+    >>> F.gather(mge.tensor([[1, 2], [3, 4]]), 1, mge.tensor([[0, 0], [1, 0]])).tolist()
+    [[1, 1], [4, 3]]
+    """
+    return ops.take(inp.reshape(-1), _flat_index(inp, axis, index, "gather"), axis=0)
+
+
+def scatter(inp: Tensor, axis: int, index: Tensor, source: Tensor) -> Tensor:
+    """Put the elements of ``source`` into ``inp`` along ``axis``, in place, and return ``inp``.
+
+    >>> F.scatter(F.zeros((2, 3)), 1, mge.tensor([[2], [0]]), mge.tensor([[5.0], [6.0]])).tolist()
+    [[0.0, 0.0, 5.0], [6.0, 0.0, 0.0]]
+    """
+    if index.shape != source.shape:
+        raise ValueError(f"scatter: index and source must have one shape; got {index.shape} and {source.shape}.")
+    place = _flat_index(inp, axis, index, "scatter")
+    flat = inp.reshape(-1)
+    flat[place] = source
+    inp._reset(flat.reshape(inp.shape))
+    return inp
+
+
+def copy(inp: Tensor, device: Any = None) -> Tensor:
+    """A copy, on another device when one is named.
+
+    >>> F.copy(mge.tensor([1, 2])).tolist()
+    [1, 2]
+    """
+    return ops.copy(inp) if device is None else inp.to(device)
+
+
+def _no_complex(name: str) -> NotImplementedError:
+    return NotImplementedError(f"{name}: arrives with the complex64 ops.")
+
+
+def complex(real: Tensor, imag: Tensor) -> Tensor:
+    """A complex tensor from its parts."""
+    raise _no_complex("complex")
+
+
+def polar(abs: Tensor, angle: Tensor) -> Tensor:
+    """A complex tensor from lengths and angles."""
+    raise _no_complex("polar")
+
+
+def real(complex: Tensor) -> Tensor:
+    """The real part."""
+    raise _no_complex("real")
+
+
+def imag(complex: Tensor) -> Tensor:
+    """The imaginary part."""
+    raise _no_complex("imag")

@@ -1,0 +1,23 @@
+"""Helpers of tests and programs."""
+
+from __future__ import annotations
+
+from ..core._core import ops
+from ..tensor import Tensor
+from .metric import topk_accuracy
+from .tensor import copy
+
+__all__ = ["copy", "topk_accuracy"]
+
+
+def _assert_equal(expect: Tensor, actual: Tensor, *, maxerr: float = 1e-4, verbose: bool = False) -> Tensor:
+    """``expect``, after checking that ``actual`` is close: |a - b| / max(min(|a|, |b|), 1) at most ``maxerr``."""
+    if expect.shape != actual.shape:
+        raise RuntimeError(f"_assert_equal: shapes differ, {expect.shape} and {actual.shape}.")
+    scale = ops.maximum(ops.minimum(ops.abs(expect), ops.abs(actual)), 1.0)
+    error = float((ops.abs(expect - actual) / scale).max().item()) if expect.size else 0.0
+    if verbose:
+        print(f"_assert_equal: maxerr {error}")
+    if not error <= maxerr:
+        raise RuntimeError(f"_assert_equal: error {error} exceeds {maxerr}.")
+    return expect

@@ -1,0 +1,267 @@
+"""Recurrent networks. The cells are composed from products; whole sequences arrive with the recurrent ops."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from typing import Any
+
+import numpy as np
+
+from ..core._core import ops
+from ..functional import linear, relu, sigmoid, split, tanh, zeros
+from ..tensor import Parameter, Tensor
+from . import init
+from .module import Module
+
+__all__ = ["LSTM", "LSTMCell", "RNN", "RNNBase", "RNNCell", "RNNCellBase"]
+
+
+class RNNCellBase(Module):
+    """Weights of one step: ``num_chunks`` gates from the input and from the state."""
+
+    def __init__(self, input_size: int, hidden_size: int, bias: bool, num_chunks: int) -> None:
+        super().__init__()
+        self.input_size = input_size
+        self.hidden_size = hidden_size
+        self.bias = bias
+        gates = num_chunks * hidden_size
+        self.gate_hidden_size = gates
+        self.weight_ih = Parameter(np.zeros((gates, input_size), dtype=np.float32))
+        self.weight_hh = Parameter(np.zeros((gates, hidden_size), dtype=np.float32))
+        make = Parameter if bias else Tensor
+        self.bias_ih = make(np.zeros(gates, dtype=np.float32))
+        self.bias_hh = make(np.zeros(gates, dtype=np.float32))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Numbers spread evenly over ±1 / sqrt(hidden_size)."""
+        bound = 1.0 / math.sqrt(self.hidden_size)
+        for p in self.parameters():
+            init.uniform_(p, -bound, bound)
+
+    @abstractmethod
+    def forward(self, input: Tensor, hx: Any = None) -> Any: ...
+
+    def _gates(self, x: Tensor, h: Tensor) -> Tensor:
+        return linear(x, self.weight_ih, self.bias_ih) + linear(h, self.weight_hh, self.bias_hh)
+
+
+class RNNCell(RNNCellBase):
+    """h' = act(W_ih x + b_ih + W_hh h + b_hh).
+
+    >>> M.RNNCell(3, 2)(F.ones((4, 3))).shape
+    (4, 2)
+    """
+
+    def __init__(self, input_size: int, hidden_size: int, bias: bool = True, nonlinearity: str = "tanh") -> None:
+        if nonlinearity not in ("tanh", "relu"):
+            raise ValueError(f"RNNCell: nonlinearity must be tanh or relu; got {nonlinearity!r}.")
+        self.nonlinearity = nonlinearity
+        super().__init__(input_size, hidden_size, bias, num_chunks=1)
+
+    def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
+        h = zeros((input.shape[0], self.hidden_size)) if hx is None else hx
+        y = self._gates(input, h)
+        return tanh(y) if self.nonlinearity == "tanh" else relu(y)
+
+
+class LSTMCell(RNNCellBase):
+    """One step of a long short-term memory; gates in the order i, f, g, o.
+
+    >>> h, c = M.LSTMCell(3, 2)(F.ones((4, 3)))
+    >>> h.shape, c.shape
+    ((4, 2), (4, 2))
+    """
+
+    def __init__(self, input_size: int, hidden_size: int, bias: bool = True) -> None:
+        super().__init__(input_size, hidden_size, bias, num_chunks=4)
+
+    def forward(self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
+        if hx is None:
+            h = c = zeros((input.shape[0], self.hidden_size))
+        else:
+            h, c = hx
+        i, f, g, o = split(self._gates(input, h), 4, axis=1)
+        new_c = sigmoid(f) * c + sigmoid(i) * tanh(g)
+        return sigmoid(o) * tanh(new_c), new_c
+
+
+class RNNBase(Module):
+    """What RNN and LSTM share.
+
+    All weights are in ``_flatten_weights``: for each layer and direction W_ih, W_hh, b_ih, b_hh.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
+    ) -> None:
+        super().__init__()
+        if isinstance(dropout, bool) or not isinstance(dropout, (int, float)) or not 0 <= dropout <= 1:
+            raise ValueError(f"dropout must be a number from 0 to 1; got {dropout!r}.")
+        if not 0 <= proj_size < hidden_size:
+            raise ValueError(f"proj_size must be at least 0 and below hidden_size {hidden_size}; got {proj_size}.")
+        self.input_size = input_size
+        self.hidden_size = hidden_size
+        self.num_layers = num_layers
+        self.bias = bias
+        self.batch_first = batch_first
+        self.dropout = float(dropout)
+        self.bidirectional = bidirectional
+        self.num_directions = 2 if bidirectional else 1
+        self.proj_size = proj_size
+        self.cells = [[self.create_cell(layer) for _ in range(self.num_directions)] for layer in range(num_layers)]
+        gates = self.cells[0][0].gate_hidden_size
+        columns = sum(
+            self._layer_input(layer) + hidden_size + (2 if bias else 0)
+            for layer in range(num_layers)
+            for _ in range(self.num_directions)
+        )
+        self._flatten_weights = Parameter(np.zeros((gates, columns), dtype=np.float32))
+        self.reset_parameters()
+
+    def _layer_input(self, layer: int) -> int:
+        return self.input_size if layer == 0 else self.num_directions * self.hidden_size
+
+    def reset_parameters(self) -> None:
+        """Numbers spread evenly over ±1 / sqrt(hidden_size)."""
+        bound = 1.0 / math.sqrt(self.hidden_size)
+        for p in self.parameters():
+            init.uniform_(p, -bound, bound)
+
+    @abstractmethod
+    def create_cell(self, layer: int) -> RNNCellBase:
+        """The cell of a layer."""
+
+    @abstractmethod
+    def init_hidden(self, batch_size: int) -> Any:
+        """A state of zeros."""
+
+    @abstractmethod
+    def get_output_from_hidden(self, hx: Any) -> Tensor:
+        """The part of the state that is put out."""
+
+    def _weights(self) -> list[list[tuple[Tensor, Tensor, Tensor | None, Tensor | None]]]:
+        """(W_ih, W_hh, b_ih, b_hh) by layer and direction, cut from the flat vector."""
+        flat = self._flatten_weights.reshape(-1)
+        gates = self._flatten_weights.shape[0]
+        at = 0
+
+        def take(*shape: int) -> Tensor:
+            nonlocal at
+            n = math.prod(shape)
+            at += n
+            return flat[at - n : at].reshape(*shape)
+
+        out = []
+        for layer in range(self.num_layers):
+            row = []
+            for _ in range(self.num_directions):
+                w_ih, w_hh = take(gates, self._layer_input(layer)), take(gates, self.hidden_size)
+                row.append((w_ih, w_hh, take(gates) if self.bias else None, take(gates) if self.bias else None))
+            out.append(row)
+        return out
+
+    @abstractmethod
+    def _step(self, gates: Tensor, state: list[Tensor]) -> list[Tensor]:
+        """The next state of one layer and direction; its first part is the output."""
+
+    def apply_op(self, input: Tensor, hx: Any) -> tuple[Tensor, Any]:
+        """Run (L, N, in) from a state; returns the outputs and the last state."""
+        if self.proj_size:
+            raise NotImplementedError(f"{type(self).__name__}: proj_size arrives with the recurrent ops.")
+        if self.dropout and self.training and self.num_layers > 1:
+            raise NotImplementedError(f"{type(self).__name__}: dropout between layers arrives with the recurrent ops.")
+        states = list(hx) if isinstance(hx, (tuple, list)) else [hx]
+        weights = self._weights()
+        steps = [input[t] for t in range(input.shape[0])]
+        last: list[list[Tensor]] = [[] for _ in states]
+        for layer in range(self.num_layers):
+            outputs = []
+            for direction in range(self.num_directions):
+                w_ih, w_hh, b_ih, b_hh = weights[layer][direction]
+                row = layer * self.num_directions + direction
+                state = [s[row] for s in states]
+                order = range(len(steps)) if direction == 0 else range(len(steps) - 1, -1, -1)
+                mine: dict[int, Tensor] = {}
+                for t in order:
+                    gates = linear(steps[t], w_ih, b_ih) + linear(state[0], w_hh, b_hh)
+                    state = self._step(gates, state)
+                    mine[t] = state[0]
+                for part, s in zip(last, state):
+                    part.append(s)
+                outputs.append([mine[t] for t in range(len(steps))])
+            steps = [ops.concat(*ys, axis=1) if len(ys) > 1 else ys[0] for ys in zip(*outputs)]
+        stacked = [ops.concat(*(ops.expand_dims(s, axes=(0,)) for s in part), axis=0) for part in last]
+        output = ops.concat(*(ops.expand_dims(y, axes=(0,)) for y in steps), axis=0)
+        return output, tuple(stacked) if isinstance(hx, (tuple, list)) else stacked[0]
+
+    def forward(self, input: Tensor, hx: Any = None) -> tuple[Tensor, Any]:
+        x = ops.transpose(input, perm=(1, 0, 2)) if self.batch_first else input
+        state = self.init_hidden(x.shape[1]) if hx is None else hx
+        y, new = self.apply_op(x, state)
+        return (ops.transpose(y, perm=(1, 0, 2)) if self.batch_first else y), new
+
+    def _zero_state(self, batch_size: int) -> Tensor:
+        return zeros((self.num_layers * self.num_directions, batch_size, self.hidden_size))
+
+
+class RNN(RNNBase):
+    """A recurrent network over (L, N, in), or (N, L, in) with ``batch_first``.
+
+    >>> y, h = M.RNN(3, 2)(F.ones((5, 4, 3)))
+    >>> y.shape, h.shape
+    ((5, 4, 2), (1, 4, 2))
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.nonlinearity = kwargs.pop("nonlinearity", "tanh")
+        if self.nonlinearity not in ("tanh", "relu"):
+            raise ValueError(f"RNN: nonlinearity must be tanh or relu; got {self.nonlinearity!r}.")
+        super().__init__(*args, **kwargs)
+
+    def create_cell(self, layer: int) -> RNNCellBase:
+        return RNNCell(self._layer_input(layer), self.hidden_size, self.bias, self.nonlinearity)
+
+    def init_hidden(self, batch_size: int) -> Tensor:
+        return self._zero_state(batch_size)
+
+    def get_output_from_hidden(self, hx: Tensor) -> Tensor:
+        return hx
+
+    def _step(self, gates: Tensor, state: list[Tensor]) -> list[Tensor]:
+        return [tanh(gates) if self.nonlinearity == "tanh" else relu(gates)]
+
+
+class LSTM(RNNBase):
+    """A long short-term memory over (L, N, in), or (N, L, in) with ``batch_first``.
+
+    >>> y, (h, c) = M.LSTM(3, 2)(F.ones((5, 4, 3)))
+    >>> y.shape, h.shape, c.shape
+    ((5, 4, 2), (1, 4, 2), (1, 4, 2))
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+
+    def create_cell(self, layer: int) -> RNNCellBase:
+        return LSTMCell(self._layer_input(layer), self.hidden_size, self.bias)
+
+    def init_hidden(self, batch_size: int) -> tuple[Tensor, Tensor]:
+        return self._zero_state(batch_size), self._zero_state(batch_size)
+
+    def get_output_from_hidden(self, hx: tuple[Tensor, Tensor]) -> Tensor:
+        return hx[0]
+
+    def _step(self, gates: Tensor, state: list[Tensor]) -> list[Tensor]:
+        i, f, g, o = split(gates, 4, axis=1)
+        c = sigmoid(f) * state[1] + sigmoid(i) * tanh(g)
+        return [sigmoid(o) * tanh(c), c]

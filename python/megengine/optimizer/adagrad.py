@@ -1,0 +1,58 @@
+"""Adagrad."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..core._core import ops
+from .optimizer import Optimizer
+
+__all__ = ["Adagrad"]
+
+
+class Adagrad(Optimizer):
+    """Adagrad (Duchi et al. 2011): steps divided by the root of the sum of squared gradients.
+
+    Args:
+        params: what to optimize.
+        lr: the learning rate.
+        lr_decay: how fast it falls: ``lr / (1 + (t - 1) * lr_decay)``.
+        eps: added to the sum of squares.
+        weight_decay: added to the gradient as ``weight_decay * p``.
+
+    >>> from megengine.optimizer import Adagrad
+    >>> p = mge.Parameter([1.0])
+    >>> p.grad = mge.tensor([2.0])
+    >>> _ = Adagrad(p, lr=0.5).step()
+    >>> p.numpy()
+    array([0.5], dtype=float32)
+    """
+
+    def __init__(
+        self, params: Any, lr: float = 1e-2, lr_decay: float = 0.0, eps: float = 1e-10, weight_decay: float = 0.0
+    ) -> None:
+        assert lr >= 0.0, f"Adagrad: lr must be at least 0; got {lr}."
+        assert lr_decay >= 0, f"Adagrad: lr_decay must be at least 0; got {lr_decay}."
+        assert eps >= 0.0, f"Adagrad: eps must be at least 0; got {eps}."
+        assert weight_decay >= 0.0, f"Adagrad: weight_decay must be at least 0; got {weight_decay}."
+        super().__init__(params, {"lr": lr, "lr_decay": lr_decay, "eps": eps, "weight_decay": weight_decay})
+
+    def _create_state(self, param_group: dict[str, Any]) -> None:
+        for p in param_group["params"]:
+            self._add_state(p, "square_avg")
+            self._add_state(p, "step", initializer=0.0)
+
+    def _updates(self, param_group: dict[str, Any]) -> None:
+        lr = self._lr(param_group)
+        lr_decay, eps, decay = param_group["lr_decay"], param_group["eps"], param_group["weight_decay"]
+        for p in param_group["params"]:
+            if p.grad is None:
+                continue
+            w, g, state = p, p.grad, self._state[p]
+            if decay:
+                g = g + w * decay
+            total, step = state["square_avg"], state["step"]
+            step += 1.0
+            total += ops.square(g)
+            rate = lr / ((step - 1.0) * lr_decay + 1.0)
+            p._reset((w - rate * g / ops.sqrt(total + eps)).detach())

@@ -1,0 +1,75 @@
+"""Adam."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..core._core import ops
+from .optimizer import Optimizer
+
+__all__ = ["Adam"]
+
+
+class Adam(Optimizer):
+    r"""Adam (Kingma and Ba 2015): steps scaled by running means of the gradient and of its square.
+
+    Args:
+        params: what to optimize.
+        lr: the learning rate.
+        betas: how much of the running means is kept.
+        eps: added to the denominator.
+        weight_decay: added to the gradient as ``weight_decay * p``.
+
+    >>> from megengine.optimizer import Adam
+    >>> p = mge.Parameter([1.0])
+    >>> p.grad = mge.tensor([3.0])
+    >>> _ = Adam(p, lr=0.5).step()
+    >>> p.numpy()
+    array([0.5], dtype=float32)
+    """
+
+    _decoupled = False
+
+    def __init__(
+        self,
+        params: Any,
+        lr: float,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+    ) -> None:
+        _check_adam(type(self).__name__, lr, betas, weight_decay)
+        super().__init__(params, {"lr": lr, "weight_decay": weight_decay, "betas": betas, "eps": eps})
+
+    def _create_state(self, param_group: dict[str, Any]) -> None:
+        for p in param_group["params"]:
+            self._add_state(p, "exp_avg")
+            self._add_state(p, "exp_avg_sq")
+            self._add_state(p, "step", initializer=0.0)
+
+    def _updates(self, param_group: dict[str, Any]) -> None:
+        lr = self._lr_cells[id(param_group)]
+        beta1, beta2 = param_group["betas"]
+        eps, decay = param_group["eps"], param_group["weight_decay"]
+        update, states, decoupled = ops.adam_update.update, self._state, self._decoupled
+        for p in param_group["params"]:
+            g = p.grad
+            if g is None:
+                continue
+            state = states[p]
+            m, v, step = state["exp_avg"], state["exp_avg_sq"], state["step"]
+            step += 1.0
+            update(
+                (p, m, v), p, g, m, v, lr, step,
+                beta1=beta1, beta2=beta2, eps=eps, weight_decay=decay, decoupled=decoupled,
+            )  # fmt: skip
+
+
+def _check_adam(who: str, lr: float, betas: tuple[float, float], weight_decay: float) -> None:
+    if lr < 0.0:
+        raise ValueError(f"{who}: invalid learning rate {lr}")
+    if weight_decay < 0.0:
+        raise ValueError(f"{who}: invalid weight_decay value {weight_decay}")
+    for i in (0, 1):
+        if not 0.0 <= betas[i] < 1.0:
+            raise ValueError(f"{who}: invalid beta parameter at index {i}: {betas[i]}")

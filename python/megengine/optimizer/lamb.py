@@ -1,0 +1,109 @@
+"""LAMB."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ..core._core import ops
+from ..tensor import Tensor
+from .adam import _check_adam
+from .optimizer import Optimizer
+
+__all__ = ["LAMB", "LAMBFp16"]
+
+
+class LAMB(Optimizer):
+    """LAMB (You et al. 2020): Adam whose step has the size of the parameter, layer by layer.
+
+    Args:
+        params: what to optimize.
+        lr: the learning rate.
+        betas: how much of the running means is kept.
+        eps: added to the denominator.
+        bias_correction: correct the running means for their start at 0.
+        weight_decay: added to the step as ``weight_decay * p``.
+        always_adapt: scale the step without weight decay too.
+
+    >>> from megengine.optimizer import LAMB
+    >>> p = mge.Parameter([1.0])
+    >>> p.grad = mge.tensor([3.0])
+    >>> _ = LAMB(p, lr=0.5).step()
+    >>> p.numpy()
+    array([0.5], dtype=float32)
+    """
+
+    def __init__(
+        self,
+        params: Any,
+        lr: float,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        bias_correction: bool = True,
+        weight_decay: float = 0.0,
+        always_adapt: bool = False,
+    ) -> None:
+        _check_adam(type(self).__name__, lr, betas, weight_decay)
+        self.bias_correction = bias_correction
+        self.always_adapt = always_adapt
+        super().__init__(params, {"lr": lr, "weight_decay": weight_decay, "betas": betas, "eps": eps})
+
+    def _create_state(self, param_group: dict[str, Any]) -> None:
+        for p in param_group["params"]:
+            self._add_state(p, "exp_avg", initializer=np.zeros(p.shape, dtype=np.float32))
+            self._add_state(p, "exp_avg_sq", initializer=np.zeros(p.shape, dtype=np.float32))
+            self._add_state(p, "step", initializer=0.0)
+
+    def _master(self, p: Tensor) -> Tensor:
+        """The float32 value that the rule works on."""
+        return p
+
+    def _store(self, p: Tensor, value: Tensor) -> None:
+        p._reset(value.detach())
+
+    def _updates(self, param_group: dict[str, Any]) -> None:
+        lr = self._lr(param_group)
+        beta1, beta2 = param_group["betas"]
+        eps, decay = param_group["eps"], param_group["weight_decay"]
+        for p in param_group["params"]:
+            if p.grad is None:
+                continue
+            w, g, state = self._master(p), p.grad.astype("float32"), self._state[p]
+            m, v, step = state["exp_avg"], state["exp_avg_sq"], state["step"]
+            step += 1.0
+            m._reset(m * beta1 + g * (1.0 - beta1))
+            v._reset(v * beta2 + ops.square(g) * (1.0 - beta2))
+            if self.bias_correction:
+                ratio = (m / _correction(beta1, step)) / (ops.sqrt(v / _correction(beta2, step)) + eps)
+            else:
+                ratio = m / (ops.sqrt(v) + eps)
+            if decay:
+                ratio = ratio + w * decay
+            if self.always_adapt or decay > 0:
+                size, step_size = ops.sqrt(ops.square(w).sum()), ops.sqrt(ops.square(ratio).sum())
+                usable = ops.logical_and(size > 0, step_size > 0)
+                ratio = ratio * ops.where(usable, size / ops.where(usable, step_size, 1.0), 1.0)
+            self._store(p, w - lr * ratio)
+
+
+def _correction(beta: float, step: Tensor) -> Tensor | float:
+    """1 - beta ** step, exact when beta is close to 1."""
+    return -ops.expm1(step * math.log(beta)) if beta else 1.0
+
+
+class LAMBFp16(LAMB):
+    """LAMB for float16 parameters, with float32 copies that the rule works on."""
+
+    def _create_state(self, param_group: dict[str, Any]) -> None:
+        super()._create_state(param_group)
+        for p in param_group["params"]:
+            self._add_state(p, "param_fp32", initializer=p.numpy().astype(np.float32))
+
+    def _master(self, p: Tensor) -> Tensor:
+        return self._state[p]["param_fp32"]  # type: ignore[index]
+
+    def _store(self, p: Tensor, value: Tensor) -> None:
+        self._state[p]["param_fp32"]._reset(value.detach())  # type: ignore[index]
+        p._reset(value.detach().astype(p.dtype))

@@ -1,0 +1,239 @@
+"""The base of optimizers."""
+
+from __future__ import annotations
+
+import warnings
+from abc import ABCMeta, abstractmethod
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from ..core import _core
+from ..core._core import ops
+from ..tensor import Parameter, Tensor
+
+__all__ = ["Optimizer", "required"]
+
+
+class _RequiredParameter:
+    def __repr__(self) -> str:
+        return "<required parameter>"
+
+
+#: Stands for a hyper-parameter that has no default.
+required = _RequiredParameter()
+
+
+class Optimizer(metaclass=ABCMeta):
+    """Updates parameters from their gradients.
+
+    Args:
+        params: parameters, or dicts ``{"params": [...], ...}`` with hyper-parameters of their own.
+        defaults: hyper-parameters of groups that do not set them.
+
+    The learning rate of a group reaches the update ops as a tensor that lives as long as the optimizer, so a traced
+    step follows ``group["lr"]``.
+    """
+
+    def __init__(self, params: Any, defaults: dict[str, Any]) -> None:
+        self._state: dict[Parameter, dict[str, Tensor]] = {}
+        self._defaults = defaults
+        self.param_groups: list[dict[str, Any]] = []
+        # By id of the group: the tensor that holds lr, and the value of group["lr"] it was filled from.
+        self._lr_cells: dict[int, Tensor] = {}
+        self._lr_values: dict[int, Any] = {}
+        if isinstance(params, (Parameter, dict)):
+            params = [params]
+        elif not isinstance(params, Iterable):
+            raise TypeError(f"params must be a Parameter, a dict or an iterable of them; got {type(params).__name__}")
+        groups = list(params)
+        if not groups:
+            raise ValueError("optimizer got an empty parameter list")
+        kind = type(groups[0])
+        if any(not isinstance(g, dict if issubclass(kind, dict) else Parameter) for g in groups):
+            names = sorted({type(g).__name__ for g in groups})
+            raise TypeError(f"params must all be Parameters or all be dicts; got {', '.join(names)}")
+        if not isinstance(groups[0], dict):
+            groups = [{"params": groups}]
+        for group in groups:
+            self.add_param_group(group)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Also optimize these parameters.
+
+        Args:
+            param_group: ``{"params": [...]}`` with hyper-parameters; what is missing comes from the defaults.
+        """
+        if not isinstance(param_group, dict):
+            raise TypeError(f"a parameter group must be a dict; got {type(param_group).__name__}")
+        given = param_group["params"]
+        params = [given] if isinstance(given, Parameter) else given
+        if isinstance(params, set):
+            raise TypeError("parameters need an order, which a set does not have; use a list")
+        params = list(params)
+        for p in params:
+            if not isinstance(p, Parameter):
+                raise TypeError(f"optimizer can only optimize Parameters; got {type(p).__name__}")
+        param_group["params"] = params
+        for name, default in self._defaults.items():
+            if default is required and name not in param_group:
+                raise ValueError(f"parameter group did not specify a value of required optimizer parameter {name}")
+            param_group.setdefault(name, default)
+        before = {id(p) for g in self.param_groups for p in g["params"]}
+        assert len({id(p) for p in params}) == len(params), "some parameters appear twice in one parameter group"
+        assert before.isdisjoint(id(p) for p in params), "some parameters appear in more than one parameter group"
+        for p in params:
+            p._reset(ops.copy(p.detach()))  # a value of its own, even if it was made from another parameter
+        self.param_groups.append(param_group)
+        self._create_state(param_group)
+        self._sync_hyper()
+
+    def _add_state(self, param: Parameter, state_name: str, initializer: Any = None) -> None:
+        """Give a parameter a state tensor: zeros in its shape unless given."""
+        if initializer is None:
+            value = Tensor(np.zeros(param.shape, dtype=np.float32), param.dtype, param.device)
+        else:
+            value = Tensor(initializer, device=param.device)
+        self._state.setdefault(param, {})[state_name] = value
+
+    @abstractmethod
+    def _create_state(self, param_group: dict[str, Any]) -> None: ...
+
+    @abstractmethod
+    def _updates(self, param_group: dict[str, Any]) -> None: ...
+
+    def _sync_hyper(self) -> None:
+        """Bring the learning-rate tensors up to date; a trace calls this before each replay."""
+        values = self._lr_values
+        for group in self.param_groups:
+            lr = group.get("lr")
+            key = id(group)
+            if lr is values.get(key) and key in self._lr_cells:
+                continue
+            if isinstance(lr, Tensor):
+                self._lr_cells[key] = lr
+            elif lr is not None:
+                # Outside a recording: the tensor is fed anew on each call, it does not compute anything.
+                token = _core.pause_trace()
+                try:
+                    cell = self._lr_cells.get(key)
+                    if cell is None or cell is values.get(key):
+                        self._lr_cells[key] = Tensor(float(lr), "float32")
+                    else:
+                        cell._reset(Tensor(float(lr), "float32"))
+                finally:
+                    _core.resume_trace(token)
+            values[key] = lr
+
+    def _lr(self, param_group: dict[str, Any]) -> Tensor:
+        """The learning rate of a group as a 0-d tensor."""
+        return self._lr_cells[id(param_group)]
+
+    def step(self) -> Optimizer:
+        """Update every parameter that has a gradient; returns the optimizer.
+
+        >>> from megengine.optimizer import SGD
+        >>> p = mge.Parameter([1.0])
+        >>> p.grad = mge.tensor([2.0])
+        >>> _ = SGD(p, lr=0.25).step()
+        >>> p
+        Parameter([0.5], device=xpux:0)
+        """
+        self._sync_hyper()
+        if _core.is_tracing():
+            from ..jit.tracing import on_replay
+
+            on_replay(self._sync_hyper)
+        for group in self.param_groups:
+            if isinstance(group["params"], set):
+                raise TypeError("parameters need an order, which a set does not have; use a list")
+            self._updates(group)
+        return self
+
+    def clear_grad(self) -> None:
+        """Forget all gradients.
+
+        >>> from megengine.optimizer import SGD
+        >>> p = mge.Parameter([1.0])
+        >>> p.grad = mge.tensor([2.0])
+        >>> SGD(p, lr=0.1).clear_grad()
+        >>> p.grad is None
+        True
+        """
+        for group in self.param_groups:
+            for p in group["params"]:
+                p.grad = None
+
+    def zero_grad(self) -> None:
+        """Deprecated: set gradients to zero; use ``clear_grad``."""
+        warnings.warn("Optimizer.zero_grad is deprecated; use clear_grad", DeprecationWarning, stacklevel=2)
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is not None:
+                    p.grad._reset(ops.fill_like(p.grad, value=0.0))
+
+    def backward(self, loss: Any) -> None:
+        """Not here: gradients come from ``autodiff.GradManager.backward``."""
+        raise NotImplementedError("use autodiff.GradManager.backward instead of Optimizer.backward")
+
+    def bcast_param(self) -> None:
+        """Not here: use ``distributed.bcast_list_``."""
+        raise NotImplementedError("use distributed.bcast_list_ instead of Optimizer.bcast_param")
+
+    # ---- state
+
+    def state_dict(self, keep_var: bool = False) -> dict[str, Any]:
+        """Hyper-parameters and state; parameters are numbered in group order.
+
+        >>> from megengine.optimizer import SGD
+        >>> SGD(mge.Parameter([1.0]), lr=0.1).state_dict()
+        {'param_groups': [{'lr': 0.1, 'momentum': 0.0, 'weight_decay': 0.0, 'params': [0]}], 'state': {}}
+        """
+        groups, state = [], {}
+        count = 0
+        for group in self.param_groups:
+            saved = {k: v for k, v in group.items() if k != "params"}
+            saved["params"] = []
+            for p in group["params"]:
+                saved["params"].append(count)
+                if p in self._state:
+                    state[count] = {k: v if keep_var else v.numpy() for k, v in self._state[p].items()}
+                count += 1
+            groups.append(saved)
+        return {"param_groups": groups, "state": state}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over hyper-parameters and state from ``state_dict`` of an optimizer with the same groups."""
+        groups = state["param_groups"]
+        if len(groups) != len(self.param_groups):
+            raise ValueError(
+                f"loaded state dict has {len(groups)} parameter groups, this optimizer has {len(self.param_groups)}"
+            )
+        by_number: dict[int, Parameter] = {}
+        for i, (mine, saved) in enumerate(zip(self.param_groups, groups)):
+            if len(mine["params"]) != len(saved["params"]):
+                raise ValueError(
+                    f"parameter group {i} has {len(saved['params'])} parameters in the state dict, "
+                    f"{len(mine['params'])} in this optimizer"
+                )
+            if set(mine) != set(saved):
+                raise ValueError(
+                    f"parameter group {i} has other keys in the state dict ({', '.join(sorted(saved))}) "
+                    f"than in this optimizer ({', '.join(sorted(mine))})"
+                )
+            by_number.update(zip(saved["params"], mine["params"]))
+            for key, value in saved.items():
+                if key != "params":
+                    mine[key] = value
+        saved_state = state["state"]
+        if len(saved_state) != len(self._state):
+            raise ValueError(
+                f"the state dict holds state of {len(saved_state)} parameters, this optimizer of {len(self._state)}"
+            )
+        for number, values in saved_state.items():
+            param = by_number[number]
+            for key, value in values.items():
+                array = value.numpy() if isinstance(value, Tensor) else np.asarray(value)
+                self._state[param][key] = Tensor(array, device=param.device, no_cache=True)
+        self._sync_hyper()

@@ -1,0 +1,67 @@
+"""Stochastic gradient descent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..core._core import ops
+from .optimizer import Optimizer
+
+__all__ = ["SGD"]
+
+
+class SGD(Optimizer):
+    r"""Stochastic gradient descent, with momentum if asked for.
+
+    ``g += weight_decay * p; v = momentum * v + g; p -= lr * (g + momentum * v if nesterov else v)``
+
+    Args:
+        params: what to optimize.
+        lr: the learning rate.
+        momentum: how much of the last step is kept.
+        nesterov: look ahead along the momentum; needs ``momentum > 0``.
+        weight_decay: strength of the pull towards 0.
+
+    >>> from megengine.optimizer import SGD
+    >>> p = mge.Parameter([1.0])
+    >>> opt = SGD(p, lr=0.5, momentum=0.9)
+    >>> p.grad = mge.tensor([1.0])
+    >>> _ = opt.step().step()
+    >>> p.numpy()
+    array([-0.45], dtype=float32)
+    """
+
+    def __init__(
+        self, params: Any, lr: float, momentum: float = 0.0, nesterov: bool = False, weight_decay: float = 0.0
+    ) -> None:
+        assert lr >= 0.0, f"SGD: lr must be at least 0; got {lr}."
+        assert momentum >= 0.0, f"SGD: momentum must be at least 0; got {momentum}."
+        assert weight_decay >= 0.0, f"SGD: weight_decay must be at least 0; got {weight_decay}."
+        assert not nesterov or momentum > 0.0, "SGD: nesterov needs momentum > 0."
+        self.nesterov = nesterov
+        super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
+
+    def _create_state(self, param_group: dict[str, Any]) -> None:
+        if param_group["momentum"] != 0.0:
+            for p in param_group["params"]:
+                self._add_state(p, "momentum_buffer")
+
+    def _updates(self, param_group: dict[str, Any]) -> None:
+        lr = self._lr_cells[id(param_group)]
+        decay = param_group["weight_decay"]
+        momentum = param_group["momentum"]
+        if momentum:
+            states = self._state
+            update = ops.sgd_momentum_update.update
+            nesterov = self.nesterov
+            for p in param_group["params"]:
+                g = p.grad
+                if g is not None:
+                    m = states[p]["momentum_buffer"]
+                    update((p, m), p, g, lr, m, momentum=momentum, weight_decay=decay, nesterov=nesterov)
+            return
+        plain = ops.sgd_update.update
+        for p in param_group["params"]:
+            g = p.grad
+            if g is not None:
+                plain((p,), p, g, lr, weight_decay=decay)

@@ -1,0 +1,17 @@
+"""Random tensors."""
+
+from .rng import RNG, beta, exponential, gamma, multinomial, normal, permutation, poisson, seed, shuffle, uniform
+
+__all__ = [
+    "RNG",
+    "beta",
+    "exponential",
+    "gamma",
+    "multinomial",
+    "normal",
+    "permutation",
+    "poisson",
+    "seed",
+    "shuffle",
+    "uniform",
+]

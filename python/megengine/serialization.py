@@ -1,0 +1,198 @@
+"""Saving and loading Python objects that hold tensors.
+
+Files are pickles with MegEngine's layout. ``load`` is safe by default: it makes tensors, NumPy arrays and plain
+containers and refuses to import anything else, so a file from a stranger cannot run code.
+"""
+
+from __future__ import annotations
+
+import pickle
+import re
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable
+from typing import IO, Any
+
+import numpy as np
+
+from .core.tensor import dtype as _dtype
+from .core.tensor.qparams import QParams, QuantMode
+from .device import _valid_device
+from .device import get_default_device as get_default_device
+from .tensor import Parameter, Tensor
+from .utils.max_recursion_limit import max_recursion_limit
+
+__all__ = ["load", "save"]
+
+MapLocation = str | dict[str, str] | Callable[[str], str] | None
+
+
+def save(obj: Any, f: str | IO[bytes], pickle_module: Any = pickle, pickle_protocol: int = 4) -> None:
+    """Write an object to a file.
+
+    Args:
+        obj: tensors, arrays, and containers of them; ``Module.state_dict()`` is the usual case.
+        f: a path, or an object with ``write``.
+        pickle_module: what does the pickling.
+        pickle_protocol: the pickle protocol.
+
+    >>> import io
+    >>> f = io.BytesIO()
+    >>> mge.save({"w": mge.tensor([1.0, 2.0])}, f)
+    """
+    if hasattr(f, "write"):
+        with max_recursion_limit():
+            pickle_module.dump(obj, f, protocol=pickle_protocol)
+        return
+    with open(f, "wb") as out, max_recursion_limit():
+        pickle_module.dump(obj, out, protocol=pickle_protocol)
+
+
+class dmap:
+    """Maps the devices of tensors while a file is loaded.
+
+    >>> from megengine.serialization import dmap
+    >>> with dmap({"gpu0": "cpu0"}):
+    ...     mge.Tensor.dmap_callback("gpu0:0")
+    'cpu0'
+    """
+
+    def __init__(self, map_location: MapLocation) -> None:
+        self._map = _device_map(map_location)
+
+    def __enter__(self) -> dmap:
+        self._before = Tensor.dmap_callback
+        Tensor.dmap_callback = staticmethod(self._map) if self._map is not None else None
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        Tensor.dmap_callback = self._before
+
+
+def _device_map(map_location: MapLocation) -> Callable[[str], str] | None:
+    if map_location is None or callable(map_location):
+        return map_location
+    if isinstance(map_location, str):
+        name = map_location
+        return lambda _: name
+    if not isinstance(map_location, dict):
+        raise TypeError(f"map_location: needs a device name, a dict of them or a function; got {map_location!r}.")
+    for name in (*map_location, *map_location.values()):
+        assert _valid_device(name), f"map_location: bad device name {name!r}. Examples: cpu0, gpu0, xpux."
+    table = map_location
+    # "gpu0:2" is looked up as written, then as its device "gpu0".
+    return lambda dev: table.get(dev, table.get(dev.split(":")[0], dev))
+
+
+class _LoadTensor:
+    """Stands for Tensor while unpickling, so that a stored device name is mapped before anything is made on it."""
+
+    _cls: type[Tensor] = Tensor
+
+    def __new__(cls, *args: Any) -> Tensor:  # type: ignore[misc]
+        if not args:
+            return cls._cls([])  # files of MegEngine 1.1 and before hold everything in the state
+        data = args[0]
+        dtype = args[1] if len(args) > 1 else None
+        device = args[2] if len(args) > 2 else None
+        if device is not None and Tensor.dmap_callback is not None:
+            device = Tensor.dmap_callback(str(device))
+        new = cls._cls(data, dtype, device)
+        if len(args) > 6 and args[6] != "default":
+            new.format = args[6]
+        return new
+
+
+class _LoadParameter(_LoadTensor):
+    _cls = Parameter
+
+
+def _bytes_of(text: str, encoding: str = "latin1") -> bytes:
+    """bytes as pickle protocols below 3 write them."""
+    if encoding != "latin1":
+        raise pickle.UnpicklingError(f"load: refuses to decode with {encoding!r}.")
+    return text.encode("latin1")
+
+
+def _numpy_internal(name: str) -> Any:
+    """A function that NumPy's own pickles name; the module moved in NumPy 2."""
+    from importlib import import_module
+
+    package = "numpy._core" if np.__version__ >= "2" else "numpy.core"
+    return getattr(import_module(f"{package}.{'numeric' if name == '_frombuffer' else 'multiarray'}"), name)
+
+
+_TENSORS: dict[tuple[str, str], Any] = {
+    ("megengine.tensor", "Tensor"): _LoadTensor,
+    ("megengine.tensor", "Parameter"): _LoadParameter,
+}
+_PLAIN: dict[tuple[str, str], Any] = {
+    ("collections", "OrderedDict"): OrderedDict,
+    ("collections", "defaultdict"): defaultdict,
+    ("collections", "deque"): deque,
+    ("collections", "Counter"): Counter,
+    ("numpy", "ndarray"): np.ndarray,
+    ("numpy", "dtype"): np.dtype,
+    ("_codecs", "encode"): _bytes_of,
+    ("megengine.core.tensor.dtype", "QuantDtypeMeta"): _dtype.QuantDtypeMeta,
+    ("megengine.core.tensor.qparams", "QParams"): QParams,
+    ("megengine.core.tensor.qparams", "QuantMode"): QuantMode,
+    ("megengine.quantization.utils", "QParams"): QParams,
+    ("megengine.quantization.utils", "QuantMode"): QuantMode,
+}
+for _t in (bool, int, float, complex, str, bytes, bytearray, list, tuple, dict, set, frozenset, slice, range):
+    _PLAIN["builtins", _t.__name__] = _t
+_NUMPY_MODULE = re.compile(r"^numpy\.(core|_core)\.(multiarray|numeric)$")
+_NUMPY_FUNCTIONS = ("_reconstruct", "scalar", "_frombuffer")
+
+
+class _SafeUnpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        known = _TENSORS.get((module, name)) or _PLAIN.get((module, name))
+        if known is not None:
+            return known
+        if _NUMPY_MODULE.match(module) and name in _NUMPY_FUNCTIONS:
+            return _numpy_internal(name)
+        raise pickle.UnpicklingError(
+            f"load: the file wants to import {module}.{name}, which is not a tensor, an array or a plain container. "
+            "If you trust where the file comes from, load it with trust=True."
+        )
+
+
+def _mapping_unpickler(pickle_module: Any) -> Any:
+    """The full unpickler of ``pickle_module``, with Tensor replaced by its stand-in."""
+
+    class Unpickler(pickle_module.Unpickler):  # type: ignore[misc]
+        def find_class(self, module: str, name: str) -> Any:
+            return _TENSORS.get((module, name)) or super().find_class(module, name)
+
+    return Unpickler
+
+
+def load(f: Any, map_location: MapLocation = None, pickle_module: Any = None, *, trust: bool = False) -> Any:
+    """Read an object written by ``save`` or by MegEngine.
+
+    Args:
+        f: a path, or an object with ``read``.
+        map_location: where tensors go: a device name for all, a dict from stored to wanted names, a function from
+            name to name, or None to keep what is stored.
+        pickle_module: a module that unpickles anything, run in full; None is the safe loader.
+        trust: unpickle anything, which can run any code that the file's author chose.
+
+    >>> import io
+    >>> f = io.BytesIO()
+    >>> mge.save({"w": mge.tensor([1.0, 2.0])}, f)
+    >>> _ = f.seek(0)
+    >>> mge.load(f, map_location="cpu0")
+    {'w': Tensor([1. 2.], device=cpu0:0)}
+    """
+    if not hasattr(f, "read"):
+        with open(f, "rb") as opened:
+            return load(opened, map_location, pickle_module, trust=trust)
+    if pickle_module is None and trust:
+        pickle_module = pickle
+    with dmap(map_location), max_recursion_limit():
+        if pickle_module is None:
+            return _SafeUnpickler(f).load()
+        if hasattr(pickle_module, "Unpickler"):
+            return _mapping_unpickler(pickle_module)(f).load()
+        return pickle_module.load(f)

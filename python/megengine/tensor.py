@@ -1,0 +1,417 @@
+"""Tensor and Parameter. Construction, operators and basic indexing are in C (``core._core``); the rest is here."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+
+from .core import _core
+from .core._core import CompNode, TensorBase, ops
+from .core._trace_option import use_symbolic_shape
+from .core.tensor import indexing
+from .core.tensor.qparams import QParams, create_qparams
+from .core.tensor.utils import _normalize_axis, make_shape_tuple
+from .device import _valid_device, get_default_device
+from .logger import get_logger
+
+__all__ = ["Parameter", "Tensor", "as_device", "get_default_device", "get_logger", "tensor", "use_symbolic_shape"]
+
+Axis = int | Sequence[int] | None
+
+
+class ArrayMethodMixin:
+    """What an array type gets for free from ``shape``, ``dtype``, ``numpy``, ``astype`` and ``reshape``."""
+
+    __slots__ = ()
+    #: Above ndarray's, so that ``array + tensor`` is left to the tensor.
+    __array_priority__ = 1001
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The size of every axis."""
+        raise NotImplementedError
+
+    @property
+    def _tuple_shape(self) -> tuple[int, ...]:
+        raise NotImplementedError
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        raise NotImplementedError
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The element type."""
+        raise NotImplementedError
+
+    def numpy(self) -> npt.NDArray[Any]:
+        """The value as a read-only NumPy array."""
+        raise NotImplementedError
+
+    def astype(self, dtype: Any) -> Tensor:
+        """The value cast to ``dtype``; the tensor itself when it has that dtype."""
+        raise NotImplementedError
+
+    def reshape(self, *args: Any) -> Tensor:
+        """The same elements in another shape; one size may be -1."""
+        raise NotImplementedError
+
+    @property
+    def size(self) -> int:
+        """The number of elements.
+
+        >>> mge.tensor([[1, 2, 3]]).size, mge.tensor(1.0).size
+        (3, 1)
+        """
+        n = 1
+        for d in self._tuple_shape:
+            n *= d
+        return n
+
+    @property
+    def T(self) -> Tensor:
+        """The tensor with its axes reversed.
+
+        >>> mge.tensor([[1, 2, 3]]).T.shape
+        (3, 1)
+        """
+        return self.transpose()
+
+    def item(self, *args: Any) -> Any:
+        """The only element as a Python number; with ``args`` the element at that index.
+
+        >>> mge.tensor([[1, 2], [3, 4]]).item(1, 0)
+        3
+        """
+        if args:
+            return self[args if len(args) > 1 else args[0]].item()  # type: ignore[index]
+        return self.numpy().item()
+
+    def tolist(self) -> Any:
+        """The value as nested lists, or a Python number.
+
+        >>> mge.tensor([[1, 2], [3, 4]]).tolist()
+        [[1, 2], [3, 4]]
+        """
+        return self.numpy().tolist()
+
+    def transpose(self, *args: Any) -> Tensor:
+        """Reorder the axes; without arguments reverse them.
+
+        Args:
+            args: for each axis of the result the axis it comes from, or ``"x"`` for a new axis of size 1. A negative
+                number means ``"x"`` too. Axes of size 1 that are not named are dropped.
+
+        >>> x = mge.tensor(np.zeros((2, 1, 3)))
+        >>> x.transpose(2, 0, 1).shape, x.transpose(2, "x", 0).shape
+        ((3, 2, 1), (3, 1, 2))
+        """
+        ndim = self.ndim
+        if not args:
+            return ops.transpose(self, perm=tuple(range(ndim - 1, -1, -1)))
+        if len(args) == 1 and isinstance(args[0], (list, tuple, np.ndarray, TensorBase)):
+            given = args[0]
+            args = tuple(given.numpy() if isinstance(given, TensorBase) else given)
+        if ndim == 0:
+            raise IndexError(f"transpose: a 0-d tensor has no axes to reorder; got {args}.")
+        new: list[int] = []
+        perm: list[int] = []
+        for i, a in enumerate(args):
+            if a == "x" or (a != "x" and int(a) < 0):
+                new.append(i)
+                continue
+            if int(a) >= ndim or int(a) in perm:
+                raise _core.UserError(f"transpose: {args} must name each axis of {self._tuple_shape} at most once.")
+            perm.append(int(a))
+        x: Any = self
+        if len(perm) < ndim:
+            dropped = tuple(i for i in range(ndim) if i not in perm)
+            x = ops.squeeze(x, axes=dropped)
+            perm = [p - sum(d < p for d in dropped) for p in perm]
+        x = ops.transpose(x, perm=tuple(perm)) if perm != list(range(len(perm))) or x is self else x
+        return ops.expand_dims(x, axes=tuple(new)) if new else x
+
+    def flatten(self, start_axis: int = 0, end_axis: int = -1) -> Tensor:
+        """Merge the axes from ``start_axis`` to ``end_axis`` into one.
+
+        >>> mge.tensor(np.zeros((2, 3, 4))).flatten(1).shape
+        (2, 12)
+        """
+        shape = self._tuple_shape
+        ndim = len(shape)
+        if ndim == 0:
+            return self.reshape(1)
+        first, last = _normalize_axis(ndim, start_axis), _normalize_axis(ndim, end_axis)
+        if first > last:
+            raise _core.UserError(f"flatten: start_axis {start_axis} comes after end_axis {end_axis}; shape {shape}.")
+        merged = 1
+        for d in shape[first : last + 1]:
+            merged *= d
+        return self.reshape(*shape[:first], merged, *shape[last + 1 :])
+
+    def _reduce(self, mode: str, axis: Axis, keepdims: bool) -> Tensor:
+        if axis is None:
+            if keepdims:
+                raise AssertionError(f"{mode}: keepdims=True needs an axis. Name all axes to keep them all.")
+            return ops.reduce(self, mode=mode)
+        if type(axis) is int:
+            axes: tuple[int, ...] = (_normalize_axis(self.ndim, axis),)
+        else:
+            axes = tuple(_normalize_axis(self.ndim, make_shape_tuple(axis)))
+            if not axes:  # no axis named: nothing is reduced, but the dtype rules hold
+                one = ops.expand_dims(self, axes=(0,))
+                return ops.reduce(one, mode=mode, axes=(0,))
+        return ops.reduce(self, mode=mode, axes=axes, keepdims=keepdims)
+
+    def sum(self, axis: Axis = None, keepdims: bool = False) -> Tensor:
+        """The sum over ``axis``, or over everything.
+
+        >>> mge.tensor([[1, 2], [3, 4]]).sum(axis=0)
+        Tensor([4 6], dtype=int32, device=xpux:0)
+        """
+        return self._reduce("sum", axis, keepdims)
+
+    def prod(self, axis: Axis = None, keepdims: bool = False) -> Tensor:
+        """The product over ``axis``, or over everything.
+
+        >>> mge.tensor([[1, 2], [3, 4]]).prod().item()
+        24
+        """
+        return self._reduce("prod", axis, keepdims)
+
+    def min(self, axis: Axis = None, keepdims: bool = False) -> Tensor:
+        """The smallest element along ``axis``, or of all; NaN wins.
+
+        >>> mge.tensor([[1, 2], [3, 4]]).min(axis=1).tolist()
+        [1, 3]
+        """
+        return self._reduce("min", axis, keepdims)
+
+    def max(self, axis: Axis = None, keepdims: bool = False) -> Tensor:
+        """The largest element along ``axis``, or of all; NaN wins.
+
+        >>> mge.tensor([[1, 2], [3, 4]]).max(axis=1).tolist()
+        [2, 4]
+        """
+        return self._reduce("max", axis, keepdims)
+
+    def mean(self, axis: Axis = None, keepdims: bool = False) -> Tensor:
+        """The mean over ``axis``, or over everything, in float32 for integers and float16.
+
+        >>> mge.tensor([[1, 2], [3, 4]]).mean().item()
+        2.5
+        """
+        return self._reduce("mean", axis, keepdims)
+
+    def _broadcast(self, *shape: Any) -> Tensor:
+        return ops.broadcast_to(self, shape=make_shape_tuple(*shape))
+
+
+class Tensor(TensorBase, ArrayMethodMixin):
+    """A multi-dimensional array, with gradients recorded by a GradManager.
+
+    Args:
+        data: numbers, nested lists, a NumPy array or a tensor. int64 becomes int32 and float64 float32.
+        dtype: the element type; None takes it from ``data``.
+        device: where it lives; None is the default device.
+        is_const: a trace bakes the value in.
+        no_cache: never share storage with another tensor.
+        name: used in dumped graphs.
+        format: ``"default"``, ``"nchw"`` or ``"nhwc"``.
+
+    >>> mge.tensor([[1.0, 2.0]]) * 2
+    Tensor([[2. 4.]], device=xpux:0)
+    """
+
+    #: Filled by GradManager.backward.
+    grad: Tensor | None = None
+    #: Maps device names while a file is loaded.
+    dmap_callback: Callable[[str], str] | None = None
+
+    _format = "default"
+    _qparams: QParams | None = None
+
+    @property
+    def format(self) -> str:
+        """The memory format asked for; the logical order of axes is NCHW in any case."""
+        return self._format
+
+    @format.setter
+    def format(self, format: str) -> None:
+        if format not in ("default", "nchw", "nhwc"):
+            raise ValueError(f"format: must be default, nchw or nhwc; got {format!r}.")
+        if format == "nhwc" and self.ndim not in (4, 5):
+            raise _core.UserError(f"format: nhwc needs 4 dimensions, or 5 for a grouped weight; got {self.shape}.")
+        self._format = format
+
+    @property
+    def qparams(self) -> QParams:
+        """Quantisation parameters, made on first use."""
+        if self._qparams is None:
+            self._qparams = create_qparams()
+        return self._qparams
+
+    @qparams.setter
+    def qparams(self, qparams: QParams) -> None:
+        self._qparams = qparams
+
+    def _no_requires_grad(self, value: Any = None) -> NoReturn:
+        raise AttributeError("requires_grad is reserved for future use")
+
+    requires_grad = property(_no_requires_grad, _no_requires_grad, _no_requires_grad)
+
+    def to(self, device: str | CompNode, *, _borrow: bool = False) -> Tensor:
+        """A copy on ``device``.
+
+        >>> mge.tensor([1.0]).to("cpu0").device == "cpu0"
+        True
+        """
+        if isinstance(device, str) and not _valid_device(device):
+            raise ValueError(f"to: bad device name {device!r}. Examples: cpu0, gpu0, xpux, cpu0:1.")
+        node = as_device(device)
+        if node == self.device:
+            return ops.copy(self)
+        if _core.is_tracing() or _core.is_tracked([self]):
+            raise NotImplementedError(
+                f"to: a recorded copy from {self.device} to {node} arrives with the second device; "
+                "detach() the tensor first."
+            )
+        return Tensor(self.numpy(), self.dtype, node)
+
+    def set_value(self, value: Any) -> None:
+        """Deprecated: the same as ``self[...] = value``."""
+        warnings.warn("Tensor.set_value is deprecated; use x[...] = value", DeprecationWarning, stacklevel=2)
+        self._reset(value)
+
+    def reset_zero(self) -> None:
+        """Deprecated: the same as ``self[...] = 0``."""
+        warnings.warn("Tensor.reset_zero is deprecated; use x *= 0", DeprecationWarning, stacklevel=2)
+        self._reset(ops.fill_like(self, value=0.0))
+
+    def _isscalar(self) -> bool:
+        return self.ndim == 0
+
+    # ---- Python and NumPy protocols
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        value = self.numpy()
+        if dtype is not None and value.dtype != np.dtype(dtype):
+            if copy is False:
+                raise ValueError(f"cannot view a {value.dtype} tensor as {np.dtype(dtype)} without a copy.")
+            return value.astype(dtype)
+        return value.copy() if copy else value
+
+    def __array_wrap__(self, array: npt.NDArray[Any], context: Any = None, return_scalar: bool = False) -> Tensor:
+        return Tensor(array, device=self.device)
+
+    def __iter__(self) -> Iterator[Tensor]:
+        if self.ndim == 0:
+            raise TypeError("iteration over a 0-d tensor")
+        for i in range(self._tuple_shape[0]):
+            yield self[i]
+
+    def __contains__(self, item: Any) -> bool:
+        raise NotImplementedError("`in` on a tensor; use (x == item).numpy().any()")
+
+    def __trunc__(self) -> int:
+        raise NotImplementedError("math.trunc on a tensor; use int(x) or x.astype('int32')")
+
+    def __complex__(self) -> complex:
+        return complex(self.item())
+
+    def __format__(self, spec: str) -> str:
+        if spec and self.ndim == 0:
+            return format(self.item(), spec)
+        return format(str(self), spec)
+
+    def __repr__(self) -> str:
+        with np.printoptions(precision=4):
+            text = str(self.numpy())
+        dtype = "" if self.dtype == np.float32 else f", dtype={self.dtype.name}"
+        return f"{type(self).__name__}({text}{dtype}, device={self.device.logical_name})"
+
+    # ---- copying and pickling; the layout is that of MegEngine's files
+
+    def __getnewargs__(self) -> tuple[Any, ...]:
+        return (self.numpy(), self.dtype, self.device.logical_name, False, False, None, self._format)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {} if self._qparams is None else {"qparams": self._qparams}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        state = dict(state)
+        if "data" in state:  # files of MegEngine 1.1 and before
+            device = state.pop("device", None)
+            mapped = Tensor.dmap_callback
+            if mapped is not None and device is not None:
+                device = mapped(str(device))
+            self._reset(Tensor(state.pop("data"), state.pop("dtype", None), device))
+        if "qdict" in state:
+            old = state.pop("qdict")
+            self._qparams = create_qparams(
+                old.get("mode"), old.get("dtype_meta"), old.get("scale"), old.get("zero_point")
+            )
+        if "qparams" in state:
+            self._qparams = state.pop("qparams")
+
+    def __copy__(self) -> Tensor:
+        return self._twin(self._qparams)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
+        from copy import deepcopy
+
+        new = self._twin(deepcopy(self._qparams, memo))
+        memo[id(self)] = new
+        return new
+
+    def _twin(self, qparams: QParams | None) -> Tensor:
+        new = type(self)(ops.copy(self.detach()))  # a value of its own: a trace tells tensors apart by their values
+        if self._format != "default":
+            new._format = self._format
+        if qparams is not None:
+            new._qparams = qparams
+        return new
+
+    def __dlpack__(self, stream: int | None = None) -> Any:
+        from .utils.dlpack import to_dlpack
+
+        return to_dlpack(self, stream)
+
+
+class Parameter(Tensor):
+    """A tensor that a Module trains.
+
+    >>> mge.Parameter([1.0, 2.0])
+    Parameter([1. 2.], device=xpux:0)
+    """
+
+
+tensor = Tensor
+
+
+def as_device(obj: Any) -> CompNode:
+    """The device that a name, a device or a tensor stands for; None is the default device.
+
+    >>> from megengine.tensor import as_device
+    >>> str(as_device("cpu0"))
+    'cpu0:0'
+    """
+    if obj is None:
+        return CompNode(get_default_device())
+    if isinstance(obj, CompNode):
+        return obj
+    if isinstance(obj, str):
+        return CompNode(obj)
+    device = getattr(obj, "device", None)
+    if isinstance(device, CompNode):
+        return device
+    raise TypeError(f"as_device: needs a device name, a device or a tensor; got {type(obj).__name__}.")
+
+
+_core.set_tensor_type(Tensor)
+_core.set_index_hooks(indexing.getitem, indexing.setitem)

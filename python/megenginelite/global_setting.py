@@ -1,0 +1,133 @@
+"""Settings that belong to no network."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from .base import call
+from .struct import LiteBackend, LiteDeviceType, LiteLogLevel
+
+__all__ = ["LiteGlobal", "decryption_func", "get_log_level", "get_version", "set_log_level"]
+
+_DecryptionFunc = ctypes.CFUNCTYPE(
+    ctypes.c_size_t,
+    ctypes.c_void_p,
+    ctypes.c_size_t,
+    ctypes.POINTER(ctypes.c_uint8),
+    ctypes.c_size_t,
+    ctypes.c_void_p,
+)
+_keys = [ctypes.c_char_p, _DecryptionFunc, ctypes.POINTER(ctypes.c_uint8), ctypes.c_size_t]
+_pair = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int]
+
+
+def get_version() -> str:
+    numbers = [ctypes.c_int() for _ in range(3)]
+    call("get_version", [ctypes.POINTER(ctypes.c_int)] * 3, *(ctypes.byref(n) for n in numbers))
+    return ".".join(str(n.value) for n in numbers)
+
+
+def set_log_level(level: LiteLogLevel | int) -> None:
+    call("set_log_level", [ctypes.c_int], int(level))
+
+
+def get_log_level() -> LiteLogLevel:
+    level = ctypes.c_int()
+    call("get_log_level", [ctypes.POINTER(ctypes.c_int)], ctypes.byref(level))
+    return LiteLogLevel(level.value)
+
+
+def decryption_func(func: Callable[[Any, Any, Any], int]) -> Any:
+    """Adapt ``f(in_array, key_array, out_array_or_None) -> length`` for ``register_decryption_and_key``.
+
+    It is called twice: first without an output array, to say how long the result is.
+    """
+
+    def run(data: int, size: int, key: Any, key_size: int, out: int) -> int:
+        source = np.ctypeslib.as_array(ctypes.cast(data, ctypes.POINTER(ctypes.c_uint8)), (size,))
+        keys = np.ctypeslib.as_array(key, (key_size,))
+        if not out:
+            return func(source, keys, None)
+        length = func(source, keys, None)
+        return func(source, keys, np.ctypeslib.as_array(ctypes.cast(out, ctypes.POINTER(ctypes.c_uint8)), (length,)))
+
+    return _DecryptionFunc(run)
+
+
+class LiteGlobal:
+    """Functions of the whole process. What is not there yet raises "not supported in this build yet"."""
+
+    _kept: ClassVar[list[Any]] = []  # C may call these functions until the process ends
+
+    @staticmethod
+    def register_decryption_and_key(decryption_name: str, func: Any, key: Sequence[int]) -> None:
+        LiteGlobal._kept.append(func)
+        array = (ctypes.c_uint8 * len(key))(*key)
+        call("register_decryption_and_key", _keys, decryption_name.encode(), func, array, len(key))
+
+    @staticmethod
+    def update_decryption_key(decryption_name: str, key: Sequence[int]) -> None:
+        array = (ctypes.c_uint8 * len(key))(*key)
+        call("update_decryption_or_key", _keys, decryption_name.encode(), _DecryptionFunc(), array, len(key))
+
+    @staticmethod
+    def set_loader_lib_path(path: str | os.PathLike[str]) -> None:
+        call("set_loader_lib_path", [ctypes.c_char_p], os.fsencode(path))
+
+    @staticmethod
+    def set_persistent_cache(path: str | os.PathLike[str], always_sync: bool = False) -> None:
+        call("set_persistent_cache", [ctypes.c_char_p, ctypes.c_int], os.fsencode(path), int(always_sync))
+
+    @staticmethod
+    def dump_persistent_cache(path: str | os.PathLike[str]) -> None:
+        call("dump_persistent_cache", [ctypes.c_char_p], os.fsencode(path))
+
+    @staticmethod
+    def set_tensorrt_cache(path: str | os.PathLike[str]) -> None:
+        call("set_tensor_rt_cache", [ctypes.c_char_p], os.fsencode(path))
+
+    @staticmethod
+    def dump_tensorrt_cache() -> None:
+        call("dump_tensor_rt_cache", [])
+
+    @staticmethod
+    def get_device_count(device_type: LiteDeviceType) -> int:
+        count = ctypes.c_size_t()
+        call("get_device_count", [ctypes.c_int, ctypes.POINTER(ctypes.c_size_t)], int(device_type), ctypes.byref(count))
+        return count.value
+
+    @staticmethod
+    def try_coalesce_all_free_memory() -> None:
+        """Give cached memory back to the system."""
+        call("try_coalesce_all_free_memory", [])
+
+    @staticmethod
+    def register_memory_pair(
+        vir_ptr: Any,
+        phy_ptr: Any,
+        length: int,
+        device: LiteDeviceType,
+        backend: LiteBackend = LiteBackend.LITE_DEFAULT,
+    ) -> None:
+        call("register_memory_pair", _pair, vir_ptr, phy_ptr, length, int(device), int(backend))
+
+    @staticmethod
+    def clear_memory_pair(
+        vir_ptr: Any, phy_ptr: Any, device: LiteDeviceType, backend: LiteBackend = LiteBackend.LITE_DEFAULT
+    ) -> None:
+        types = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_int]
+        call("clear_memory_pair", types, vir_ptr, phy_ptr, int(device), int(backend))
+
+    @staticmethod
+    def lookup_physic_ptr(
+        vir_ptr: Any, device: LiteDeviceType, backend: LiteBackend = LiteBackend.LITE_DEFAULT
+    ) -> ctypes.c_void_p:
+        out = ctypes.c_void_p()
+        types = [ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p), ctypes.c_int, ctypes.c_int]
+        call("lookup_physic_ptr", types, vir_ptr, ctypes.byref(out), int(device), int(backend))
+        return out

@@ -1,0 +1,282 @@
+"""Networks: load a model, bind tensors by name, run."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Callable
+from io import BufferedIOBase, RawIOBase
+from typing import Any
+
+from .base import call
+from .struct import (
+    LiteAlgoSelectStrategy,
+    LiteConfig,
+    LiteExtraConfig,
+    LiteIO,
+    LiteLayout,
+    LiteNetworkIO,
+    LiteTensorPhase,
+    _LiteNetworkIO,
+)
+from .tensor import LiteTensor
+
+__all__ = ["LiteNetwork", "get_model_io_info"]
+
+_Handle = ctypes.c_void_p
+_int_p = ctypes.POINTER(ctypes.c_int)
+_size_p = ctypes.POINTER(ctypes.c_size_t)
+_handle_p = ctypes.POINTER(ctypes.c_void_p)
+_char_pp = ctypes.POINTER(ctypes.c_char_p)
+_io_p = ctypes.POINTER(LiteIO)
+_AsyncCallback = ctypes.CFUNCTYPE(ctypes.c_int)
+_IoCallback = ctypes.CFUNCTYPE(ctypes.c_int, _io_p, _handle_p, ctypes.c_size_t)
+
+IoCallback = Callable[[dict[LiteIO, LiteTensor]], Any]
+
+
+class LiteNetwork:
+    """A network.
+
+    >>> net = LiteNetwork()
+    >>> net.load("lenet.mge")                                        # doctest: +SKIP
+    >>> net.get_io_tensor("data").set_data_by_copy(image)            # doctest: +SKIP
+    >>> net.forward()                                                # doctest: +SKIP
+    >>> net.wait()                                                   # doctest: +SKIP
+    >>> net.get_io_tensor(net.get_output_name(0)).to_numpy()         # doctest: +SKIP
+
+    One network is used by one thread at a time.
+    """
+
+    def __init__(self, config: LiteConfig | None = None, io: LiteNetworkIO | None = None) -> None:
+        self._network = _Handle()
+        self._callbacks: dict[str, Any] = {}  # C may call them as long as the network lives
+        self._error: BaseException | None = None
+        self.config = LiteConfig() if config is None else config
+        self.network_io = LiteNetworkIO() if io is None else io
+        call(
+            "make_network",
+            [_handle_p, LiteConfig, _LiteNetworkIO],
+            ctypes.byref(self._network),
+            self.config,
+            self.network_io._to_c(),
+        )
+
+    def __del__(self) -> None:
+        network = getattr(self, "_network", None)
+        if network is not None and network.value is not None:
+            call("destroy_network", [_Handle], network)
+            network.value = None
+
+    def _call(self, name: str, argtypes: list[Any] | None = None, *args: Any) -> None:
+        """The C function ``name`` on this network; what a callback raised comes out as it was raised."""
+        self._error = None
+        try:
+            call(name, [_Handle, *(argtypes or [])], self._network, *args)
+        except RuntimeError:
+            error, self._error = self._error, None
+            if error is not None:
+                raise error from None
+            raise
+
+    def _get_int(self, name: str) -> int:
+        value = ctypes.c_int()
+        self._call(name, [_int_p], ctypes.byref(value))
+        return value.value
+
+    # ---- loading
+
+    def load(self, path: str | os.PathLike[str] | BufferedIOBase | RawIOBase) -> None:
+        """A file name, or an open binary file that is read to its end."""
+        if isinstance(path, (BufferedIOBase, RawIOBase)):
+            data = path.read() or b""
+            self._call("load_model_from_mem", [ctypes.c_char_p, ctypes.c_size_t], data, len(data))
+        else:
+            self._call("load_model_from_path", [ctypes.c_char_p], os.fsencode(path))
+
+    def extra_configure(self, extra_config: LiteExtraConfig) -> None:
+        self._call("extra_configure", [LiteExtraConfig], extra_config)
+
+    def share_weights_with(self, src_network: LiteNetwork) -> None:
+        """Become a loaded network with the weights of another and memory of its own."""
+        self._call("shared_weight_with_network", [_Handle], src_network._network)
+
+    def share_runtime_memroy(self, src_network: LiteNetwork) -> None:
+        self._call("share_runtime_memroy", [_Handle], src_network._network)
+
+    # ---- running
+
+    def forward(self) -> None:
+        self._call("forward")
+
+    def wait(self) -> None:
+        self._call("wait")
+
+    # ---- inputs and outputs
+
+    def get_io_tensor(self, name: str, phase: LiteTensorPhase = LiteTensorPhase.LITE_IO) -> LiteTensor:
+        out = _Handle()
+        self._call(
+            "get_io_tensor", [ctypes.c_char_p, ctypes.c_int, _handle_p], name.encode(), int(phase), ctypes.byref(out)
+        )
+        return LiteTensor._wrap(out, self)
+
+    def get_discrete_tensor(
+        self, name: str, n_idx: int, phase: LiteTensorPhase = LiteTensorPhase.LITE_INPUT
+    ) -> LiteTensor:
+        out = _Handle()
+        types = [ctypes.c_char_p, ctypes.c_size_t, ctypes.c_int, _handle_p]
+        self._call("get_discrete_tensor", types, name.encode(), n_idx, int(phase), ctypes.byref(out))
+        return LiteTensor._wrap(out, self)
+
+    def _name(self, function: str, index: int) -> str:
+        out = ctypes.c_char_p()
+        self._call(function, [ctypes.c_size_t, _char_pp], index, ctypes.byref(out))
+        return (out.value or b"").decode()
+
+    def _all_names(self, function: str) -> list[str]:
+        count = ctypes.c_size_t()
+        self._call(function, [_size_p, _char_pp], ctypes.byref(count), None)
+        names = (ctypes.c_char_p * count.value)()
+        self._call(function, [_size_p, _char_pp], ctypes.byref(count), names)
+        return [(n or b"").decode() for n in names]
+
+    def get_input_name(self, index: int) -> str:
+        return self._name("get_input_name", index)
+
+    def get_output_name(self, index: int) -> str:
+        return self._name("get_output_name", index)
+
+    def get_all_input_name(self) -> list[str]:
+        return self._all_names("get_all_input_name")
+
+    def get_all_output_name(self) -> list[str]:
+        return self._all_names("get_all_output_name")
+
+    # ---- settings
+
+    def is_cpu_inplace_mode(self) -> bool:
+        return bool(self._get_int("is_cpu_inplace_mode"))
+
+    def enable_cpu_inplace_mode(self) -> None:
+        self._call("set_cpu_inplace_mode")
+
+    def use_tensorrt(self) -> None:
+        self._call("use_tensorrt")
+
+    @property
+    def device_id(self) -> int:
+        return self._get_int("get_device_id")
+
+    @device_id.setter
+    def device_id(self, device_id: int) -> None:
+        self._call("set_device_id", [ctypes.c_int], device_id)
+
+    @property
+    def stream_id(self) -> int:
+        return self._get_int("get_stream_id")
+
+    @stream_id.setter
+    def stream_id(self, stream_id: int) -> None:
+        self._call("set_stream_id", [ctypes.c_int], stream_id)
+
+    @property
+    def threads_number(self) -> int:
+        """How many threads compute; to be set before load."""
+        value = ctypes.c_size_t()
+        self._call("get_cpu_threads_number", [_size_p], ctypes.byref(value))
+        return value.value
+
+    @threads_number.setter
+    def threads_number(self, nr_threads: int) -> None:
+        self._call("set_cpu_threads_number", [ctypes.c_size_t], nr_threads)
+
+    def set_network_algo_workspace_limit(self, size_limit: int) -> None:
+        self._call("set_network_algo_workspace_limit", [ctypes.c_size_t], size_limit)
+
+    def set_network_algo_policy(
+        self,
+        policy: LiteAlgoSelectStrategy | int,
+        shared_batch_size: int = 0,
+        binary_equal_between_batch: bool = False,
+    ) -> None:
+        self._call("set_network_algo_policy", [ctypes.c_int], int(policy))
+        types = [ctypes.c_uint, ctypes.c_int]
+        self._call("set_network_algo_fastrun_config", types, shared_batch_size, int(binary_equal_between_batch))
+
+    # ---- callbacks
+
+    def _guard(self, body: Callable[[], Any]) -> int:
+        try:
+            body()
+        except BaseException as error:  # C code is on the stack: it must come out of the Python call that is waiting
+            self._error = error
+            return -1
+        return 0
+
+    def async_with_callback(self, async_callback: Callable[[], Any]) -> None:
+        """From now on forward returns at once, and the callback runs on another thread when the outputs are there."""
+        self._callbacks["async"] = _AsyncCallback(lambda: self._guard(async_callback))
+        self._call("set_async_callback", [_AsyncCallback], self._callbacks["async"])
+
+    def _set_io_callback(self, which: str, callback: IoCallback) -> None:
+        def run(ios: Any, tensors: Any, size: int) -> int:
+            def body() -> None:
+                arguments: dict[LiteIO, LiteTensor] = {}
+                for i in range(size):
+                    io = LiteIO(ios[i].name, bool(ios[i].is_host), ios[i].io_type, LiteLayout())
+                    io.config_layout = ios[i].config_layout
+                    arguments[io] = LiteTensor._wrap(_Handle(tensors[i]), self)
+                callback(arguments)
+
+            return self._guard(body)
+
+        self._callbacks[which] = _IoCallback(run)
+        self._call(f"set_{which}_callback", [_IoCallback], self._callbacks[which])
+
+    def set_start_callback(self, start_callback: IoCallback) -> None:
+        """Called with the inputs, {LiteIO: LiteTensor}, before each run."""
+        self._set_io_callback("start", start_callback)
+
+    def set_finish_callback(self, finish_callback: IoCallback) -> None:
+        """Called with the outputs after each run."""
+        self._set_io_callback("finish", finish_callback)
+
+    # ---- looking inside
+
+    def enable_profile_performance(self, profile_file: str | os.PathLike[str]) -> None:
+        self._call("enable_profile_performance", [ctypes.c_char_p], os.fsencode(profile_file))
+
+    def io_txt_dump(self, txt_file: str | os.PathLike[str]) -> None:
+        """Before load: every value of the graph goes to this file at each run."""
+        self._call("enable_io_txt_dump", [ctypes.c_char_p], os.fsencode(txt_file))
+
+    def io_bin_dump(self, bin_dir: str | os.PathLike[str]) -> None:
+        self._call("enable_io_bin_dump", [ctypes.c_char_p], os.fsencode(bin_dir))
+
+    def get_static_memory_alloc_info(self, log_dir: str | os.PathLike[str] = "logs/test") -> None:
+        self._call("get_static_memory_alloc_info", [ctypes.c_char_p], os.fsencode(log_dir))
+
+    def enable_global_layout_transform(self) -> None:
+        self._call("enable_global_layout_transform")
+
+    def dump_layout_transform_model(self, model_file: str | os.PathLike[str]) -> None:
+        self._call("dump_layout_transform_model", [ctypes.c_char_p], os.fsencode(model_file))
+
+
+def get_model_io_info(model_path: str | os.PathLike[str], config: LiteConfig | None = None) -> LiteNetworkIO:
+    """The inputs and outputs of a model file, with their layouts, without making a network of it."""
+    c = _LiteNetworkIO()
+    types = [ctypes.c_char_p, LiteConfig, ctypes.POINTER(_LiteNetworkIO)]
+    settings = LiteConfig() if config is None else config
+    call("get_model_io_info_by_path", types, os.fsencode(model_path), settings, ctypes.byref(c))
+
+    def copy(ios: Any, size: int) -> list[LiteIO]:
+        out = []
+        for i in range(size):
+            layout = LiteLayout(ios[i].config_layout.shapes, ios[i].config_layout.dtype)
+            layout.data_type = ios[i].config_layout.data_type
+            out.append(LiteIO(ios[i].name, bool(ios[i].is_host), ios[i].io_type, layout))
+        return out
+
+    return LiteNetworkIO(copy(c.inputs, c.input_size), copy(c.outputs, c.output_size))

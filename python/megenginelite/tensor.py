@@ -1,0 +1,275 @@
+"""Tensors: memory of the library, seen from Python as NumPy arrays."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .base import call
+from .struct import (
+    LiteDataType,
+    LiteDeviceType,
+    LiteLayout,
+    LiteTensorDesc,
+    lite_dtype_2_numpy,
+)
+
+__all__ = ["LiteTensor", "LiteTensorConcat", "lite_dtype_2_numpy"]
+
+_Handle = ctypes.c_void_p
+_int_p = ctypes.POINTER(ctypes.c_int)
+_size_p = ctypes.POINTER(ctypes.c_size_t)
+_handle_p = ctypes.POINTER(ctypes.c_void_p)
+
+
+class _Memory:
+    """Lets NumPy see memory of a tensor and keeps the tensor alive while an array looks at it."""
+
+    def __init__(self, owner: LiteTensor, address: int, layout: LiteLayout) -> None:
+        self._owner = owner
+        self.__array_interface__ = {
+            "data": (address, False),
+            "shape": tuple(layout.shapes),
+            "typestr": np.dtype(layout.dtype).str,
+            "version": 3,
+        }
+
+
+class LiteTensor:
+    """A tensor of Lite. One made here is its own; ``LiteNetwork.get_io_tensor`` gives those of a network.
+
+    >>> t = LiteTensor(LiteLayout([2, 2], "float32"))
+    >>> t.set_data_by_copy([[1, 2], [3, 4]])
+    >>> t.to_numpy()
+    array([[1., 2.],
+           [3., 4.]], dtype=float32)
+    """
+
+    def __init__(
+        self,
+        layout: LiteLayout | None = None,
+        device_type: LiteDeviceType = LiteDeviceType.LITE_CPU,
+        device_id: int = 0,
+        is_pinned_host: bool = False,
+        shapes: Sequence[int] | None = None,
+        dtype: LiteDataType | npt.DTypeLike | None = None,
+        physic_construct: bool = True,
+    ) -> None:
+        self._tensor = _Handle()
+        self._owned = False
+        self._keep: Any = None  # the network this tensor belongs to
+        self._data: Any = None  # memory of the caller that the tensor looks at
+        if not physic_construct:
+            return
+        if layout is None:
+            layout = LiteLayout(shapes, dtype) if shapes is not None else LiteLayout(dtype=dtype)
+        desc = LiteTensorDesc(int(is_pinned_host), layout, int(device_type), device_id)
+        call("make_tensor", [LiteTensorDesc, _handle_p], desc, ctypes.byref(self._tensor))
+        self._owned = True
+
+    @classmethod
+    def _wrap(cls, handle: ctypes.c_void_p, keep: Any, owned: bool = False) -> LiteTensor:
+        tensor = cls(physic_construct=False)
+        tensor._tensor = handle
+        tensor._keep = keep
+        tensor._owned = owned
+        return tensor
+
+    def __del__(self) -> None:
+        if getattr(self, "_owned", False):
+            self._owned = False
+            call("destroy_tensor", [_Handle], self._tensor)
+
+    def _get_int(self, name: str) -> int:
+        value = ctypes.c_int()
+        call(name, [_Handle, _int_p], self._tensor, ctypes.byref(value))
+        return value.value
+
+    # ---- what it is
+
+    @property
+    def layout(self) -> LiteLayout:
+        layout = LiteLayout()
+        call("get_tensor_layout", [_Handle, ctypes.POINTER(LiteLayout)], self._tensor, ctypes.byref(layout))
+        return layout
+
+    @layout.setter
+    def layout(self, layout: LiteLayout | Sequence[int]) -> None:
+        if not isinstance(layout, LiteLayout):
+            layout = LiteLayout(layout, LiteDataType(self.layout.data_type))
+        call("set_tensor_layout", [_Handle, LiteLayout], self._tensor, layout)
+
+    @property
+    def is_pinned_host(self) -> bool:
+        return bool(self._get_int("is_pinned_host"))
+
+    @property
+    def device_type(self) -> LiteDeviceType:
+        return LiteDeviceType(self._get_int("get_tensor_device_type"))
+
+    @property
+    def device_id(self) -> int:
+        return self._get_int("get_tensor_device_id")
+
+    @property
+    def is_continue(self) -> bool:
+        """Its elements lie one after the other."""
+        return bool(self._get_int("is_memory_continue"))
+
+    @property
+    def nbytes(self) -> int:
+        value = ctypes.c_size_t()
+        call("get_tensor_total_size_in_byte", [_Handle, _size_p], self._tensor, ctypes.byref(value))
+        return value.value
+
+    def update(self) -> None:
+        """Refresh cached fields; nothing is cached here."""
+
+    # ---- changing it
+
+    def fill_zero(self) -> None:
+        call("tensor_fill_zero", [_Handle], self._tensor)
+
+    def share_memory_with(self, src_tensor: LiteTensor) -> None:
+        """From now on both are the same memory."""
+        call("tensor_share_memory_with", [_Handle, _Handle], self._tensor, src_tensor._tensor)
+        self._data = src_tensor
+
+    def copy_from(self, src_tensor: LiteTensor) -> None:
+        call("tensor_copy", [_Handle, _Handle], self._tensor, src_tensor._tensor)
+
+    def reshape(self, shape: Sequence[int]) -> None:
+        """At most one dimension may be -1."""
+        dims = (ctypes.c_int * len(shape))(*shape)
+        call("tensor_reshape", [_Handle, _int_p, ctypes.c_int], self._tensor, dims, len(shape))
+
+    def slice(self, start: Sequence[int], end: Sequence[int], step: Sequence[int] | None = None) -> LiteTensor:
+        """A view of the leading axes that shares memory."""
+        if len(start) != len(end) or (step is not None and len(step) != len(start)):
+            raise RuntimeError(f"lite: slice needs as many starts as ends and steps; got {start}, {end} and {step}.")
+        array = ctypes.c_size_t * len(start)
+        out = _Handle()
+        steps = None if step is None else array(*step)
+        call(
+            "tensor_slice",
+            [_Handle, _size_p, _size_p, _size_p, ctypes.c_size_t, _handle_p],
+            self._tensor,
+            array(*start),
+            array(*end),
+            steps,
+            len(start),
+            ctypes.byref(out),
+        )
+        return LiteTensor._wrap(out, self, owned=True)
+
+    # ---- data in and out
+
+    def get_ctypes_memory(self) -> ctypes.c_void_p:
+        """The address of its first element; allocated when it was not."""
+        address = ctypes.c_void_p()
+        call("get_tensor_memory", [_Handle, _handle_p], self._tensor, ctypes.byref(address))
+        return address
+
+    def _check_host(self) -> None:
+        if self.device_type != LiteDeviceType.LITE_CPU and not self.is_pinned_host:
+            raise RuntimeError("lite: only memory of the CPU can be shared; copy the tensor to one first.")
+
+    def set_data_by_share(self, data: Any, length: int = 0, layout: LiteLayout | None = None) -> None:
+        """Use the caller's memory: a contiguous NumPy array (its shape and type become the layout) or a ctypes object.
+
+        The array is kept alive as long as the tensor uses it.
+        """
+        self._check_host()
+        if isinstance(data, np.ndarray):
+            if not data.flags.c_contiguous:
+                raise RuntimeError("lite: only a contiguous array can be shared; use np.ascontiguousarray or copy it.")
+            self._data = None
+            layout = LiteLayout(data.shape, data.dtype) if layout is None else layout
+            address: Any = ctypes.c_void_p(data.ctypes.data)
+            length = data.nbytes
+        else:
+            if layout is None:
+                layout = self.layout
+            address = ctypes.cast(data, ctypes.c_void_p)
+            length = length or ctypes.sizeof(data)
+        wanted = int(np.prod(layout.shapes, dtype=np.int64)) * np.dtype(layout.dtype).itemsize
+        if length < wanted:
+            raise RuntimeError(f"lite: {length} bytes of memory cannot hold {layout}, which takes {wanted}.")
+        call("reset_tensor", [_Handle, LiteLayout, ctypes.c_void_p], self._tensor, layout, address)
+        self._data = data
+
+    def set_data_by_copy(self, data: Any, data_length: int = 0, layout: LiteLayout | None = None) -> None:
+        """Copy values in: a NumPy array, a list (taken as the tensor's type) or a ctypes object."""
+        if layout is not None:
+            self.layout = layout
+        if isinstance(data, (list, tuple)) or np.isscalar(data):
+            data = np.array(data, dtype=self.layout.dtype)
+            if layout is None:
+                self.layout = data.shape
+        if not isinstance(data, np.ndarray):
+            length = data_length or ctypes.sizeof(data)
+            if length != self.nbytes:
+                raise RuntimeError(f"lite: {self.layout} takes {self.nbytes} bytes; got {length}.")
+            ctypes.memmove(self.get_ctypes_memory(), data, length)
+            return
+        if layout is None and self.is_continue:
+            self.layout = LiteLayout(data.shape, data.dtype)
+        if data.nbytes != self.nbytes:
+            raise RuntimeError(
+                f"lite: {self.layout} takes {self.nbytes} bytes; the array {data.shape} has {data.nbytes}."
+            )
+        source = np.ascontiguousarray(data)
+        if self.is_continue:
+            ctypes.memmove(self.get_ctypes_memory(), source.ctypes.data, source.nbytes)
+            return
+        other = LiteTensor(self.layout)
+        other.set_data_by_share(source.reshape(self.layout.shapes))
+        self.copy_from(other)
+
+    def get_data_by_share(self) -> npt.NDArray[Any]:
+        """An array that looks at the tensor's memory. It changes with the tensor, and must not outlive a new layout."""
+        self._check_host()
+        if not self.is_continue:
+            raise RuntimeError("lite: the memory of this tensor is not contiguous; use to_numpy.")
+        layout = self.layout
+        address = self.get_ctypes_memory().value or 0
+        if self.nbytes == 0:
+            return np.empty(layout.shapes, layout.dtype)
+        return np.asarray(_Memory(self, address, layout))
+
+    def to_numpy(self) -> npt.NDArray[Any]:
+        """A copy of the values."""
+        if self.is_continue:
+            return self.get_data_by_share().copy()
+        whole = LiteTensor()
+        whole.copy_from(self)
+        return whole.get_data_by_share().copy()
+
+    def __repr__(self) -> str:
+        return f"LiteTensor({self.layout!r})"
+
+
+def LiteTensorConcat(
+    tensors: Sequence[LiteTensor],
+    dim: int,
+    device_type: LiteDeviceType = LiteDeviceType.LITE_DEVICE_DEFAULT,
+    device_id: int = -1,
+) -> LiteTensor:
+    """A new tensor with ``tensors`` one after the other along ``dim``."""
+    handles = (_Handle * len(tensors))(*[t._tensor for t in tensors])
+    out = _Handle()
+    call(
+        "tensor_concat",
+        [_handle_p, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int, _handle_p],
+        handles,
+        len(tensors),
+        dim,
+        int(device_type),
+        device_id,
+        ctypes.byref(out),
+    )
+    return LiteTensor._wrap(out, None, owned=True)

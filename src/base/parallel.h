@@ -1,0 +1,27 @@
+// The one way a kernel uses several cores. Ranges are disjoint; a kernel must give the same bits for every split.
+//   parallel_for(rows, 64, [&](int64_t b, int64_t e) { for (; b < e; ++b) work(b); });
+#pragma once
+#include <cstdint>
+
+#include "base/function_ref.h"
+
+namespace mge {
+
+using RangeFn = FunctionRef<void(int64_t, int64_t)>;
+
+/// Runs fn over [0,n) in at most num_threads() ranges of at least `grain` items. Nested calls run inline.
+/// The first exception of any range is rethrown on the caller's thread after all ranges ended.
+void parallel_for(int64_t n, int64_t grain, RangeFn fn);
+int num_threads();
+/// 1 <= n <= 256, else a Value error. Takes effect at the next parallel_for.
+void set_num_threads(int n);
+
+/// A leaf that brings its own team (OpenMP under oneDNN) installs it here, so that one team serves all kernels.
+struct ParallelBackend {
+  /// Runs task(i) for i in [0,n), possibly in parallel, and returns when all are done. Must not throw.
+  void (*run)(int n, FunctionRef<void(int)> task);
+  void (*set_threads)(int n);
+};
+void set_parallel_backend(const ParallelBackend* backend);
+
+}  // namespace mge

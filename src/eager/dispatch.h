@@ -1,0 +1,53 @@
+// The fixed pipeline of every op: promote, infer (throws here, on the user's stack), trace, submit, grad.
+//   TensorPtr y = apply1(op, attrs, {x, w});
+#pragma once
+#include "eager/executor.h"
+
+namespace mge {
+
+/// Runs one op. `out` has op.n_out() entries. Errors of promotion and inference leave nothing behind.
+void dispatch(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> in, std::span<TensorPtr> out);
+
+/// Like dispatch, for updates in place of state: the first outputs replace the values of `cells`, whose old memory is
+/// given to the op when nobody else holds it. Inputs of the op = `in`, in which cells appear like any other tensor.
+void dispatch_update(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> in, std::span<Tensor* const> cells);
+
+/// A ready value around memory that already exists.
+TensorPtr tensor_from_buffer(const Meta& meta, Buffer buffer);
+/// A 0-d tensor; small common constants are shared.
+TensorPtr scalar_tensor(double value, DType dtype, const CompNode* cn);
+/// Same value, no gradient history.
+TensorPtr detach(const Tensor& t);
+/// The cell takes over another value and its gradient history (`_reset`); recorded by an active trace.
+void assign(Tensor& cell, const Tensor& from);
+/// Waits; the memory of the value, possibly strided.
+const Buffer& read_buffer(Tensor& t);
+
+class EagerEmitter final : public Emitter {
+ public:
+  void emit(const OpDef& op, const Attrs& attrs, std::span<const Val> in, std::span<Val> out) override;
+  const Meta& meta(const Val& v) override;
+  Val constant(double value, DType dtype, const Val& like) override;
+  Val val(TensorPtr t);
+  static Tensor* tensor(const Val& v) { return static_cast<Tensor*>(v.p.get()); }
+  static EagerEmitter& get();
+};
+
+/// Sees every op after promotion and gradient recording. One at a time per process.
+class Tracer {
+ public:
+  virtual ~Tracer() = default;
+  /// True: the outputs have been provided (their values stay Pending) and must not be run.
+  virtual bool on_op(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> in, std::span<const ValuePtr> out,
+                     LocId loc) = 0;
+  virtual void on_assign(Tensor& cell, const Tensor& from) = 0;
+  /// A value that this tracer left Pending is needed now. False: not ours.
+  virtual bool materialize(Value& v) = 0;
+  virtual uint32_t epoch() const = 0;
+  /// Reading a value's data or shape on the host, so that a recording can keep it readable.
+  virtual void on_read(Value& v) = 0;
+};
+Tracer* active_tracer();
+void set_active_tracer(Tracer* t);
+
+}  // namespace mge

@@ -1,0 +1,328 @@
+#include "eager/tape.h"
+
+#include <algorithm>
+#include <queue>
+
+namespace mge {
+namespace {
+
+std::vector<GradSession*> g_sessions;  // active ones, outermost first
+uint64_t g_next_id = 1, g_next_seq = 1;
+int g_group_depth = 0, g_group_level = 0;
+LocId g_backward_loc = 0;
+
+const GradLink* find_link(const Tensor& t, uint64_t session_id) {
+  for (auto& l : t.links)
+    if (l.session_id == session_id) return &l;
+  return nullptr;
+}
+
+// The tensor as an outer session sees it: same value, links of sessions below `level` only. Breaks the cycle
+// node -> saved output -> node, and keeps what higher-order gradients need.
+TensorPtr saved_view(const Tensor& t, int level) {
+  auto s = Tensor::alias(t);
+  for (auto& l : t.links)
+    for (auto* g : g_sessions)
+      if (g->id() == l.session_id && g->level() < level) s->links.push_back(l);
+  return s;
+}
+
+bool stale(const GradLink& l) {
+  for (auto* g : g_sessions)
+    if (g->id() == l.session_id) return false;
+  return true;
+}
+
+void add_link(Tensor& t, GradLink link) {
+  for (size_t i = 0; i < t.links.size();)
+    if (t.links[i].session_id == link.session_id || stale(t.links[i]))
+      t.links.erase_at(i);
+    else
+      ++i;
+  t.links.push_back(std::move(link));
+}
+
+struct Older {
+  bool operator()(const GradNode* a, const GradNode* b) const { return a->seq < b->seq; }
+};
+
+}  // namespace
+
+// Long chains must not free recursively: a 100k-op loop would overflow the stack. A custom rule may hold the tensors it was
+// made from, and through them the next node: rules are put aside and freed by the outermost destructor.
+GradNode::~GradNode() {
+  static thread_local std::vector<CustomVjp>* later = nullptr;
+  if (custom && later) {
+    later->push_back(std::move(custom));
+  } else if (custom) {
+    std::vector<CustomVjp> rules;
+    rules.push_back(std::move(custom));
+    later = &rules;
+    while (!rules.empty()) {
+      CustomVjp rule = std::move(rules.back());
+      rules.pop_back();
+    }
+    later = nullptr;
+  }
+  SmallVec<GradEdge, 2> work = std::move(edges);
+  while (!work.empty()) {
+    GradEdge e = std::move(work.back());
+    work.pop_back();
+    if (e.node && e.node->ref_count() == 1) {
+      for (auto& inner : e.node->edges) work.push_back(std::move(inner));
+      e.node->edges.clear();
+    }
+  }
+}
+
+GradSession::GradSession() = default;
+GradSession::~GradSession() { stop(); }
+
+void GradSession::begin_group() {
+  if (g_group_depth++ == 0) g_group_level = g_sessions.empty() ? 1 : g_sessions.back()->level() + 1;
+}
+void GradSession::end_group() { --g_group_depth; }
+
+void GradSession::start() {
+  MGE_CHECK(!active_, Env, "already recording");
+  id_ = g_next_id++;
+  level_ = g_group_depth ? g_group_level : g_sessions.empty() ? 1 : g_sessions.back()->level() + 1;
+  suppressed_ = 0;
+  active_ = true;
+  g_sessions.push_back(this);
+}
+
+void GradSession::stop() {
+  if (!active_) return;
+  active_ = false;
+  g_sessions.erase(std::find(g_sessions.begin(), g_sessions.end(), this));
+}
+
+void GradSession::attach(Tensor& t, GradCallback on_grad) {
+  MGE_CHECK(active_, Env, "attach: the session is not recording.");
+  auto node = make_ref<GradNode>();
+  node->session_id = id_;
+  node->seq = g_next_seq++;
+  node->callback = std::move(on_grad);
+  node->out_metas.push_back(t.meta());
+  if (auto* l = find_link(t, id_)) node->edges.push_back({l->node, l->index});
+  add_link(t, {this, id_, std::move(node), 0});
+}
+
+bool GradSession::is_attached(const Tensor& t) const { return find_link(t, id_) != nullptr; }
+
+bool any_grad_session() { return !g_sessions.empty(); }
+LocId backward_location() { return g_backward_loc; }
+
+bool tape_wants(const OpDef& op, std::span<Tensor* const> in) {
+  if (op.is(kNoGrad)) return false;
+  for (auto* s : g_sessions) {
+    if (!s->recording()) continue;
+    for (auto* t : in)
+      if (find_link(*t, s->id())) return true;
+  }
+  return false;
+}
+
+void tape_record(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> in, std::span<TensorPtr> out) {
+  bool differentiable = false;
+  for (auto& o : out) differentiable |= is_float(o->meta().dtype);
+  if (!differentiable) return;
+  for (auto* s : g_sessions) {
+    if (!s->recording()) continue;
+    RefPtr<GradNode> node;
+    for (size_t i = 0; i < in.size(); ++i) {
+      auto* l = find_link(*in[i], s->id());
+      if (!l || !is_float(in[i]->meta().dtype)) continue;
+      if (!node) {
+        node = make_ref<GradNode>();
+        node->edges.resize(in.size());
+      }
+      node->edges[i] = {l->node, l->index};
+    }
+    if (!node) continue;
+    node->session_id = s->id();
+    node->seq = g_next_seq++;
+    node->op = &op;
+    node->attrs = attrs;
+    if (active_tracer() || exec_policy() == ExecPolicy::Async) node->loc = g_backward_loc ? g_backward_loc : current_location();
+    node->saved_in.resize(in.size());
+    for (size_t i = 0; i < in.size(); ++i) {
+      node->in_metas.push_back(in[i]->meta());
+      if (i < 32 && (op.saves.inputs >> i & 1)) node->saved_in[i] = saved_view(*in[i], s->level());
+    }
+    node->saved_out.resize(out.size());
+    for (size_t i = 0; i < out.size(); ++i) {
+      node->out_metas.push_back(out[i]->meta());
+      if (op.saves.outputs >> i & 1) node->saved_out[i] = saved_view(*out[i], s->level());
+    }
+    for (size_t i = 0; i < out.size(); ++i)
+      if (is_float(out[i]->meta().dtype)) add_link(*out[i], {s, s->id(), node, static_cast<uint32_t>(i)});
+  }
+}
+
+void tape_record_custom(CustomVjp rule, std::span<Tensor* const> in, std::span<Tensor* const> out) {
+  for (auto* s : g_sessions) {
+    if (!s->recording()) continue;
+    RefPtr<GradNode> node;
+    for (size_t i = 0; i < in.size(); ++i)
+      if (auto* l = find_link(*in[i], s->id())) {
+        if (!node) {
+          node = make_ref<GradNode>();
+          node->edges.resize(in.size());
+        }
+        node->edges[i] = {l->node, l->index};
+      }
+    if (!node) continue;
+    node->session_id = s->id();
+    node->seq = g_next_seq++;
+    node->custom = rule;
+    for (auto* t : in) node->in_metas.push_back(t->meta());
+    for (auto* t : out) node->out_metas.push_back(t->meta());
+    for (size_t i = 0; i < out.size(); ++i) add_link(*out[i], {s, s->id(), node, static_cast<uint32_t>(i)});
+  }
+}
+
+GradSession* tracking_session(std::span<Tensor* const> in) {
+  for (auto it = g_sessions.rbegin(); it != g_sessions.rend(); ++it)
+    for (auto* t : in)
+      if ((*it)->recording() && find_link(*t, (*it)->id())) return *it;
+  return nullptr;
+}
+
+namespace {
+
+TensorPtr add_grads(const TensorPtr& a, const TensorPtr& b) {
+  static const OpDef& add = OpRegistry::global().get("add");
+  Tensor* in[] = {a.get(), b.get()};
+  TensorPtr out;
+  dispatch(add, nullptr, in, {&out, 1});
+  return out;
+}
+
+class BackwardPass {
+ public:
+  void give(const GradEdge& e, TensorPtr g) {
+    GradNode& n = *e.node;
+    MGE_CHECK(!n.spent, Env,
+              "backward: the history of this {} was used by an earlier backward and is gone. Compute it again, or add the "
+              "losses and call backward once.",
+              n.op ? n.op->name.c_str() : "tensor");
+    if (n.grads.size() < n.out_metas.size()) n.grads.resize(n.out_metas.size());
+    TensorPtr& slot = n.grads[e.index];
+    slot = slot ? add_grads(slot, g) : std::move(g);
+    if (!n.queued) {
+      n.queued = true;
+      heap_.push(e.node.get());
+      alive_.push_back(e.node);
+    }
+  }
+
+  void run() {
+    while (!heap_.empty()) {
+      GradNode* n = heap_.top();
+      heap_.pop();
+      g_backward_loc = n->loc;
+      step(*n);
+      n->queued = false;
+      n->grads.clear();
+      n->saved_in.clear();  // memory goes back as the walk passes
+      n->saved_out.clear();
+      n->spent = n->op || n->custom || !n->edges.empty();  // an attached leaf serves again
+      n->edges.clear();
+      n->custom = nullptr;
+    }
+  }
+  ~BackwardPass() {
+    g_backward_loc = 0;
+    for (auto& n : alive_) {  // after an error: no half-summed gradient may survive
+      n->grads.clear();
+      n->queued = false;
+    }
+  }
+
+ private:
+  void step(GradNode& n) {
+    if (!n.op && !n.custom) {  // attached
+      TensorPtr g = n.grads[0];
+      if (n.callback) n.callback(g);
+      for (auto& e : n.edges)
+        if (e.node) give(e, g);
+      return;
+    }
+    if (n.custom) {
+      std::vector<TensorPtr> gys(n.grads.begin(), n.grads.end());
+      auto gxs = n.custom(gys);
+      for (size_t i = 0; i < n.edges.size() && i < gxs.size(); ++i)
+        if (n.edges[i].node && gxs[i]) give(n.edges[i], gxs[i]);
+      return;
+    }
+    MGE_CHECK(n.op->vjp, NotImplemented, "{}: this op has no gradient. Detach its inputs, or leave it out of the loss.",
+              n.op->name);
+    EagerEmitter& em = EagerEmitter::get();
+    auto vals = [&](const SmallVec<TensorPtr, 2>& ts, size_t count) {
+      SmallVec<Val, 4> v(count);
+      for (size_t i = 0; i < ts.size(); ++i)
+        if (ts[i]) v[i] = em.val(ts[i]);
+      return v;
+    };
+    auto in = vals(n.saved_in, n.in_metas.size()), out = vals(n.saved_out, n.out_metas.size());
+    SmallVec<Val, 4> gys(n.out_metas.size()), gxs(n.in_metas.size());
+    for (size_t i = 0; i < n.grads.size(); ++i)
+      if (n.grads[i]) gys[i] = em.val(n.grads[i]);
+    VjpCtx c;
+    c.em = &em;
+    c.op = n.op;
+    c.attrs = n.attrs.get();
+    c.saved_in = {in.data(), in.size()};
+    c.saved_out = {out.data(), out.size()};
+    c.in_metas = {n.in_metas.data(), n.in_metas.size()};
+    c.out_metas = {n.out_metas.data(), n.out_metas.size()};
+    c.gys = {gys.data(), gys.size()};
+    c.gxs = {gxs.data(), gxs.size()};
+    c.wanted = 0;
+    for (size_t i = 0; i < n.edges.size(); ++i)
+      if (n.edges[i].node && i < 64) c.wanted |= uint64_t{1} << i;
+    // Rules take gy(0) for granted; the gradients of further outputs may be missing.
+    if (!gys[0]) gys[0] = broadcast_to(em.val(scalar_tensor(0, n.out_metas[0].dtype, n.out_metas[0].cn)), n.out_metas[0].shape);
+    n.op->vjp(c);
+    for (size_t i = 0; i < n.edges.size(); ++i) {
+      if (!n.edges[i].node || !gxs[i]) continue;
+      TensorPtr g(EagerEmitter::tensor(gxs[i]));
+      MGE_ASSERT(g->meta().shape == n.in_metas[i].shape, "vjp of {}: gradient {} of input {} has shape {} instead of {}",
+                 n.op->name, i, i, g->meta().shape.str(), n.in_metas[i].shape.str());
+      give(n.edges[i], std::move(g));
+    }
+  }
+
+  std::priority_queue<GradNode*, std::vector<GradNode*>, Older> heap_;
+  std::vector<RefPtr<GradNode>> alive_;
+};
+
+}  // namespace
+
+void GradSession::backward(std::span<Tensor* const> ys, std::span<Tensor* const> dys) {
+  MGE_CHECK(active_, Env, "no computation history. did you forget record() or call a method that clears the history?");
+  MGE_CHECK(ys.size() == dys.size(), Value, "backward: {} tensors but {} gradients.", ys.size(), dys.size());
+  for (size_t i = 0; i < ys.size(); ++i)
+    MGE_CHECK(ys[i]->meta().shape == dys[i]->meta().shape, Value, "backward: y has shape {} but dy {}.",
+              ys[i]->meta().shape.str(), dys[i]->meta().shape.str());
+  // What backward computes is seen by sessions started earlier, not by this one, its group or later ones.
+  struct Pause {
+    std::vector<GradSession*> paused;
+    ~Pause() {
+      for (auto* s : paused) s->resume();
+    }
+  } pause;
+  for (auto* s : g_sessions)
+    if (s->level() >= level_) {
+      s->suppress();
+      pause.paused.push_back(s);
+    }
+  BackwardPass pass;
+  for (size_t i = 0; i < ys.size(); ++i)
+    if (auto* l = find_link(*ys[i], id_)) pass.give({l->node, l->index}, TensorPtr(dys[i]));
+  pass.run();
+}
+
+}  // namespace mge

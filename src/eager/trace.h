@@ -1,0 +1,143 @@
+// Recording of one call of a traced function, and its two ways of running again.
+//   Recording: ops run eagerly and are written down (record_begin … record_end).
+//   Host mode: Python runs again and every op is matched against the recording; values are computed by compiled programs
+//              when the call ends, or where the recorded call read a value on the host (a segment ends there).
+//   Replay:    no Python at all; one program computes outputs and commits state.
+// Variables of a recording are External (made outside: arguments, parameters, constants) or Internal (results of ops).
+#pragma once
+#include <unordered_map>
+#include <vector>
+
+#include "eager/dispatch.h"
+#include "ir/graph.h"
+#include "pass/pipeline.h"
+#include "plan/program.h"
+
+namespace mge {
+
+struct TraceOptions {
+  int opt_level = 2;
+  bool capture_as_const = false;  // replay with the captured tensors as they were, folded into the program
+};
+
+/// The passes as eager traces and files use them: with constant folding on the kernels of this build.
+pass::PipelineOptions pipeline_options(int opt_level);
+/// Whoever links an engine for fused elementwise regions (jit/interp) says here which ops it can run.
+void set_fusion(pass::CanFuse can_fuse);
+
+class Recording : public RefCounted, private Tracer {
+ public:
+  explicit Recording(TraceOptions opt) : opt_(opt) {}
+  ~Recording() override;
+
+  // Recording. `args` are the tensors the caller feeds anew on each call.
+  void record_begin(std::span<Tensor* const> args);
+  /// `results` are what the function returned. Throws when another trace is active.
+  void record_end(std::span<Tensor* const> results);
+  /// Leaves the recording unusable; after an exception in the function.
+  void record_abort();
+
+  // Host mode.
+  void match_begin(std::span<Tensor* const> args);
+  void match_end();
+  void match_abort();
+
+  // Replay. Outputs in the order of `results`.
+  std::vector<TensorPtr> replay(std::span<Tensor* const> args);
+
+  /// The whole recording as a graph. As constants: externals that are no arguments become constants (for a file);
+  /// otherwise they are Vars, and those assigned during the call are committed.
+  struct Export {
+    bool as_constants = false;
+    std::vector<std::string> arg_names, result_names;
+  };
+  ir::Graph graph(const Export& e);
+  size_t n_ops() const { return ops_.size(); }
+  bool usable() const { return state_ == State::Recorded; }
+  /// Reports of the compiled programs, for the curious.
+  std::string report() const;
+  /// Called when a name for an external tensor is wanted; set by the bindings.
+  void set_name(const Tensor* cell, std::string name) { names_[cell] = std::move(name); }
+  /// External tensors that are no arguments, in order of first use.
+  std::vector<Tensor*> captured() const;
+
+ private:
+  enum class State { Empty, Recording, Recorded, Matching };
+  struct Var {
+    Meta meta;
+    bool external = false;
+    bool constant = false;   // made during the call from host data: fed anew in host mode, fixed in replay
+    int arg = -1;            // position among the arguments
+    int same_as = -1;        // the argument of a lower position that was this very tensor
+    TensorPtr cell;          // external: the tensor that held it
+    ValuePtr value;          // only while recording or matching
+    ValuePtr fixed;          // constant: its value in the recorded call
+    int producer = -1;       // op index
+    bool read = false;       // read on the host during the call
+    bool kept = false;       // still held by somebody when the call ended
+  };
+  struct Op {
+    const OpDef* op;
+    Attrs attrs;
+    SmallVec<uint32_t, 4> in, out;
+    LocId loc;
+    bool backward;
+  };
+  struct Commit {
+    TensorPtr cell;
+    uint32_t var;
+  };
+  struct Segment {
+    size_t begin, end;               // ops
+    std::vector<uint32_t> in, out;   // vars that enter and leave
+    std::unordered_map<uint64_t, RefPtr<Program>> programs;  // by the metas of `in`
+  };
+
+  bool on_op(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> in, std::span<const ValuePtr> out,
+             LocId loc) override;
+  void on_assign(Tensor& cell, const Tensor& from) override;
+  bool materialize(Value& v) override;
+  uint32_t epoch() const override { return epoch_; }
+  void on_read(Value& v) override;
+
+  void enter(State s);
+  void leave();
+  void check_arguments(std::span<Tensor* const> args, bool metas) const;
+  void finish_match();
+  uint32_t var_of(Tensor& t);
+  uint32_t new_var(const Meta& m);
+  void make_segments();
+  void match_op(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> in, std::span<const ValuePtr> out, LocId loc);
+  void run_segment(size_t index);
+  RefPtr<Program> compile(ir::Graph g) const;
+  ir::Graph segment_graph(const Segment& s) const;
+  void add_ops(ir::Graph& g, size_t begin, size_t end, std::vector<ir::ValueId>& ids) const;
+  std::string var_name(uint32_t v) const;
+  [[noreturn]] void mismatch(const std::string& reason, LocId loc) const;
+
+  TraceOptions opt_;
+  State state_ = State::Empty;
+  uint32_t epoch_ = 0;
+  std::vector<Var> vars_;
+  std::vector<Op> ops_;
+  std::vector<Commit> commits_;
+  std::vector<uint32_t> results_, captured_;  // captured: externals that are no arguments, in order of first use
+  std::vector<Segment> segments_;
+  std::vector<size_t> breaks_;  // op counts at which a value of the open segment was read
+  std::unordered_map<const Value*, SmallVec<uint32_t, 1>> externals_;  // while recording
+  std::unordered_map<const Tensor*, std::string> names_;
+  size_t n_args_ = 0;
+  // matching
+  size_t pc_ = 0, segment_ = 0;
+  struct Undo {
+    TensorPtr cell;
+    ValuePtr value;
+    SmallVec<GradLink, 1> links;
+  };
+  std::vector<Undo> undo_;  // assignments of this call, taken back when it fails
+  // replay
+  RefPtr<Program> whole_;
+  std::vector<uint32_t> whole_vars_;
+};
+
+}  // namespace mge

@@ -1,0 +1,65 @@
+// A Value is one computed thing; a Tensor is a cell that holds a Value and may be pointed at another one later.
+// Ownership by thread: meta is written before the value is shared; buffer and error are the executor's until the state
+// word says Ready or Failed (release/acquire), after that they do not change.
+#pragma once
+#include <atomic>
+#include <memory>
+
+#include "base/small_vec.h"
+#include "kernel/run.h"
+#include "op/emitter.h"
+
+namespace mge {
+
+class GradSession;
+struct GradNode;
+using LocId = int32_t;  // a place in the user's program; 0 = unknown
+
+enum class State : uint32_t { Pending, Ready, Failed };
+
+/// Why a value could not be computed, shared by every value that depends on it.
+struct ExecError {
+  ErrorKind kind;
+  std::string text;  // op, inputs, cause and the user's line
+  mutable std::atomic<bool> seen{false};  // thrown at somebody, so sync need not
+  ExecError(ErrorKind k, std::string t) : kind(k), text(std::move(t)) {}
+};
+
+struct Value : RefCounted {
+  Meta meta;
+  Buffer buffer;
+  std::shared_ptr<const ExecError> error;
+  std::atomic<State> state{State::Pending};
+  // Trace: the variable this value is in the recording `trace_epoch`; executor-independent.
+  uint32_t trace_epoch = 0, trace_var = 0;
+  uint32_t birth_epoch = 0;  // recording during which it was made from host data; 0 = outside, or a result
+  bool deferred = false;     // Pending until a tracer computes it: the executor knows nothing of it
+
+  bool ready() const { return state.load(std::memory_order_acquire) == State::Ready; }
+  void set_ready() { state.store(State::Ready, std::memory_order_release); }
+};
+using ValuePtr = RefPtr<Value>;
+
+struct GradLink {
+  GradSession* session;  // only compared; a link of a finished session is ignored and dropped
+  uint64_t session_id;
+  RefPtr<GradNode> node;
+  uint32_t index;        // which output of the node
+};
+
+/// What a Python Tensor holds. Value semantics: assigning through the cell replaces the value, nobody else sees it.
+struct Tensor : ValImpl {
+  ValuePtr value;
+  SmallVec<GradLink, 1> links;
+  uint32_t birth_epoch = 0;  // recording during which the cell was made; 0 = outside
+  RefPtr<Tensor> origin;     // made during a recording as another name (detach, saved) of this outside cell
+
+  explicit Tensor(ValuePtr v);
+  /// Another name for `of`, without its gradient links.
+  static RefPtr<Tensor> alias(const Tensor& of);
+  const Meta& meta() const { return value->meta; }
+  ~Tensor() override;
+};
+using TensorPtr = RefPtr<Tensor>;
+
+}  // namespace mge

@@ -1,0 +1,116 @@
+#include "ir/builder.h"
+
+#include <bit>
+#include <cstring>
+
+namespace mge::ir {
+namespace {
+
+struct IrVal final : ValImpl {
+  IrVal(ValueId i, const Meta& m) : id(i), meta(m) {}
+  ValueId id;
+  Meta meta;  // a copy: rules hold references to it across emits
+};
+
+uint16_t to_half(float f) {  // round to nearest even
+  uint32_t x = std::bit_cast<uint32_t>(f), sign = x >> 16 & 0x8000;
+  x &= 0x7fffffff;
+  if (x >= 0x7f800000) return static_cast<uint16_t>(sign | 0x7c00 | (x > 0x7f800000 ? 0x200 : 0));
+  if (x >= 0x477ff000) return static_cast<uint16_t>(sign | 0x7c00);  // above the largest half
+  if (x < 0x38800000) {                                              // subnormal: let the FPU round at 2^-24
+    float r = std::bit_cast<float>(x) + 0.5f;
+    return static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(r) - 0x3f000000));
+  }
+  return static_cast<uint16_t>(sign | ((x - 0x38000000 + 0xfff + (x >> 13 & 1)) >> 13));
+}
+
+uint16_t to_bfloat(float f) {
+  uint32_t x = std::bit_cast<uint32_t>(f);
+  if ((x & 0x7fffffff) > 0x7f800000) return static_cast<uint16_t>(x >> 16 | 0x40);
+  return static_cast<uint16_t>((x + 0x7fff + (x >> 16 & 1)) >> 16);
+}
+
+template <class T>
+size_t store(void* p, T v) {
+  std::memcpy(p, &v, sizeof v);
+  return sizeof v;
+}
+
+size_t store_scalar(void* p, double v, DType t) {
+  switch (t) {
+    case DType::Bool:
+      return store(p, static_cast<uint8_t>(v != 0));
+    case DType::U8:
+      return store(p, static_cast<uint8_t>(v));
+    case DType::I8:
+      return store(p, static_cast<int8_t>(v));
+    case DType::U16:
+      return store(p, static_cast<uint16_t>(v));
+    case DType::I16:
+      return store(p, static_cast<int16_t>(v));
+    case DType::I32:
+      return store(p, static_cast<int32_t>(v));
+    case DType::I64:
+      return store(p, static_cast<int64_t>(v));
+    case DType::F16:
+      return store(p, to_half(static_cast<float>(v)));
+    case DType::BF16:
+      return store(p, to_bfloat(static_cast<float>(v)));
+    case DType::F32:
+      return store(p, static_cast<float>(v));
+    case DType::F64:
+      return store(p, v);
+    default:
+      fail(ErrorKind::Type, "constant: a {} cannot be made from a number.", dtype_name(t));
+  }
+}
+
+}  // namespace
+
+Val GraphBuilder::val(ValueId v) { return {this, RefPtr<ValImpl>(new IrVal(v, g_->meta(v)))}; }
+ValueId GraphBuilder::id(const Val& v) { return static_cast<const IrVal*>(v.p.get())->id; }
+const Meta& GraphBuilder::meta(const Val& v) { return static_cast<const IrVal*>(v.p.get())->meta; }
+
+void GraphBuilder::emit(const OpDef& op, const Attrs& attrs, std::span<const Val> in, std::span<Val> out) {
+  SmallVec<const Meta*, 6> metas;
+  SmallVec<ValueId, 6> ids;
+  for (auto& v : in) {
+    metas.push_back(&meta(v));
+    ids.push_back(id(v));
+  }
+  SmallVec<DType, 6> want(in.size());
+  if (promote_op(op, {metas.data(), metas.size()}, {want.data(), want.size()}))
+    for (size_t i = 0; i < in.size(); ++i)
+      if (want[i] != metas[i]->dtype) ids[i] = id(cast(in[i], want[i]));
+  NodeId n = g_->add_node(op, attrs, {ids.data(), ids.size()}, at_.loc, at_.before);
+  for (size_t i = 0; i < out.size(); ++i) out[i] = val(g_->node(n).outputs[i]);
+}
+
+Val GraphBuilder::constant(double value, DType dtype, const Val& like) {
+  Meta m;
+  m.dtype = dtype;
+  m.cn = like ? meta(like).cn : nullptr;
+  return val(add_scalar(*g_, value, m));
+}
+
+ValueId add_scalar(Graph& g, double value, const Meta& m) {
+  std::vector<char> bytes(m.bytes());
+  for (size_t i = 0; i < bytes.size();) i += store_scalar(&bytes[i], value, m.dtype);
+  return g.add_constant_copy(m, bytes.data());
+}
+
+bool decompose_node(Graph& g, NodeId n) {
+  const Node& x = g.node(n);
+  if (!x.op->decompose) return false;
+  GraphBuilder b(&g, {x.loc, n});
+  SmallVec<Val, 6> in;
+  for (ValueId v : x.inputs) in.push_back(b.val(v));
+  SmallVec<Val, 4> out(x.outputs.size());
+  x.op->decompose(b, x.attrs.get(), {in.data(), in.size()}, {out.data(), out.size()});
+  for (size_t i = 0; i < out.size(); ++i)
+    if (out[i]) g.replace_all_uses(x.outputs[i], GraphBuilder::id(out[i]));
+  g.erase(n);
+  return true;
+}
+
+}  // namespace mge::ir

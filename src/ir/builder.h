@@ -1,0 +1,37 @@
+// Lets rules written against Emitter (vjp, decompose) emit into a graph. Promotes inputs as eager dispatch does.
+//   GraphBuilder b(&g, {.loc = node.loc, .before = n});
+//   Val y = b.val(x) * b.val(scale);   ValueId id = b.id(y);
+#pragma once
+#include "ir/graph.h"
+#include "op/emitter.h"
+
+namespace mge::ir {
+
+struct InsertAt {
+  LocId loc = kNoLoc;     // of every node emitted
+  NodeId before = kNone;  // kNone appends
+};
+
+class GraphBuilder final : public Emitter {
+ public:
+  explicit GraphBuilder(Graph* g, InsertAt at = {}) : g_(g), at_(at) {}
+
+  Val val(ValueId v);
+  static ValueId id(const Val& v);
+  void set_at(InsertAt at) { at_ = at; }
+
+  void emit(const OpDef& op, const Attrs& attrs, std::span<const Val> in, std::span<Val> out) override;
+  const Meta& meta(const Val& v) override;
+  Val constant(double value, DType dtype, const Val& like) override;
+
+ private:
+  Graph* g_;
+  InsertAt at_;
+};
+
+/// Adds a 0-d (or `m`-shaped, filled) constant.
+ValueId add_scalar(Graph& g, double value, const Meta& m);
+/// Replaces node `n` by its op's decompose rule. False when the op has none.
+bool decompose_node(Graph& g, NodeId n);
+
+}  // namespace mge::ir

@@ -1,0 +1,282 @@
+#include "ir/graph.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace mge::ir {
+
+std::string Loc::str() const {
+  if (file.empty()) return {};
+  std::string s = file + ":" + std::to_string(line);
+  if (!function.empty()) s += " in " + function;
+  if (!note.empty()) s += " (" + note + ")";
+  return s;
+}
+
+ValueId Graph::new_value(const Meta& m, ValueKind kind, std::string name) {
+  Value v;
+  v.meta = m;
+  v.kind = kind;
+  v.name = std::move(name);
+  values_.push_back(std::move(v));
+  return static_cast<ValueId>(values_.size() - 1);
+}
+
+void Graph::check_new_name(const std::string& name) const {
+  MGE_CHECK(!name.empty(), Value, "graph {}: an input or var needs a name.", name_);
+  MGE_CHECK(find_input(name) == kNone && find_var(name) == kNone, Value,
+            "graph {}: there is already an input or var called '{}'. Give it another name.", name_, name);
+}
+
+ValueId Graph::add_input(std::string name, const Meta& m) {
+  check_new_name(name);
+  ValueId v = new_value(m, ValueKind::Input, std::move(name));
+  values_[v].index = static_cast<int>(inputs_.size());
+  inputs_.push_back(v);
+  return v;
+}
+
+ValueId Graph::add_var(std::string name, const Meta& m) {
+  check_new_name(name);
+  ValueId v = new_value(m, ValueKind::Var, std::move(name));
+  values_[v].index = static_cast<int>(vars_.size());
+  vars_.push_back({v, kNone});
+  return v;
+}
+
+ValueId Graph::add_constant(const Meta& m, RefPtr<Storage> storage, size_t offset, std::string name) {
+  MGE_ASSERT(!storage || offset + m.bytes() <= storage->bytes, "constant {} of {} bytes at {} leaves its storage of {}",
+             m.str(), m.bytes(), offset, storage->bytes);
+  ValueId v = new_value(m, ValueKind::Const, std::move(name));
+  values_[v].index = static_cast<int>(constants_.size());
+  constants_.push_back({v, std::move(storage), offset});
+  return v;
+}
+
+ValueId Graph::add_constant_copy(const Meta& m, const void* bytes, std::string name) {
+  auto s = allocate_storage(m.cn ? m.cn->device : Device{}, m.bytes());
+  if (m.bytes()) std::memcpy(s->ptr, bytes, m.bytes());
+  s->writable = false;
+  return add_constant(m, std::move(s), 0, std::move(name));
+}
+
+void Graph::link(NodeId n, NodeId before) {
+  Node& x = nodes_[n];
+  x.next = before;
+  x.prev = before == kNone ? tail_ : nodes_[before].prev;
+  (x.prev == kNone ? head_ : nodes_[x.prev].next) = n;
+  (before == kNone ? tail_ : nodes_[before].prev) = n;
+  ++live_;
+}
+
+// Splices node n into the token chain at its place in the order.
+void Graph::thread_token(NodeId n) {
+  if (entry_token_ == kNone) entry_token_ = new_value({}, ValueKind::Token, {});
+  ValueId out = new_value({}, ValueKind::Token, {});
+  values_[out].producer = n;
+  NodeId p = nodes_[n].prev;
+  while (p != kNone && nodes_[p].token_out == kNone) p = nodes_[p].prev;
+  ValueId in = p == kNone ? entry_token_ : nodes_[p].token_out;
+  for (NodeId later : values_[in].users) {  // at most one: the chain has no forks
+    nodes_[later].token_in = out;
+    values_[out].users.push_back(later);
+  }
+  values_[in].users.clear();
+  values_[in].users.push_back(n);
+  nodes_[n].token_in = in;
+  nodes_[n].token_out = out;
+}
+
+NodeId Graph::add_node(const OpDef& op, Attrs attrs, std::span<const ValueId> in, LocId loc, NodeId before) {
+  if (!attrs && op.has_attrs) attrs = op.schema.build(op.name, {});
+  SmallVec<const Meta*, 6> metas;
+  for (ValueId v : in) {
+    MGE_ASSERT(
+        v >= 0 && static_cast<size_t>(v) < values_.size() && !values_[v].erased && values_[v].kind != ValueKind::Token,
+        "{}: operand %{} is not a value of graph {}", op.name, v, name_);
+    metas.push_back(&values_[v].meta);
+  }
+  SmallVec<Meta, 4> out(op.n_out());
+  infer_op(op, attrs.get(), {metas.data(), metas.size()}, {out.data(), out.size()});
+
+  auto n = static_cast<NodeId>(nodes_.size());
+  Node& node = nodes_.emplace_back();
+  node.op = &op;
+  node.attrs = std::move(attrs);
+  node.loc = loc;
+  for (ValueId v : in) {
+    node.inputs.push_back(v);
+    values_[v].users.push_back(n);
+  }
+  for (size_t i = 0; i < out.size(); ++i) {
+    ValueId v = new_value(out[i], ValueKind::Result, {});
+    values_[v].producer = n;
+    values_[v].index = static_cast<int>(i);
+    node.outputs.push_back(v);
+  }
+  link(n, before);
+  if (takes_token(op)) thread_token(n);
+  return n;
+}
+
+ValueId Graph::add1(std::string_view op, Attrs attrs, std::initializer_list<ValueId> in, LocId loc) {
+  const OpDef& d = OpRegistry::global().get(op);
+  MGE_ASSERT(d.n_out() == 1, "add1: {} has {} outputs", op, d.n_out());
+  return nodes_[add_node(d, std::move(attrs), {in.begin(), in.size()}, loc)].outputs[0];
+}
+
+void Graph::add_output(std::string name, ValueId v) {
+  if (name.empty()) name = values_[v].name;
+  if (name.empty()) name = "out" + std::to_string(outputs_.size());
+  outputs_.push_back({std::move(name), v});
+}
+
+void Graph::commit(size_t var_index, ValueId v) {
+  MGE_ASSERT(var_index < vars_.size(), "graph {} has {} vars, no number {}", name_, vars_.size(), var_index);
+  Var& var = vars_[var_index];
+  MGE_CHECK(v == kNone || meta(v).same_type(meta(var.in)), Value, "graph {}: var '{}' is {}; it cannot hold {}.", name_,
+            value(var.in).name, meta(var.in).str(), meta(v).str());
+  var.out = v;
+}
+
+LocId Graph::loc(std::string_view file, int line, std::string_view function, std::string_view note) {
+  if (file.empty()) return kNoLoc;
+  uint64_t h = hash_mix(hash_bytes(note, hash_bytes(function, hash_bytes(file))), static_cast<uint64_t>(line));
+  auto same = [&](const Loc& l) {
+    return l.file == file && l.line == line && l.function == function && l.note == note;
+  };
+  auto [it, fresh] = loc_ids_.try_emplace(h, static_cast<LocId>(locs_.size()));
+  if (!fresh && same(locs_[it->second])) return it->second;
+  locs_.push_back({std::string(file), line, std::string(function), std::string(note)});
+  return static_cast<LocId>(locs_.size() - 1);  // on a hash collision: a second entry, never a wrong one
+}
+
+const OpDef* Graph::producer_op(ValueId v) const {
+  NodeId p = values_[v].producer;
+  return p == kNone ? nullptr : nodes_[p].op;
+}
+
+const Constant* Graph::constant_of(ValueId v) const {
+  const Value& x = values_[v];
+  return x.kind == ValueKind::Const && !x.erased ? &constants_[x.index] : nullptr;
+}
+
+int Graph::find_input(std::string_view name) const {
+  for (size_t i = 0; i < inputs_.size(); ++i)
+    if (values_[inputs_[i]].name == name) return static_cast<int>(i);
+  return kNone;
+}
+int Graph::find_output(std::string_view name) const {
+  for (size_t i = 0; i < outputs_.size(); ++i)
+    if (outputs_[i].name == name) return static_cast<int>(i);
+  return kNone;
+}
+int Graph::find_var(std::string_view name) const {
+  for (size_t i = 0; i < vars_.size(); ++i)
+    if (values_[vars_[i].in].name == name) return static_cast<int>(i);
+  return kNone;
+}
+
+std::vector<NodeId> Graph::order() const {
+  std::vector<NodeId> out;
+  out.reserve(live_);
+  for (NodeId n = head_; n != kNone; n = nodes_[n].next) out.push_back(n);
+  return out;
+}
+
+size_t Graph::use_count(ValueId v) const {
+  size_t n = values_[v].users.size();
+  for (auto& o : outputs_) n += o.value == v;
+  for (auto& x : vars_) n += x.out == v;
+  return n;
+}
+
+bool Graph::escapes(ValueId v) const {
+  for (auto& o : outputs_)
+    if (o.value == v) return true;
+  for (auto& x : vars_)
+    if (x.out == v) return true;
+  return false;
+}
+
+void Graph::drop_user(ValueId v, NodeId n) {
+  auto& u = values_[v].users;
+  for (size_t i = 0; i < u.size(); ++i)
+    if (u[i] == n) return u.erase_at(i);
+  MGE_ASSERT(false, "use list of value %{} misses node {}", v, n);
+}
+
+void Graph::replace_input(NodeId n, size_t slot, ValueId v) {
+  drop_user(nodes_[n].inputs[slot], n);
+  nodes_[n].inputs[slot] = v;
+  values_[v].users.push_back(n);
+}
+
+void Graph::replace_all_uses(ValueId from, ValueId to) {
+  if (from == to) return;
+  MGE_ASSERT(meta(from).same_type(meta(to)), "cannot replace %{} of {} by %{} of {}", from, meta(from).str(), to,
+             meta(to).str());
+  auto users = values_[from].users;
+  for (NodeId n : users)
+    for (size_t s = 0; s < nodes_[n].inputs.size(); ++s)
+      if (nodes_[n].inputs[s] == from) replace_input(n, s, to);
+  for (auto& o : outputs_)
+    if (o.value == from) o.value = to;
+  for (auto& x : vars_)
+    if (x.out == from) x.out = to;
+  // A user's name for a value survives the rewrite of its producer.
+  if (values_[to].name.empty() && values_[to].kind == ValueKind::Result)
+    values_[to].name = std::exchange(values_[from].name, {});
+}
+
+void Graph::erase(NodeId n) {
+  Node& x = nodes_[n];
+  MGE_ASSERT(!x.erased, "node {} is erased twice", n);
+  for (ValueId v : x.outputs)
+    MGE_ASSERT(use_count(v) == 0, "cannot erase {}: its result %{} has {} uses", x.op->name, v, use_count(v));
+  for (ValueId v : x.inputs) drop_user(v, n);
+  for (ValueId v : x.outputs) values_[v].erased = true;
+  if (x.token_out != kNone) {
+    drop_user(x.token_in, n);
+    for (NodeId later : values_[x.token_out].users) {
+      nodes_[later].token_in = x.token_in;
+      values_[x.token_in].users.push_back(later);
+    }
+    values_[x.token_out].erased = true;
+    values_[x.token_out].users.clear();
+  }
+  (x.prev == kNone ? head_ : nodes_[x.prev].next) = x.next;
+  (x.next == kNone ? tail_ : nodes_[x.next].prev) = x.prev;
+  x.erased = true;
+  x.attrs.reset();
+  --live_;
+}
+
+void Graph::erase_constant(ValueId v) {
+  MGE_ASSERT(constant_of(v) && use_count(v) == 0, "value %{} is no unused constant", v);
+  constants_[values_[v].index] = {};
+  values_[v].erased = true;
+}
+
+void Graph::infer_all() {
+  for (NodeId n = head_; n != kNone; n = nodes_[n].next) {
+    Node& x = nodes_[n];
+    SmallVec<const Meta*, 6> in;
+    for (ValueId v : x.inputs) in.push_back(&values_[v].meta);
+    SmallVec<Meta, 4> out(x.outputs.size());
+    try {
+      infer_op(*x.op, x.attrs.get(), {in.data(), in.size()}, {out.data(), out.size()});
+    } catch (Error& e) {
+      e.set_location(location_of(n).str());
+      throw;
+    }
+    for (size_t i = 0; i < out.size(); ++i) values_[x.outputs[i]].meta = out[i];
+  }
+  for (auto& v : vars_)
+    if (v.out != kNone)
+      MGE_CHECK(meta(v.out).same_type(meta(v.in)), Value,
+                "graph {}: var '{}' is {}; with these input shapes it would become {}.", name_, value(v.in).name,
+                meta(v.in).str(), meta(v.out).str());
+}
+
+}  // namespace mge::ir

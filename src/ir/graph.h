@@ -1,0 +1,181 @@
+// The IR: one function as mutable SSA. Trace records into it, passes rewrite it, files hold it, plan compiles it.
+//   Graph g("step");
+//   ValueId x = g.add_input("x", meta), w = g.add_var("w", meta_w);
+//   ValueId y = g.add1("matmul", make_attrs(MatmulAttrs{.tb = true}), {x, w}, g.loc("train.py", 31));
+//   g.add_output("y", y);
+// State is explicit: a Var is read through its `in` value, and `commit` names the value it holds after the run. Effects
+// are ordered by tokens: every kEffect or kRandom node consumes the token of the one before it, so no pass can swap two
+// of them. Ids stay valid until the node or constant is erased; they are never reused. Node order is a topological
+// order.
+#pragma once
+#include <deque>
+#include <initializer_list>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "base/small_vec.h"
+#include "core/meta.h"
+#include "core/storage.h"
+#include "op/opdef.h"
+
+namespace mge::ir {
+
+using ValueId = int32_t;
+using NodeId = int32_t;
+using LocId = int32_t;
+constexpr int32_t kNone = -1;
+constexpr LocId kNoLoc = 0;
+
+/// Where in the user's program a node comes from. note: "backward", or empty.
+struct Loc {
+  std::string file;
+  int line = 0;
+  std::string function, note;
+  bool operator==(const Loc&) const = default;
+  std::string str() const;  // "train.py:31 in step (backward)"; empty when unknown
+};
+
+enum class ValueKind : uint8_t { Input, Const, Var, Result, Token };
+
+struct Value {
+  Meta meta;
+  ValueKind kind = ValueKind::Result;
+  bool erased = false;
+  NodeId producer = kNone;    // Result and Token
+  int index = 0;              // which output of the producer; or position in inputs(), constants(), vars()
+  std::string name;           // inputs and vars have one, others may; need not be unique among results
+  SmallVec<NodeId, 2> users;  // one entry per operand, so x*x lists its node twice; tokens included
+};
+
+struct Node {
+  const OpDef* op = nullptr;
+  Attrs attrs;
+  SmallVec<ValueId, 4> inputs;
+  SmallVec<ValueId, 2> outputs;
+  ValueId token_in = kNone, token_out = kNone;  // kEffect and kRandom nodes only
+  LocId loc = kNoLoc;
+  bool erased = false;
+  NodeId prev = kNone, next = kNone;
+};
+
+/// Contiguous bytes of one constant, shared with whoever else holds the storage. A null storage is allowed (text
+/// printed without data) and refused by plan.
+struct Constant {
+  ValueId value = kNone;
+  RefPtr<Storage> storage;
+  size_t offset = 0;  // bytes
+  const void* data() const { return static_cast<const char*>(storage->ptr) + offset; }
+};
+
+struct Var {
+  ValueId in = kNone;
+  ValueId out = kNone;  // kNone: read only
+};
+
+struct Output {
+  std::string name;
+  ValueId value = kNone;
+};
+
+class Graph {
+ public:
+  explicit Graph(std::string name = "main") : name_(std::move(name)), locs_(1) {}
+  Graph(Graph&&) = default;
+  Graph& operator=(Graph&&) = default;
+  /// Same ids, shared constant storage.
+  Graph clone() const { return Graph(*this); }
+
+  // Building. Names of inputs and vars must be new and not empty (Value error).
+  ValueId add_input(std::string name, const Meta& m);
+  ValueId add_var(std::string name, const Meta& m);
+  ValueId add_constant(const Meta& m, RefPtr<Storage> storage, size_t offset = 0, std::string name = {});
+  /// Copies `bytes` (m.bytes() of them) into new storage.
+  ValueId add_constant_copy(const Meta& m, const void* bytes, std::string name = {});
+  /// Infers the output metas (its errors go to the caller) and appends, or inserts before node `before`.
+  NodeId add_node(const OpDef& op, Attrs attrs, std::span<const ValueId> in, LocId loc = kNoLoc, NodeId before = kNone);
+  /// add_node by name for ops with one output; null attrs mean the defaults.
+  ValueId add1(std::string_view op, Attrs attrs, std::initializer_list<ValueId> in, LocId loc = kNoLoc);
+  /// An empty name becomes the value's name or "out<i>".
+  void add_output(std::string name, ValueId v);
+  /// After a run, var `index` holds `v`; kNone takes the commit back.
+  void commit(size_t var_index, ValueId v);
+  LocId loc(std::string_view file, int line, std::string_view function = {}, std::string_view note = {});
+  LocId loc(const Loc& l) { return loc(l.file, l.line, l.function, l.note); }
+  void set_name(ValueId v, std::string name) { values_[v].name = std::move(name); }
+
+  // Reading.
+  const std::string& name() const { return name_; }
+  const Node& node(NodeId n) const { return nodes_[n]; }
+  const Value& value(ValueId v) const { return values_[v]; }
+  const Meta& meta(ValueId v) const { return values_[v].meta; }
+  const OpDef* producer_op(ValueId v) const;  // null for inputs, constants, vars
+  std::span<const ValueId> inputs() const { return inputs_; }
+  std::span<const Constant> constants() const { return constants_; }  // erased ones have value kNone
+  std::span<const Var> vars() const { return vars_; }
+  std::span<const Output> outputs() const { return outputs_; }
+  const Constant* constant_of(ValueId v) const;  // null when v is no constant
+  const Loc& location(LocId l) const { return locs_[l]; }
+  const Loc& location_of(NodeId n) const { return locs_[nodes_[n].loc]; }
+  size_t n_locations() const { return locs_.size(); }
+  /// Position in inputs()/outputs()/vars(), or kNone.
+  int find_input(std::string_view name) const;
+  int find_output(std::string_view name) const;
+  int find_var(std::string_view name) const;
+  /// Live nodes in order: a snapshot, so the loop may edit the graph (check node(n).erased).
+  std::vector<NodeId> order() const;
+  NodeId first() const { return head_; }  // for (n = first(); n != kNone; n = node(n).next)
+  size_t n_nodes() const { return live_; }
+  size_t n_values() const { return values_.size(); }  // ids run below this, erased ones included
+  size_t n_node_ids() const { return nodes_.size(); }
+  /// Uses by nodes, outputs and commits.
+  size_t use_count(ValueId v) const;
+  /// Some graph output or commit is this value.
+  bool escapes(ValueId v) const;
+
+  // Rewriting.
+  /// Everything that read `from` reads `to`: nodes, outputs, commits. Types must agree.
+  void replace_all_uses(ValueId from, ValueId to);
+  void replace_input(NodeId n, size_t slot, ValueId v);
+  /// The node's results must be unused; its token, if any, is spliced out of the chain.
+  void erase(NodeId n);
+  void erase_constant(ValueId v);  // must be unused
+  /// Gives input `index` another meta; call infer_all afterwards.
+  void set_input_meta(size_t index, const Meta& m) { values_[inputs_[index]].meta = m; }
+  void set_loc(NodeId n, LocId l) { nodes_[n].loc = l; }
+  /// Recomputes the meta of every result. An infer error gets the node's location appended.
+  void infer_all();
+
+ private:
+  friend struct GraphTestPeer;  // tests break invariants through it to see the verifier notice
+  Graph(const Graph&) = default;
+  ValueId new_value(const Meta& m, ValueKind kind, std::string name);
+  void check_new_name(const std::string& name) const;
+  void link(NodeId n, NodeId before);
+  void thread_token(NodeId n);
+  void drop_user(ValueId v, NodeId n);
+
+  std::string name_;
+  std::deque<Node> nodes_;  // deques: references survive add_node
+  std::deque<Value> values_;
+  std::vector<ValueId> inputs_;
+  std::vector<Constant> constants_;
+  std::vector<Var> vars_;
+  std::vector<Output> outputs_;
+  std::vector<Loc> locs_;  // [0] is "unknown"
+  std::unordered_map<uint64_t, LocId> loc_ids_;
+  NodeId head_ = kNone, tail_ = kNone;
+  ValueId entry_token_ = kNone;
+  size_t live_ = 0;
+};
+
+/// Ops whose order is fixed by tokens.
+inline bool takes_token(const OpDef& op) { return op.traits & (kEffect | kRandom); }
+
+}  // namespace mge::ir
+
+namespace mge {
+using ir::Graph;
+}

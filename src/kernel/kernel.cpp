@@ -1,0 +1,117 @@
+#include "kernel/kernel.h"
+
+#include <atomic>
+#include <cstdlib>
+#include <mutex>
+#include <shared_mutex>
+#include <unordered_map>
+
+namespace mge {
+namespace {
+
+std::atomic<int>& tier_level() {
+  static std::atomic<int> level{[] {
+    const char* env = std::getenv("MGB_USE_MEGDNN_DBG");
+    return env && (env[0] == '1' || env[0] == '2') && !env[1] ? env[0] - '0' : 0;
+  }()};
+  return level;
+}
+std::atomic<uint64_t> g_epoch{1};
+
+// The key holds all a refuse() function may look at: op, attrs, dtypes, shapes, and whether each input is contiguous.
+uint64_t key_of(const KernelArgs& a) {
+  uint64_t h = hash_mix(a.op->id, attrs_hash(a.attrs));
+  for (auto& t : a.in) {
+    h = t.shape.hash(hash_mix(h, static_cast<uint64_t>(t.dtype) * 2 + t.contiguous()));
+  }
+  for (auto& t : a.out) h = hash_mix(h, static_cast<uint64_t>(t.dtype));
+  return h;
+}
+
+struct Entry {
+  uint64_t key = 0;
+  const Kernel* kernel = nullptr;
+};
+constexpr size_t kSlots = 4096;
+// Per thread, so that the hot path takes no lock. A 64-bit key collision would pick a wrong kernel with probability
+// about n^2 / 2^65; n is the number of distinct (op, shape) pairs of a process.
+struct LocalCache {
+  uint64_t epoch = 0;
+  Entry slots[kSlots];
+};
+
+}  // namespace
+
+KernelRegistry& KernelRegistry::global() {
+  static KernelRegistry* r = [] {
+    auto* reg = new KernelRegistry;
+    register_ref_kernels(*reg);
+#ifdef MGE_WITH_SIMD
+    register_simd_kernels(*reg);
+#endif
+#ifdef MGE_WITH_ONEDNN
+    register_onednn_kernels(*reg);
+#endif
+    return reg;
+  }();
+  return *r;
+}
+
+void KernelRegistry::add(std::string_view op, KernelTier tier, Kernel k) {
+  auto& lists = by_op_[static_cast<int>(tier)];
+  OpId id = OpRegistry::global().get(op).id;
+  if (lists.size() <= id) lists.resize(OpRegistry::global().size());
+  lists[id].push_back(k);
+  g_epoch.fetch_add(1);  // choice caches point into the lists
+}
+
+std::span<const Kernel> KernelRegistry::list(OpId op, KernelTier tier) const {
+  auto& lists = by_op_[static_cast<int>(tier)];
+  if (op >= lists.size()) return {};
+  return lists[op];
+}
+
+const Kernel& KernelRegistry::find(const KernelArgs& a, KernelTier tier) const {
+  std::string tried;
+  for (int t = static_cast<int>(tier); t < 3; ++t) {
+    for (auto& k : list(a.op->id, static_cast<KernelTier>(t))) {
+      const char* why = k.refuse ? k.refuse(a) : nullptr;
+      if (!why) return k;
+      tried += format("{}{} ({})", tried.empty() ? "" : ", ", k.name, why);
+    }
+  }
+  std::string ins;
+  for (auto& t : a.in) ins += format("{}{}{}", ins.empty() ? "" : ", ", dtype_name(t.dtype), t.shape.str());
+  fail(ErrorKind::NotImplemented, "{}: no cpu kernel for {}{}. Tried: {}.", a.op->name, ins,
+       a.attrs ? " " + a.attrs->print() : "", tried.empty() ? "none is registered" : tried);
+}
+
+const Kernel& KernelRegistry::choose(const KernelArgs& a) {
+  static thread_local LocalCache* cache = nullptr;
+  static thread_local struct Owner {
+    ~Owner() { delete cache, cache = nullptr; }
+  } owner;
+  (void)owner;
+  if (!cache) cache = new LocalCache;
+  uint64_t epoch = g_epoch.load(std::memory_order_relaxed);
+  if (cache->epoch != epoch) {
+    for (auto& e : cache->slots) e = {};
+    cache->epoch = epoch;
+  }
+  uint64_t key = key_of(a);
+  Entry& e = cache->slots[key % kSlots];
+  if (e.kernel && e.key == key) return *e.kernel;
+  const Kernel& k = find(a, static_cast<KernelTier>(kernel_tier()));
+  e = {key, &k};
+  return k;
+}
+
+void set_kernel_tier(int level) {
+  MGE_CHECK(level >= 0 && level <= 2, Value, "kernel tier: expected 0 (all), 1 (simd) or 2 (ref); got {}.", level);
+  tier_level().store(level);
+  g_epoch.fetch_add(1);
+}
+
+int kernel_tier() { return tier_level().load(std::memory_order_relaxed); }
+
+}  // namespace mge

@@ -1,0 +1,91 @@
+// Kernels: per op a list, fastest first, ref last; each may refuse with a named reason. Eager execution, planned
+// programs and Lite all call choose(), so the same inputs give the same kernel and the same bits everywhere.
+#pragma once
+#include <array>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "op/opdef.h"
+
+namespace mge {
+
+/// One tensor as a kernel sees it. `ptr` already includes layout.offset; strides are in elements.
+struct TensorArg {
+  void* ptr = nullptr;
+  DType dtype = DType::F32;
+  Shape shape;
+  Layout layout;
+
+  template <class T>
+  T* data() const {
+    return static_cast<T*>(ptr);
+  }
+  int64_t numel() const { return shape.numel(); }
+  bool contiguous() const { return layout.is_contiguous(shape); }
+};
+
+struct KernelArgs {
+  const OpDef* op = nullptr;
+  const AttrsBase* attrs = nullptr;
+  std::span<const TensorArg> in;
+  std::span<const TensorArg> out;
+  void* workspace = nullptr;
+
+  template <class T>
+  const T& as() const {
+    return attrs_as<T>(attrs);
+  }
+};
+
+enum KernelFlags : uint32_t {
+  kStridedInputs = 1,  // takes any input strides; without it the caller hands over contiguous copies
+  kInPlace0 = 2,       // out[0] may be the same memory as in[0] when dtype, shape and layout agree
+  kInPlaceAny = 4,     // out[0] may be the same memory as any such input
+};
+
+struct Kernel {
+  const char* name;                                     // "simd_add_f32"
+  const char* (*refuse)(const KernelArgs&) = nullptr;   // null function or null result = accepts; pointers are not set
+  void (*run)(const KernelArgs&) = nullptr;
+  size_t (*workspace)(const KernelArgs&) = nullptr;     // bytes, 64-aligned; null = none
+  uint32_t flags = 0;
+  /// out[i] may be the same memory as in[alias[i]] when dtype, shape and layout agree; -1 = never. For several outputs.
+  std::array<int8_t, 4> alias = {-1, -1, -1, -1};
+
+  /// Whether output `o` may be written over input `i`.
+  bool in_place(size_t o, size_t i) const {
+    if (o == 0 && ((flags & kInPlaceAny) || ((flags & kInPlace0) && i == 0))) return true;
+    return o < alias.size() && alias[o] == static_cast<int>(i);
+  }
+};
+
+enum class KernelTier : uint8_t { Library, Simd, Ref };  // MGB_USE_MEGDNN_DBG = 0, 1, 2 starts the search here
+
+class KernelRegistry {
+ public:
+  static KernelRegistry& global();
+  /// Kernels of one op are tried by tier, then in the order they were added.
+  void add(std::string_view op, KernelTier tier, Kernel k);
+  std::span<const Kernel> list(OpId op, KernelTier tier) const;
+  /// The fastest kernel that accepts, cached by op, attrs, metas and layout class; a NotImplemented error that lists
+  /// every refusal when there is none.
+  const Kernel& choose(const KernelArgs& a);
+  /// Like choose, without the cache and starting at `tier`.
+  const Kernel& find(const KernelArgs& a, KernelTier tier) const;
+
+ private:
+  friend struct KernelCache;
+  std::vector<std::vector<Kernel>> by_op_[3];
+};
+
+// Each backend registers its kernels in one function, called by KernelRegistry::global().
+void register_ref_kernels(KernelRegistry& r);
+void register_simd_kernels(KernelRegistry& r);
+void register_onednn_kernels(KernelRegistry& r);
+
+/// 0 all kernels, 1 from simd on, 2 ref only (env MGB_USE_MEGDNN_DBG). Clears the choice cache.
+void set_kernel_tier(int level);
+int kernel_tier();
+
+}  // namespace mge

@@ -1,0 +1,49 @@
+#include "kernel/onednn/leaf.h"
+
+#include <omp.h>
+
+#include "base/parallel.h"
+
+namespace mge {
+namespace {
+
+void run_on_team(int n, FunctionRef<void(int)> task) {
+#pragma omp parallel for num_threads(n) schedule(static, 1)
+  for (int i = 0; i < n; ++i) task(i);
+}
+void set_team(int n) { omp_set_num_threads(n); }
+
+}  // namespace
+
+namespace onednn {
+
+dnnl::engine& engine() {
+  static auto* e = new dnnl::engine(dnnl::engine::kind::cpu, 0);  // leaked: primitives may outlive static destruction
+  return *e;
+}
+
+dnnl::stream& stream() {
+  static thread_local dnnl::stream s(engine());
+  if (omp_get_max_threads() != num_threads()) omp_set_num_threads(num_threads());  // an OpenMP setting is per thread
+  return s;
+}
+
+void execute(const dnnl::primitive& p, std::initializer_list<std::pair<int, const dnnl::memory*>> args) {
+  dnnl_exec_arg_t list[8];
+  int n = 0;
+  for (auto& [arg, mem] : args) list[n++] = {arg, mem->get()};
+  dnnl_status_t status = dnnl_primitive_execute(p.get(), stream().get(), n, list);
+  if (status == dnnl_out_of_memory) fail(ErrorKind::Memory, "oneDNN: out of memory.");
+  if (status != dnnl_success) MGE_FAIL_ENV("oneDNN: executing a primitive failed with status {}.", static_cast<int>(status));
+}
+
+}  // namespace onednn
+
+void register_onednn_kernels(KernelRegistry& r) {
+  static const ParallelBackend team{run_on_team, set_team};
+  set_parallel_backend(&team);
+  onednn::register_matmul(r);
+  onednn::register_conv2d(r);
+}
+
+}  // namespace mge

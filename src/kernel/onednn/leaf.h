@@ -1,0 +1,84 @@
+// What the oneDNN kernels share: engine, stream, thread count, the cache of compiled primitives. Seen only inside this leaf.
+#pragma once
+#include <dnnl.hpp>
+
+#include <cstring>
+#include <list>
+#include <memory>
+#include <unordered_map>
+
+#include "kernel/kernel.h"
+
+namespace mge::onednn {
+
+dnnl::engine& engine();
+/// The calling thread's stream; also gives OpenMP on this thread the framework's thread count, which oneDNN reads.
+dnnl::stream& stream();
+
+/// All that decides which primitive is needed.
+struct Key {
+  static constexpr int kSize = 24;
+  int64_t v[kSize] = {};
+  bool operator==(const Key& o) const { return std::memcmp(v, o.v, sizeof v) == 0; }
+  struct Hash {
+    size_t operator()(const Key& k) const {
+      uint64_t h = 0;
+      for (int64_t x : k.v) h = hash_mix(h, static_cast<uint64_t>(x));
+      return h;
+    }
+  };
+};
+
+/// Most recently used first; one per thread, because primitives and their memory objects are not shared between threads.
+template <class E>
+class Cache {
+ public:
+  /// make(key) is called once per key; it may return null, which is remembered too.
+  template <class F>
+  E* get(const Key& key, F make) {
+    auto it = map_.find(key);
+    if (it != map_.end()) {
+      list_.splice(list_.begin(), list_, it->second);
+      return it->second->second.get();
+    }
+    std::unique_ptr<E> e = make();
+    list_.emplace_front(key, std::move(e));
+    map_[key] = list_.begin();
+    if (list_.size() > kMost) {
+      map_.erase(list_.back().first);
+      list_.pop_back();
+    }
+    return list_.front().second.get();
+  }
+
+ private:
+  static constexpr size_t kMost = 512;
+  std::list<std::pair<Key, std::unique_ptr<E>>> list_;
+  std::unordered_map<Key, typename std::list<std::pair<Key, std::unique_ptr<E>>>::iterator, Key::Hash> map_;
+};
+
+inline dnnl::memory::desc plain_desc(std::initializer_list<int64_t> dims) {
+  dnnl::memory::dims d(dims), s(dims.size());
+  int64_t step = 1;
+  for (size_t i = d.size(); i-- > 0;) s[i] = step, step *= std::max<int64_t>(1, d[i]);
+  return {d, dnnl::memory::data_type::f32, s};
+}
+inline dnnl::memory::desc any_desc(std::initializer_list<int64_t> dims) {
+  return {dnnl::memory::dims(dims), dnnl::memory::data_type::f32, dnnl::memory::format_tag::any};
+}
+
+void execute(const dnnl::primitive& p, std::initializer_list<std::pair<int, const dnnl::memory*>> args);
+
+/// c[i] = a[i] x b[i] for i < batch, row-major; a_batch and b_batch are `batch` or 1 (shared). `tb`: b is [n,k].
+/// Null when oneDNN has no kernel whose bits are the same for every thread count.
+struct Gemm {
+  dnnl::matmul prim;
+  dnnl::memory a, b, c;
+  void run(const float* pa, const float* pb, float* pc);
+};
+Gemm* find_gemm(int64_t batch, int64_t a_batch, int64_t b_batch, int64_t m, int64_t n, int64_t k, bool ta, bool tb);
+
+void register_matmul(KernelRegistry& r);
+void register_conv2d(KernelRegistry& r);
+
+}  // namespace mge::onednn

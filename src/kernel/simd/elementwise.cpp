@@ -1,0 +1,384 @@
+// Elementwise kernels: which rows to run, over what memory. The arithmetic is in the rows (row_loops-inl.h).
+#include <algorithm>
+#include <cstring>
+
+#include "base/parallel.h"
+#include "kernel/copy.h"
+#include "kernel/kernel.h"
+#include "kernel/simd/register.h"
+#include "kernel/simd/row_table.h"
+#include "kernel/simd/rows.h"
+#include "op/typecvt.h"
+
+namespace mge {
+namespace simd {
+
+void RowTable::set(const char* op, OpRows rows) {
+  OpRows& r = by_op[OpRegistry::global().get(op).id];
+  if (rows.f32) r.f32 = rows.f32;
+  if (rows.i32) r.i32 = rows.i32;
+  if (rows.b8) r.b8 = rows.b8;
+}
+
+namespace {
+
+RowTable make_table() {
+  RowTable t;
+  t.by_op.resize(OpRegistry::global().size());
+  fill_cheap_rows(t);
+  fill_exp_rows(t);
+  fill_trig_rows(t);
+  fill_binary_rows(t);
+  fill_move_rows(t);
+  return t;
+}
+RowTable& mutable_table() {
+  static RowTable* t = new RowTable(make_table());
+  return *t;
+}
+
+constexpr int64_t kParallelFrom = 32768;  // elements; below, waking the team costs more than it saves
+constexpr int64_t kPiece = 8192;          // what one thread takes at least
+constexpr int64_t kTile = 512;            // elements of a gathered or converted tile
+constexpr int64_t kShortRow = 32;         // rows below this are gathered into tiles instead of run one by one
+
+// One call: row function, operands, and for 16-bit floats the conversions around a float32 row.
+struct Job {
+  RowFn row = nullptr;
+  RowFn load = nullptr, store = nullptr;  // float16/bfloat16 <-> float32; null when the row takes memory as it is
+  int n_in = 0;
+  const char* in[3];
+  char* out = nullptr;
+  int64_t in_size[3], out_size = 0;       // bytes of an element
+};
+
+RowFn find(const OpDef& op, DType in, DType out) {
+  const RowTable& t = mutable_table();
+  if (op.scalar && op.scalar->selects) {
+    if (in != out) return nullptr;
+    switch (dtype_info(in).bits) {
+      case 8: return t.where[0];
+      case 16: return t.where[1];
+      case 32: return t.where[2];
+      default: return nullptr;
+    }
+  }
+  if (op.scalar) {
+    const OpRows& r = t.by_op[op.id];
+    if (out != (op.scalar->bool_out ? DType::Bool : in)) return nullptr;
+    return in == DType::F32 ? r.f32 : in == DType::I32 ? r.i32 : in == DType::Bool ? r.b8 : nullptr;
+  }
+  if (in > DType::F64 || out > DType::F64) return nullptr;
+  static const OpDef* typecvt = &OpRegistry::global().get("typecvt");
+  return &op == typecvt ? t.cast[static_cast<int>(in)][static_cast<int>(out)] : nullptr;
+}
+
+bool is_half(DType t) { return t == DType::F16 || t == DType::BF16; }
+
+// The rows for a call; job.row is null when there is none.
+void pick(const KernelArgs& a, Job& job) {
+  const DType in = a.in[a.in.size() - 1].dtype, out = a.out[0].dtype;
+  job.row = find(*a.op, in, out);
+  if (job.row || !is_half(in) || !a.op->scalar) return;
+  const bool bool_out = a.op->scalar->bool_out;
+  job.row = find(*a.op, DType::F32, bool_out ? DType::Bool : DType::F32);
+  const RowTable& t = mutable_table();
+  job.load = t.cast[static_cast<int>(in)][static_cast<int>(DType::F32)];
+  if (!bool_out) job.store = t.cast[static_cast<int>(DType::F32)][static_cast<int>(in)];
+}
+
+// n elements whose operands are contiguous (stride 1) or a single value (stride 0).
+void run_span(const Job& job, const void* const* in, const int64_t* stride, void* out, int64_t n) {
+  if (!job.load) return job.row(in, stride, out, n);
+  alignas(64) float tile[3][kTile], result[kTile];
+  const char* p[3];
+  for (int k = 0; k < job.n_in; ++k) p[k] = static_cast<const char*>(in[k]);
+  char* o = static_cast<char*>(out);
+  for (int64_t i = 0; i < n; i += kTile) {
+    const int64_t m = std::min(kTile, n - i);
+    const void* from[3];
+    for (int k = 0; k < job.n_in; ++k) {
+      const void* raw = p[k];
+      const int64_t one = 1;
+      job.load(&raw, &one, tile[k], stride[k] ? m : 1);
+      from[k] = tile[k];
+      p[k] += stride[k] * m * job.in_size[k];
+    }
+    if (job.store) {
+      const void* r = result;
+      const int64_t one = 1;
+      job.row(from, stride, result, m);
+      job.store(&r, &one, o, m);
+    } else {
+      job.row(from, stride, o, m);
+    }
+    o += m * job.out_size;
+  }
+}
+
+void run_contiguous(const Job& job, const int64_t* stride, int64_t n) {
+  if (n <= kParallelFrom) {
+    const void* in[3] = {job.in[0], job.in[1], job.in[2]};
+    return run_span(job, in, stride, job.out, n);
+  }
+  // Ranges start at multiples of 64 elements, so that threads do not share cache lines of the output.
+  parallel_for((n + 63) / 64, kPiece / 64, [&](int64_t b, int64_t e) {
+    b *= 64;
+    e = std::min(e * 64, n);
+    const void* in[3];
+    for (int k = 0; k < job.n_in; ++k) in[k] = job.in[k] + b * stride[k] * job.in_size[k];
+    run_span(job, in, stride, job.out + b * job.out_size, e - b);
+  });
+}
+
+// Position in a loop nest, one offset per operand (0 = output).
+struct Cursor {
+  int64_t index[kMaxRank] = {}, offset[4] = {};
+  Cursor(const LoopNest& nest, int dims, int64_t at) {
+    for (int i = dims - 1; i >= 0; --i) {
+      index[i] = at % nest.size[i];
+      at /= nest.size[i];
+      for (int k = 0; k < nest.operands; ++k) offset[k] += index[i] * nest.stride[k][i];
+    }
+  }
+  // One step in dim i, carrying into the dims before it.
+  void advance(const LoopNest& nest, int i) {
+    for (; i >= 0; --i) {
+      for (int k = 0; k < nest.operands; ++k) offset[k] += nest.stride[k][i];
+      if (++index[i] < nest.size[i]) return;
+      for (int k = 0; k < nest.operands; ++k) offset[k] -= nest.size[i] * nest.stride[k][i];
+      index[i] = 0;
+    }
+  }
+};
+
+// Long innermost rows with strides 0 and 1: run each row as it lies.
+void run_rows(const Job& job, const LoopNest& nest) {
+  const int inner = nest.rank - 1;
+  const int64_t len = nest.size[inner];
+  int64_t rows = 1, stride[3];
+  for (int i = 0; i < inner; ++i) rows *= nest.size[i];
+  for (int k = 0; k < job.n_in; ++k) stride[k] = nest.stride[k + 1][inner];
+  const int64_t piece = std::min(len, kPiece), pieces = (len + piece - 1) / piece;
+  auto body = [&](int64_t b, int64_t e) {
+    Cursor at(nest, inner, b / pieces);
+    for (int64_t i = b, part = b % pieces; i < e; ++i) {
+      const int64_t from = part * piece, n = std::min(piece, len - from);
+      const void* in[3];
+      for (int k = 0; k < job.n_in; ++k) in[k] = job.in[k] + (at.offset[k + 1] + from * stride[k]) * job.in_size[k];
+      run_span(job, in, stride, job.out + (at.offset[0] + from) * job.out_size, n);
+      if (++part == pieces) {
+        part = 0;
+        at.advance(nest, inner - 1);
+      }
+    }
+  };
+  if (rows * len <= kParallelFrom)
+    body(0, rows * pieces);
+  else
+    parallel_for(rows * pieces, std::max<int64_t>(1, kPiece / piece), body);
+}
+
+// Copies elements [start, start+n) of operand k, in nest order, between its strided memory and a dense buffer.
+template <class T, bool kToBuffer>
+void move_tile(const LoopNest& nest, int k, char* memory, int64_t start, int64_t n, char* buffer) {
+  const int inner = nest.rank - 1;
+  const int64_t* stride = nest.stride[k];
+  const int64_t len = nest.size[inner], step = stride[inner];
+  int64_t index[kMaxRank], offset = 0;
+  for (int i = inner; i >= 0; --i) {
+    index[i] = start % nest.size[i];
+    start /= nest.size[i];
+    offset += index[i] * stride[i];
+  }
+  T *mem = reinterpret_cast<T*>(memory), *buf = reinterpret_cast<T*>(buffer);
+  for (;;) {
+    const int64_t run = std::min(n, len - index[inner]);
+    T* p = mem + offset;
+    for (int64_t j = 0; j < run; ++j) {
+      if constexpr (kToBuffer)
+        buf[j] = p[j * step];
+      else
+        p[j * step] = buf[j];
+    }
+    n -= run;
+    if (n == 0) return;
+    buf += run;
+    offset -= index[inner] * step;
+    index[inner] = 0;
+    for (int i = inner - 1; i >= 0; --i) {
+      offset += stride[i];
+      if (++index[i] < nest.size[i]) break;
+      offset -= nest.size[i] * stride[i];
+      index[i] = 0;
+    }
+  }
+}
+template <bool kToBuffer>
+void move_tile(int64_t size, const LoopNest& nest, int k, const char* memory, int64_t start, int64_t n, char* buffer) {
+  char* m = const_cast<char*>(memory);
+  switch (size) {
+    case 1: return move_tile<uint8_t, kToBuffer>(nest, k, m, start, n, buffer);
+    case 2: return move_tile<uint16_t, kToBuffer>(nest, k, m, start, n, buffer);
+    default: return move_tile<uint32_t, kToBuffer>(nest, k, m, start, n, buffer);
+  }
+}
+
+// How operand k of a nest is read when elements are taken in order.
+enum class Access : uint8_t {
+  Single,    // one value
+  Flat,      // as it lies
+  Periodic,  // a short dense block over and over: expanded once
+  Gather,
+};
+Access classify(const LoopNest& nest, int k, int64_t* period) {
+  int64_t dense = 1, repeat = 1;
+  bool flat = true;
+  int first = nest.rank;  // dims before it have stride 0
+  for (int i = nest.rank - 1; i >= 0; --i) {
+    flat = flat && nest.stride[k][i] == dense;
+    dense *= nest.size[i];
+    if (nest.stride[k][i]) {
+      first = i;
+      repeat = dense;
+    }
+  }
+  if (first == nest.rank) return Access::Single;
+  if (flat) return Access::Flat;
+  if (first == 0 || repeat > kTile / 2) return Access::Gather;
+  *period = std::max(*period, repeat);  // periods divide each other: all are products of trailing dims
+  return Access::Periodic;
+}
+
+// Anything else: tiles of consecutive elements are gathered, computed and put back.
+void run_gathered(const Job& job, const LoopNest& nest) {
+  int64_t total = 1, period = 1, stride[3];
+  for (int i = 0; i < nest.rank; ++i) total *= nest.size[i];
+  Access access[4];
+  for (int k = 0; k < nest.operands; ++k) access[k] = classify(nest, k, &period);
+  for (int k = 0; k < job.n_in; ++k) stride[k] = access[k + 1] != Access::Single;
+  const int64_t tile_size = kTile / period * period, tiles = (total + tile_size - 1) / tile_size;
+  auto body = [&](int64_t b, int64_t e) {
+    alignas(64) char tile[3][kTile * 4], result[kTile * 4];
+    const void* in[3];
+    for (int k = 0; k < job.n_in; ++k) {
+      in[k] = access[k + 1] == Access::Single ? static_cast<const void*>(job.in[k]) : tile[k];
+      if (access[k + 1] == Access::Periodic)
+        move_tile<true>(job.in_size[k], nest, k + 1, job.in[k], 0, std::min(tile_size, total), tile[k]);
+    }
+    for (int64_t t = b; t < e; ++t) {
+      const int64_t start = t * tile_size, n = std::min(tile_size, total - start);
+      for (int k = 0; k < job.n_in; ++k) {
+        if (access[k + 1] == Access::Flat)
+          in[k] = job.in[k] + start * job.in_size[k];
+        else if (access[k + 1] == Access::Gather)
+          move_tile<true>(job.in_size[k], nest, k + 1, job.in[k], start, n, tile[k]);
+      }
+      if (access[0] == Access::Flat) {
+        run_span(job, in, stride, job.out + start * job.out_size, n);
+      } else {
+        run_span(job, in, stride, result, n);
+        move_tile<false>(job.out_size, nest, 0, job.out, start, n, result);
+      }
+    }
+  };
+  if (total <= kParallelFrom)
+    body(0, tiles);
+  else
+    parallel_for(tiles, kPiece / kTile, body);
+}
+
+// The nest with the dims in the order of the output's strides, so that outputs that are not row-major (channels last) still
+// give long rows.
+LoopNest nest_in_output_order(const TensorArg& out, std::span<const TensorArg* const> operands) {
+  if (out.contiguous()) return make_loop_nest(out.shape, operands);
+  const int rank = out.shape.rank;
+  int order[kMaxRank];
+  for (int i = 0; i < rank; ++i) order[i] = i;
+  std::stable_sort(order, order + rank, [&](int a, int b) { return out.layout.stride[a] > out.layout.stride[b]; });
+  TensorArg moved[4];
+  const TensorArg* p[4];
+  for (size_t k = 0; k < operands.size(); ++k) {
+    const TensorArg& t = *operands[k];
+    moved[k].shape.rank = static_cast<uint8_t>(rank);
+    for (int i = 0; i < rank; ++i) {
+      int ax = order[i] - (rank - t.shape.rank);
+      moved[k].shape[i] = ax < 0 ? 1 : t.shape[ax];
+      moved[k].layout.stride[i] = ax < 0 ? 0 : t.layout.stride[ax];
+    }
+    p[k] = &moved[k];
+  }
+  return make_loop_nest(moved[0].shape, {p, operands.size()});
+}
+
+void run_strided(const Job& job, const KernelArgs& a) {
+  const TensorArg* operands[4] = {&a.out[0]};
+  for (int k = 0; k < job.n_in; ++k) operands[k + 1] = &a.in[static_cast<size_t>(k)];
+  LoopNest nest = nest_in_output_order(a.out[0], {operands, static_cast<size_t>(job.n_in) + 1});
+  if (nest.rank == 0) {
+    const int64_t stride[3] = {};
+    return run_contiguous(job, stride, 1);
+  }
+  const int inner = nest.rank - 1;
+  bool rows = nest.stride[0][inner] == 1 && (nest.rank == 1 || nest.size[inner] >= kShortRow);
+  for (int k = 1; k < nest.operands && rows; ++k) rows = static_cast<uint64_t>(nest.stride[k][inner]) <= 1;
+  return rows ? run_rows(job, nest) : run_gathered(job, nest);
+}
+
+void run(const KernelArgs& a) {
+  const TensorArg& out = a.out[0];
+  const int64_t n = out.numel();
+  if (n == 0) return;
+  Job job;
+  pick(a, job);
+  job.n_in = static_cast<int>(a.in.size());
+  job.out = static_cast<char*>(out.ptr);
+  job.out_size = static_cast<int64_t>(dtype_size(out.dtype));
+  int64_t stride[3];
+  bool simple = out.contiguous();
+  for (int k = 0; k < job.n_in; ++k) {
+    const TensorArg& t = a.in[static_cast<size_t>(k)];
+    job.in[k] = static_cast<const char*>(t.ptr);
+    job.in_size[k] = static_cast<int64_t>(dtype_size(t.dtype));
+    if (t.shape == out.shape) {
+      stride[k] = 1;
+      simple = simple && t.contiguous();
+    } else {
+      stride[k] = 0;
+      simple = simple && t.numel() == 1;
+    }
+  }
+  if (simple) return run_contiguous(job, stride, n);
+  run_strided(job, a);
+}
+
+const char* refuse(const KernelArgs& a) {
+  Job job;
+  pick(a, job);
+  return job.row ? nullptr : "no vector code for this dtype";
+}
+
+}  // namespace
+
+const RowTable& row_table() { return mutable_table(); }
+
+}  // namespace simd
+
+RowFn find_row(const OpDef& op, DType in, DType out) { return simd::find(op, in, out); }
+void rebuild_rows_for_test() { simd::mutable_table() = simd::make_table(); }
+
+void register_simd_elementwise(KernelRegistry& r) {
+  const OpRegistry& ops = OpRegistry::global();
+  const simd::RowTable& t = simd::row_table();
+  for (size_t id = 0; id < ops.size(); ++id) {
+    const OpDef& op = ops.at(static_cast<OpId>(id));
+    const simd::OpRows& rows = t.by_op[id];
+    if (op.scalar && (op.scalar->selects || rows.f32 || rows.i32 || rows.b8))
+      r.add(op.name, KernelTier::Simd,
+            {.name = "simd_elementwise", .refuse = simd::refuse, .run = simd::run, .flags = kStridedInputs | kInPlaceAny});
+  }
+  r.add("typecvt", KernelTier::Simd,
+        {.name = "simd_typecvt", .refuse = simd::refuse, .run = simd::run, .flags = kStridedInputs | kInPlace0});
+}
+
+}  // namespace mge

@@ -1,0 +1,141 @@
+#include "kernel/simd/gemm.h"
+
+#include <algorithm>
+
+#include "base/parallel.h"
+#include "kernel/simd/gemm_scratch.h"
+#include "kernel/simd/targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernel/simd/gemm.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "kernel/simd/gemm_tile-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace mge::simd::HWY_NAMESPACE {
+
+// Rows and columns of C worked on at a time: A's block stays in L2, B's in L2/L3.
+constexpr int64_t kMC = 16 * kMR;
+constexpr int64_t kNC = 32 * kNR;
+
+// One thread's share: C[m,n] (+)= op(A)·op(B).
+void sgemm_serial(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const float* a, int64_t lda, const float* b, int64_t ldb,
+                  float* c, int64_t ldc, bool accumulate) {
+  const int64_t kc_max = k_block(k);
+  // Reading in place saves the packing pass; packing saves cache conflicts and pages when the operand is read often.
+  const bool a_in_place = ta && (n <= 4 * kNR || m <= kMR);
+  const bool b_in_place = !tb && (m <= 2 * kMR || (k <= 128 && n <= 512 && m <= 8 * kMR));
+  for (int64_t jc = 0; jc < n; jc += kNC) {
+    const int64_t nc = std::min(kNC, n - jc);
+    for (int64_t pc = 0; pc < k; pc += kc_max) {
+      const int64_t kc = std::min(kc_max, k - pc);
+      const float* b_block = tb ? b + jc * ldb + pc : b + pc * ldb + jc;
+      Operand bo{b_block, ldb};
+      if (!b_in_place) {
+        float* packed = scratch(Scratch::PackB, kc * (nc + kLanes));
+        pack_columns(tb, b_block, ldb, nc, kc, packed);
+        bo = {packed, 0};
+      }
+      for (int64_t ic = 0; ic < m; ic += kMC) {
+        const int64_t mc = std::min(kMC, m - ic);
+        const float* a_block = ta ? a + pc * lda + ic : a + ic * lda + pc;
+        Operand ao{a_block, lda};
+        if (!a_in_place) {
+          float* packed = scratch(Scratch::PackA, kc * mc + kLanes);
+          pack_rows(ta, a_block, lda, mc, kc, packed);
+          ao = {packed, 0};
+        }
+        multiply_block(mc, nc, kc, ao, bo, c + ic * ldc + jc, ldc, accumulate || pc > 0);
+      }
+    }
+  }
+}
+
+// Lanes and tile rows of the compiled target, for cutting C between threads.
+void tile_shape(int64_t* rows, int64_t* cols) {
+  *rows = kMR;
+  *cols = kNR;
+}
+
+}  // namespace mge::simd::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace mge::simd {
+namespace {
+HWY_EXPORT(sgemm_serial);
+HWY_EXPORT(tile_shape);
+
+// Below this many multiply-adds one thread is faster than waking a second.
+constexpr int64_t kSerialWork = 200'000;
+
+struct Grid {
+  int64_t rows, cols;  // pieces of C
+};
+
+// Pieces for `parts` threads with the least operand traffic, no piece smaller than a tile.
+Grid choose_grid(int64_t m, int64_t n, int64_t parts) {
+  int64_t mr, nr;
+  HWY_DYNAMIC_DISPATCH(tile_shape)(&mr, &nr);
+  const int64_t max_rows = std::max<int64_t>(1, m / mr), max_cols = std::max<int64_t>(1, n / nr);
+  Grid best{1, 1};
+  double best_cost = 1e300;
+  for (int64_t r = 1; r <= std::min(parts, max_rows); ++r) {
+    const int64_t c = std::min(parts / r, max_cols);
+    // Time of the largest piece, then what each piece has to read.
+    const double cost = static_cast<double>(m) / r * (static_cast<double>(n) / c) * 1e3 + static_cast<double>(m) / r + static_cast<double>(n) / c;
+    if (cost < best_cost) best_cost = cost, best = {r, c};
+  }
+  return best;
+}
+
+int64_t cut(int64_t size, int64_t i, int64_t pieces, int64_t unit) {
+  const int64_t units = (size + unit - 1) / unit;
+  return std::min(size, units * i / pieces * unit);
+}
+
+}  // namespace
+
+void sgemm_batched(int64_t batch, bool ta, bool tb, int64_t m, int64_t n, int64_t k, const float* a, int64_t lda, int64_t stride_a,
+                   const float* b, int64_t ldb, int64_t stride_b, float* c, int64_t ldc, int64_t stride_c, bool accumulate) {
+  if (batch <= 0 || m <= 0 || n <= 0) return;
+  if (k <= 0) {
+    if (accumulate) return;
+    for (int64_t i = 0; i < batch; ++i)
+      for (int64_t r = 0; r < m; ++r) std::fill_n(c + i * stride_c + r * ldc, n, 0.f);
+    return;
+  }
+  const auto serial = HWY_DYNAMIC_DISPATCH(sgemm_serial);
+  const int64_t work = m * n * k, threads = num_threads();
+  if (threads == 1 || work * batch < kSerialWork) {
+    for (int64_t i = 0; i < batch; ++i)
+      serial(ta, tb, m, n, k, a + i * stride_a, lda, b + i * stride_b, ldb, c + i * stride_c, ldc, accumulate);
+    return;
+  }
+  Grid grid{1, 1};
+  if (batch < 4 * threads) grid = choose_grid(m, n, batch == 1 ? threads : (4 * threads + batch - 1) / batch);
+  int64_t mr, nr;
+  HWY_DYNAMIC_DISPATCH(tile_shape)(&mr, &nr);
+  const int64_t pieces = grid.rows * grid.cols;
+  const int64_t grain = std::max<int64_t>(1, kSerialWork / 2 / std::max<int64_t>(1, work / pieces));
+  parallel_for(batch * pieces, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; ++t) {
+      const int64_t i = t / pieces, r = t % pieces / grid.cols, s = t % grid.cols;
+      const int64_t i0 = cut(m, r, grid.rows, 1), i1 = cut(m, r + 1, grid.rows, 1);
+      const int64_t j0 = cut(n, s, grid.cols, 16), j1 = cut(n, s + 1, grid.cols, 16);
+      const float* ai = a + i * stride_a + (ta ? i0 : i0 * lda);
+      const float* bi = b + i * stride_b + (tb ? j0 * ldb : j0);
+      serial(ta, tb, i1 - i0, j1 - j0, k, ai, lda, bi, ldb, c + i * stride_c + i0 * ldc + j0, ldc, accumulate);
+    }
+  });
+}
+
+void sgemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const float* a, int64_t lda, const float* b, int64_t ldb, float* c,
+           int64_t ldc, bool accumulate) {
+  sgemm_batched(1, ta, tb, m, n, k, a, lda, 0, b, ldb, 0, c, ldc, 0, accumulate);
+}
+
+}  // namespace mge::simd
+#endif

@@ -1,0 +1,37 @@
+// float32 kernels of the neural-network ops: Highway where this folder's files say so, and the raw kernels wired to ops.
+#pragma once
+#include <array>
+
+#include "kernel/kernel.h"
+
+namespace mge {
+
+void register_simd_nn(KernelRegistry& r);
+
+namespace simd_nn {
+
+void register_matmul(KernelRegistry& r);
+void register_conv2d(KernelRegistry& r);
+void register_pool(KernelRegistry& r);
+void register_batch_norm(KernelRegistry& r);
+void register_layer_norm(KernelRegistry& r);
+void register_softmax(KernelRegistry& r);
+void register_optim(KernelRegistry& r);
+void register_rng(KernelRegistry& r);
+
+/// Every floating argument must be float32.
+const char* refuse_not_f32(const KernelArgs& a);
+
+/// What a kernel has besides its function.
+struct Extra {
+  uint32_t flags = 0;
+  size_t (*workspace)(const KernelArgs&) = nullptr;
+  std::array<int8_t, 4> alias = {-1, -1, -1, -1};  // out[i] may be written over in[alias[i]]
+};
+inline void add(KernelRegistry& r, const char* op, const char* name, void (*run)(const KernelArgs&), const Extra& x = {}) {
+  r.add(op, KernelTier::Simd,
+        Kernel{.name = name, .refuse = refuse_not_f32, .run = run, .workspace = x.workspace, .flags = x.flags, .alias = x.alias});
+}
+
+}  // namespace simd_nn
+}  // namespace mge

@@ -1,0 +1,194 @@
+// Vector leaves of the reduction order that kernel/reduce_order.h defines.
+#include "kernel/simd/targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernel/simd/reduce.cpp"
+#include <hwy/foreach_target.h>
+
+#include <hwy/highway.h>
+
+#include <limits>
+
+#include "kernel/reduce_order.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace mge::simd::reduce::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using DF = hn::CappedTag<float, 16>;
+using VF = hn::Vec<DF>;
+constexpr int64_t kLanes = static_cast<int64_t>(hn::MaxLanes(DF()));
+constexpr int64_t kVectors = kRowLanes / kLanes;
+
+struct SumOp {
+  static constexpr float identity = 0;
+  template <class V>
+  static HWY_INLINE V apply(V a, V b) {
+    return hn::Add(a, b);
+  }
+  static float combine(float a, float b) { return a + b; }
+};
+struct ProdOp {
+  static constexpr float identity = 1;
+  template <class V>
+  static HWY_INLINE V apply(V a, V b) {
+    return hn::Mul(a, b);
+  }
+  static float combine(float a, float b) { return a * b; }
+};
+struct MaxOp {  // NaN wins; of equals the later one, as in body::maximum
+  static constexpr float identity = -std::numeric_limits<float>::infinity();
+  template <class V>
+  static HWY_INLINE V apply(V a, V b) {
+    return hn::IfThenElse(hn::Or(hn::Gt(a, b), hn::Not(hn::Eq(a, a))), a, b);
+  }
+  static float combine(float a, float b) { return a > b || a != a ? a : b; }
+};
+struct MinOp {
+  static constexpr float identity = std::numeric_limits<float>::infinity();
+  template <class V>
+  static HWY_INLINE V apply(V a, V b) {
+    return hn::IfThenElse(hn::Or(hn::Gt(b, a), hn::Not(hn::Eq(a, a))), a, b);
+  }
+  static float combine(float a, float b) { return b > a || a != a ? a : b; }
+};
+
+// Lane l with lane l + half, down to one.
+template <class Op, class D>
+HWY_INLINE float fold(D, hn::Vec<D> v) {
+  if constexpr (hn::MaxLanes(D()) == 1) {
+    return hn::GetLane(v);
+  } else {
+    const hn::Half<D> h;
+    return fold<Op>(h, Op::apply(hn::LowerHalf(h, v), hn::UpperHalf(h, v)));
+  }
+}
+
+// The first n lanes from x, the identity in the others.
+template <class Op, class D>
+HWY_INLINE hn::Vec<D> load_part(D d, const float* x, int64_t n) {
+  constexpr int64_t N = static_cast<int64_t>(hn::MaxLanes(D()));
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
+  if constexpr (N >= 4) {
+    const auto m = hn::FirstN(d, static_cast<size_t>(n));
+    return hn::IfThenElse(m, hn::MaskedLoad(m, d, x), hn::Set(d, Op::identity));
+  }
+#endif
+  HWY_ALIGN float part[N];
+  for (int64_t i = 0; i < N; ++i) part[i] = i < n ? x[i] : Op::identity;
+  return hn::Load(d, part);
+}
+// Rows that fit one vector of D. The other lanes of the 32 would hold the identity, and combining with it changes no bit.
+template <class Op, class D>
+HWY_INLINE void short_rows(D d, const float* x, int64_t rows, int64_t n, float* y) {
+  const auto identity = hn::Set(d, Op::identity);
+  for (int64_t r = 0; r < rows; ++r, x += n) y[r] = fold<Op>(d, Op::apply(identity, load_part<Op>(d, x, n)));
+}
+
+template <class Op>
+void row_leaf(const float* x, int64_t rows, int64_t n, float* y) {
+  const DF d;
+  if (n <= 4) return short_rows<Op>(hn::CappedTag<float, 4>(), x, rows, n, y);
+  if (n <= 8 && kLanes > 8) return short_rows<Op>(hn::CappedTag<float, 8>(), x, rows, n, y);
+  if (n <= kLanes) return short_rows<Op>(d, x, rows, n, y);
+  const int64_t left = n % kRowLanes;
+  for (int64_t r = 0; r < rows; ++r) {
+    VF acc[kVectors];
+    for (auto& a : acc) a = hn::Set(d, Op::identity);
+    for (const float* end = x + (n - left); x < end; x += kRowLanes)
+      for (int64_t v = 0; v < kVectors; ++v) acc[v] = Op::apply(acc[v], hn::LoadU(d, x + v * kLanes));
+    for (int64_t v = 0; v * kLanes < left; ++v)
+      acc[v] = Op::apply(acc[v], load_part<Op>(d, x + v * kLanes, std::min(kLanes, left - v * kLanes)));
+    x += left;
+    for (int64_t half = kVectors / 2; half > 0; half /= 2)
+      for (int64_t v = 0; v < half; ++v) acc[v] = Op::apply(acc[v], acc[v + half]);
+    y[r] = fold<Op>(d, acc[0]);
+  }
+}
+
+template <class Op>
+HWY_INLINE void columns_scalar(float* acc, const float* x, int64_t stride, int64_t rows, int64_t n) {
+  for (int64_t c = 0; c < n; ++c) {
+    float a = acc[c];
+    for (int64_t r = 0; r < rows; ++r) a = Op::combine(a, x[r * stride + c]);
+    acc[c] = a;
+  }
+}
+template <class Op>
+void column_leaf(float* acc, const float* x, int64_t stride, int64_t rows, int64_t n) {
+  const DF d;
+  const int64_t full = n - n % kLanes;
+  int64_t r = 0;
+  // Four rows per pass over acc: a quarter of its loads and stores.
+  for (; r + 4 <= rows; r += 4) {
+    const float* p = x + r * stride;
+    for (int64_t c = 0; c < full; c += kLanes) {
+      VF a = hn::LoadU(d, acc + c);
+      a = Op::apply(a, hn::LoadU(d, p + c));
+      a = Op::apply(a, hn::LoadU(d, p + stride + c));
+      a = Op::apply(a, hn::LoadU(d, p + 2 * stride + c));
+      a = Op::apply(a, hn::LoadU(d, p + 3 * stride + c));
+      hn::StoreU(a, d, acc + c);
+    }
+  }
+  for (; r < rows; ++r)
+    for (int64_t c = 0; c < full; c += kLanes)
+      hn::StoreU(Op::apply(hn::LoadU(d, acc + c), hn::LoadU(d, x + r * stride + c)), d, acc + c);
+  columns_scalar<Op>(acc + full, x + full, stride, rows, n - full);
+}
+
+template <class Op>
+ReduceLeaves<float> make() {
+  return {Op::identity, row_leaf<Op>, column_leaf<Op>, Op::combine, nullptr};
+}
+ReduceLeaves<float> leaves(ReduceMode mode) {
+  switch (mode) {
+    case ReduceMode::Max: return make<MaxOp>();
+    case ReduceMode::Min: return make<MinOp>();
+    case ReduceMode::Prod: return make<ProdOp>();
+    default: return make<SumOp>();
+  }
+}
+
+}  // namespace mge::simd::reduce::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+#include "kernel/simd/register.h"
+#include "kernel/simd/row_table.h"
+
+namespace mge {
+namespace simd::reduce {
+HWY_EXPORT(leaves);
+
+void load(DType t, const void* src, float* dst, int64_t n) {
+  RowFn row = row_table().cast[static_cast<int>(t)][static_cast<int>(DType::F32)];
+  const int64_t one = 1;
+  if (row)
+    row(&src, &one, dst, n);
+  else
+    load_accumulators(t, src, dst, n);
+}
+
+void run(const KernelArgs& a) {
+  ReduceMode mode = parse_reduce_mode(a.as<ReduceAttrs>().mode);
+  ReduceLeaves<float> ops = HWY_DYNAMIC_DISPATCH(leaves)(mode);
+  ops.load = load;
+  run_reduce<float>(a, ops, mode == ReduceMode::Mean);
+}
+
+const char* refuse(const KernelArgs& a) {
+  DType t = a.in[0].dtype;
+  if (t == DType::F32 || t == DType::F16 || t == DType::BF16) return nullptr;
+  if (t != DType::F64 && a.as<ReduceAttrs>().mode == "mean") return nullptr;
+  return "vector code accumulates in float32 only";
+}
+
+}  // namespace simd::reduce
+
+void register_simd_reduce(KernelRegistry& r) {
+  r.add("reduce", KernelTier::Simd, {.name = "simd_reduce", .refuse = simd::reduce::refuse, .run = simd::reduce::run});
+}
+
+}  // namespace mge
+#endif

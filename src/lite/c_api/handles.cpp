@@ -1,0 +1,187 @@
+#include "lite/c_api/handles.h"
+
+#include <mutex>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "lite/network_impl.h"
+
+namespace lite {
+namespace {
+
+struct NetworkEntry {
+  std::shared_ptr<Network> network;
+  std::unordered_map<const Tensor*, uintptr_t> tensors;
+  std::unordered_set<std::string> strings;  // nodes never move
+};
+struct TensorEntry {
+  std::shared_ptr<Tensor> owned;
+  std::weak_ptr<Tensor> borrowed;  // of a network
+};
+
+struct Table {
+  std::mutex mutex;
+  uintptr_t next = 0x1000;  // small numbers are likelier to be typed by mistake
+  std::unordered_map<uintptr_t, NetworkEntry> networks;
+  std::unordered_map<uintptr_t, TensorEntry> tensors;
+};
+Table& table() {
+  static Table* t = new Table;  // a program may destroy its handles from static destructors
+  return *t;
+}
+uintptr_t key(const void* handle) { return reinterpret_cast<uintptr_t>(handle); }
+void* handle(uintptr_t key) { return reinterpret_cast<void*>(key); }  // NOLINT: a number in a pointer's clothes
+
+NetworkEntry& network_entry(Table& t, LiteNetwork h) {
+  MGE_CHECK(h, Value, "lite: the network handle is null.");
+  auto it = t.networks.find(key(h));
+  MGE_CHECK(it != t.networks.end(), Value, "lite: {} is no network; it was destroyed or never made.", h);
+  return it->second;
+}
+TensorEntry& tensor_entry(Table& t, LiteTensor h) {
+  MGE_CHECK(h, Value, "lite: the tensor handle is null.");
+  auto it = t.tensors.find(key(h));
+  MGE_CHECK(it != t.tensors.end(), Value, "lite: {} is no tensor; it, or the network it belonged to, was destroyed.",
+            h);
+  return it->second;
+}
+
+}  // namespace
+
+LiteNetwork add_network(std::shared_ptr<Network> n) {
+  Table& t = table();
+  std::lock_guard<std::mutex> lock(t.mutex);
+  uintptr_t k = t.next += 16;
+  t.networks[k].network = std::move(n);
+  return handle(k);
+}
+
+std::shared_ptr<Network> find_network(LiteNetwork h) {
+  Table& t = table();
+  std::lock_guard<std::mutex> lock(t.mutex);
+  return network_entry(t, h).network;
+}
+
+void remove_network(LiteNetwork h) {
+  Table& t = table();
+  NetworkEntry gone;  // dies after the lock is released: its worker may be inside a callback that uses handles
+  {
+    std::lock_guard<std::mutex> lock(t.mutex);
+    NetworkEntry& e = network_entry(t, h);
+    MGE_CHECK(!NetworkAccess::impl(*e.network).inside_callback(), Assertion,
+              "lite: a network cannot be destroyed from its own callback.");
+    for (auto& [tensor, k] : e.tensors) t.tensors.erase(k);
+    gone = std::move(e);
+    t.networks.erase(key(h));
+  }
+}
+
+LiteTensor add_tensor(std::shared_ptr<Tensor> tensor) {
+  Table& t = table();
+  std::lock_guard<std::mutex> lock(t.mutex);
+  uintptr_t k = t.next += 16;
+  t.tensors[k].owned = std::move(tensor);
+  return handle(k);
+}
+
+LiteTensor network_tensor(LiteNetwork network, const std::shared_ptr<Tensor>& tensor) {
+  Table& t = table();
+  std::lock_guard<std::mutex> lock(t.mutex);
+  auto [it, fresh] = network_entry(t, network).tensors.try_emplace(tensor.get(), 0);
+  if (fresh) {
+    it->second = t.next += 16;
+    t.tensors[it->second].borrowed = tensor;
+  }
+  return handle(it->second);
+}
+
+std::shared_ptr<Tensor> find_tensor(LiteTensor h) {
+  Table& t = table();
+  std::lock_guard<std::mutex> lock(t.mutex);
+  TensorEntry& e = tensor_entry(t, h);
+  std::shared_ptr<Tensor> p = e.owned ? e.owned : e.borrowed.lock();
+  MGE_CHECK(p, Value, "lite: {} is a tensor of a network that was destroyed.", h);
+  return p;
+}
+
+void remove_tensor(LiteTensor h) {
+  Table& t = table();
+  std::shared_ptr<Tensor> gone;
+  std::lock_guard<std::mutex> lock(t.mutex);
+  TensorEntry& e = tensor_entry(t, h);
+  if (!e.owned) return;
+  gone = std::move(e.owned);
+  t.tensors.erase(key(h));
+}
+
+const char* keep_string(LiteNetwork network, const std::string& text) {
+  Table& t = table();
+  std::lock_guard<std::mutex> lock(t.mutex);
+  return network_entry(t, network).strings.insert(text).first->c_str();
+}
+
+Layout to_cpp(const LiteLayout& l) {
+  MGE_CHECK(l.ndim <= Layout::MAXDIM, Value, "lite: a layout has at most {} dimensions; got {}.", Layout::MAXDIM,
+            l.ndim);
+  Layout out;
+  out.ndim = l.ndim;
+  out.data_type = l.data_type;
+  for (size_t i = 0; i < l.ndim; ++i) out.shapes[i] = l.shapes[i];
+  return out;
+}
+
+LiteLayout to_c(const Layout& l) {
+  LiteLayout out{};
+  out.ndim = l.ndim;
+  out.data_type = l.data_type;
+  for (size_t i = 0; i < l.ndim; ++i) out.shapes[i] = l.shapes[i];
+  return out;
+}
+
+Config to_cpp(const LiteConfig& c) {
+  Config out;
+  out.has_compression = c.has_compression;
+  out.device_id = c.device_id == -1 ? 0 : c.device_id;
+  out.device_type = c.device_type;
+  out.backend = c.backend;
+  if (c.bare_model_cryption_name) out.bare_model_cryption_name = c.bare_model_cryption_name;
+  out.auto_optimize_inference = c.auto_optimize_inference;
+  if (c.discrete_input_name) out.discrete_input_name = c.discrete_input_name;
+  const LiteOptions& o = c.options;
+  out.options = {.weight_preprocess = o.weight_preprocess != 0,
+                 .fuse_preprocess = o.fuse_preprocess != 0,
+                 .fake_next_exec = o.fake_next_exec != 0,
+                 .var_sanity_check_first_run = o.var_sanity_check_first_run != 0,
+                 .const_shape = o.const_shape != 0,
+                 .force_dynamic_alloc = o.force_dynamic_alloc != 0,
+                 .force_output_dynamic_alloc = o.force_output_dynamic_alloc != 0,
+                 .force_output_use_user_specified_memory = o.force_output_use_user_specified_memory != 0,
+                 .no_profiling_on_shape_change = o.no_profiling_on_shape_change != 0,
+                 .jit_level = static_cast<uint8_t>(o.jit_level),
+                 .comp_node_seq_record_level = static_cast<uint8_t>(o.comp_node_seq_record_level),
+                 .graph_opt_level = static_cast<uint8_t>(o.graph_opt_level),
+                 .async_exec_level = static_cast<uint16_t>(o.async_exec_level),
+                 .enable_nchw44 = o.enable_nchw44 != 0,
+                 .enable_nchw44_dot = o.enable_nchw44_dot != 0,
+                 .enable_nchw88 = o.enable_nchw88 != 0,
+                 .enable_nhwcd4 = o.enable_nhwcd4 != 0,
+                 .enable_nchw4 = o.enable_nchw4 != 0,
+                 .enable_nchw32 = o.enable_nchw32 != 0,
+                 .enable_nchw64 = o.enable_nchw64 != 0,
+                 .enable_f16_io_comp = false};
+  return out;
+}
+
+NetworkIO to_cpp(const LiteNetworkIO& io) {
+  auto convert = [](const LiteIO* list, size_t n, const char* what) {
+    MGE_CHECK(list || n == 0, Value, "lite: LiteNetworkIO says {} {} and gives a null pointer.", n, what);
+    std::vector<IO> out;
+    for (size_t i = 0; i < n; ++i)
+      out.push_back({not_null(list[i].name, "the name of a LiteIO"), list[i].is_host != 0, list[i].io_type,
+                     to_cpp(list[i].config_layout)});
+    return out;
+  };
+  return {convert(io.inputs, io.input_size, "inputs"), convert(io.outputs, io.output_size, "outputs")};
+}
+
+}  // namespace lite

@@ -1,0 +1,372 @@
+#include "lite/network_impl.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/parallel.h"
+#include "lite/convert.h"
+#include "lite/error.h"
+#include "lite/log.h"
+#include "lite/run/dump.h"
+#include "lite/run/json.h"
+#include "lite/tensor_impl.h"
+
+namespace lite {
+namespace {
+
+using mge::Buffer;
+using mge::Meta;
+
+std::string list(const std::vector<IoSlot>& slots) {
+  std::string s;
+  for (const IoSlot& slot : slots) s += (s.empty() ? "" : ", ") + slot.io.name;
+  return s.empty() ? "none" : s;
+}
+
+struct Switch {
+  bool on;
+  const char* what;
+};
+
+std::unordered_map<std::string, std::pair<IO, std::shared_ptr<Tensor>>> io_map(const std::vector<IoSlot>& slots) {
+  std::unordered_map<std::string, std::pair<IO, std::shared_ptr<Tensor>>> m;
+  for (const IoSlot& s : slots) m.emplace(s.io.name, std::make_pair(s.io, s.tensor));
+  return m;
+}
+
+}  // namespace
+
+// ---- worker
+
+Worker::Worker() : thread_([this] { loop(); }) {}
+
+Worker::~Worker() {
+  {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [&] { return !job_; });
+    stop_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void Worker::post(std::function<void()> job) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  changed_.wait(lock, [&] { return !job_; });
+  job_ = std::move(job);
+  changed_.notify_all();
+}
+
+void Worker::wait() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  changed_.wait(lock, [&] { return !job_; });
+  if (auto e = std::exchange(error_, nullptr)) std::rethrow_exception(e);
+}
+
+void Worker::loop() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [&] { return stop_ || job_; });
+    if (stop_) return;
+    lock.unlock();
+    std::exception_ptr error;
+    try {
+      job_();
+    } catch (...) {
+      error = std::current_exception();
+    }
+    lock.lock();
+    error_ = error;
+    job_ = nullptr;
+    changed_.notify_all();
+  }
+}
+
+// ---- loading
+
+Network::Impl::~Impl() = default;
+
+void Network::Impl::check_not_loaded(const char* what) const {
+  MGE_CHECK(!model, Assertion, "lite: {} must come before load_model.", what);
+}
+void Network::Impl::check_loaded(const char* what) const {
+  MGE_CHECK(model, Assertion, "lite: {} needs a loaded model. Call load_model first.", what);
+}
+
+void Network::Impl::check_config() const {
+  MGE_CHECK(config.device_type == LITE_CPU || config.device_type == LITE_DEVICE_DEFAULT, NotImplemented,
+            "lite: device type {} is not supported in this build yet; use LITE_CPU.",
+            static_cast<int>(config.device_type));
+  const Options& o = config.options;
+  const Switch refused[] = {
+      {config.has_compression, "has_compression (compressed weights)"},
+      {!config.bare_model_cryption_name.empty(), "bare_model_cryption_name (encrypted models)"},
+      {!config.discrete_input_name.empty(), "discrete_input_name"},
+      {o.enable_nchw44, "enable_nchw44"},
+      {o.enable_nchw44_dot, "enable_nchw44_dot"},
+      {o.enable_nchw88, "enable_nchw88"},
+      {o.enable_nhwcd4, "enable_nhwcd4"},
+      {o.enable_nchw4, "enable_nchw4"},
+      {o.enable_nchw32, "enable_nchw32"},
+      {o.enable_nchw64, "enable_nchw64"},
+      {o.enable_f16_io_comp, "enable_f16_io_comp"},
+  };
+  for (const Switch& s : refused)
+    if (s.on) not_supported(s.what);
+  MGE_CHECK(!(o.force_output_dynamic_alloc && o.force_output_use_user_specified_memory), Value,
+            "lite: force_output_dynamic_alloc and force_output_use_user_specified_memory exclude each other.");
+  MGE_CHECK(!(async_callback && o.force_output_use_user_specified_memory), Value,
+            "lite: an async callback cannot be used with force_output_use_user_specified_memory.");
+}
+
+void Network::Impl::load(mge::serial::LoadedModel m) {
+  load_shared(std::make_shared<const mge::serial::LoadedModel>(std::move(m)));
+}
+
+void Network::Impl::load_shared(std::shared_ptr<const mge::serial::LoadedModel> m) {
+  check_not_loaded("a second load");
+  check_config();
+  if (!m->info.preprocess.empty()) not_supported("a pre-processing section in a model");
+  EngineOptions opt;
+  opt.opt_level = config.options.graph_opt_level;
+  if (only_configured_outputs) {
+    MGE_CHECK(!network_io.outputs.empty(), Value,
+              "lite: compute_only_configured_output needs NetworkIO.outputs; outputs of this model: {}.", [&] {
+                std::string names;
+                for (auto& o : m->graph.outputs()) names += (names.empty() ? "" : ", ") + o.name;
+                return names;
+              }());
+    for (const IO& io : network_io.outputs) opt.outputs.push_back(io.name);
+  }
+  if (!text_dump.empty() || !bin_dump.empty()) {
+    opt.every_value = true;
+    opt.opt_level = 0;  // what the passes merge would be missing from the dump
+  }
+  try {
+    model = std::move(m);
+    engine = std::make_unique<Engine>(model, opt);
+    make_slots();
+    use_threads();
+    engine->prepare(input_metas());
+    set_output_layouts();
+    JsonWriter json;
+    for (auto& [key, value] : model->info.metadata) json.member(key, value);
+    extra_info = json.str();
+  } catch (...) {
+    model.reset();
+    engine.reset();
+    inputs.clear();
+    outputs.clear();
+    throw;
+  }
+}
+
+void Network::Impl::make_slots() {
+  auto configured = [](const std::vector<IO>& given, const std::string& name) {
+    for (const IO& io : given)
+      if (io.name == name) return io;
+    return IO{.name = name};
+  };
+  auto make = [&](std::vector<IoSlot>& slots, const std::vector<IO>& given, const std::string& name, const char* what,
+                  const Meta& m) {
+    IoSlot s{configured(given, name), nullptr, m, static_cast<int>(slots.size())};
+    s.io.is_host = true;  // host and device are the same memory on a CPU
+    auto impl = std::make_shared<Tensor::Impl>();
+    impl->device_id = config.device_id;
+    impl->set_layout(to_lite(m, mge::format("{} '{}'", what, name)));
+    s.tensor = TensorAccess::make(std::move(impl));
+    slots.push_back(std::move(s));
+  };
+  const mge::Graph& g = engine->graph();
+  for (auto v : g.inputs()) {
+    make(inputs, network_io.inputs, g.value(v).name, "input", g.meta(v));
+    if (inputs.back().io.config_layout.ndim > 0) inputs.back().tensor->set_layout(inputs.back().io.config_layout);
+  }
+  // Outputs that dumps added come after the real ones and are not shown.
+  size_t shown = only_configured_outputs ? network_io.outputs.size() : model->graph.outputs().size();
+  for (size_t i = 0; i < std::min(shown, g.outputs().size()); ++i)
+    make(outputs, network_io.outputs, g.outputs()[i].name, "output", g.meta(g.outputs()[i].value));
+
+  auto warn_unknown = [](const std::vector<IO>& given, const std::vector<IoSlot>& slots, const char* what) {
+    for (const IO& io : given)
+      if (std::none_of(slots.begin(), slots.end(), [&](const IoSlot& s) { return s.io.name == io.name; }))
+        log(WARN, mge::format("lite: NetworkIO names {} '{}', which the model does not have; its {}s are {}.", what,
+                              io.name, what, list(slots)));
+  };
+  warn_unknown(network_io.inputs, inputs, "input");
+  warn_unknown(network_io.outputs, outputs, "output");
+}
+
+IoSlot& Network::Impl::find_io(const std::string& name, LiteTensorPhase phase) {
+  check_loaded("get_io_tensor");
+  if (phase != LITE_OUTPUT)
+    for (IoSlot& s : inputs)
+      if (s.io.name == name) return s;
+  if (phase != LITE_INPUT)
+    for (IoSlot& s : outputs)
+      if (s.io.name == name) return s;
+  const char* what = phase == LITE_INPUT ? "input" : phase == LITE_OUTPUT ? "output" : "input or output";
+  mge::fail(mge::ErrorKind::Index, "lite: the model has no {} '{}'. Inputs: {}. Outputs: {}.", what, name, list(inputs),
+            list(outputs));
+}
+
+IoSlot& Network::Impl::at(std::vector<IoSlot>& slots, size_t index, const char* what) {
+  check_loaded("looking up inputs and outputs");
+  MGE_CHECK(index < slots.size(), Index, "lite: {} {} of {}; they are {}.", what, index, slots.size(), list(slots));
+  return slots[index];
+}
+
+// ---- running
+
+std::vector<Meta> Network::Impl::input_metas() const {
+  std::vector<Meta> out;
+  for (const IoSlot& s : inputs) {
+    Layout l = s.tensor->get_layout();
+    MGE_CHECK(same_storage(l.data_type, s.meta.dtype), Type, "lite: input '{}' is {} in the model; its tensor is {}.",
+              s.io.name, s.meta.str(), layout_text(l));
+    MGE_CHECK(l.ndim > 0, Value, "lite: input '{}' has no layout.", s.io.name);
+    Meta m = s.meta;
+    m.shape = to_shape(l, s.meta.shape.rank);
+    mge::check_shape("lite", m.shape);
+    out.push_back(m);
+  }
+  return out;
+}
+
+// NOTE: the count is the process's; a network sets it before it runs. Results do not depend on it.
+void Network::Impl::use_threads() const {
+  if (mge::num_threads() != static_cast<int>(threads)) mge::set_num_threads(static_cast<int>(threads));
+}
+
+void Network::Impl::set_output_layouts() {
+  for (IoSlot& s : outputs) {
+    const Meta& m = engine->program().output_meta(static_cast<size_t>(s.graph_index));
+    Layout l = to_lite(m, mge::format("output '{}'", s.io.name));
+    if (!(s.tensor->get_layout() == l)) s.tensor->set_layout(l);
+  }
+}
+
+void Network::Impl::store_output(IoSlot& slot, const Meta& m, const Buffer& value) {
+  if (slot.io.io_type == LITE_IO_SHAPE) return;
+  Tensor::Impl& t = TensorAccess::impl(*slot.tensor);
+  const void* from = value.data(m.dtype);
+  size_t bytes = m.bytes();
+  if (config.options.force_output_dynamic_alloc && !(t.memory && t.memory->from_user())) {
+    auto memory = std::make_shared<Memory>();
+    memory->storage = value.storage;
+    memory->ptr = const_cast<void*>(from);
+    memory->bytes = bytes;
+    t.adopt(std::move(memory));
+    return;
+  }
+  MGE_CHECK(
+      !config.options.force_output_use_user_specified_memory || (t.memory && t.memory->from_user()), Value,
+      "lite: force_output_use_user_specified_memory is set, but output '{}' has no memory. Call reset on its tensor.",
+      slot.io.name);
+  if (t.contiguous()) {
+    void* to = t.ptr();
+    if (bytes) std::memcpy(to, from, bytes);
+    return;
+  }
+  Tensor::Impl source;  // a view: a slice of memory the user shares with the output
+  source.set_layout(t.layout);
+  source.adopt(const_cast<void*>(from), bytes);
+  t.copy_from(source);
+}
+
+void Network::Impl::run_once() {
+  use_threads();
+  std::vector<Meta> metas = input_metas();
+  engine->prepare(metas);
+  set_output_layouts();
+  if (std::exchange(config.options.fake_next_exec, false)) return;
+  std::vector<Buffer> in;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    Tensor::Impl& t = TensorAccess::impl(*inputs[i].tensor);
+    void* p = t.ptr();
+    Buffer b{mge::wrap_storage(p, std::max<size_t>(metas[i].bytes(), 1), false, [keep = t.memory] {}),
+             mge::Layout::contiguous(metas[i].shape)};
+    bool aligned = reinterpret_cast<uintptr_t>(p) % std::max<size_t>(mge::dtype_size(metas[i].dtype), 1) == 0;
+    if (!t.contiguous()) {
+      for (int d = 0; d < metas[i].shape.rank; ++d) b.layout.stride[d] = t.stride[d];
+    } else if (!aligned) {  // a kernel may load words
+      Buffer copy = mge::allocate_buffer(metas[i]);
+      std::memcpy(copy.storage->ptr, p, metas[i].bytes());
+      b = std::move(copy);
+    }
+    in.push_back(std::move(b));
+  }
+  std::vector<Buffer> results = engine->run(std::move(in));
+  for (IoSlot& s : outputs) {
+    auto i = static_cast<size_t>(s.graph_index);
+    store_output(s, engine->program().output_meta(i), results[i]);
+  }
+  if (!text_dump.empty() || !bin_dump.empty()) dump_values(results, outputs.size());
+}
+
+void Network::Impl::dump_values(const std::vector<Buffer>& values, size_t first) {
+  const mge::Graph& g = engine->graph();
+  std::vector<DumpedValue> list;
+  for (size_t i = first; i < values.size(); ++i) {
+    const mge::ir::Output& o = g.outputs()[i];
+    const Meta& m = engine->program().output_meta(i);
+    const mge::ir::Node& node = g.node(g.value(o.value).producer);
+    list.push_back(
+        {static_cast<int>(i - first), o.name, node.op->name, g.location(node.loc).str(), m, values[i].data(m.dtype)});
+  }
+  if (!text_dump.empty()) write_text_dump(text_dump, list, dumps_ > 0);
+  if (!bin_dump.empty()) write_binary_dump(bin_dump, list);
+  ++dumps_;
+}
+
+void Network::Impl::call_finish() {
+  if (!std::exchange(finished_, false)) return;
+  if (finish_callback) finish_callback(io_map(outputs));
+}
+
+void Network::Impl::forward() {
+  check_loaded("forward");
+  if (!async_callback) {
+    if (start_callback) start_callback(io_map(inputs));
+    run_once();
+    finished_ = true;
+    return;
+  }
+  MGE_CHECK(!worker_ || !worker_->on_this_thread(), Assertion,
+            "lite: forward was called from a callback of the same network. Call it from another thread, after wait.");
+  if (!worker_) worker_ = std::make_unique<Worker>();
+  worker_->wait();
+  if (start_callback) start_callback(io_map(inputs));
+  worker_->post([this] {
+    std::exception_ptr error;
+    try {
+      run_once();
+      finished_ = true;
+    } catch (...) {
+      error = std::current_exception();
+    }
+    async_callback();  // also after a failure, which wait() reports: whoever waits for the callback must not wait
+                       // forever
+    if (error) std::rethrow_exception(error);
+    call_finish();
+  });
+}
+
+void Network::Impl::wait() {
+  check_loaded("wait");
+  if (worker_ && worker_->on_this_thread()) return;
+  if (worker_) worker_->wait();
+  call_finish();
+}
+
+NetworkIO io_of(const mge::serial::LoadedModel& m) {
+  NetworkIO out;
+  const mge::Graph& g = m.graph;
+  for (auto v : g.inputs())
+    out.inputs.push_back({.name = g.value(v).name, .config_layout = to_lite(g.meta(v), g.value(v).name)});
+  for (auto& o : g.outputs())
+    out.outputs.push_back({.name = o.name, .config_layout = to_lite(g.meta(o.value), o.name)});
+  return out;
+}
+
+}  // namespace lite

@@ -1,0 +1,102 @@
+// A network: configuration before load; model, engine and io tensors after it; at most one worker thread in async mode.
+#pragma once
+#include <condition_variable>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "lite/engine.h"
+#include "lite/network.h"
+
+namespace lite {
+
+struct IoSlot {
+  IO io;
+  std::shared_ptr<Tensor> tensor;
+  mge::Meta meta;       // in the file
+  int graph_index = 0;  // position among the graph's inputs or outputs
+};
+
+/// Runs one job at a time on a thread of its own. Made on the first async forward.
+class Worker {
+ public:
+  Worker();
+  ~Worker();
+  /// Waits for the job before it, if any.
+  void post(std::function<void()> job);
+  /// Until idle; rethrows what the last job threw, once.
+  void wait();
+  bool on_this_thread() const { return std::this_thread::get_id() == thread_.get_id(); }
+
+ private:
+  void loop();
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::function<void()> job_;
+  std::exception_ptr error_;
+  bool stop_ = false;
+  std::thread thread_;
+};
+
+class Network::Impl {
+ public:
+  Impl(const Config& c, const NetworkIO& io) : config(c), network_io(io) {}
+  ~Impl();
+
+  void load(mge::serial::LoadedModel model);
+  void load_shared(std::shared_ptr<const mge::serial::LoadedModel> model);
+  void check_not_loaded(const char* what) const;
+  void check_loaded(const char* what) const;
+
+  IoSlot& find_io(const std::string& name, LiteTensorPhase phase);
+  IoSlot& at(std::vector<IoSlot>& slots, size_t index, const char* what);
+
+  void forward();
+  void wait();
+  bool inside_callback() const { return worker_ && worker_->on_this_thread(); }
+
+  Config config;
+  NetworkIO network_io;
+  ExtraConfig extra;
+  bool only_configured_outputs = false;
+  size_t threads = 1;
+  bool inplace = false;
+  int stream_id = 0;
+  std::string text_dump, bin_dump;  // where every value goes, when set
+
+  std::shared_ptr<const mge::serial::LoadedModel> model;
+  std::unique_ptr<Engine> engine;
+  std::vector<IoSlot> inputs, outputs;
+  std::string extra_info;
+
+  AsyncCallback async_callback;
+  StartCallback start_callback;
+  FinishCallback finish_callback;
+
+ private:
+  void check_config() const;
+  void make_slots();
+  std::vector<mge::Meta> input_metas() const;
+  void use_threads() const;
+  void set_output_layouts();
+  void run_once();
+  void store_output(IoSlot& slot, const mge::Meta& m, const mge::Buffer& value);
+  void dump_values(const std::vector<mge::Buffer>& values, size_t first);
+  void call_finish();
+
+  std::unique_ptr<Worker> worker_;
+  bool finished_ = false;  // a forward whose finish callback has not been called yet
+  int dumps_ = 0;
+};
+
+struct NetworkAccess {
+  static Network::Impl& impl(Network& n) { return *n.impl_; }
+};
+
+/// The layouts of a model's inputs and outputs as Lite shows them.
+NetworkIO io_of(const mge::serial::LoadedModel& m);
+
+}  // namespace lite

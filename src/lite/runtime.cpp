@@ -1,0 +1,145 @@
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "base/parallel.h"
+#include "lite/error.h"
+#include "lite/network.h"
+#include "lite/network_impl.h"
+
+namespace lite {
+namespace {
+
+Network::Impl& impl_of(const std::shared_ptr<Network>& n) {
+  MGE_CHECK(n, Value, "lite: the network is null.");
+  return NetworkAccess::impl(*n);
+}
+
+}  // namespace
+
+void Runtime::set_cpu_threads_number(std::shared_ptr<Network> network, size_t n) {
+  guarded([&] {
+    Network::Impl& impl = impl_of(network);
+    impl.check_not_loaded("set_cpu_threads_number");
+    MGE_CHECK(n >= 1 && n <= 256, Value, "lite: the number of threads must be 1..256; got {}.", n);
+    impl.threads = n;
+  });
+}
+size_t Runtime::get_cpu_threads_number(std::shared_ptr<Network> network) {
+  return guarded([&] { return impl_of(network).threads; });
+}
+
+void Runtime::set_runtime_thread_affinity(std::shared_ptr<Network> network, const ThreadAffinityCallback& callback) {
+  guarded([&] {
+    Network::Impl& impl = impl_of(network);
+    impl.check_loaded("set_runtime_thread_affinity");
+    MGE_CHECK(callback, Value, "lite: set_runtime_thread_affinity got an empty callback.");
+    auto n = static_cast<int>(impl.threads);
+    if (n == 1) return callback(0);
+    mge::set_num_threads(n);
+    // Each part waits until all have begun, so that no thread takes two. Another network may hold the team at the
+    // moment; then the parts come one after the other and the wait must end.
+    std::atomic<int> begun{0};
+    mge::parallel_for(n, 1, [&](int64_t b, int64_t) {
+      callback(static_cast<int>(b));
+      ++begun;
+      auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(200);
+      while (begun < n && std::chrono::steady_clock::now() < until) std::this_thread::yield();
+    });
+  });
+}
+
+void Runtime::set_cpu_inplace_mode(std::shared_ptr<Network> network) {
+  guarded([&] {
+    Network::Impl& impl = impl_of(network);
+    impl.check_not_loaded("set_cpu_inplace_mode");
+    MGE_CHECK(!impl.async_callback, Assertion, "lite: CPU in-place mode cannot be used with an async callback.");
+    impl.inplace = true;
+  });
+}
+bool Runtime::is_cpu_inplace_mode(std::shared_ptr<Network> network) {
+  return guarded([&] { return impl_of(network).inplace; });
+}
+void Runtime::use_tensorrt(std::shared_ptr<Network> network) {
+  guarded([&] {
+    impl_of(network);
+    not_supported("TensorRT");
+  });
+}
+
+void Runtime::set_network_algo_policy(std::shared_ptr<Network> network, LiteAlgoSelectStrategy strategy, uint32_t,
+                                      bool) {
+  guarded([&] {
+    impl_of(network);
+    // Kernels are chosen by rule and always give the same bits, so every strategy but profiling is met already.
+    MGE_CHECK((static_cast<unsigned>(strategy) & ~15u) == 0, Value,
+              "lite: {} is no combination of LiteAlgoSelectStrategy.", static_cast<int>(strategy));
+    if (static_cast<unsigned>(strategy) & LITE_ALGO_PROFILE) not_supported("LITE_ALGO_PROFILE (fast-run)");
+  });
+}
+void Runtime::set_network_algo_workspace_limit(std::shared_ptr<Network> network, size_t) {
+  guarded([&] {
+    impl_of(network).check_loaded("set_network_algo_workspace_limit");
+    not_supported("a workspace limit");
+  });
+}
+void Runtime::set_memory_allocator(std::shared_ptr<Network> network, std::shared_ptr<Allocator>) {
+  guarded([&] {
+    impl_of(network).check_not_loaded("set_memory_allocator");
+    not_supported("a user-defined allocator");
+  });
+}
+void Runtime::share_runtime_memory_with(std::shared_ptr<Network> dst, std::shared_ptr<Network> src) {
+  guarded([&] {
+    impl_of(dst).check_not_loaded("share_runtime_memory_with");
+    impl_of(src);
+    not_supported("sharing runtime memory between networks");
+  });
+}
+
+void Runtime::enable_io_txt_dump(std::shared_ptr<Network> network, std::string file) {
+  guarded([&] {
+    impl_of(network).check_not_loaded("enable_io_txt_dump");
+    MGE_CHECK(!file.empty(), Value, "lite: enable_io_txt_dump needs a file name.");
+    impl_of(network).text_dump = std::move(file);
+  });
+}
+void Runtime::enable_io_bin_dump(std::shared_ptr<Network> network, std::string dir) {
+  guarded([&] {
+    impl_of(network).check_not_loaded("enable_io_bin_dump");
+    MGE_CHECK(!dir.empty(), Value, "lite: enable_io_bin_dump needs a folder.");
+    impl_of(network).bin_dump = std::move(dir);
+  });
+}
+
+void Runtime::shared_weight_with_network(std::shared_ptr<Network> dst, const std::shared_ptr<Network> src) {
+  guarded([&] {
+    Network::Impl& from = impl_of(src);
+    from.check_loaded("shared_weight_with_network");
+    impl_of(dst).load_shared(from.model);
+  });
+}
+void Runtime::enable_global_layout_transform(std::shared_ptr<Network> network) {
+  guarded([&] {
+    impl_of(network);
+    not_supported("the global layout transform");
+  });
+}
+void Runtime::dump_layout_transform_model(std::shared_ptr<Network> network, std::string) {
+  guarded([&] {
+    impl_of(network);
+    not_supported("the global layout transform");
+  });
+}
+
+NetworkIO Runtime::get_model_io_info(const std::string& path, const Config&) {
+  return guarded([&] { return io_of(mge::serial::read_model_file(path)); });
+}
+NetworkIO Runtime::get_model_io_info(const void* mem, size_t size, const Config&) {
+  return guarded([&] {
+    MGE_CHECK(mem || size == 0, Value, "lite: get_model_io_info got a null pointer.");
+    return io_of(mge::serial::read_model({static_cast<const uint8_t*>(mem), size}, "model in memory"));
+  });
+}
+
+}  // namespace lite

@@ -1,0 +1,16 @@
+// The list of all ops. Explicit, so that a static Lite build keeps what it names and nothing depends on link order.
+#include "op/all_ops.h"
+
+#include "op/opdef.h"
+
+namespace mge {
+
+void register_all(OpRegistry& r) {
+  register_elementwise(r);
+  register_reduce(r);
+  register_shape_ops(r);
+  register_nn(r);
+  register_fused(r);
+}
+
+}  // namespace mge

@@ -1,0 +1,150 @@
+#include "op/attrs.h"
+
+#include <charconv>
+#include <cmath>
+
+namespace mge {
+namespace {
+
+constexpr const char* kKinds[] = {"a bool", "an int", "a float", "a string", "a list of ints", "a dtype"};
+
+std::string print_double(double d) {
+  if (std::isnan(d)) return "nan";
+  if (std::isinf(d)) return d > 0 ? "inf" : "-inf";
+  char buf[40];
+  auto r = std::to_chars(buf, buf + sizeof buf, d);
+  std::string s(buf, r.ptr);
+  if (s.find_first_of(".eE") == std::string::npos) s += ".0";  // a float stays a float when read back
+  return s;
+}
+
+bool parse_int(std::string_view t, int64_t* out) {
+  auto r = std::from_chars(t.data(), t.data() + t.size(), *out);
+  return r.ec == std::errc() && r.ptr == t.data() + t.size();
+}
+
+std::string_view trim(std::string_view t) {
+  while (!t.empty() && t.front() == ' ') t.remove_prefix(1);
+  while (!t.empty() && t.back() == ' ') t.remove_suffix(1);
+  return t;
+}
+
+}  // namespace
+
+uint64_t hash_attr(const AttrValue& v) {
+  uint64_t h = hash_mix(v.index(), 7);
+  switch (v.index()) {
+    case 0: return hash_mix(h, std::get<bool>(v));
+    case 1: return hash_mix(h, static_cast<uint64_t>(std::get<int64_t>(v)));
+    case 2: {
+      double d = std::get<double>(v);
+      return hash_mix(h, d == d ? hash_double(d) : 1);  // every NaN alike, as in attr_equal
+    }
+    case 3: return hash_bytes(std::get<std::string>(v), h);
+    case 4:
+      for (int64_t i : std::get<Ints>(v)) h = hash_mix(h, static_cast<uint64_t>(i));
+      return hash_mix(h, std::get<Ints>(v).size());
+    default: return hash_mix(h, static_cast<uint64_t>(std::get<DType>(v)));
+  }
+}
+
+std::string print_attr(const AttrValue& v) {
+  switch (v.index()) {
+    case 0: return std::get<bool>(v) ? "true" : "false";
+    case 1: return std::to_string(std::get<int64_t>(v));
+    case 2: return print_double(std::get<double>(v));
+    case 3: {
+      std::string s = "\"";
+      for (char c : std::get<std::string>(v)) {
+        if (c == '\n') {  // IR text is one line per node
+          s += "\\n";
+          continue;
+        }
+        if (c == '"' || c == '\\') s += '\\';
+        s += c;
+      }
+      return s + "\"";
+    }
+    case 4: {
+      std::string s = "[";
+      for (int64_t i : std::get<Ints>(v)) s += (s.size() > 1 ? "," : "") + std::to_string(i);
+      return s + "]";
+    }
+    default: return std::string(dtype_name(std::get<DType>(v)));
+  }
+}
+
+AttrValue parse_attr(std::string_view who, std::string_view text, const AttrValue& like) {
+  std::string_view t = trim(text);
+  switch (like.index()) {
+    case 0:
+      if (t == "true") return true;
+      if (t == "false") return false;
+      break;
+    case 1: {
+      int64_t v;
+      if (parse_int(t, &v)) return v;
+      break;
+    }
+    case 2: {
+      if (t == "nan") return std::nan("");
+      if (t == "inf" || t == "-inf") return t[0] == '-' ? -INFINITY : INFINITY;
+      double v;
+      auto r = std::from_chars(t.data(), t.data() + t.size(), v);
+      if (r.ec == std::errc() && r.ptr == t.data() + t.size()) return v;
+      break;
+    }
+    case 3:
+      if (t.size() >= 2 && t.front() == '"') {
+        std::string s;
+        size_t i = 1;
+        for (; i < t.size() && t[i] != '"'; ++i) {
+          bool escaped = t[i] == '\\' && i + 1 < t.size();
+          if (escaped) ++i;
+          s += escaped && t[i] == 'n' ? '\n' : t[i];
+        }
+        if (i + 1 == t.size()) return s;  // the only unescaped quote is the last character
+      }
+      break;
+    case 4: {
+      if (t.size() < 2 || t.front() != '[' || t.back() != ']') break;
+      t = t.substr(1, t.size() - 2);
+      Ints out;
+      while (!trim(t).empty()) {
+        size_t comma = t.find(',');
+        int64_t v;
+        if (!parse_int(trim(t.substr(0, comma)), &v)) fail(ErrorKind::Value, "{}: '{}' is not a list of ints.", who, text);
+        out.push_back(v);
+        if (comma == std::string_view::npos) break;
+        t.remove_prefix(comma + 1);
+      }
+      return out;
+    }
+    default: return parse_dtype(t);
+  }
+  fail(ErrorKind::Value, "{}: '{}' is not {}.", who, text, kKinds[like.index()]);
+}
+
+AttrValue coerce_attr(std::string_view who, AttrValue v, const AttrValue& like) {
+  if (v.index() == like.index()) return v;
+  if (like.index() == 2 && v.index() == 1) return static_cast<double>(std::get<int64_t>(v));
+  if (like.index() == 1 && v.index() == 0) return static_cast<int64_t>(std::get<bool>(v));
+  if (like.index() == 0 && v.index() == 1) return std::get<int64_t>(v) != 0;
+  if (like.index() == 4 && v.index() == 1) return Ints{std::get<int64_t>(v)};
+  if (like.index() == 5 && v.index() == 3) return parse_dtype(std::get<std::string>(v));
+  fail(ErrorKind::Type, "{}: expected {}, got {}.", who, kKinds[like.index()], print_attr(v));
+}
+
+std::string AttrsBase::print() const {
+  std::string s = "{";
+  for (auto& f : values()) s += (s.size() > 1 ? ", " : "") + f.name + "=" + print_attr(f.value);
+  return s + "}";
+}
+
+void throw_unknown_attr(std::string_view who, std::string_view name, const std::vector<NamedAttr>& known) {
+  std::string names;
+  for (auto& k : known) names += (names.empty() ? "" : ", ") + k.name;
+  fail(ErrorKind::Type, "{}: there is no attribute '{}'; known: {}.", who, name, names);
+}
+
+}  // namespace mge

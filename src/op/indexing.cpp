@@ -1,0 +1,80 @@
+#include "op/indexing.h"
+
+#include "op/nn.h"
+
+namespace mge {
+namespace {
+
+// index must have the shape of x without the axis.
+int check_one_hot(const InferCtx& c) {
+  nn::check_rank(c, 0, 1, kMaxRank);
+  nn::check_dtype(c, 1, DType::I32);
+  int axis = normalize_axis(c.op->name.c_str(), attrs_as<OneHotAttrs>(c.attrs).axis, c.shape(0).rank);
+  Shape want = c.shape(0);
+  want.erase(axis);
+  nn::check_shape_is(c, 1, want, format("(x {} without axis {})", c.shape(0).str(), axis));
+  return axis;
+}
+
+void infer_indexing_one_hot(InferCtx& c) {
+  check_one_hot(c);
+  c.out[0].dtype = c.dtype(0);
+  c.out[0].shape = c.shape(1);
+}
+
+void infer_set_one_hot(InferCtx& c) {
+  check_one_hot(c);
+  nn::check_dtype(c, 2, c.dtype(0));
+  nn::check_shape_is(c, 2, c.shape(1), "(that of index)");
+  c.out[0].dtype = c.dtype(0);
+  c.out[0].shape = c.shape(0);
+}
+
+Shape take_shape(const InferCtx& c, const Shape& x, int axis, const Shape& index) {
+  int rank = x.rank - 1 + index.rank;
+  MGE_CHECK(rank <= kMaxRank, Value, "{}: the result would have {} dimensions, more than {}; x {}, index {}.", c.op->name,
+            rank, kMaxRank, x.str(), index.str());
+  Shape s(x.d, static_cast<size_t>(axis));
+  for (int64_t d : index) s.push_back(d);
+  for (int i = axis + 1; i < x.rank; ++i) s.push_back(x[i]);
+  return s;
+}
+
+void infer_take(InferCtx& c) {
+  nn::check_rank(c, 0, 1, kMaxRank);
+  nn::check_dtype(c, 1, DType::I32);
+  int axis = normalize_axis("take", attrs_as<TakeAttrs>(c.attrs).axis, c.shape(0).rank);
+  c.out[0].dtype = c.dtype(0);
+  c.out[0].shape = take_shape(c, c.shape(0), axis, c.shape(1));
+}
+
+void infer_take_bwd(InferCtx& c) {
+  const auto& at = attrs_as<TakeBwdAttrs>(c.attrs);
+  nn::check_float(c, 0);
+  nn::check_dtype(c, 1, DType::I32);
+  Shape x = to_shape(at.x_shape);
+  int axis = normalize_axis("take_bwd", at.axis, x.rank);
+  nn::check_shape_is(c, 0, take_shape(c, x, axis, c.shape(1)), format("(take of x_shape {} by index {})", x.str(), c.shape(1).str()));
+  c.out[0].dtype = c.dtype(0);
+  c.out[0].shape = x;
+}
+
+}  // namespace
+
+void throw_bad_index(const char* op, const char* what, int64_t got, int64_t lo, int64_t size, int64_t position) {
+  fail(ErrorKind::Index, "{}: {} {} at position {} is out of range; valid are {}..{} ({} {}).", op, what, got, position, lo,
+       size - 1, size, what == std::string_view("label") ? "classes" : "entries");
+}
+
+void register_indexing(OpRegistry& r) {
+  r.op("indexing_one_hot").attrs<OneHotAttrs>().in("x", "index").out("y").infer(infer_indexing_one_hot)
+      .doc("y[..] = x[.., index[..], ..]: one element along the axis for each position; index is int32.");
+  r.op("set_one_hot").attrs<OneHotAttrs>().in("x", "index", "v").out("y").infer(infer_set_one_hot)
+      .doc("x with y[.., index[..], ..] = v[..].");
+  r.op("take").attrs<TakeAttrs>().in("x", "index").out("y").infer(infer_take)
+      .doc("Slices of x along the axis, one for each entry of index (int32, negative counts from the end): embedding lookup.");
+  r.op("take_bwd").attrs<TakeBwdAttrs>().in("gy", "index").out("gx").infer(infer_take_bwd)
+      .doc("Adjoint of take: adds each slice of gy to where it came from, in index order, so the bits never vary.");
+}
+
+}  // namespace mge

@@ -1,0 +1,26 @@
+// Picking and placing by int32 index: one element per position along an axis (one_hot), or whole slices (take).
+#pragma once
+#include "op/attrs.h"
+
+namespace mge {
+
+struct TakeBwdAttrs {
+  int64_t axis = 0;
+  Ints x_shape{};
+  static constexpr auto fields() { return field_list("axis", &TakeBwdAttrs::axis, "x_shape", &TakeBwdAttrs::x_shape); }
+};
+
+/// take defaults to axis 0 (embedding), indexing_one_hot to axis 1.
+struct TakeAttrs {
+  int64_t axis = 0;
+  static constexpr auto fields() { return field_list("axis", &TakeAttrs::axis); }
+};
+struct OneHotAttrs {
+  int64_t axis = 1;
+  static constexpr auto fields() { return field_list("axis", &OneHotAttrs::axis); }
+};
+
+/// An index that reached a kernel and is out of range; `lo` is the least one allowed.
+[[noreturn]] void throw_bad_index(const char* op, const char* what, int64_t got, int64_t lo, int64_t size, int64_t position);
+
+}  // namespace mge

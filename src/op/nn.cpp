@@ -1,0 +1,62 @@
+#include "op/nn.h"
+
+namespace mge {
+
+void register_nn(OpRegistry& r) {
+  register_matmul(r);
+  register_conv2d(r);
+  register_pool(r);
+  register_batch_norm(r);
+  register_layer_norm(r);
+  register_softmax(r);
+  register_loss(r);
+  register_indexing(r);
+  register_optim(r);
+  register_rng(r);
+}
+
+namespace nn {
+
+std::string input_name(const InferCtx& c, size_t i) {
+  size_t last = c.op->inputs.size() - 1;
+  if (c.op->variadic && i >= last) return format("{}[{}]", c.op->inputs[last], i - last);
+  return c.op->inputs[i];
+}
+
+void check_float(const InferCtx& c, size_t i) {
+  MGE_CHECK(is_float(c.dtype(i)), Type, "{}: {} must be a floating-point tensor; got {}. Cast it with astype(\"float32\").",
+            c.op->name, input_name(c, i), c.x(i).str());
+}
+
+void check_dtype(const InferCtx& c, size_t i, DType want) {
+  MGE_CHECK(c.dtype(i) == want, Type, "{}: {} must be {}; got {}. Cast it with astype(\"{}\").", c.op->name,
+            input_name(c, i), dtype_name(want), c.x(i).str(), dtype_name(want));
+}
+
+void check_rank(const InferCtx& c, size_t i, int lo, int hi) {
+  int r = c.shape(i).rank;
+  MGE_CHECK(r >= lo && r <= hi, Value, "{}: {} must have {} dimensions; got {}.", c.op->name, input_name(c, i),
+            lo == hi ? std::to_string(lo) : hi >= kMaxRank ? format("{} or more", lo) : format("{} to {}", lo, hi),
+            c.x(i).str());
+}
+
+void check_shape_is(const InferCtx& c, size_t i, const Shape& want, std::string_view why) {
+  MGE_CHECK(c.shape(i) == want, Value, "{}: {} must have shape {} {}; got {}.{}", c.op->name, input_name(c, i), want.str(),
+            why, c.shape(i).str(), c.shape(i).numel() == want.numel() ? " Reshape it." : "");
+}
+
+Pair pair_of(const InferCtx& c, const char* attr, const Ints& v, int64_t least) {
+  bool count = v.size() == 1 || v.size() == 2;
+  MGE_CHECK(count, Value, "{}: {} takes one or two ints; got {}.", c.op->name, attr, print_attr(v));
+  Pair p = pair_of(v);
+  MGE_CHECK(p.h >= least && p.w >= least, Value, "{}: {} must be at least {}; got {}.", c.op->name, attr, least,
+            print_attr(v));
+  constexpr int64_t kMost = int64_t{1} << 31;  // keeps the size arithmetic below far from overflow
+  MGE_CHECK(p.h < kMost && p.w < kMost, Value, "{}: {} is too large; got {}.", c.op->name, attr, print_attr(v));
+  return p;
+}
+
+Pair pair_of(const Ints& v) { return {v[0], v.size() == 1 ? v[0] : v[1]}; }
+
+}  // namespace nn
+}  // namespace mge

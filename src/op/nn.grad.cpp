@@ -1,0 +1,17 @@
+#include "op/nn.h"
+
+namespace mge {
+
+void register_nn_grads(OpRegistry& r) {
+  register_matmul_grad(r);
+  register_conv2d_grad(r);
+  register_pool_grad(r);
+  register_batch_norm_grad(r);
+  register_layer_norm_grad(r);
+  register_softmax_grad(r);
+  register_loss_grad(r);
+  register_indexing_grad(r);
+  register_rng_grad(r);
+}
+
+}  // namespace mge

@@ -1,0 +1,167 @@
+// One OpDef per op: everything the engine knows of it. Bindings, stubs, IR text, files, docs and test coverage are
+// derived from the registry, never typed again.
+#pragma once
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/meta.h"
+#include "op/attrs.h"
+
+namespace mge {
+
+using OpId = uint16_t;
+class VjpCtx;
+class Emitter;
+struct Val;
+struct ScalarBody;
+
+enum Trait : uint32_t {
+  kElementwise = 1,     // out[i] depends on in[i] after broadcasting; has a scalar body
+  kView = 2,            // may alias its first input instead of copying
+  kReduction = 4,
+  kComputeBound = 8,
+  kEffect = 16,         // ordered by a token, never removed or merged
+  kRandom = 32,         // same inputs, other values: never merged
+  kNoGrad = 64,         // differentiable nowhere by definition (comparison, argmax); a stated reason is in doc
+  kCommutative = 128,
+};
+
+/// Which dtypes the inputs are cast to before infer sees them (api §4.3).
+enum class Promote : uint8_t {
+  None,    // as they come
+  Arith,   // one common dtype
+  Float,   // Arith, and all-int input becomes float32
+  Bool,    // all inputs must be bool
+  Same,    // must already agree; a Type error otherwise
+};
+
+struct InferCtx {
+  const struct OpDef* op;
+  const AttrsBase* attrs;
+  std::span<const Meta* const> in;
+  std::span<Meta> out;  // to be filled; cn is set by the caller
+
+  size_t n() const { return in.size(); }
+  const Meta& x(size_t i) const { return *in[i]; }
+  const Shape& shape(size_t i) const { return in[i]->shape; }
+  DType dtype(size_t i) const { return in[i]->dtype; }
+};
+
+/// Output layout when the op can be a view of its first input; false = a kernel must copy.
+struct ViewCtx {
+  const AttrsBase* attrs;
+  const Shape& in_shape;
+  const Layout& in;
+  const Shape& out_shape;
+  Layout* out;
+};
+
+/// What a backward pass must keep. Metas of all inputs and outputs are always kept (they cost nothing).
+struct Saves {
+  uint32_t inputs = 0;   // bit i: the value of input i
+  uint32_t outputs = 0;  // bit i: the value of output i
+};
+
+struct OpDef {
+  OpId id = 0;
+  std::string name, doc;
+  std::vector<std::string> inputs;   // names
+  uint8_t required = 0;              // the first `required` inputs must be given
+  bool variadic = false;             // the last input repeats (concat)
+  std::vector<std::string> outputs;
+  bool has_attrs = false;
+  AttrSchema schema;
+  void (*infer)(InferCtx&) = nullptr;
+  Promote promote = Promote::None;
+  bool (*view)(const ViewCtx&) = nullptr;
+  void (*vjp)(VjpCtx&) = nullptr;
+  Saves saves;
+  /// Emits primitives that compute the same value (not always the same bits); null for primitives.
+  void (*decompose)(Emitter&, const AttrsBase*, std::span<const Val> in, std::span<Val> out) = nullptr;
+  const ScalarBody* scalar = nullptr;
+  uint32_t traits = 0;
+  double (*cost)(const InferCtx&) = nullptr;  // floating-point operations; null = one per output element
+  int version = 1;
+
+  bool is(Trait t) const { return traits & t; }
+  size_t n_out() const { return outputs.size(); }
+};
+
+/// Fluent construction: r.op("conv2d").attrs<Conv2dAttrs>().in("x","weight").opt("bias").out("y").infer(f)…
+class OpBuilder {
+ public:
+  explicit OpBuilder(OpDef* d) : d_(d) {}
+  template <class T>
+  OpBuilder& attrs() {
+    d_->schema = make_schema<T>();
+    d_->has_attrs = true;
+    return *this;
+  }
+  template <class... N>
+  OpBuilder& in(N... names) {
+    (d_->inputs.push_back(names), ...);
+    d_->required = static_cast<uint8_t>(d_->inputs.size());
+    return *this;
+  }
+  template <class... N>
+  OpBuilder& opt(N... names) {
+    (d_->inputs.push_back(names), ...);
+    return *this;
+  }
+  OpBuilder& variadic_in(const char* name) {
+    d_->inputs.push_back(name);
+    d_->required = 1;
+    d_->variadic = true;
+    return *this;
+  }
+  template <class... N>
+  OpBuilder& out(N... names) {
+    (d_->outputs.push_back(names), ...);
+    return *this;
+  }
+  OpBuilder& infer(void (*f)(InferCtx&)) { return d_->infer = f, *this; }
+  OpBuilder& promote(Promote p) { return d_->promote = p, *this; }
+  OpBuilder& view(bool (*f)(const ViewCtx&)) { return d_->view = f, d_->traits |= kView, *this; }
+  OpBuilder& decompose(decltype(OpDef::decompose) f) { return d_->decompose = f, *this; }
+  OpBuilder& traits(uint32_t t) { return d_->traits |= t, *this; }
+  OpBuilder& cost(double (*f)(const InferCtx&)) { return d_->cost = f, *this; }
+  OpBuilder& version(int v) { return d_->version = v, *this; }
+  OpBuilder& doc(const char* text) { return d_->doc = text, *this; }
+  OpBuilder& scalar(const ScalarBody* b) { return d_->scalar = b, d_->traits |= kElementwise, *this; }
+
+ private:
+  OpDef* d_;
+};
+
+class OpRegistry {
+ public:
+  /// All built-in ops, made once by register_all on first use.
+  static OpRegistry& global();
+  /// Registering a name twice is an internal error.
+  OpBuilder op(const char* name);
+  const OpDef* find(std::string_view name) const;
+  /// Value error that names near misses when unknown.
+  const OpDef& get(std::string_view name) const;
+  const OpDef& at(OpId id) const { return *ops_[id]; }
+  /// vjp rules live in *.grad.cpp files, which Lite leaves out: r.grad("conv2d", vjp_conv2d, {.inputs = 0b11}).
+  void grad(std::string_view op, void (*vjp)(VjpCtx&), Saves saves = {});
+  size_t size() const { return ops_.size(); }
+
+ private:
+  std::vector<OpDef*> ops_;
+};
+
+/// src/op/all_ops.cpp and all_grads.grad.cpp: the two lists.
+void register_all(OpRegistry& r);
+void register_all_grads(OpRegistry& r);
+
+/// Runs arity check and infer; throws on the caller's stack. `out` must have op.n_out() entries.
+void infer_op(const OpDef& op, const AttrsBase* attrs, std::span<const Meta* const> in, std::span<Meta> out);
+/// Fills want[i] with the dtype input i is cast to. Returns true when any differs from its own.
+bool promote_op(const OpDef& op, std::span<const Meta* const> in, std::span<DType> want);
+/// The common dtype of api §4.3 step 2; Type error naming `who` when there is none.
+DType promote_types(std::string_view who, DType a, DType b);
+
+}  // namespace mge

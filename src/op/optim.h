@@ -1,0 +1,44 @@
+// Optimizer steps: one pass over memory each. lr (and Adam's step count t, from 1) are one-element tensors, so a traced
+// program sees a changed learning rate. Every step is rounded; all kernels give the same bits.
+#pragma once
+#include <cmath>
+
+#include "op/attrs.h"
+
+namespace mge {
+
+struct SgdAttrs {
+  double weight_decay = 0;
+  static constexpr auto fields() { return field_list("weight_decay", &SgdAttrs::weight_decay); }
+};
+
+struct SgdMomentumAttrs {
+  double momentum = 0.9, weight_decay = 0;
+  bool nesterov = false;
+  static constexpr auto fields() {
+    using A = SgdMomentumAttrs;
+    return field_list("momentum", &A::momentum, "weight_decay", &A::weight_decay, "nesterov", &A::nesterov);
+  }
+};
+
+struct AdamAttrs {
+  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
+  bool decoupled = false;  // AdamW: decay the parameter, not the gradient
+  static constexpr auto fields() {
+    using A = AdamAttrs;
+    return field_list("beta1", &A::beta1, "beta2", &A::beta2, "eps", &A::eps, "weight_decay", &A::weight_decay, "decoupled",
+                      &A::decoupled);
+  }
+};
+
+/// What one Adam step needs besides the tensors, rounded once from double.
+template <class T>
+struct AdamScalars {
+  T lr, b1, one_b1, b2, one_b2, c1, c2, eps, wd;
+  AdamScalars(const AdamAttrs& a, double lr_, double t)
+      : lr(static_cast<T>(lr_)), b1(static_cast<T>(a.beta1)), one_b1(static_cast<T>(1 - a.beta1)), b2(static_cast<T>(a.beta2)),
+        one_b2(static_cast<T>(1 - a.beta2)), c1(static_cast<T>(1 - std::pow(a.beta1, t))),
+        c2(static_cast<T>(1 - std::pow(a.beta2, t))), eps(static_cast<T>(a.eps)), wd(static_cast<T>(a.weight_decay)) {}
+};
+
+}  // namespace mge

@@ -1,0 +1,52 @@
+// Attributes of the ops that move or name elements without computing on them.
+#pragma once
+#include "op/attrs.h"
+
+namespace mge {
+
+struct ShapeAttrs {  // reshape (one -1 allowed), broadcast_to
+  Ints shape;
+  static constexpr auto fields() { return field_list("shape", &ShapeAttrs::shape); }
+};
+struct PermAttrs {
+  Ints perm;
+  static constexpr auto fields() { return field_list("perm", &PermAttrs::perm); }
+};
+struct AxesAttrs {  // expand_dims (axes of the result), squeeze (empty = every axis of size 1)
+  Ints axes;
+  static constexpr auto fields() { return field_list("axes", &AxesAttrs::axes); }
+};
+/// Per listed axis [start, stop) by step, already normalised to 0 <= start <= size by the caller's front end; negative
+/// steps run downwards from start to stop exclusive, stop = -1 meaning "through element 0".
+struct SliceAttrs {
+  Ints axes, starts, stops, steps;
+  static constexpr auto fields() {
+    return field_list("axes", &SliceAttrs::axes, "starts", &SliceAttrs::starts, "stops", &SliceAttrs::stops, "steps",
+                      &SliceAttrs::steps);
+  }
+};
+struct AxisAttrs {
+  int64_t axis = 0;
+  static constexpr auto fields() { return field_list("axis", &AxisAttrs::axis); }
+};
+struct FullAttrs {
+  Ints shape;
+  double value = 0;
+  DType dtype = DType::F32;
+  static constexpr auto fields() {
+    return field_list("shape", &FullAttrs::shape, "value", &FullAttrs::value, "dtype", &FullAttrs::dtype);
+  }
+};
+struct ValueAttrs {
+  double value = 0;
+  static constexpr auto fields() { return field_list("value", &ValueAttrs::value); }
+};
+
+class OpRegistry;
+void register_shape_ops(OpRegistry& r);
+void register_shape_grads(OpRegistry& r);
+
+/// The layout of the sliced region of a tensor with `shape`/`layout`.
+Layout slice_layout(const SliceAttrs& a, const Shape& shape, const Layout& layout);
+
+}  // namespace mge

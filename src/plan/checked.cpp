@@ -1,0 +1,135 @@
+// The checked executor: slow, and loud about the first wrong byte.
+#include <cmath>
+#include <cstring>
+
+#include "kernel/copy.h"
+#include "plan/oracle.h"
+#include "plan/program_impl.h"
+
+namespace mge {
+namespace {
+
+constexpr int kPoison = 0xAA, kCanary = 0xC5;
+
+double half_to_double(uint16_t h) {
+  int e = h >> 10 & 31, m = h & 1023;
+  double v = e == 31 ? (m ? NAN : INFINITY) : e ? std::ldexp(1024 + m, e - 25) : std::ldexp(m, -24);
+  return h & 0x8000 ? -v : v;
+}
+
+double element(const void* p, DType t, int64_t i) {
+  auto at = [&](auto v) {
+    std::memcpy(&v, static_cast<const char*>(p) + i * static_cast<int64_t>(sizeof v), sizeof v);
+    return v;
+  };
+  switch (t) {
+    case DType::F32:
+      return at(float{});
+    case DType::F64:
+      return at(double{});
+    case DType::F16:
+      return half_to_double(at(uint16_t{}));
+    case DType::BF16: {
+      uint32_t u = static_cast<uint32_t>(at(uint16_t{})) << 16;
+      float f;
+      std::memcpy(&f, &u, 4);
+      return f;
+    }
+    case DType::I64:
+      return static_cast<double>(at(int64_t{}));
+    case DType::I32:
+      return at(int32_t{});
+    case DType::I16:
+      return at(int16_t{});
+    case DType::I8:
+      return at(int8_t{});
+    case DType::U16:
+      return at(uint16_t{});
+    default:
+      return at(uint8_t{});
+  }
+}
+
+bool has_canary(const PlanBuffer& b) { return b.where == Where::Arena || (b.where == Where::Output && b.donor < 0); }
+
+}  // namespace
+
+void Program::Impl::poison_all() const {
+  std::memset(arena->ptr, kPoison, arena->bytes);
+  for (size_t b = 0; b < buffers.size(); ++b)
+    if (buffers[b].where == Where::Output && has_canary(buffers[b]))
+      std::memset(out_storage[b]->ptr, kPoison, out_storage[b]->bytes);
+}
+
+void Program::Impl::before_instr(size_t i) const {
+  if (!opt.poison) return;
+  for (size_t b = 0; b < buffers.size(); ++b)
+    if (has_canary(buffers[b]) && buffers[b].first == static_cast<int>(i) &&
+        (buffers[b].where == Where::Output || !patches[b].empty() || code[i].workspace == static_cast<int>(b)))
+      std::memset(static_cast<char*>(base_of(static_cast<int>(b))) + buffers[b].bytes, kCanary, kCanaryBytes);
+}
+
+void Program::Impl::after_instr(size_t i) const {
+  const Instr& c = code[i];
+  const std::string& op = graph.node(c.node).op->name;
+  auto check_canary = [&](int b) {
+    if (!has_canary(buffers[b])) return;
+    auto* z = static_cast<const unsigned char*>(base_of(b)) + buffers[b].bytes;
+    for (size_t k = 0; k < kCanaryBytes; ++k)
+      MGE_ASSERT(z[k] == kCanary, "{}: kernel {} wrote past the end of a buffer of {} bytes", op,
+                 c.kernel ? c.kernel->name : "copy_strided", buffers[b].bytes);
+  };
+  size_t n_args = size_t{c.n_in} + c.n_out;
+  if (opt.poison) {
+    for (size_t a = 0; a < n_args; ++a) check_canary(refs[c.first_arg + a].buffer);
+    if (c.workspace >= 0) check_canary(c.workspace);
+  }
+  if (opt.check_nan) {
+    for (size_t o = 0; o < c.n_out; ++o) {
+      const TensorArg& t = c.args.out[o];
+      if (!is_float(t.dtype)) continue;
+      for (int64_t k = 0, n = t.numel(); k < n; ++k) {
+        double v = element(t.ptr, t.dtype, k);
+        MGE_CHECK(std::isfinite(v), Value, "{}: result {} is {} at element {} of {} (kernel {}).", op, o, v, k,
+                  t.shape.str(), c.kernel ? c.kernel->name : "copy_strided");
+      }
+    }
+  }
+  if (opt.poison) {
+    auto kill = [&](int b) {
+      if (buffers[b].where == Where::Arena && buffers[b].last == static_cast<int>(i))
+        std::memset(base_of(b), kPoison, buffers[b].bytes + kCanaryBytes);
+    };
+    for (size_t a = 0; a < n_args; ++a) kill(refs[c.first_arg + a].buffer);
+    if (c.workspace >= 0) kill(c.workspace);
+  }
+}
+
+void Program::Impl::compare_with_oracle() const {
+  OracleResult r = interpret(graph, in, oracle_vars);
+  auto compare = [&](const std::string& name, ir::ValueId v, const Buffer& got, const Buffer& want) {
+    const Meta& m = graph.meta(v);
+    Buffer a = make_contiguous(m, got), b = make_contiguous(m, want);
+    for (int64_t k = 0, n = m.shape.numel(); k < n; ++k) {
+      double x = element(a.data(m.dtype), m.dtype, k), y = element(b.data(m.dtype), m.dtype, k);
+      bool same = x == y || (std::isnan(x) && std::isnan(y));
+      bool close = is_float(m.dtype) && std::abs(x - y) <= opt.oracle_atol + opt.oracle_rtol * std::abs(y);
+      if (same || close) continue;
+      ir::NodeId n_id = graph.value(v).producer;
+      Error e(ErrorKind::Assertion,
+              format("program {}: '{}' differs from the reference interpreter at element {} of {}: {} instead of {}.",
+                     graph.name(), name, k, m.str(), x, y));
+      if (n_id != ir::kNone) e.set_location(graph.location_of(n_id).str());
+      throw e;
+    }
+  };
+  for (size_t i = 0; i < graph.outputs().size(); ++i) {
+    ir::ValueId v = graph.outputs()[i].value;
+    compare(graph.outputs()[i].name, v, buffer_of(v), r.outputs[i]);
+  }
+  for (size_t i = 0; i < graph.vars().size(); ++i)
+    if (ir::ValueId v = graph.vars()[i].out; v != ir::kNone)
+      compare(graph.value(graph.vars()[i].in).name, v, buffer_of(v), r.vars[i]);
+}
+
+}  // namespace mge

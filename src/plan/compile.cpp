@@ -1,0 +1,375 @@
+// Graph -> Program: layouts and views, kernels, copies, in-place reuse, memory plan, argument blocks. In that order,
+// because the layout of a value never depends on where it is put.
+#include <algorithm>
+#include <climits>
+
+#include "ir/builder.h"
+#include "ir/verify.h"
+#include "plan/program_impl.h"
+
+namespace mge {
+namespace {
+
+using ir::kNone;
+using ir::NodeId;
+using ir::ValueId;
+
+constexpr int kForever = INT_MAX;
+
+struct Compiler {
+  Program::Impl& p;
+  ir::Graph& g;
+  std::vector<int> merged;   // per buffer: the buffer it was folded into by in-place reuse, or itself
+  std::vector<int> copy_of;  // per graph value: argument reference of its contiguous copy, or -1
+
+  int new_buffer(Where where, int index, const Meta& m, int first) {
+    PlanBuffer b;
+    b.where = where;
+    b.index = index;
+    b.bytes = m.bytes();
+    b.first = b.last = first;
+    b.device = m.cn ? m.cn->device : Device{};
+    p.buffers.push_back(b);
+    return static_cast<int>(p.buffers.size() - 1);
+  }
+
+  void put(ValueId v, int buffer, const Layout& l, int ready) {
+    p.place[v] = {buffer, l};
+    p.ready[v] = ready;
+  }
+
+  // Constants that sit at an offset no layout can express are moved.
+  void place_sources() {
+    for (size_t i = 0; i < g.inputs().size(); ++i) {
+      ValueId v = g.inputs()[i];
+      Layout l = Layout::contiguous(g.meta(v).shape);
+      if (!p.opt.input_layouts.empty()) l = p.opt.input_layouts[i];
+      l.offset = 0;
+      p.input_buffer.push_back(new_buffer(Where::Input, static_cast<int>(i), g.meta(v), -1));
+      put(v, p.input_buffer.back(), l, 0);
+    }
+    for (size_t i = 0; i < g.vars().size(); ++i) {
+      ValueId v = g.vars()[i].in;
+      p.var_buffer.push_back(new_buffer(Where::Var, static_cast<int>(i), g.meta(v), -1));
+      put(v, p.var_buffer.back(), Layout::contiguous(g.meta(v).shape), 0);
+    }
+    for (auto& c : g.constants()) {
+      if (c.value == kNone) continue;
+      const Meta& m = g.meta(c.value);
+      MGE_CHECK(c.storage, Value,
+                "compile: constant {} of graph {} has no data; the text it was read from left it out.", m.str(),
+                g.name());
+      RefPtr<Storage> s = c.storage;
+      size_t size = std::max<size_t>(dtype_size(m.dtype), 1), offset = c.offset;
+      if (offset % size) {
+        s = allocate_storage({}, m.bytes());
+        std::copy_n(static_cast<const char*>(c.data()), m.bytes(), static_cast<char*>(s->ptr));
+        offset = 0;
+      }
+      p.consts.push_back(s);
+      Layout l = Layout::contiguous(m.shape);
+      l.offset = static_cast<int64_t>(offset / size);
+      put(c.value, new_buffer(Where::Const, static_cast<int>(p.consts.size() - 1), m, -1), l, 0);
+      p.report.const_bytes += m.bytes();
+    }
+  }
+
+  static TensorArg arg_of(const Meta& m, const Layout& l) {
+    TensorArg t;
+    t.dtype = m.dtype;
+    t.shape = m.shape;
+    t.layout = l;
+    return t;
+  }
+
+  void push_arg(const Meta& m, const Place& at, int value) {
+    p.args.push_back(arg_of(m, at.layout));
+    p.refs.push_back({value, at.buffer, at.layout.offset * static_cast<int64_t>(dtype_size(m.dtype))});
+  }
+
+  int now() const { return static_cast<int>(p.code.size()); }
+  void touch(int buffer) { p.buffers[buffer].last = std::max(p.buffers[buffer].last, now()); }
+
+  // An explicit copy instruction; one copy serves all readers of the value.
+  Place contiguous_copy(NodeId n, ValueId v, int* copy_value) {
+    const Meta& m = g.meta(v);
+    if (copy_of[v] < 0) {
+      Place at{new_buffer(Where::Arena, -1, m, now()), Layout::contiguous(m.shape)};
+      Instr c;
+      c.node = n;
+      c.first_arg = static_cast<uint32_t>(p.args.size());
+      c.n_in = c.n_out = 1;
+      touch(p.place[v].buffer);
+      push_arg(m, p.place[v], v);
+      copy_of[v] = static_cast<int>(p.refs.size());
+      push_arg(m, at, -2 - p.report.copies++);
+      p.code.push_back(c);
+    }
+    const ArgRef& r = p.refs[copy_of[v]];
+    *copy_value = r.value;
+    return {r.buffer, Layout::contiguous(m.shape)};
+  }
+
+  bool lower_view(const ir::Node& x) {
+    if (!x.op->view) return false;
+    const Place& in = p.place[x.inputs[0]];
+    Layout l;
+    if (!x.op->view({x.attrs.get(), g.meta(x.inputs[0]).shape, in.layout, g.meta(x.outputs[0]).shape, &l}))
+      return false;
+    put(x.outputs[0], in.buffer, l, p.ready[x.inputs[0]]);
+    ++p.report.views;
+    return true;
+  }
+
+  void lower_kernel(NodeId n) {
+    const ir::Node& x = g.node(n);
+    SmallVec<TensorArg, 6> in, out;
+    for (ValueId v : x.inputs) in.push_back(arg_of(g.meta(v), p.place[v].layout));
+    for (ValueId v : x.outputs) out.push_back(arg_of(g.meta(v), Layout::contiguous(g.meta(v).shape)));
+    KernelArgs args{x.op, x.attrs.get(), {in.data(), in.size()}, {out.data(), out.size()}, nullptr};
+    const Kernel& k =
+        KernelRegistry::global().choose(args);  // the call eager makes, with the same arguments: same bits
+
+    SmallVec<Place, 6> at;
+    SmallVec<int, 6> value;
+    for (size_t i = 0; i < in.size(); ++i) {
+      ValueId v = x.inputs[i];
+      at.push_back(p.place[v]);
+      value.push_back(v);
+      if (!(k.flags & kStridedInputs) && !in[i].contiguous()) {
+        at[i] = contiguous_copy(n, v, &value[i]);
+        in[i].layout = at[i].layout;
+      }
+    }
+    Instr c;
+    c.kernel = &k;
+    c.node = n;
+    c.first_arg = static_cast<uint32_t>(p.args.size());
+    c.n_in = static_cast<uint16_t>(in.size());
+    c.n_out = static_cast<uint16_t>(out.size());
+    for (size_t i = 0; i < in.size(); ++i) {
+      touch(at[i].buffer);
+      push_arg(g.meta(x.inputs[i]), at[i], value[i]);
+    }
+    for (ValueId v : x.outputs) {
+      put(v, new_buffer(Where::Arena, -1, g.meta(v), now()), Layout::contiguous(g.meta(v).shape), now() + 1);
+      push_arg(g.meta(v), p.place[v], v);
+    }
+    if (size_t bytes = k.workspace ? k.workspace(args) : 0) {
+      Meta m;
+      m.dtype = DType::U8;
+      m.shape = Shape{static_cast<int64_t>(bytes)};
+      c.workspace = new_buffer(Where::Arena, -1, m, now());
+      p.report.workspace_bytes = std::max(p.report.workspace_bytes, bytes);
+    }
+    p.code.push_back(c);
+  }
+
+  // An op without a kernel here runs as its decomposition.
+  void lower_all() {
+    p.done.resize(g.n_node_ids());
+    std::vector<std::pair<NodeId, NodeId>> replaced;  // a decomposed node and the one that followed it
+    NodeId n = g.first();
+    while (n != kNone) {
+      for (; !replaced.empty() && replaced.back().second == n; replaced.pop_back())
+        p.done[replaced.back().first] = now();
+      try {
+        if (!lower_view(g.node(n))) lower_kernel(n);
+      } catch (Error& e) {
+        if (e.kind() == ErrorKind::NotImplemented && g.node(n).op->decompose) {
+          NodeId before = g.node(n).prev;
+          replaced.push_back({n, g.node(n).next});
+          ir::decompose_node(g, n);
+          grow();
+          n = before == kNone ? g.first() : g.node(before).next;
+          continue;
+        }
+        e.set_location(g.location_of(n).str());
+        throw;
+      }
+      p.done[n] = g.node(n).outputs.empty() ? now() : p.ready[g.node(n).outputs[0]];
+      n = g.node(n).next;
+    }
+    for (auto& [node, next] : replaced) p.done[node] = now();
+  }
+  // A decomposition may have added values and constants.
+  void grow() {
+    size_t old = p.place.size();
+    p.place.resize(g.n_values());
+    p.ready.resize(g.n_values());
+    p.done.resize(g.n_node_ids());
+    copy_of.resize(g.n_values(), -1);
+    for (auto& c : g.constants()) {
+      if (c.value == kNone || static_cast<size_t>(c.value) < old) continue;
+      p.consts.push_back(c.storage);
+      put(c.value, new_buffer(Where::Const, static_cast<int>(p.consts.size() - 1), g.meta(c.value), -1),
+          Layout::contiguous(g.meta(c.value).shape), 0);
+    }
+  }
+
+  void mark_escapes() {
+    for (auto& o : g.outputs()) p.buffers[p.place[o.value].buffer].last = kForever;
+    for (auto& v : g.vars())
+      if (v.out != kNone) p.buffers[p.place[v.out].buffer].last = kForever;
+  }
+
+  int find(int b) const {
+    while (merged[b] != b) b = merged[b];
+    return b;
+  }
+
+  // The other operands must not be in the memory that is overwritten.
+  bool only_operand(const Instr& c, size_t i) const {
+    int b = find(p.refs[c.first_arg + i].buffer);
+    for (size_t j = 0; j < c.n_in; ++j)
+      if (j != i && find(p.refs[c.first_arg + j].buffer) == b) return false;
+    return true;
+  }
+
+  void reuse_in_place() {
+    merged.resize(p.buffers.size());
+    for (size_t b = 0; b < merged.size(); ++b) merged[b] = static_cast<int>(b);
+    if (!p.opt.in_place) return;
+    for (int t = 0; t < now(); ++t)
+      if (p.code[t].kernel)
+        for (size_t o = 0; o < p.code[t].n_out; ++o) reuse_operand(t, o);
+  }
+  // The first operand that the kernel may overwrite with result `o` and that nobody reads after this instruction.
+  void reuse_operand(int t, size_t o) {
+    const Instr& c = p.code[t];
+    size_t out = c.first_arg + c.n_in + o;
+    int result = p.refs[out].buffer, var = committed_var(p.refs[out].value);
+    for (size_t i = 0; i < c.n_in; ++i) {
+      const TensorArg &a = p.args[c.first_arg + i], &y = p.args[out];
+      if (!c.kernel->in_place(o, i) || a.dtype != y.dtype || !(a.shape == y.shape) || !a.contiguous() ||
+          a.layout.offset != 0)
+        continue;
+      if (!only_operand(c, i) || taken_by_result(c, o, i)) continue;
+      int b = find(p.refs[c.first_arg + i].buffer);
+      PlanBuffer &from = p.buffers[b], &to = p.buffers[result];
+      if (from.last != t) continue;  // read again later, or escapes
+      if (from.where == Where::Var && from.index == var && to.last == kForever) {
+        to.donor = var;
+        ++p.report.donated_vars;
+        return;
+      }
+      if (from.where != Where::Arena) continue;
+      merged[result] = b;
+      from.last = to.last;
+      ++p.report.in_place;
+      return;
+    }
+  }
+  bool taken_by_result(const Instr& c, size_t o, size_t i) const {
+    int b = find(p.refs[c.first_arg + i].buffer);
+    for (size_t q = 0; q < o; ++q) {
+      int r = p.refs[c.first_arg + c.n_in + q].buffer;
+      if (find(r) == b || (p.buffers[r].donor >= 0 && p.var_buffer[p.buffers[r].donor] == b)) return true;
+    }
+    return false;
+  }
+  // Only a var whose new value is written by this very instruction may give its memory: if the run fails earlier, it is
+  // whole.
+  int committed_var(int value) const {
+    int found = -1;
+    for (size_t i = 0; i < g.vars().size(); ++i)
+      if (g.vars()[i].out == value) {
+        if (found >= 0) return -1;  // two vars get this value: it must be nobody's old memory
+        found = static_cast<int>(i);
+      }
+    return found;
+  }
+  void settle_buffers() {
+    for (auto& r : p.refs) r.buffer = find(r.buffer);
+    for (auto& at : p.place)
+      if (at.buffer >= 0) at.buffer = find(at.buffer);
+    for (size_t b = 0; b < p.buffers.size(); ++b) {
+      PlanBuffer& x = p.buffers[b];
+      if (merged[b] == static_cast<int>(b) && x.where == Where::Arena && x.last == kForever) {
+        x.where = Where::Output;
+        p.out_buffers.push_back(static_cast<int>(b));
+        p.report.output_bytes += x.bytes;
+      }
+    }
+  }
+
+  void plan_arena() {
+    std::vector<MemInterval> v;
+    std::vector<size_t> which;
+    for (size_t b = 0; b < p.buffers.size(); ++b) {
+      const PlanBuffer& x = p.buffers[b];
+      if (x.where != Where::Arena || merged[b] != static_cast<int>(b)) continue;
+      v.push_back({x.first, x.last, x.bytes + (p.opt.poison ? kCanaryBytes : 0)});
+      which.push_back(b);
+      p.report.sum_bytes += x.bytes;
+    }
+    MemPlan plan = plan_memory(v);
+#ifdef MGE_DEBUG_CHECKS
+    verify_mem_plan(v, plan);
+#endif
+    for (size_t i = 0; i < which.size(); ++i) p.buffers[which[i]].offset = plan.offset[i];
+    p.report.arena_bytes = plan.bytes;
+    p.report.lower_bound = plan.lower_bound;
+    p.report.strategy = plan.strategy;
+  }
+
+  void resolve_arguments() {
+    p.patches.resize(p.buffers.size());
+    p.input_needed.assign(g.inputs().size(), now());
+    for (int t = 0; t < now(); ++t) {
+      Instr& c = p.code[t];
+      const ir::Node& x = g.node(c.node);
+      c.args.op = x.op;
+      c.args.attrs = x.attrs.get();
+      c.args.in = {&p.args[c.first_arg], c.n_in};
+      c.args.out = {p.args.data() + c.first_arg + c.n_in, c.n_out};
+      for (size_t i = 0; i < size_t{c.n_in} + c.n_out; ++i) {
+        const ArgRef& r = p.refs[c.first_arg + i];
+        p.patches[r.buffer].push_back({&p.args[c.first_arg + i], r.offset});
+        const PlanBuffer& b = p.buffers[r.buffer];
+        if (b.where == Where::Input) p.input_needed[b.index] = std::min(p.input_needed[b.index], t);
+      }
+    }
+    for (size_t b = 0; b < p.buffers.size(); ++b)
+      if (p.buffers[b].where == Where::Const) p.set_base(static_cast<int>(b), p.consts[p.buffers[b].index]->ptr);
+  }
+
+  void run() {
+    p.place.resize(g.n_values());
+    p.ready.resize(g.n_values());
+    copy_of.assign(g.n_values(), -1);
+    place_sources();
+    lower_all();
+    mark_escapes();
+    reuse_in_place();
+    settle_buffers();
+    plan_arena();
+    resolve_arguments();
+    p.report.instrs = now();
+    p.in.resize(g.inputs().size());
+    p.var.resize(g.vars().size());
+    p.out_storage.resize(p.buffers.size());
+    p.unbound_inputs = p.in.size();
+  }
+};
+
+}  // namespace
+
+RefPtr<Program> Program::compile(const ir::Graph& g, const CompileOptions& opt) {
+  MGE_ASSERT(opt.input_layouts.empty() || opt.input_layouts.size() == g.inputs().size(),
+             "{} input layouts for {} inputs", opt.input_layouts.size(), g.inputs().size());
+#ifdef MGE_DEBUG_CHECKS
+  ir::verify(g);
+#endif
+  RefPtr<Program> prog(new Program);
+  Impl& p = *prog->impl_;
+  p.graph = g.clone();
+  p.opt = opt;
+  Compiler{p, p.graph, {}, {}}.run();
+#ifdef MGE_DEBUG_CHECKS
+  verify_program(*prog);
+#endif
+  return prog;
+}
+
+}  // namespace mge

@@ -1,0 +1,292 @@
+#include "plan/program.h"
+
+#include <cstring>
+
+#include "ir/text.h"
+#include "kernel/copy.h"
+#include "plan/program_impl.h"
+
+namespace mge {
+namespace {
+
+bool same_strides(const Shape& s, const Layout& a, const Layout& b) {
+  for (int i = 0; i < s.rank; ++i)
+    if (s[i] > 1 && a.stride[i] != b.stride[i]) return false;
+  return true;
+}
+
+// Copies into memory laid out as the program expects. Only contiguous and permuted layouts ever get here with values to
+// move.
+Buffer relayout(const Meta& m, const Buffer& b, const Layout& want) {
+  if (want.is_contiguous(m.shape)) return make_contiguous(m, b);
+  int64_t lo = 0, hi = 0;
+  for (int i = 0; i < m.shape.rank; ++i) (want.stride[i] < 0 ? lo : hi) += want.stride[i] * (m.shape[i] - 1);
+  Buffer out{allocate_storage(m.cn ? m.cn->device : Device{}, dtype_bytes(m.dtype, m.shape.numel() ? hi - lo + 1 : 0)),
+             want};
+  out.layout.offset = -lo;
+  copy_strided(make_arg(m, b), make_arg(m, out));
+  return out;
+}
+
+}  // namespace
+
+Program::Program() : impl_(new Impl) {}
+Program::~Program() = default;
+
+const ir::Graph& Program::graph() const { return impl_->graph; }
+size_t Program::n_inputs() const { return impl_->in.size(); }
+size_t Program::n_vars() const { return impl_->var.size(); }
+size_t Program::n_outputs() const { return impl_->graph.outputs().size(); }
+const Meta& Program::input_meta(size_t i) const { return impl_->graph.meta(impl_->graph.inputs()[i]); }
+const Meta& Program::var_meta(size_t i) const { return impl_->graph.meta(impl_->graph.vars()[i].in); }
+const Meta& Program::output_meta(size_t i) const { return impl_->graph.meta(impl_->graph.outputs()[i].value); }
+size_t Program::n_instrs() const { return impl_->code.size(); }
+size_t Program::input_needed_at(size_t i) const { return static_cast<size_t>(impl_->input_needed[i]); }
+size_t Program::output_ready_at(size_t i) const {
+  return static_cast<size_t>(impl_->ready[impl_->graph.outputs()[i].value]);
+}
+size_t Program::node_done_at(ir::NodeId n) const { return static_cast<size_t>(impl_->done[static_cast<size_t>(n)]); }
+const PlanReport& Program::report() const { return impl_->report; }
+
+void* Program::Impl::base_of(int buffer) const {
+  const PlanBuffer& b = buffers[static_cast<size_t>(buffer)];
+  switch (b.where) {
+    case Where::Arena:
+      return static_cast<char*>(arena->ptr) + b.offset;
+    case Where::Input:
+      return in[b.index].data(graph.meta(graph.inputs()[b.index]).dtype);
+    case Where::Var:
+      return var[b.index].data(graph.meta(graph.vars()[b.index].in).dtype);
+    case Where::Const:
+      return consts[b.index]->ptr;
+    case Where::Output:
+      return out_storage[static_cast<size_t>(buffer)]->ptr;
+  }
+  return nullptr;
+}
+
+Buffer Program::Impl::buffer_of(ir::ValueId v) const {
+  const Place& at = place[v];
+  const PlanBuffer& b = buffers[at.buffer];
+  Buffer out{nullptr, at.layout};
+  switch (b.where) {
+    case Where::Input:
+      out.storage = in[b.index].storage;
+      out.layout.offset += in[b.index].layout.offset;
+      break;
+    case Where::Var:
+      out.storage = var[b.index].storage;
+      out.layout.offset += var[b.index].layout.offset;
+      break;
+    case Where::Const:
+      out.storage = consts[b.index];
+      break;
+    case Where::Output:
+      out.storage = out_storage[at.buffer];
+      // Donated memory may start inside its storage.
+      if (b.donor >= 0 && out.storage && out.storage == var[b.donor].storage)
+        out.layout.offset += var[b.donor].layout.offset;
+      break;
+    case Where::Arena:
+      break;
+  }
+  MGE_ASSERT(out.storage, "program {}: value %{} is not available now", graph.name(), v);
+  return out;
+}
+
+void Program::bind_input(size_t i, Buffer b) {
+  Impl& p = *impl_;
+  MGE_ASSERT(i < p.in.size() && b.storage, "program {}: bind_input({}) of {}", p.graph.name(), i, p.in.size());
+  const Meta& m = input_meta(i);
+  const Layout& want = p.place[p.graph.inputs()[i]].layout;
+  if (!same_strides(m.shape, b.layout, want)) b = relayout(m, b, want);
+  if (!p.in[i].storage) --p.unbound_inputs;
+  p.in[i] = std::move(b);
+  p.set_base(p.input_buffer[i], p.in[i].data(m.dtype));
+}
+
+void Program::bind_var(size_t i, Buffer b) {
+  Impl& p = *impl_;
+  MGE_ASSERT(i < p.var.size() && b.storage, "program {}: bind_var({}) of {}", p.graph.name(), i, p.var.size());
+  const Meta& m = var_meta(i);
+  p.var[i] = b.layout.is_contiguous(m.shape) ? std::move(b) : make_contiguous(m, b);
+  p.set_base(p.var_buffer[i], p.var[i].data(m.dtype));
+}
+
+void Program::Impl::prepare_arena() {
+  arena = allocate_storage({}, report.arena_bytes);
+  for (size_t b = 0; b < buffers.size(); ++b)
+    if (buffers[b].where == Where::Arena) set_base(static_cast<int>(b), base_of(static_cast<int>(b)));
+  for (Instr& c : code)
+    if (c.workspace >= 0) c.args.workspace = base_of(c.workspace);
+}
+
+void Program::begin() {
+  Impl& p = *impl_;
+  MGE_CHECK(
+      !p.busy.exchange(true), Assertion,
+      "program {}: is running already, on this thread or another. Finish that run first, or compile a second program.",
+      p.graph.name());
+  try {
+    for (size_t i = 0; i < p.var.size(); ++i)
+      MGE_CHECK(p.var[i].storage, Value, "program {}: var '{}' is not bound.", p.graph.name(),
+                p.graph.value(p.graph.vars()[i].in).name);
+    if (!p.arena) p.prepare_arena();
+    p.pc = 0;
+    if (p.opt.compare_oracle) {
+      p.oracle_vars.clear();
+      for (size_t i = 0; i < p.var.size(); ++i) {
+        Buffer copy = allocate_buffer(var_meta(i));
+        std::memcpy(copy.storage->ptr, p.var[i].data(var_meta(i).dtype), var_meta(i).bytes());
+        p.oracle_vars.push_back(copy);
+      }
+    }
+    for (int b : p.out_buffers)
+      p.out_storage[b].reset();  // before donation is decided: the last run's result may be this run's var
+    for (int b : p.out_buffers) {
+      PlanBuffer& x = p.buffers[b];
+      void* base = nullptr;
+      if (x.donor >= 0) {
+        const Buffer& v = p.var[x.donor];
+        if (v.storage->ref_count() == 1 && v.storage->writable) {
+          p.out_storage[b] = v.storage;
+          base = v.data(var_meta(x.donor).dtype);
+        }
+      }
+      if (!base) {
+        p.out_storage[b] = allocate_storage(x.device, x.bytes + (p.opt.poison ? kCanaryBytes : 0));
+        base = p.out_storage[b]->ptr;
+      }
+      p.set_base(b, base);
+    }
+    if (p.opt.poison) p.poison_all();
+  } catch (...) {
+    p.abandon();
+    throw;
+  }
+}
+
+// Called inside a catch block: adds what the kernel could not know.
+void Program::Impl::rethrow(size_t instr) const {
+  const Instr& c = code[instr];
+  const std::string& op = graph.node(c.node).op->name;
+  std::string where = graph.location_of(c.node).str();
+  try {
+    throw;
+  } catch (Error& e) {
+    if (e.text().compare(0, op.size(), op) == 0) {
+      e.set_location(where);
+      throw;
+    }
+    Error named(e.kind(), op + ": " + e.text());
+    if (!e.located()) named.set_location(where);
+    throw named;
+  } catch (const std::exception& e) {
+    Error named(ErrorKind::Internal, op + ": " + e.what());
+    named.set_location(where);
+    throw named;
+  }
+}
+
+void Program::run_until(size_t end) {
+  Impl& p = *impl_;
+  MGE_ASSERT(p.busy && end <= p.code.size(), "program {}: run_until({}) of {} outside a run", p.graph.name(), end,
+             p.code.size());
+  if (p.unbound_inputs)
+    for (size_t i = 0; i < p.in.size(); ++i)
+      if (!p.in[i].storage && static_cast<size_t>(p.input_needed[i]) < end) {
+        p.abandon();
+        fail(ErrorKind::Value, "program {}: input '{}' is not bound.", p.graph.name(),
+             p.graph.value(p.graph.inputs()[i]).name);
+      }
+  bool checked = p.checked();
+  try {
+    for (; p.pc < end; ++p.pc) {
+      const Instr& c = p.code[p.pc];
+      if (__builtin_expect(checked, 0)) p.before_instr(p.pc);
+      if (c.kernel)
+        c.kernel->run(c.args);
+      else
+        copy_strided(c.args.in[0], c.args.out[0]);
+      if (__builtin_expect(checked, 0)) p.after_instr(p.pc);
+    }
+  } catch (...) {
+    size_t at = p.pc;
+    p.abandon();
+    p.rethrow(at);
+  }
+}
+
+void Program::Impl::abandon() { busy = false; }
+
+void Program::finish() {
+  Impl& p = *impl_;
+  MGE_ASSERT(p.busy && p.pc == p.code.size(), "program {}: finish at instruction {} of {}", p.graph.name(), p.pc,
+             p.code.size());
+  if (p.opt.compare_oracle) {
+    try {
+      p.compare_with_oracle();
+    } catch (...) {
+      p.abandon();
+      throw;
+    }
+  }
+  p.busy = false;
+}
+
+void Program::run() {
+  begin();
+  run_until(n_instrs());
+  finish();
+}
+
+Buffer Program::output(size_t i) const { return impl_->buffer_of(impl_->graph.outputs()[i].value); }
+
+Buffer Program::var(size_t i) const {
+  const Impl& p = *impl_;
+  const ir::Var& v = p.graph.vars()[i];
+  bool committed = v.out != ir::kNone && static_cast<size_t>(p.ready[v.out]) <= p.pc;
+  return committed ? p.buffer_of(v.out) : p.var[i];
+}
+
+void Program::release_buffers() {
+  Impl& p = *impl_;
+  MGE_ASSERT(!p.busy, "program {}: release_buffers during a run", p.graph.name());
+  for (auto& b : p.var) b = {};
+  for (int b : p.out_buffers) p.out_storage[b].reset();
+  if (p.opt.keep_inputs) return;
+  for (auto& b : p.in) b = {};
+  p.unbound_inputs = p.in.size();
+}
+
+std::string PlanReport::str() const {
+  return format(
+      "{} instructions, {} views, {} in place, {} copies, {} vars donated; arena {} bytes by {} (lower bound {}, "
+      "without sharing {}), "
+      "outputs {}, constants {}, largest workspace {}",
+      instrs, views, in_place, copies, donated_vars, arena_bytes, strategy, lower_bound, sum_bytes, output_bytes,
+      const_bytes, workspace_bytes);
+}
+
+std::string Program::dump() const {
+  const Impl& p = *impl_;
+  static const char* const kinds[] = {"arena", "in", "var", "const", "out"};
+  std::string s = "program " + p.graph.name() + ": " + p.report.str() + "\n";
+  for (size_t t = 0; t < p.code.size(); ++t) {
+    const Instr& c = p.code[t];
+    s += format("{:4} {:24}", t, c.kernel ? c.kernel->name : "copy_strided");
+    for (size_t i = 0; i < size_t{c.n_in} + c.n_out; ++i) {
+      const ArgRef& r = p.refs[c.first_arg + i];
+      const PlanBuffer& b = p.buffers[r.buffer];
+      s += format("{}{}{}+{}", i == c.n_in ? " -> " : " ", kinds[static_cast<int>(b.where)],
+                  b.where == Where::Arena ? std::string("@") + std::to_string(b.offset)
+                                          : std::to_string(b.where == Where::Output ? r.buffer : b.index),
+                  r.offset);
+      if (b.donor >= 0) s += format("(var{})", b.donor);
+    }
+    s += "   " + ir::print_node(p.graph, c.node) + "\n";
+  }
+  return s;
+}
+
+}  // namespace mge

@@ -1,0 +1,105 @@
+// A graph compiled for concrete shapes: a list of kernel calls with resolved arguments, an arena laid out once, and the
+// few pointers that change from run to run. Uses the kernels eager execution would choose, so it gives the same bits.
+//   RefPtr<Program> p = Program::compile(graph);
+//   p->bind_input(0, x);  p->bind_var(0, std::move(w));
+//   p->run();
+//   Buffer y = p->output(0), w1 = p->var(0);  p->release_buffers();
+// Outputs get fresh storage each run, so callers may keep them; they may also be views of an input or a constant. A var
+// that the caller gave away (bind_var by move, no other owner) is updated in place where the kernel allows it. One
+// Program runs on one thread at a time; a second caller gets an Assertion error.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ir/graph.h"
+#include "kernel/run.h"
+#include "plan/memory.h"
+
+namespace mge {
+
+struct CompileOptions {
+  bool in_place = true;
+  /// Inputs arrive with these strides (a bound buffer laid out otherwise is copied). Empty: contiguous.
+  std::vector<Layout> input_layouts = {};
+  /// release_buffers() keeps input bindings (Lite binds once and writes into the same memory).
+  bool keep_inputs = false;
+
+  // The checked executor. Any of these makes runs slow; all of them name the node and its location.
+  bool poison = false;          // fill memory with 0xAA before first and after last use; canaries behind each buffer
+  bool check_nan = false;       // a float result with NaN or Inf is an error
+  bool compare_oracle = false;  // run the reference interpreter too and compare outputs and vars
+  double oracle_rtol = 1e-4, oracle_atol = 1e-5;
+};
+
+struct PlanReport {
+  size_t arena_bytes = 0;   // peak of the chosen plan
+  size_t lower_bound = 0;   // most bytes live at once: no plan can be smaller
+  size_t sum_bytes = 0;     // without any sharing
+  size_t output_bytes = 0;  // fresh storage per run
+  size_t const_bytes = 0;
+  size_t workspace_bytes = 0;  // largest
+  int instrs = 0, views = 0, in_place = 0, copies = 0, donated_vars = 0;
+  const char* strategy = "";
+  std::string str() const;
+};
+
+class Program : public RefCounted {
+ public:
+  static RefPtr<Program> compile(const ir::Graph& g, const CompileOptions& opt = {});
+  ~Program();
+
+  const ir::Graph& graph() const;
+  size_t n_inputs() const;
+  size_t n_vars() const;
+  size_t n_outputs() const;
+  const Meta& input_meta(size_t i) const;
+  const Meta& var_meta(size_t i) const;
+  const Meta& output_meta(size_t i) const;
+
+  /// The buffer must hold the declared meta (the caller has checked it); other strides than declared are copied.
+  void bind_input(size_t i, Buffer b);
+  /// Move the last reference in to let the var be updated in place. Every var must be bound before each run.
+  void bind_var(size_t i, Buffer b);
+
+  /// begin + run_until(n_instrs()) + finish.
+  /// A kernel's error comes out with the op named and the user's location; the program can be run again.
+  void run();
+  // Piecewise, for callers that feed and read in the middle: inputs may be bound up to needed_at(), outputs read from
+  // ready_at().
+  void begin();
+  void run_until(size_t instr_end);
+  void finish();
+  size_t n_instrs() const;
+  size_t input_needed_at(size_t i) const;   // index of the first instruction that reads it; n_instrs() when none does
+  size_t output_ready_at(size_t i) const;   // valid once run_until(this) returned
+  size_t node_done_at(ir::NodeId n) const;  // run_until(this) has computed the node
+
+  /// Valid from output_ready_at() until release_buffers() or the next begin().
+  Buffer output(size_t i) const;
+  /// The var's value now: committed if the committing instruction has run (also when a later one failed), else as
+  /// bound.
+  Buffer var(size_t i) const;
+  /// Drops every reference the program holds to memory of the last run, so that the caller is the only owner of
+  /// results.
+  void release_buffers();
+
+  const PlanReport& report() const;
+  struct Impl;
+  /// One line per instruction: op, kernel, operands with their places, location.
+  std::string dump() const;
+
+ private:
+  friend void verify_program(const Program& p);
+  friend struct ProgramTestPeer;
+  friend class RefPtr<Program>;
+  using RefCounted::release;  // hidden: `p->release()` would drop a reference; release_buffers() is what callers mean
+  Program();
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Replays the instructions symbolically and proves that every operand still holds the value its node produced, byte by
+/// byte. Knows nothing of the planner's intervals. Internal error naming the instruction otherwise.
+void verify_program(const Program& p);
+
+}  // namespace mge

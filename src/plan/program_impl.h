@@ -1,0 +1,94 @@
+// What a Program is made of. Private to plan; compile.cpp fills it, program.cpp runs it, verify.cpp proves it.
+#pragma once
+#include <atomic>
+#include <vector>
+
+#include "plan/program.h"
+
+namespace mge {
+
+enum class Where : uint8_t { Arena, Input, Var, Const, Output };
+
+/// One piece of memory; several values may live in it (views) or one after the other (in place).
+struct PlanBuffer {
+  Where where = Where::Arena;
+  int index = -1;  // which input, var or constant
+  size_t bytes = 0;
+  int first = 0, last = 0;  // instructions that write it first and touch it last
+  size_t offset = 0;        // in the arena
+  int donor = -1;           // Output: the var whose memory is taken over when the caller gave it away
+  Device device;
+};
+
+/// Where a value lies: a buffer and a layout inside it, offset in elements from the buffer's start.
+struct Place {
+  int buffer = -1;
+  Layout layout;
+};
+
+/// What an argument block entry points at, beside the TensorArg itself.
+struct ArgRef {
+  int value = -1;  // graph value; -2-k for the result of copy k
+  int buffer = -1;
+  int64_t offset = 0;  // bytes
+};
+
+struct Instr {
+  const Kernel* kernel = nullptr;  // null: a strided copy
+  ir::NodeId node = ir::kNone;
+  uint32_t first_arg = 0;
+  uint16_t n_in = 0, n_out = 0;
+  int workspace = -1;  // buffer
+  KernelArgs args;     // spans into Impl::args
+};
+
+struct Patch {
+  TensorArg* arg;
+  int64_t offset;  // bytes
+};
+
+struct Program::Impl {
+  ir::Graph graph;
+  CompileOptions opt;
+  PlanReport report;
+
+  std::vector<Instr> code;
+  std::vector<TensorArg> args;
+  std::vector<ArgRef> refs;  // parallel to args
+  std::vector<PlanBuffer> buffers;
+  std::vector<Place> place;                 // per graph value; buffer -1 = never computed
+  std::vector<int> ready;                   // per graph value: instructions that must have run
+  std::vector<int> done;                    // per node: likewise
+  std::vector<std::vector<Patch>> patches;  // per buffer
+  std::vector<int> input_needed;            // per input
+  std::vector<int> input_buffer, var_buffer, out_buffers;
+  std::vector<RefPtr<Storage>> consts;  // per buffer of kind Const, by PlanBuffer::index
+  RefPtr<Storage> arena;
+
+  // State of one run.
+  std::vector<Buffer> in, var;               // as bound; storage null = not bound
+  std::vector<RefPtr<Storage>> out_storage;  // per buffer, kind Output only
+  std::vector<Buffer> oracle_vars;           // deep copies, when comparing
+  size_t pc = 0, unbound_inputs = 0;
+  std::atomic<bool> busy{false};
+
+  void set_base(int buffer, void* base) {
+    for (auto& p : patches[static_cast<size_t>(buffer)]) p.arg->ptr = static_cast<char*>(base) + p.offset;
+  }
+  void* base_of(int buffer) const;
+  Buffer buffer_of(ir::ValueId v) const;
+  void prepare_arena();
+  void abandon();
+  [[noreturn]] void rethrow(size_t instr) const;
+
+  // checked.cpp
+  bool checked() const { return opt.poison || opt.check_nan; }
+  void poison_all() const;
+  void before_instr(size_t i) const;
+  void after_instr(size_t i) const;
+  void compare_with_oracle() const;
+};
+
+constexpr size_t kCanaryBytes = 64;
+
+}  // namespace mge

@@ -1,0 +1,794 @@
+// Recording, host mode (matching) and replay: the same bits as eager execution, guarded, and harmless when they fail.
+#include "eager/trace.h"
+
+#include <random>
+
+#include "eager/eager_test_util.h"
+#include "ir/text.h"
+
+namespace mge {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+using Tensors = std::vector<TensorPtr>;
+using Body = std::function<Tensors(const Tensors&)>;
+
+std::vector<Tensor*> raw(const Tensors& ts) {
+  std::vector<Tensor*> out;
+  for (auto& t : ts) out.push_back(t.get());
+  return out;
+}
+
+/// A traced function as the Python layer drives it.
+class Traced {
+ public:
+  explicit Traced(Body body, int opt_level = 2) : body_(std::move(body)), r_(make_ref<Recording>(TraceOptions{opt_level})) {}
+  Tensors record(const Tensors& args) {
+    auto in = raw(args);
+    r_->record_begin(in);
+    try {
+      Tensors out = body_(args);
+      r_->record_end(raw(out));
+      return out;
+    } catch (...) {
+      r_->record_abort();
+      throw;
+    }
+  }
+  Tensors match(const Tensors& args, const Body& other = nullptr) {
+    auto in = raw(args);
+    r_->match_begin(in);
+    Tensors out;
+    try {
+      out = other ? other(args) : body_(args);
+    } catch (...) {
+      r_->match_abort();
+      throw;
+    }
+    r_->match_end();
+    return out;
+  }
+  Tensors replay(const Tensors& args) { return r_->replay(raw(args)); }
+  Recording& operator*() { return *r_; }
+  Recording* operator->() { return r_.get(); }
+
+ private:
+  Body body_;
+  RefPtr<Recording> r_;
+};
+
+std::string trace_error(const std::function<void()>& f) {
+  Error e = caught(f);
+  EXPECT_EQ(static_cast<int>(e.kind()), static_cast<int>(ErrorKind::Trace)) << e.text();
+  return e.text();
+}
+
+class Trace : public EagerTest, public testing::WithParamInterface<ExecPolicy> {
+ protected:
+  void SetUp() override {
+    EagerTest::SetUp();
+    set_exec_policy(GetParam());
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Policies, Trace, testing::Values(ExecPolicy::Inline, ExecPolicy::Async),
+                         [](auto& info) { return info.param == ExecPolicy::Inline ? "inline" : "async"; });
+
+Val val(const TensorPtr& t) { return EagerEmitter::get().val(t); }
+TensorPtr ptr(const Val& v) { return TensorPtr(EagerEmitter::tensor(v)); }
+
+/// Two layers, a squared error, gradients by the tape, plain SGD: a training step with state.
+struct Model {
+  TensorPtr w1 = random({5, 4}, 1), b1 = random({5}, 2), w2 = random({2, 5}, 3), lr = scalar(0.1);
+
+  static TensorPtr random(const Shape& s, uint32_t seed) {
+    std::mt19937 rng(seed);
+    std::vector<double> v(static_cast<size_t>(s.numel()));
+    for (auto& x : v) x = static_cast<double>(static_cast<int32_t>(rng())) * 0x1p-31;
+    return tensor(s, v);
+  }
+  Tensors step(const Tensors& args) {
+    Tensors params{w1, b1, w2}, grads(3);
+    GradSession s;
+    s.start();
+    for (size_t i = 0; i < 3; ++i) s.attach(*params[i], [&grads, i](TensorPtr g) { grads[i] = g; });
+    Val h = unary("tanh", matmul(val(args[0]), val(w1), false, true) + val(b1));
+    Val d = matmul(h, val(w2), false, true) - val(args[1]);
+    TensorPtr loss = ptr(reduce(d * d, "mean", {}, false)), one = scalar(1);
+    Tensor *ys[] = {loss.get()}, *dys[] = {one.get()};
+    s.backward(ys, dys);
+    s.stop();
+    for (size_t i = 0; i < 3; ++i) assign(*params[i], *ptr(val(params[i]) - val(grads[i]) * val(lr)));
+    return {loss};
+  }
+  std::string bytes() { return bytes_of(*w1) + bytes_of(*b1) + bytes_of(*w2); }
+};
+Tensors batch(uint32_t seed, int64_t n = 3) { return {Model::random({n, 4}, seed), Model::random({n, 2}, seed + 1)}; }
+
+TEST_P(Trace, FiveStepsEagerMatchedAndReplayedGiveTheSameBits) {
+  for (int opt_level : {0, 2}) {
+    std::vector<std::string> want;
+    for (const char* mode : {"eager", "match", "replay"}) {
+      Model m;
+      Traced t([&m](const Tensors& a) { return m.step(a); }, opt_level);
+      for (uint32_t i = 0; i < 5; ++i) {
+        assign(*m.lr, *scalar(0.1 / (1 + i)));  // a changed learning rate takes effect
+        Tensors args = batch(10 + i), out;
+        if (std::string(mode) == "eager")
+          out = m.step(args);
+        else if (i == 0)
+          out = t.record(args);
+        else
+          out = std::string(mode) == "match" ? t.match(args) : t.replay(args);
+        ASSERT_EQ(out.size(), 1u);
+        std::string got = bytes_of(*out[0]) + m.bytes();
+        if (std::string(mode) == "eager")
+          want.push_back(got);
+        else
+          EXPECT_TRUE(got == want[i]) << mode << " step " << i << " opt_level " << opt_level;
+      }
+    }
+  }
+}
+
+TEST_P(Trace, MatchAndReplayMayAlternate) {
+  Model m, e;
+  Traced t([&m](const Tensors& a) { return m.step(a); });
+  for (uint32_t i = 0; i < 8; ++i) {
+    Tensors args = batch(40 + i);
+    e.step(args);
+    i == 0 ? t.record(args) : i % 2 ? t.match(args) : t.replay(args);
+    ASSERT_TRUE(m.bytes() == e.bytes()) << i;
+  }
+}
+
+TEST_P(Trace, RecordingAgainReplacesTheOldRecording) {
+  int factor = 2;
+  Traced t([&](const Tensors& a) { return Tensors{apply("mul", {a[0], scalar(factor)})}; });
+  TensorPtr x = filled({2}, 3);
+  t.record({x});
+  EXPECT_EQ(item(t.replay({x})[0]), 6);
+  factor = 5;
+  t.record({x});
+  EXPECT_EQ(item(t.replay({x})[0]), 15);
+  EXPECT_EQ(t->n_ops(), 1u);
+}
+
+// ---- what is external, what is constant
+
+TEST_P(Trace, ConstantsAreFedAnewInHostModeAndFixedInReplay) {
+  double c = 2;
+  Traced t([&](const Tensors& a) { return Tensors{apply("mul", {a[0], scalar(c)})}; });
+  TensorPtr x = filled({2}, 3);
+  t.record({x});
+  c = 10;
+  EXPECT_EQ(item(t.match({x})[0]), 30);
+  EXPECT_EQ(item(t.replay({x})[0]), 6) << "Python did not run: the recorded number counts";
+  EXPECT_TRUE(t->captured().empty()) << "a number made during the call is no captured tensor";
+}
+
+TEST_P(Trace, AConstantCellThatIsReassignedKeepsItsFirstValueInTheGraph) {
+  Traced t([&](const Tensors& a) {
+    TensorPtr acc = scalar(0);
+    for (int i = 0; i < 3; ++i) assign(*acc, *apply("add", {acc, a[0]}));
+    return Tensors{acc};
+  });
+  TensorPtr x = scalar(2);
+  EXPECT_EQ(item(t.record({x})[0]), 6);
+  EXPECT_EQ(item(t.match({x})[0]), 6);
+  EXPECT_EQ(item(t.match({scalar(5)})[0]), 15);
+  EXPECT_EQ(item(t.replay({scalar(7)})[0]), 21) << "after matching, the constant 0 must still be there";
+}
+
+TEST_P(Trace, CapturedTensorsAreReadAtEachCall) {
+  TensorPtr w = filled({2}, 3);
+  Traced t([&](const Tensors& a) { return Tensors{apply("mul", {a[0], w})}; });
+  TensorPtr x = filled({2}, 2);
+  t.record({x});
+  ASSERT_EQ(t->captured().size(), 1u);
+  EXPECT_EQ(t->captured()[0], w.get());
+  assign(*w, *filled({2}, 10));
+  EXPECT_EQ(item(t.match({x})[0]), 20);
+  EXPECT_EQ(item(t.replay({x})[0]), 20);
+  assign(*w, *filled({3}, 1));
+  EXPECT_THAT(trace_error([&] { t.replay({x}); }), HasSubstr("a captured tensor changed from float32[2] to float32[3]"));
+  assign(*w, *filled({2}, 4));
+  EXPECT_EQ(item(t.replay({x})[0]), 8) << "usable again";
+}
+
+TEST_P(Trace, ArgumentsAndConstantsMayBeResults) {
+  TensorPtr w = filled({2}, 3);
+  Traced t([&](const Tensors& a) { return Tensors{a[0], w, scalar(4), apply("add", {a[0], w})}; });
+  TensorPtr x = filled({2}, 2);
+  t.record({x});
+  TensorPtr y = filled({2}, 5);
+  for (bool replay : {true, false}) {
+    Tensors out = replay ? t.replay({y}) : t.match({y});
+    EXPECT_EQ(item(out[0]), 5);
+    EXPECT_EQ(item(out[1]), 3);
+    EXPECT_EQ(item(out[2]), 4);
+    EXPECT_EQ(item(out[3]), 8);
+  }
+}
+
+TEST_P(Trace, OneTensorForTwoArguments) {
+  Traced t([](const Tensors& a) { return Tensors{apply("sub", {a[0], a[1]})}; });
+  TensorPtr x = filled({2}, 5), y = filled({2}, 3);
+  t.record({x, y});
+  EXPECT_EQ(item(t.match({x, x})[0]), 0) << "two arguments may happen to be one tensor";
+  EXPECT_EQ(item(t.replay({x, x})[0]), 0);
+  EXPECT_EQ(item(t.match({y, x})[0]), -2);
+
+  Traced same([](const Tensors& a) { return Tensors{apply("sub", {a[0], a[1]})}; });
+  same.record({x, x});  // now the recording cannot tell them apart: other calls must be refused, not answered wrongly
+  EXPECT_EQ(item(same.match({y, y})[0]), 0);
+  EXPECT_EQ(item(same.replay({y, y})[0]), 0);
+  EXPECT_THAT(trace_error([&] { same.replay({x, y}); }), HasSubstr("argument"));
+  EXPECT_THAT(trace_error([&] { same.match({x, y}); }), HasSubstr("argument"));
+}
+
+TEST_P(Trace, ReplayChecksItsArguments) {
+  Traced t([](const Tensors& a) { return Tensors{apply("exp", {a[0]})}; });
+  t.record({filled({2}, 0)});
+  EXPECT_THAT(trace_error([&] { t.replay({filled({3}, 0)}); }),
+              HasSubstr("argument 0 changed from float32[2] to float32[3]"));
+  EXPECT_THAT(trace_error([&] { t.replay({filled({2}, 0, DType::F64)}); }), HasSubstr("argument 0 changed"));
+  EXPECT_THAT(trace_error([&] { t.replay({}); }), HasSubstr("takes 1 tensor arguments; got 0"));
+  EXPECT_THAT(trace_error([&] { t.replay({filled({2}, 0), filled({2}, 0)}); }), HasSubstr("takes 1 tensor arguments; got 2"));
+  EXPECT_THAT(trace_error([&] { t.match({}); }), HasSubstr("takes 1 tensor arguments; got 0"));
+  EXPECT_EQ(item(t.replay({filled({2}, 0)})[0]), 1);
+}
+
+TEST_P(Trace, HostModeTakesOtherShapes) {
+  Model m, e;
+  Traced t([&m](const Tensors& a) { return m.step(a); });
+  t.record(batch(70, 3));
+  e.step(batch(70, 3));
+  for (int64_t n : {1, 7, 3, 7, 1}) {
+    t.match(batch(80, n));
+    e.step(batch(80, n));
+    ASSERT_TRUE(m.bytes() == e.bytes()) << n;
+  }
+}
+
+TEST_P(Trace, NanAttributesMatchThemselves) {
+  Traced t([](const Tensors& a) {
+    return Tensors{apply("add", {a[0], apply("full", {}, make_attrs(FullAttrs{{2}, NAN, DType::F32}))})};
+  });
+  t.record({filled({2}, 0)});
+  EXPECT_TRUE(std::isnan(item(t.match({filled({2}, 0)})[0])));
+}
+
+// ---- state
+
+TEST_P(Trace, CommitsReplaceStateAndOldValuesStayReadable) {
+  TensorPtr w = filled({64}, 1);
+  Traced t([&](const Tensors& a) {
+    TensorPtr old = detach(*w);
+    assign(*w, *apply("add", {w, a[0]}));
+    assign(*w, *apply("add", {w, a[0]}));  // the last assignment counts
+    return Tensors{old, w};
+  });
+  TensorPtr x = filled({64}, 1);
+  t.record({x});
+  double now = 3;
+  for (bool replay : {true, false, true, true}) {
+    TensorPtr before = detach(*w);
+    Tensors out = replay ? t.replay({x}) : t.match({x});
+    EXPECT_EQ(item(out[0]), now) << "the old value is a result";
+    EXPECT_EQ(item(before), now) << "somebody else held it: no update in place";
+    now += 2;
+    EXPECT_EQ(item(out[1]), now);
+    EXPECT_EQ(item(w), now);
+  }
+  t.replay({x});  // nobody holds it now
+  EXPECT_EQ(item(w), now + 2);
+}
+
+TEST_P(Trace, StateMaySwapAndBeSetFromArguments) {
+  TensorPtr a = filled({4}, 1), b = filled({4}, 2), last = filled({4}, 0);
+  Traced t([&](const Tensors& in) {
+    TensorPtr keep = detach(*a);
+    assign(*a, *b);
+    assign(*b, *keep);
+    assign(*last, *in[0]);
+    return Tensors{apply("add", {a, b})};
+  });
+  t.record({filled({4}, 9)});
+  EXPECT_EQ(item(a), 2);
+  for (int i = 1; i < 5; ++i) {
+    double x = 10 + i;
+    i % 2 ? t.replay({filled({4}, x)}) : t.match({filled({4}, x)});
+    EXPECT_EQ(item(a), i % 2 ? 1 : 2) << i;
+    EXPECT_EQ(item(b), i % 2 ? 2 : 1) << i;
+    EXPECT_EQ(item(last), x);
+  }
+}
+
+// Two cells that start from one shared value are two pieces of state.
+TEST_P(Trace, CellsThatShareAValueAreCommittedSeparately) {
+  TensorPtr a = filled({4}, 1), b = detach(*a);
+  Traced t([&](const Tensors& in) {
+    assign(*a, *apply("add", {a, in[0]}));
+    assign(*b, *apply("sub", {b, in[0]}));
+    return Tensors{a, b};
+  });
+  TensorPtr x = filled({4}, 1);
+  t.record({x});
+  for (int i = 2; i < 6; ++i) {
+    i % 2 ? t.replay({x}) : t.match({x});
+    EXPECT_EQ(item(a), 1 + i) << i;
+    EXPECT_EQ(item(b), 1 - i) << i;
+  }
+}
+
+TEST_P(Trace, UpdatesThroughDispatchUpdateAreCommitted) {
+  TensorPtr w = filled({4}, 0);
+  Traced t([&](const Tensors& in) {
+    Tensor *ins[] = {w.get(), in[0].get()}, *cells[] = {w.get()};
+    dispatch_update(op_of("add"), nullptr, ins, cells);
+    return Tensors{};
+  });
+  TensorPtr x = filled({4}, 1);
+  t.record({x});
+  t.replay({x});
+  t.match({x});
+  t.replay({x});
+  EXPECT_EQ(item(w), 4);
+}
+
+// ---- reading in the middle
+
+TEST_P(Trace, ReadingAValueInTheMiddleEndsASegment) {
+  std::vector<double> seen;
+  TensorPtr w = filled({2}, 1);
+  Traced t([&](const Tensors& a) {
+    TensorPtr y = apply("mul", {a[0], w});
+    seen.push_back(item(y));
+    TensorPtr z = apply("add", {y, y});
+    seen.push_back(item(z));
+    seen.push_back(item(y));  // again, later
+    assign(*w, *z);
+    return Tensors{apply("exp", {apply("neg", {z})})};
+  });
+  t.record({filled({2}, 3)});
+  EXPECT_THAT(seen, ElementsAre(3, 6, 3));
+  seen.clear();
+  EXPECT_FLOAT_EQ(static_cast<float>(item(t.match({filled({2}, 2)})[0])), std::exp(-24.0f));
+  EXPECT_THAT(seen, ElementsAre(12, 24, 12));
+  EXPECT_EQ(item(w), 24);
+}
+
+TEST_P(Trace, HostControlFlowFollowsTheValuesOrIsRefused) {
+  auto body = [](const Tensors& a) {
+    TensorPtr s = apply("reduce", {a[0]}, make_attrs(ReduceAttrs{"sum", {}, false}));
+    return Tensors{apply(item(s) > 0 ? "neg" : "exp", {a[0]})};
+  };
+  Traced t(body);
+  t.record({filled({2}, 3)});
+  EXPECT_EQ(item(t.match({filled({2}, 5)})[0]), -5);
+  EXPECT_THAT(trace_error([&] { t.match({filled({2}, -1)}); }),
+              HasSubstr("operator mismatch: the recording has neg here, the call made exp"));
+  EXPECT_EQ(item(t.match({filled({2}, 7)})[0]), -7) << "still usable";
+}
+
+TEST_P(Trace, ReadingWhatWasNotReadIsAnError) {
+  bool curious = false;
+  Traced t([&](const Tensors& a) {
+    TensorPtr y = apply("exp", {a[0]});
+    if (curious) item(y);
+    return Tensors{apply("neg", {y})};
+  });
+  TensorPtr x = filled({2}, 0);
+  t.record({x});
+  curious = true;
+  EXPECT_THAT(trace_error([&] { t.match({x}); }), HasSubstr("data unreadable: this value was not read in the recorded call"));
+  curious = false;
+  EXPECT_EQ(item(t.match({x})[0]), -1);
+}
+
+TEST_P(Trace, ReadingEarlierThanRecordedIsAnError) {
+  bool early = false;
+  Traced t([&](const Tensors& a) {
+    TensorPtr y = apply("exp", {a[0]});
+    if (early) item(y);
+    TensorPtr z = apply("neg", {y});
+    item(y);
+    return Tensors{z};
+  });
+  TensorPtr x = filled({2}, 0);
+  t.record({x});
+  early = true;
+  EXPECT_THAT(trace_error([&] { t.match({x}); }), HasSubstr("the value is read earlier than in the recorded call"));
+}
+
+TEST_P(Trace, ValuesThatWereNotKeptAreUnreadableAfterwards) {
+  TensorPtr stolen;
+  bool steal = false;
+  Traced t([&](const Tensors& a) {
+    TensorPtr y = apply("exp", {a[0]});
+    if (steal) stolen = y;
+    return Tensors{apply("neg", {y})};
+  });
+  TensorPtr x = filled({2}, 0);
+  t.record({x});
+  steal = true;
+  t.match({x});
+  EXPECT_EQ(trace_error([&] { values(stolen); }),
+            "trace error because data unreadable: the traced program does not keep this value, since the recorded call did not. "
+            "Return it from the traced function.");
+  trace_error([&] { values(apply("neg", {stolen})); });  // neither are values made from it
+
+  Traced keeper([&](const Tensors& a) {
+    TensorPtr y = apply("exp", {a[0]});
+    stolen = y;  // held when the recorded call ended
+    return Tensors{apply("neg", {y})};
+  });
+  keeper.record({x});
+  keeper.match({filled({2}, 1)});
+  EXPECT_NEAR(item(stolen), std::exp(1.0), 1e-6);
+}
+
+// ---- mismatches
+
+TEST_P(Trace, MismatchTexts) {
+  fake_locations();
+  TensorPtr w = filled({2}, 1), x = filled({2}, 2), u = filled({2}, 3);
+  Body body = [&](const Tensors& a) {
+    g_line = 4;
+    TensorPtr y = apply("add", {a[0], w});
+    g_line = 5;
+    TensorPtr z = apply("mul", {y, y});
+    g_line = 6;
+    return Tensors{apply("concat", {z, w}, make_attrs(AxisAttrs{0}))};
+  };
+  Traced t(body);
+  t.record({x});
+  auto error = [&](const Body& other) {
+    std::string text = trace_error([&] { t.match({x}, other); });
+    EXPECT_THAT(text, testing::StartsWith("trace error because "));
+    EXPECT_EQ(item(t.match({x})[0]), 9) << "usable after: " << text;
+    return text;
+  };
+  EXPECT_EQ(error([&](const Tensors& a) {
+              g_line = 44;
+              return Tensors{apply("sub", {a[0], w})};
+            }),
+            "trace error because operator mismatch: the recording has add here, the call made sub\n  at train.py:44 in step");
+  EXPECT_THAT(error([&](const Tensors& a) {
+                TensorPtr z = apply("mul", {apply("add", {a[0], w}), a[0]});
+                return Tensors{z};
+              }),
+              HasSubstr("expect internal node, got external"));
+  EXPECT_THAT(error([&](const Tensors& a) {
+                TensorPtr y = apply("add", {a[0], w});
+                return Tensors{apply("mul", {y, apply("mul", {y, y})})};
+              }),
+              HasSubstr("operator mismatch: the recording has concat{axis=0} here, the call made mul"));
+  EXPECT_THAT(error([&](const Tensors& a) {
+                TensorPtr y = apply("add", {a[0], w}), z = apply("mul", {y, y});
+                return Tensors{apply("concat", {z, y}, make_attrs(AxisAttrs{0}))};
+              }),
+              HasSubstr("expect external node, got internal"));
+  EXPECT_THAT(error([&](const Tensors& a) {
+                TensorPtr y = apply("add", {a[0], w}), z = apply("mul", {y, y});
+                return Tensors{apply("concat", {z, w}, make_attrs(AxisAttrs{-1}))};
+              }),
+              HasSubstr("the recording has concat{axis=0} here, the call made concat{axis=-1}"));
+  EXPECT_THAT(error([&](const Tensors& a) {
+                TensorPtr y = apply("add", {a[0], w}), z = apply("mul", {y, y});
+                return Tensors{apply("concat", {z, w, w}, make_attrs(AxisAttrs{0}))};
+              }),
+              HasSubstr("input size mismatch"));
+  EXPECT_THAT(error([&](const Tensors& a) {
+                TensorPtr y = apply("add", {a[0], w}), z = apply("mul", {y, y});
+                return Tensors{apply("concat", {z, u}, make_attrs(AxisAttrs{0}))};
+              }),
+              HasSubstr("input id mismatch"));
+  EXPECT_THAT(error([&](const Tensors& a) { return Tensors{apply("add", {a[0], filled({2}, 1, DType::F32)}), apply("neg", {w})}; }),
+              HasSubstr("operator mismatch"));
+  EXPECT_THAT(error([&](const Tensors& a) { return Tensors{apply("add", {a[0], w})}; }),
+              HasSubstr("mismature end: 1 of 3 recorded ops were run"));
+  EXPECT_THAT(error([&](const Tensors& a) {
+                body(a);
+                return Tensors{apply("neg", {a[0]})};
+              }),
+              HasSubstr("too many instructions"));
+}
+
+TEST_P(Trace, DtypeMismatchOfACapturedTensor) {
+  TensorPtr w = tensor({2}, {1, 2}, DType::I32);
+  Traced t([&](const Tensors&) { return Tensors{apply("neg", {w})}; });
+  t.record({});
+  assign(*w, *filled({2}, 1));
+  EXPECT_THAT(trace_error([&] { t.match({}); }), HasSubstr("dtype mismatch: int32 vs float32"));
+}
+
+// ---- failing and giving up
+
+TEST_P(Trace, AFailedMatchChangesNoState) {
+  TensorPtr w = filled({4}, 1), v = filled({4}, 10);
+  bool wrong = false;
+  Traced t([&](const Tensors& a) {
+    assign(*w, *apply("add", {w, a[0]}));
+    item(w);  // this much has really been computed when the mismatch comes
+    assign(*v, *apply("add", {v, a[0]}));
+    return Tensors{apply(wrong ? "exp" : "neg", {w})};
+  });
+  TensorPtr x = filled({4}, 1);
+  t.record({x});
+  wrong = true;
+  EXPECT_THAT(trace_error([&] { t.match({x}); }), HasSubstr("operator mismatch"));
+  EXPECT_EQ(item(w), 2) << "as before the call";
+  EXPECT_EQ(item(v), 11);
+  wrong = false;
+  t.match({x});
+  EXPECT_EQ(item(w), 3);
+  EXPECT_EQ(item(v), 12);
+}
+
+TEST_P(Trace, AnExceptionInTheBodyLeavesEverythingUsable) {
+  TensorPtr w = filled({4}, 1);
+  bool angry = true;
+  Traced t([&](const Tensors& a) {
+    TensorPtr y = apply("add", {w, a[0]});
+    assign(*w, *y);
+    if (angry) throw Error(ErrorKind::Value, "user's own");
+    return Tensors{y};
+  });
+  TensorPtr x = filled({4}, 1);
+  expect_error(ErrorKind::Value, "user's own", [&] { t.record({x}); });
+  EXPECT_FALSE(t->usable());
+  expect_error(ErrorKind::Env, "trace: nothing was recorded", [&] { t.replay({x}); });
+  expect_error(ErrorKind::Env, "trace: nothing was recorded", [&] { t->match_begin({}); });
+  expect_error(ErrorKind::Env, "trace: nothing was recorded", [&] { t->graph({}); });
+  EXPECT_EQ(active_tracer(), nullptr);
+  EXPECT_EQ(item(w), 2) << "recording runs eagerly, so what ran has run";
+  angry = false;
+  t.record({x});
+  angry = true;
+  expect_error(ErrorKind::Value, "user's own", [&] { t.match({x}); });
+  EXPECT_EQ(item(w), 3) << "a matched call that ended early did nothing";
+  angry = false;
+  t.match({x});
+  t.replay({x});
+  EXPECT_EQ(item(w), 5);
+}
+
+TEST_P(Trace, AFailingKernelInAProgramLeavesStateAndRuntimeUsable) {
+  TensorPtr w = filled({4}, 1);
+  g_fail = false;
+  Traced t([&](const Tensors& a) {
+    assign(*w, *apply("add", {w, a[0]}));
+    return Tensors{apply("test_fail", {w})};
+  });
+  TensorPtr x = filled({4}, 1);
+  t.record({x});
+  g_fail = true;
+  expect_error(ErrorKind::Value, "refuses to work", [&] { t.match({x}); });
+  EXPECT_EQ(item(w), 2);
+  expect_error(ErrorKind::Value, "refuses to work", [&] { t.replay({x}); });
+  double after = item(w);  // readable: as bound, or committed before the failure
+  EXPECT_TRUE(after == 2 || after == 3) << after;
+  g_fail = false;
+  t.replay({x});
+  EXPECT_EQ(item(w), after + 1);
+  t.match({x});
+  EXPECT_EQ(item(w), after + 2);
+}
+
+TEST_P(Trace, ReplayThatIsRefusedKeepsTheState) {
+  TensorPtr a = filled({4}, 1), b = filled({4}, 1);
+  Traced t([&](const Tensors& in) {
+    assign(*a, *apply("add", {a, in[0]}));
+    assign(*b, *apply("add", {b, in[0]}));
+    return Tensors{};
+  });
+  TensorPtr x = filled({4}, 1);
+  t.record({x});
+  t.replay({x});
+  assign(*b, *filled({5}, 7));  // the second captured tensor no longer fits; the first was already given to the program
+  trace_error([&] { t.replay({x}); });
+  EXPECT_EQ(item(a), 3);
+  EXPECT_EQ(item(apply("add", {a, a})), 6);
+  assign(*b, *filled({4}, 7));
+  t.replay({x});
+  EXPECT_EQ(item(a), 4);
+  EXPECT_EQ(item(b), 8);
+}
+
+TEST_P(Trace, OutOfMemoryInReplayKeepsTheState) {
+  TensorPtr w = filled({1 << 16}, 1);
+  Traced t([&](const Tensors& in) {
+    TensorPtr big = apply("broadcast_to", {apply("exp", {in[0]})}, make_attrs(ShapeAttrs{{8, 1 << 16}}));
+    TensorPtr y = apply("reduce", {apply("sin", {apply("add", {big, w})})}, make_attrs(ReduceAttrs{"sum", {0}, false}));
+    assign(*w, *apply("add", {w, in[0]}));
+    return Tensors{y};
+  });
+  TensorPtr x = filled({1 << 16}, 1);
+  std::string want = bytes_of(*t.record({x})[0]);
+  EXPECT_EQ(item(w), 2);
+  for (size_t room : {size_t{1} << 10, size_t{1} << 19, size_t{1} << 20}) {
+    Pool::of({}).set_limit(in_use() + room);
+    for (bool replay : {true, false}) {
+      double before = 0;
+      Pool::of({}).set_limit(0);
+      before = item(w);
+      Pool::of({}).set_limit(in_use() + room);
+      try {
+        replay ? t.replay({x}) : t.match({x});
+        Pool::of({}).set_limit(0);
+        EXPECT_EQ(item(w), before + 1);
+      } catch (const Error& e) {
+        Pool::of({}).set_limit(0);
+        EXPECT_THAT(e.text(), HasSubstr("memory limit"));
+        double after = item(w);
+        EXPECT_TRUE(after == before || (replay && after == before + 1)) << before << " became " << after;
+      }
+    }
+  }
+  assign(*w, *filled({1 << 16}, 1));
+  EXPECT_TRUE(bytes_of(*t.replay({x})[0]) == want);
+}
+
+TEST_P(Trace, NestedTracesAreRefused) {
+  Traced inner([](const Tensors& a) { return Tensors{apply("neg", {a[0]})}; });
+  TensorPtr x = filled({2}, 1);
+  inner.record({x});
+  const char* text = "trace: a traced function cannot be called inside another one.";
+  Traced outer([&](const Tensors& a) {
+    expect_error(ErrorKind::Env, text, [&] { inner->record_begin({}); });
+    expect_error(ErrorKind::Env, text, [&] { inner->match_begin(raw(a)); });
+    expect_error(ErrorKind::Env, text, [&] { inner.replay(a); });
+    return Tensors{apply("exp", {a[0]})};
+  });
+  outer.record({x});
+  outer.match({x});
+  EXPECT_TRUE(inner->usable()) << "a refused call spoils nothing";
+  EXPECT_EQ(item(inner.replay({x})[0]), -1);
+}
+
+TEST_P(Trace, AbandonedRecordingStopsTracing) {
+  {
+    auto r = make_ref<Recording>(TraceOptions{});
+    r->record_begin({});
+    apply("neg", {filled({2}, 1)});
+  }
+  EXPECT_EQ(active_tracer(), nullptr);
+  EXPECT_EQ(item(apply("neg", {filled({2}, 1)})), -1);
+}
+
+// With the tracer paused (exclude_from_trace) a value that the open call has not computed cannot be had: an error, not a hang.
+TEST_P(Trace, PendingValuesOutsideTheTraceAreAnErrorNotAHang) {
+  bool first = true;
+  Traced t([&](const Tensors& a) {
+    TensorPtr y = apply("exp", {a[0]});
+    if (!first) {
+      Tracer* paused = active_tracer();
+      set_active_tracer(nullptr);
+      expect_error(ErrorKind::Trace, "traced call that is still open", [&] { values(y); });
+      expect_error(ErrorKind::Trace, "traced call that is still open", [&] { values(apply("neg", {y})); });
+      EXPECT_EQ(item(apply("neg", {a[0]})), 0) << "other work may be done meanwhile";
+      set_active_tracer(paused);
+    }
+    return Tensors{apply("neg", {y})};
+  });
+  TensorPtr x = filled({2}, 0);
+  t.record({x});
+  first = false;
+  EXPECT_EQ(item(t.match({x})[0]), -1);
+}
+
+// ---- memory, graphs
+
+TEST_P(Trace, ARecordingHoldsNoArgumentsAndNoOldState) {
+  TensorPtr w = filled({1024}, 1);
+  size_t before = in_use();
+  {
+    Traced t([&](const Tensors& a) {
+      TensorPtr y = apply("add", {w, a[0]});
+      assign(*w, *y);
+      return Tensors{apply("exp", {y})};
+    });
+    t.record({filled({1024}, 1)});
+    sync();
+    EXPECT_EQ(in_use(), before) << "the first call's argument and w's first value live on";
+    for (int i = 0; i < 3; ++i) t.match({filled({1024}, 1)});
+    size_t matched = in_use();
+    for (int i = 0; i < 5; ++i) t.match({filled({1024}, 1)});
+    EXPECT_EQ(in_use(), matched);
+    t.replay({filled({1024}, 1)});
+    size_t replayed = in_use();
+    for (int i = 0; i < 5; ++i) t.replay({filled({1024}, 1)});
+    EXPECT_EQ(in_use(), replayed);
+  }
+  EXPECT_EQ(in_use(), before) << "programs and arenas are freed with the recording";
+}
+
+TEST_P(Trace, GraphNamesInputsVarsAndCommits) {
+  fake_locations();
+  TensorPtr w = filled({2}, 1);
+  Traced t([&](const Tensors& a) {
+    g_line = 31;
+    TensorPtr y = apply("mul", {a[0], w});
+    assign(*w, *y);
+    return Tensors{apply("neg", {y})};
+  });
+  t.record({filled({2}, 3)});
+  t->set_name(w.get(), "w");
+  std::string text = ir::print(t->graph({}));
+  EXPECT_THAT(text, HasSubstr("vars(%w: f32[2])"));
+  EXPECT_THAT(text, HasSubstr("mul %arg_0, %w"));
+  EXPECT_THAT(text, HasSubstr("commits(%w <- "));
+  EXPECT_THAT(text, HasSubstr("train.py:31"));
+  Recording::Export e;
+  e.as_constants = true;
+  e.arg_names = {"data"};
+  e.result_names = {"prob"};
+  text = ir::print(t->graph(e));
+  EXPECT_THAT(text, HasSubstr("%data: f32[2]"));
+  EXPECT_THAT(text, testing::Not(HasSubstr("vars(")));
+  EXPECT_THAT(text, HasSubstr("prob"));
+  EXPECT_THAT(text, HasSubstr("00004040")) << "w is 3 now, and written into the graph";
+}
+
+// ---- random bodies
+
+/// A deterministic body of random ops over two arguments and three state cells, with reads now and then.
+Tensors random_body(uint32_t seed, const Tensors& args, const Tensors& state, std::vector<double>* reads) {
+  std::mt19937 rng(seed);
+  auto below = [&](size_t n) { return rng() % n; };
+  Tensors live = args;
+  live.insert(live.end(), state.begin(), state.end());
+  for (int i = 0; i < 30; ++i) {
+    TensorPtr x = live[below(live.size())], y = live[below(live.size())];
+    const Shape s = x->meta().shape;
+    switch (below(9)) {
+      case 0: live.push_back(apply("tanh", {x})); break;
+      case 1: live.push_back(apply("mul", {x, scalar(0.5 + static_cast<double>(below(3)))})); break;
+      case 2: live.push_back(apply("transpose", {x}, make_attrs(PermAttrs{{1, 0}}))); break;
+      case 3: live.push_back(apply("tanh", {apply("matmul", {x, y})})); break;
+      case 4: live.push_back(apply("add", {x, apply("reduce", {y}, make_attrs(ReduceAttrs{"mean", {1}, true}))})); break;
+      case 5: live.push_back(apply("slice", {apply("concat", {x, y}, make_attrs(AxisAttrs{0}))}, make_attrs(SliceAttrs{{0}, {7}, {-1}, {-2}}))); break;
+      case 6: live.push_back(apply("reshape", {apply("reshape", {x}, make_attrs(ShapeAttrs{{2, 8}}))}, make_attrs(ShapeAttrs{to_ints(s)}))); break;
+      case 7: assign(*state[below(state.size())], *apply("tanh", {apply("add", {x, y})})); break;
+      default:
+        if (reads && below(3) == 0) reads->push_back(item(x));
+        live.push_back(apply("sub", {x, y}));
+    }
+    if (live.size() > 9) live.erase(live.begin() + static_cast<int64_t>(below(live.size())));
+  }
+  return {live.back(), live[live.size() / 2], apply("neg", {state[0]})};
+}
+
+TEST_P(Trace, RandomBodiesEagerMatchedReplayed) {
+  for (uint32_t seed = 0; seed < 40; ++seed) {
+    bool with_reads = seed % 2;
+    std::vector<std::string> want;
+    std::vector<double> want_reads;
+    for (const char* mode : {"eager", "match", "replay"}) {
+      if (with_reads && std::string(mode) == "replay") continue;
+      Tensors state{Model::random({4, 4}, 1), Model::random({4, 4}, 2), Model::random({4, 4}, 3)};
+      std::vector<double> reads;
+      Body body = [&](const Tensors& a) { return random_body(seed, a, state, with_reads ? &reads : nullptr); };
+      Traced t(body);
+      for (uint32_t call = 0; call < 4; ++call) {
+        Tensors args{Model::random({4, 4}, 100 + call), Model::random({4, 4}, 200 + call)};
+        Tensors out = std::string(mode) == "eager" ? body(args) : call == 0 ? t.record(args) : std::string(mode) == "match" ? t.match(args) : t.replay(args);
+        std::string got;
+        for (auto& o : out) got += bytes_of(*o);
+        for (auto& c : state) got += bytes_of(*c);
+        if (std::string(mode) == "eager")
+          want.push_back(got);
+        else
+          ASSERT_TRUE(got == want[call]) << "seed " << seed << " call " << call << " " << mode;
+      }
+      if (std::string(mode) == "eager") want_reads = reads;
+      ASSERT_EQ(reads, want_reads) << "seed " << seed << " " << mode;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace mge

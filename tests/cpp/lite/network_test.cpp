@@ -1,0 +1,514 @@
+#include "lite/network.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "base/parallel.h"
+#include "core/pool.h"
+#include "lite/global.h"
+#include "lite/network_impl.h"
+#include "models.h"
+
+namespace lite {
+namespace {
+
+using test::error_of;
+using test::fill;
+using test::floats;
+using test::load;
+using test::load_net;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr const char* kAffine = R"(
+graph affine(%x: f32[2,3], %b: f32[3]) {
+  %y = add %x, %b   loc model.py:7 in forward
+} returns(%y)
+)";
+
+float pixel(size_t i) { return static_cast<float>(i % 17) / 16 - 0.5f; }
+Layout f32(std::initializer_list<size_t> dims) {
+  Layout l;
+  for (size_t d : dims) l.shapes[l.ndim++] = d;
+  return l;
+}
+
+TEST(LiteNetwork, LoadsRunsAndNamesItsTensors) {
+  auto net = load_net();
+  EXPECT_THAT(net->get_all_input_name(), ElementsAre("data", "bias"));
+  EXPECT_THAT(net->get_all_output_name(), ElementsAre("logits", "prob"));
+  EXPECT_EQ(net->get_input_name(1), "bias");
+  EXPECT_EQ(net->get_output_name(1), "prob");
+  EXPECT_TRUE(net->get_io_tensor("logits")->get_layout() == f32({2, 5}));
+  fill(*net->get_io_tensor("data"), pixel);
+  std::vector<float> logits = test::run(*net);
+  EXPECT_NE(logits, std::vector<float>(10));
+  std::vector<float> prob = floats(*net->get_io_tensor("prob"));
+  EXPECT_NEAR(prob[0] + prob[1] + prob[2] + prob[3] + prob[4], 1, 1e-5);
+}
+
+TEST(LiteNetwork, StoredTestCasesAgree) {
+  auto net = load_net();
+  for (auto& t : NetworkAccess::impl(*net).model->info.tests) {
+    for (auto& in : t.inputs) std::memcpy(net->get_io_tensor(in.name)->get_memory_ptr(), in.data(), in.meta.bytes());
+    net->forward();
+    net->wait();
+    for (auto& out : t.outputs) {
+      std::vector<float> got = floats(*net->get_io_tensor(out.name));
+      for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], static_cast<const float*>(out.data())[i], 1e-5);
+    }
+  }
+}
+
+TEST(LiteNetwork, PathAndMemoryGiveTheSameBits) {
+  std::ifstream f(test::net_path(), std::ios::binary);
+  std::vector<char> bytes((std::istreambuf_iterator<char>(f)), {});
+  Network a;
+  a.load_model(bytes.data(), bytes.size());
+  bytes.assign(bytes.size(), 0);  // the network must not depend on the caller's memory
+  auto b = load_net();
+  fill(*a.get_io_tensor("data"), pixel);
+  fill(*b->get_io_tensor("data"), pixel);
+  EXPECT_EQ(test::run(a), test::run(*b));
+}
+
+TEST(LiteNetwork, EveryOptLevelAndThreadCountGivesTheSameBits) {
+  std::vector<float> first;
+  for (int level : {0, 1, 2, 3})
+    for (size_t threads : {1, 2, 4}) {
+      Config c;
+      c.options.graph_opt_level = static_cast<uint8_t>(level);
+      auto net = std::make_shared<Network>(c);
+      Runtime::set_cpu_threads_number(net, threads);
+      net->load_model(test::net_path());
+      EXPECT_EQ(Runtime::get_cpu_threads_number(net), threads);
+      fill(*net->get_io_tensor("data"), pixel);
+      std::vector<float> y = test::run(*net);
+      if (first.empty()) first = y;
+      EXPECT_EQ(y, first) << "level " << level << " threads " << threads;
+    }
+}
+
+TEST(LiteNetwork, OutputPointersStay) {
+  auto net = load_net();
+  void* p = net->get_io_tensor("logits")->get_memory_ptr();
+  for (int i = 0; i < 3; ++i) test::run(*net);
+  EXPECT_EQ(net->get_io_tensor("logits")->get_memory_ptr(), p);
+}
+
+TEST(LiteNetwork, InputFromUserMemory) {
+  auto net = load(kAffine);
+  alignas(64) char raw[64];
+  auto* odd = reinterpret_cast<float*>(raw + 1);  // not even aligned
+  float x[6] = {1, 2, 3, 4, 5, 6};
+  std::memcpy(odd, x, sizeof x);
+  net->get_io_tensor("x")->reset(odd, sizeof x);
+  fill(*net->get_io_tensor("b"), [](size_t i) { return 10.0f * static_cast<float>(i); });
+  EXPECT_THAT(test::run(*net), ElementsAre(1, 12, 23, 4, 15, 26));
+  x[0] = 100;
+  net->get_io_tensor("x")->reset(x, sizeof x);
+  EXPECT_EQ(test::run(*net)[0], 100);
+  x[0] = 7;  // the same memory again: no new reset needed
+  EXPECT_EQ(test::run(*net)[0], 7);
+}
+
+TEST(LiteNetwork, StridedInputIsCopied) {
+  auto net = load(kAffine);
+  Tensor wide(LITE_CPU, f32({2, 6}));
+  fill(wide, [](size_t i) { return static_cast<float>(i); });
+  net->get_io_tensor("x")->share_memory_with(*wide.slice({0, 0}, {2, 6}, {1, 2}));
+  EXPECT_THAT(test::run(*net), ElementsAre(0, 2, 4, 6, 8, 10));
+}
+
+TEST(LiteNetwork, OtherShapesAreCompiledAndKept) {
+  auto net = load_net();
+  Engine& engine = *NetworkAccess::impl(*net).engine;
+  auto x = net->get_io_tensor("data");
+  fill(*x, pixel);
+  std::vector<float> two = test::run(*net);
+  for (size_t n : {1, 3, 2, 1, 3}) {
+    x->set_layout(f32({n, 1, 8, 8}));
+    fill(*x, pixel);
+    std::vector<float> y = test::run(*net);
+    ASSERT_EQ(y.size(), 5 * n);
+    EXPECT_TRUE(net->get_io_tensor("logits")->get_layout() == f32({n, 5}));
+    for (size_t i = 0; i < std::min(n, size_t{2}) * 5; ++i) EXPECT_EQ(y[i], two[i]) << n;
+  }
+  EXPECT_EQ(engine.n_programs(), 3u);
+  for (size_t n = 1; n < 30; ++n) {
+    x->set_layout(f32({n, 1, 8, 8}));
+    test::run(*net);
+  }
+  EXPECT_LE(engine.n_programs(), 8u);
+  x->set_layout(f32({0, 1, 8, 8}));
+  EXPECT_TRUE(test::run(*net).empty());
+}
+
+TEST(LiteNetwork, BatchRecordedInAReshapeIsFree) {
+  auto net = load(R"(
+graph g(%x: f32[4,2,3]) {
+  %a = reshape %x {shape=[4,6]}         loc f.py:1
+  %b = reshape %a {shape=[4,3,2]}
+  %y = transpose %b {perm=[1,0,2]}
+  %z = reshape %y {shape=[12,2]}        loc f.py:9
+} returns(%b, %z))");
+  auto x = net->get_io_tensor("x");
+  x->set_layout(f32({1, 2, 3}));
+  EXPECT_THAT(error_of([&] { net->forward(); }), AllOf(HasSubstr("reshape: cannot turn [3,1,2]"), HasSubstr("f.py:9")));
+  auto flat = load("graph g(%x: f32[4,2,3]) {\n %y = reshape %x {shape=[4,6]}\n} returns(%y)");
+  for (size_t n : {1, 7, 0, 4}) {
+    flat->get_io_tensor("x")->set_layout(f32({n, 2, 3}));
+    EXPECT_EQ(test::run(*flat).size(), n * 6);
+    EXPECT_TRUE(flat->get_output_tensor(0)->get_layout() == f32({n, 6}));
+  }
+}
+
+TEST(LiteNetwork, ShapesThatDoNotFitNameTheUsersLine) {
+  auto net = load_net();
+  net->get_io_tensor("data")->set_layout(f32({2, 3, 8, 8}));
+  EXPECT_THAT(error_of([&] { net->forward(); }),
+              AllOf(HasSubstr("conv2d: input has 3 channels but weight expects 1"), HasSubstr("net.py:21 in forward")));
+  net->get_io_tensor("data")->set_layout(f32({2, 1, 8, 8}));
+  EXPECT_EQ(test::run(*net).size(), 10u);  // still usable
+  Layout ints = f32({2, 1, 8, 8});
+  ints.data_type = LITE_INT;
+  net->get_io_tensor("data")->set_layout(ints);
+  EXPECT_THAT(error_of([&] { net->forward(); }),
+              HasSubstr("input 'data' is float32[2,1,8,8] in the model; its tensor is int32[2,1,8,8]"));
+}
+
+TEST(LiteNetwork, WrongNamesListTheRightOnes) {
+  auto net = load_net();
+  EXPECT_THAT(error_of([&] { net->get_io_tensor("dat"); }),
+              HasSubstr("no input or output 'dat'. Inputs: data, bias. Outputs: logits, prob."));
+  EXPECT_THAT(error_of([&] { net->get_io_tensor("logits", LITE_INPUT); }), HasSubstr("no input 'logits'"));
+  EXPECT_THAT(error_of([&] { net->get_input_name(2); }), HasSubstr("input 2 of 2; they are data, bias"));
+  EXPECT_THAT(error_of([&] { net->get_output_tensor(9); }), HasSubstr("output 9 of 2"));
+}
+
+TEST(LiteNetwork, OrderOfCalls) {
+  auto net = std::make_shared<Network>();
+  EXPECT_THAT(error_of([&] { net->forward(); }), HasSubstr("forward needs a loaded model"));
+  EXPECT_THAT(error_of([&] { net->wait(); }), HasSubstr("needs a loaded model"));
+  EXPECT_THAT(error_of([&] { net->get_io_tensor("x"); }), HasSubstr("needs a loaded model"));
+  EXPECT_THAT(error_of([&] { net->load_model("/nowhere.mge"); }), HasSubstr("/nowhere.mge: cannot open"));
+  net->load_model(test::net_path());  // a failed load leaves it usable
+  EXPECT_THAT(error_of([&] { net->load_model(test::net_path()); }), HasSubstr("must come before load_model"));
+  EXPECT_THAT(error_of([&] { Runtime::set_cpu_threads_number(net, 2); }), HasSubstr("must come before load_model"));
+  EXPECT_THAT(error_of([&] { net->set_device_id(1); }), HasSubstr("must come before load_model"));
+  EXPECT_THAT(error_of([&] { net->compute_only_configured_output(); }), HasSubstr("must come before load_model"));
+}
+
+TEST(LiteNetwork, DamagedFilesLeaveTheNetworkEmpty) {
+  auto bytes = test::model_of(kAffine);
+  bytes[bytes.size() / 2] ^= 1;
+  Network net;
+  EXPECT_THAT(error_of([&] { net.load_model(bytes.data(), bytes.size()); }), HasSubstr("model in memory: damaged"));
+  EXPECT_THAT(error_of([&] { net.load_model(nullptr, 10); }), HasSubstr("null pointer"));
+  bytes[bytes.size() / 2] ^= 1;
+  net.load_model(bytes.data(), bytes.size());
+  EXPECT_EQ(test::run(net).size(), 6u);
+}
+
+TEST(LiteNetwork, ConfiguredLayoutsAndOutputs) {
+  NetworkIO io;
+  io.inputs.push_back({.name = "data", .config_layout = f32({4, 1, 8, 8})});
+  io.inputs.push_back({.name = "no such input"});
+  io.outputs.push_back({.name = "prob"});
+  auto net = std::make_shared<Network>(Config{}, io);
+  net->compute_only_configured_output();
+  net->load_model(test::net_path());
+  EXPECT_THAT(net->get_all_output_name(), ElementsAre("prob"));
+  EXPECT_TRUE(net->get_output_tensor(0)->get_layout() == f32({4, 5}));
+  EXPECT_EQ(test::run(*net).size(), 20u);
+  Network none;
+  none.compute_only_configured_output();
+  EXPECT_THAT(error_of([&] { none.load_model(test::net_path()); }),
+              HasSubstr("needs NetworkIO.outputs; outputs of this model: logits, prob"));
+}
+
+TEST(LiteNetwork, ShapeOnlyOutput) {
+  NetworkIO io;
+  io.outputs.push_back({.name = "logits", .io_type = LITE_IO_SHAPE});
+  auto net = load_net({}, io);
+  fill(*net->get_io_tensor("data"), pixel);
+  EXPECT_EQ(test::run(*net), std::vector<float>(10));
+}
+
+TEST(LiteNetwork, OutputMemoryOptions) {
+  Config c;
+  c.options.force_output_use_user_specified_memory = true;
+  auto net = load(kAffine, c);
+  EXPECT_THAT(error_of([&] { net->forward(); }), HasSubstr("output 'y' has no memory. Call reset on its tensor."));
+  float y[6] = {};
+  fill(*net->get_io_tensor("x"), [](size_t) { return 3.0f; });
+  net->get_io_tensor("y")->reset(y, sizeof y);
+  net->forward();
+  EXPECT_EQ(y[5], 3);
+  EXPECT_THAT(error_of([&] { net->set_async_callback([] {}); }), HasSubstr("cannot be used with"));
+
+  Config d;
+  d.options.force_output_dynamic_alloc = true;
+  auto dynamic = load(kAffine, d);
+  fill(*dynamic->get_io_tensor("x"), [](size_t) { return 4.0f; });
+  EXPECT_EQ(test::run(*dynamic), std::vector<float>(6, 4.0f));
+  c.options.force_output_dynamic_alloc = true;
+  EXPECT_THAT(error_of([&] { load(kAffine, c); }), HasSubstr("exclude each other"));
+}
+
+TEST(LiteNetwork, FakeExecutionRunsNothing) {
+  Config c;
+  c.options.fake_next_exec = true;
+  auto net = load(kAffine, c);
+  fill(*net->get_io_tensor("x"), [](size_t) { return 1.0f; });
+  EXPECT_EQ(test::run(*net), std::vector<float>(6));
+  EXPECT_EQ(test::run(*net), std::vector<float>(6, 1.0f));
+}
+
+TEST(LiteNetwork, ScalarsAndZeroSizes) {
+  auto net = load("graph g(%s: f32[], %x: f32[0,3]) {\n %y = add %s, %s\n} returns(%y, %x)");
+  EXPECT_TRUE(net->get_io_tensor("s")->get_layout() == f32({1}));
+  fill(*net->get_io_tensor("s"), [](size_t) { return 21.0f; });
+  EXPECT_THAT(test::run(*net), ElementsAre(42));
+  EXPECT_EQ(net->get_io_tensor("x", LITE_OUTPUT)->get_tensor_total_size_in_byte(), 0u);
+}
+
+TEST(LiteNetwork, OutputsThatAreInputsOrConstants) {
+  auto net = load("graph g(%x: f32[2]) {\n const %c: f32[2] = 0000803f00000040\n} returns(%x, same=%x, %c)");
+  fill(*net->get_io_tensor("x"), [](size_t i) { return static_cast<float>(i + 5); });
+  EXPECT_THAT(test::run(*net), ElementsAre(5, 6));
+  EXPECT_THAT(floats(*net->get_io_tensor("same")), ElementsAre(5, 6));
+  EXPECT_THAT(floats(*net->get_io_tensor("c")), ElementsAre(1, 2));
+}
+
+TEST(LiteNetwork, VarsKeepTheirState) {
+  const char* text =
+      "graph g(%x: f32[2]) vars(%sum: f32[2]) {\n %s1 = add %sum, %x\n} returns(%s1) commits(%sum <- %s1)";
+  EXPECT_THAT(error_of([&] { load(text); }), HasSubstr("var 'sum' float32[2] has no initial value"));
+  mge::serial::ModelInfo info;
+  mge::Meta m;
+  m.shape = {2};
+  auto init = mge::allocate_storage({}, 8);
+  static_cast<float*>(init->ptr)[0] = 100;
+  static_cast<float*>(init->ptr)[1] = 200;
+  info.var_values.push_back({"sum", m, init, 0});
+  auto bytes = test::model_of(text, info);
+  auto net = std::make_shared<Network>();
+  net->load_model(bytes.data(), bytes.size());
+  fill(*net->get_io_tensor("x"), [](size_t) { return 1.0f; });
+  EXPECT_THAT(test::run(*net), ElementsAre(101, 201));
+  EXPECT_THAT(test::run(*net), ElementsAre(102, 202));
+  auto other = std::make_shared<Network>();
+  Runtime::shared_weight_with_network(other, net);  // weights are shared, state is not
+  fill(*other->get_io_tensor("x"), [](size_t) { return 1.0f; });
+  EXPECT_THAT(test::run(*other), ElementsAre(101, 201));
+}
+
+TEST(LiteNetwork, SharedWeights) {
+  auto net = load_net();
+  auto copy = std::make_shared<Network>();
+  Runtime::shared_weight_with_network(copy, net);
+  fill(*net->get_io_tensor("data"), pixel);
+  fill(*copy->get_io_tensor("data"), pixel);
+  std::vector<float> y = test::run(*net);
+  net.reset();
+  EXPECT_EQ(test::run(*copy), y);
+  EXPECT_THAT(error_of([&] { Runtime::shared_weight_with_network(copy, std::make_shared<Network>()); }),
+              HasSubstr("needs a loaded model"));
+}
+
+TEST(LiteNetwork, Callbacks) {
+  auto net = load_net();
+  int started = 0, finished = 0;
+  net->set_start_callback([&](const auto& io) {
+    EXPECT_EQ(io.size(), 2u);
+    fill(*io.at("data").second, pixel);
+    ++started;
+  });
+  net->set_finish_callback([&](const auto& io) {
+    EXPECT_NE(floats(*io.at("logits").second), std::vector<float>(10));
+    ++finished;
+  });
+  net->forward();
+  EXPECT_EQ(finished, 0);
+  net->wait();
+  net->wait();
+  EXPECT_EQ(started, 1);
+  EXPECT_EQ(finished, 1);
+  net->set_start_callback([](const auto&) { throw std::runtime_error("no camera"); });
+  EXPECT_THAT(error_of([&] { net->forward(); }), HasSubstr("no camera"));
+}
+
+TEST(LiteNetwork, AsyncRunsElsewhere) {
+  auto net = load_net();
+  fill(*net->get_io_tensor("data"), pixel);
+  std::vector<float> want = test::run(*net);
+  std::atomic<int> done{0};
+  std::atomic<bool> same_thread{false}, forward_refused{false};
+  auto caller = std::this_thread::get_id();
+  net->set_async_callback([&, net = net.get()] {
+    same_thread = std::this_thread::get_id() == caller;
+    forward_refused = error_of([&] { net->forward(); }).find("called from a callback") != std::string::npos;
+    net->wait();  // must not wait for itself
+    ++done;
+  });
+  for (int i = 0; i < 20; ++i) net->forward();
+  net->wait();
+  EXPECT_EQ(done, 20);
+  EXPECT_FALSE(same_thread);
+  EXPECT_TRUE(forward_refused);
+  EXPECT_EQ(floats(*net->get_io_tensor("logits")), want);
+  net->get_io_tensor("data")->set_layout(f32({2, 9, 8, 8}));
+  net->forward();
+  EXPECT_THAT(error_of([&] { net->wait(); }), HasSubstr("conv2d"));
+  EXPECT_EQ(done, 21);  // called after a failure too
+  net->wait();          // reported once
+  net->get_io_tensor("data")->set_layout(f32({2, 1, 8, 8}));
+  net->forward();
+  net.reset();  // waits for the run
+  EXPECT_EQ(done, 22);
+}
+
+TEST(LiteNetwork, NetworksInSeveralThreads) {
+  auto first = load_net();
+  fill(*first->get_io_tensor("data"), pixel);
+  std::vector<float> want = test::run(*first);
+  std::vector<std::thread> threads;
+  std::atomic<int> wrong{0};
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&, t] {
+      auto net = std::make_shared<Network>();
+      Runtime::set_cpu_threads_number(net, static_cast<size_t>(1 + t % 2));
+      if (t < 2)
+        net->load_model(test::net_path());
+      else
+        Runtime::shared_weight_with_network(net, first);
+      for (int i = 0; i < 50; ++i) {
+        fill(*net->get_io_tensor("data"), pixel);
+        wrong += test::run(*net) != want;
+      }
+    });
+  for (auto& t : threads) t.join();
+  EXPECT_EQ(wrong, 0);
+}
+
+TEST(LiteNetwork, MemoryLimitIsAnErrorNotACrash) {
+  const char* text = "graph g(%x: f32[1024,1024]) {\n %a = exp %x  loc big.py:3\n %b = matmul %a, %a\n} returns(%b)";
+  auto net = load(text);
+  auto& pool = mge::Pool::of({});
+  pool.trim();
+  pool.set_limit(pool.stats().allocated + (5 << 20));
+  EXPECT_THAT(error_of([&] { net->forward(); }), testing::ContainsRegex("[Mm]emory|limit"));
+  pool.set_limit(0);
+  EXPECT_EQ(test::run(*net).size(), 1024u * 1024u);
+}
+
+TEST(LiteNetwork, ThreadAffinity) {
+  for (size_t n : {1, 3}) {
+    auto net = std::make_shared<Network>();
+    Runtime::set_cpu_threads_number(net, n);
+    EXPECT_THAT(error_of([&] { Runtime::set_runtime_thread_affinity(net, [](int) {}); }),
+                HasSubstr("needs a loaded model"));
+    net->load_model(test::net_path());
+    std::atomic<unsigned> seen{0};
+    Runtime::set_runtime_thread_affinity(net, [&](int id) { seen |= 1u << id; });
+    EXPECT_EQ(seen, (1u << n) - 1);
+  }
+}
+
+TEST(LiteNetwork, ModelInformation) {
+  NetworkIO io = Runtime::get_model_io_info(test::net_path());
+  ASSERT_EQ(io.inputs.size(), 2u);
+  EXPECT_EQ(io.inputs[0].name, "data");
+  EXPECT_TRUE(io.inputs[0].config_layout == f32({2, 1, 8, 8}));
+  EXPECT_TRUE(io.outputs[1].config_layout == f32({2, 5}));
+  mge::serial::ModelInfo info;
+  info.metadata = {{"author", "a \"quoted\" one"}, {"n", "2"}};
+  auto bytes = test::model_of(kAffine, info);
+  EXPECT_EQ(Runtime::get_model_io_info(bytes.data(), bytes.size()).inputs[1].name, "b");
+  Network net;
+  net.load_model(bytes.data(), bytes.size());
+  EXPECT_EQ(net.get_model_extra_info(), R"({"author":"a \"quoted\" one","n":"2"})");
+}
+
+TEST(LiteNetwork, DumpsEveryValue) {
+  std::string dir = testing::TempDir() + "lite_dump_" + std::to_string(::getpid());
+  auto net = std::make_shared<Network>();
+  Runtime::enable_io_txt_dump(net, dir + ".txt");
+  Runtime::enable_io_bin_dump(net, dir);
+  net->load_model(test::net_path());
+  EXPECT_EQ(net->get_all_output_name().size(), 2u);  // what dumps add is not shown
+  fill(*net->get_io_tensor("data"), pixel);
+  auto plain = load_net();
+  fill(*plain->get_io_tensor("data"), pixel);
+  EXPECT_EQ(test::run(*net), test::run(*plain));
+  std::ifstream f(dir + ".txt");
+  std::string text((std::istreambuf_iterator<char>(f)), {});
+  EXPECT_THAT(text, AllOf(HasSubstr("owner_opr=var0{conv2d}"), HasSubstr("{batch_norm_infer}"),
+                          HasSubstr("layout=float32[2,64]"), HasSubstr("loc=net.py:26"), HasSubstr("name=prob")));
+  EXPECT_EQ(std::filesystem::file_size(dir + "/000000"), 40 + std::string("var=var0 {conv2d}").size() + 2 * 4 * 64 * 4);
+  std::filesystem::remove_all(dir);
+  std::filesystem::remove(dir + ".txt");
+}
+
+TEST(LiteNetwork, WhatComesLaterSaysSo) {
+  auto later = [](const std::function<void()>& f) {
+    EXPECT_THAT(error_of(f), HasSubstr("not supported in this build yet"));
+  };
+  auto with = [](auto set) {
+    Config c;
+    set(c);
+    load(kAffine, c);
+  };
+  later([&] { with([](Config& c) { c.device_type = LITE_CUDA; }); });
+  later([&] { with([](Config& c) { c.has_compression = true; }); });
+  later([&] { with([](Config& c) { c.bare_model_cryption_name = "AES_default"; }); });
+  later([&] { with([](Config& c) { c.discrete_input_name = "x"; }); });
+  later([&] { with([](Config& c) { c.options.enable_nchw44 = true; }); });
+  later([&] { with([](Config& c) { c.options.enable_f16_io_comp = true; }); });
+  auto net = load(kAffine);
+  later([&] { Runtime::use_tensorrt(net); });
+  later([&] { Runtime::set_network_algo_policy(net, LITE_ALGO_PROFILE | LITE_ALGO_HEURISTIC); });
+  Runtime::set_network_algo_policy(net, LITE_ALGO_HEURISTIC | LITE_ALGO_REPRODUCIBLE);
+  later([&] { Runtime::enable_global_layout_transform(net); });
+  later([&] { net->enable_profile_performance("x.json"); });
+  later([&] { net->get_static_memory_alloc_info(); });
+  later([] { register_decryption_and_key("k", {}, {}); });
+  later([] { set_persistent_cache("x"); });
+  mge::serial::ModelInfo info;
+  info.preprocess.push_back({"x", "normalize", {}});
+  auto bytes = test::model_of(kAffine, info);
+  later([&] { Network().load_model(bytes.data(), bytes.size()); });
+}
+
+TEST(LiteGlobal, VersionLogAndDevices) {
+  int a, b, c;
+  get_version(a, b, c);
+  EXPECT_EQ(a, 2);
+  EXPECT_EQ(get_log_level(), ERROR);
+  set_log_level(INFO);
+  EXPECT_EQ(get_log_level(), INFO);
+  set_log_level(ERROR);
+  EXPECT_EQ(get_device_count(LITE_CPU), 1u);
+  EXPECT_EQ(get_device_count(LITE_CUDA), 0u);
+  try_coalesce_all_free_memory();
+}
+
+// The file in tests/data was written by the first version of the format: every later one must read it.
+TEST(LiteNetwork, FirstFormatStaysReadable) {
+  std::ifstream f(MGE_TEST_DATA "/lite/net_v1.txt");
+  std::string text((std::istreambuf_iterator<char>(f)), {});
+  auto m = mge::serial::read_model_file(test::net_path());
+  EXPECT_EQ(mge::ir::print(m.graph), mge::ir::print(mge::ir::parse(text)));
+}
+
+}  // namespace
+}  // namespace lite

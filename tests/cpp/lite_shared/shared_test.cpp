@@ -1,0 +1,34 @@
+// What a user of liblite.so sees: public headers only, and exceptions that cross the library's border.
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "lite-c/global_c.h"
+#include "lite/global.h"
+
+namespace {
+
+const std::string kPath = MGE_TEST_DATA "/lite/net_v1.mge";
+
+TEST(LiteShared, CppApi) {
+  lite::Network net;
+  net.load_model(kPath);
+  net.forward();
+  net.wait();
+  EXPECT_EQ(net.get_output_tensor(0)->get_layout().shapes[1], 5u);
+  EXPECT_THROW(net.get_io_tensor("nope"), lite::Error);
+  EXPECT_THROW(net.get_io_tensor("nope"), std::runtime_error);
+  EXPECT_THROW(lite::Network().load_model("/nowhere"), lite::Error);
+}
+
+TEST(LiteShared, CApi) {
+  LiteNetwork net;
+  ASSERT_EQ(LITE_make_network(&net, *default_config(), *default_network_io()), 0);
+  ASSERT_EQ(LITE_load_model_from_path(net, kPath.c_str()), 0) << LITE_get_last_error();
+  ASSERT_EQ(LITE_forward(net), 0);
+  ASSERT_EQ(LITE_wait(net), 0);
+  ASSERT_EQ(LITE_destroy_network(net), 0);
+  EXPECT_EQ(LITE_forward(net), -1);
+}
+
+}  // namespace

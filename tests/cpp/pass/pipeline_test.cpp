@@ -1,0 +1,50 @@
+#include "pass/pipeline.h"
+
+#include <cstdlib>
+
+#include "pass/pass_test_util.h"
+
+namespace mge::pass {
+namespace {
+
+TEST(Pipeline, LevelsListPasses) {
+  EXPECT_TRUE(pass_names(0).empty());
+  EXPECT_THAT(pass_names(1), testing::ElementsAre("dce", "constant_fold", "cse", "dce"));
+  EXPECT_THAT(pass_names(2), testing::ElementsAre("dce", "bn_to_scale_shift", "constant_fold", "cse",
+                                                  "fuse_conv_epilogue", "fuse_elementwise", "dce"));
+}
+
+TEST(Pipeline, BadLevelIsTheCallersError) {
+  Graph g;
+  try {
+    optimize(g, {.opt_level = 4});
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.text(), "opt_level: expected 0 to 3; got 4.");
+  }
+}
+
+TEST(Pipeline, ConvBnReluBecomesOneConvolution) {
+  Graph g = ir::parse(
+      R"(graph net(%x: f32[1,3,8,8]) vars(%w: f32[4,3,3,3], %g: f32[1,4,1,1], %b: f32[1,4,1,1], %m: f32[1,4,1,1], %v: f32[1,4,1,1]) {
+  %0 = conv2d %x, %w                            loc net.py:1
+  %1 = batch_norm_infer %0, %g, %b, %m, %v      loc net.py:2
+  %y = relu %1                                  loc net.py:3
+} returns(%y)
+)");
+  optimize(g, {});
+  EXPECT_THAT(ir::print(g), testing::HasSubstr("%y = conv2d_fused %x, %w, %2, %4 {has_scale=true, act=\"relu\"}"));
+}
+
+TEST(Pipeline, DumpsAfterAPassOnRequest) {
+  setenv("MGE_DUMP_IR", "after:cse", 1);
+  testing::internal::CaptureStderr();
+  Graph g = ir::parse("graph g(%x: f32[2]) {\n  %0 = neg %x\n} returns(%0)\n");
+  optimize(g, {.opt_level = 1});
+  unsetenv("MGE_DUMP_IR");
+  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+            "# after cse\ngraph g(%x: f32[2]) {\n  %0 = neg %x : f32[2]\n} returns(%0)\n");
+}
+
+}  // namespace
+}  // namespace mge::pass

@@ -1,0 +1,351 @@
+"""One row per op. Every registered op must have one; the grid in test_conformance.py derives the tests.
+
+Adding an elementwise op takes a struct in src/op/elementwise.h and a row here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import reference as ref
+
+Shape = tuple[int, ...]
+UNARY_SHAPES: tuple[Shape, ...] = ((7,), (2, 3, 17), (), (0, 3), (1, 33))
+BINARY_SHAPES: tuple[tuple[Shape, Shape], ...] = (
+    ((5,), (5,)), ((2, 3, 4), (1, 4)), ((3, 1), (1, 19)), ((), (4,)), ((2, 0, 3), (3,)), ((), ()), ((2, 5, 3, 3), (1, 5, 1, 1)),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class OpCase:
+    """How to call an op and what NumPy says it gives.
+
+    ``inputs`` draws the arguments from a seeded generator in float64; integer and bool arrays are kept as they are.
+    """
+
+    name: str
+    ref: Callable[..., Any]
+    inputs: Callable[[np.random.RandomState], list[np.ndarray]]
+    attrs: dict[str, Any] = field(default_factory=dict)
+    label: str = ""
+    grad: bool = True  # first order checked
+    grad2: bool = True  # second order checked
+    wrt: Sequence[int] | None = None  # inputs to differentiate; None = all floating ones
+    outs: Sequence[int] | None = None  # outputs that enter the checked loss; None = all floating ones
+    tol: float = 2e-5  # relative, float32 against float64; say why when larger
+    lite: bool = True  # goes through trace, file and Lite
+
+    @property
+    def id(self) -> str:
+        return f"{self.name}-{self.label}" if self.label else self.name
+
+
+def draw(shapes: Sequence[Shape], lo: float = -2.0, hi: float = 2.0) -> Callable[[np.random.RandomState], list[np.ndarray]]:
+    return lambda rng: [rng.uniform(lo, hi, s) for s in shapes]
+
+
+def away_from(points: Sequence[float], shapes: Sequence[Shape], lo: float = -2.0, hi: float = 2.0, gap: float = 0.05) -> Any:
+    """Values that keep a distance from points where the op has a kink, so that finite differences mean something."""
+
+    def make(rng: np.random.RandomState) -> list[np.ndarray]:
+        out = []
+        for s in shapes:
+            v = rng.uniform(lo, hi, s)
+            for p in points:
+                v = np.where(np.abs(v - p) < gap, p + np.copysign(gap, v - p) * 2, v)
+            out.append(np.asarray(v))
+        return out
+
+    return make
+
+
+def distinct(shape: Shape) -> Callable[[np.random.RandomState], list[np.ndarray]]:
+    """All values at least 0.1 apart, shuffled: argmax is stable under small steps."""
+    return lambda rng: [rng.permutation(int(np.prod(shape))).reshape(shape) * 0.1 - 1.0]
+
+
+def unary(name: str, fn: Callable[[np.ndarray], Any], lo: float = -2.0, hi: float = 2.0, kinks: Sequence[float] = (), **kw: Any) -> list[OpCase]:
+    return [
+        OpCase(name, fn, away_from(kinks, [s], lo, hi), label="x".join(map(str, s)) or "scalar", **kw) for s in UNARY_SHAPES
+    ]
+
+
+def binary(name: str, fn: Callable[..., Any], lo: float = -2.0, hi: float = 2.0, apart: bool = False, **kw: Any) -> list[OpCase]:
+    def make(pair: tuple[Shape, Shape]) -> Callable[[np.random.RandomState], list[np.ndarray]]:
+        def inputs(rng: np.random.RandomState) -> list[np.ndarray]:
+            a, b = (rng.uniform(lo, hi, s) for s in pair)
+            if apart:  # keeps |a - b| away from 0
+                a = np.round(a, 1)
+                b = np.round(b, 1) + 0.05
+            return [np.asarray(a), np.asarray(b)]
+
+        return inputs
+
+    return [OpCase(name, fn, make(p), label="_".join("x".join(map(str, s)) or "scalar" for s in p), **kw) for p in BINARY_SHAPES]
+
+
+def ints(*shapes: Shape, lo: int = -5, hi: int = 6) -> Callable[[np.random.RandomState], list[np.ndarray]]:
+    return lambda rng: [rng.randint(lo, hi, s).astype(np.int32) for s in shapes]
+
+
+def bools(*shapes: Shape) -> Callable[[np.random.RandomState], list[np.ndarray]]:
+    return lambda rng: [rng.rand(*s) > 0.5 for s in shapes]
+
+
+def ordered(*parts: Any) -> Callable[[np.random.RandomState], list[np.ndarray]]:
+    """Joins generators of argument lists."""
+    return lambda rng: [np.asarray(a) for p in parts for a in p(rng)]
+
+
+NO_GRAD: dict[str, Any] = {"grad": False, "grad2": False}
+CASES: list[OpCase] = []
+
+# ---- elementwise, one argument
+for name, fn, kw in [
+    ("exp", np.exp, {}),
+    ("expm1", np.expm1, {}),
+    ("log", np.log, {"lo": 0.1, "hi": 5}),
+    ("log1p", np.log1p, {"lo": -0.8, "hi": 5}),
+    ("sqrt", np.sqrt, {"lo": 0.1, "hi": 5}),
+    ("rsqrt", lambda x: 1 / np.sqrt(x), {"lo": 0.2, "hi": 5}),
+    ("sin", np.sin, {}),
+    ("cos", np.cos, {}),
+    ("tan", np.tan, {"lo": -1.2, "hi": 1.2}),
+    ("asin", np.arcsin, {"lo": -0.9, "hi": 0.9}),
+    ("acos", np.arccos, {"lo": -0.9, "hi": 0.9}),
+    ("atan", np.arctan, {}),
+    ("sinh", np.sinh, {}),
+    ("cosh", np.cosh, {}),
+    ("tanh", np.tanh, {}),
+    ("asinh", np.arcsinh, {}),
+    ("acosh", np.arccosh, {"lo": 1.2, "hi": 4}),
+    ("atanh", np.arctanh, {"lo": -0.9, "hi": 0.9}),
+    ("sigmoid", ref.sigmoid, {"lo": -6, "hi": 6}),
+    ("gelu", ref.gelu, {"lo": -3, "hi": 3}),
+    ("silu", lambda x: x * ref.sigmoid(x), {}),
+    ("softplus", lambda x: np.logaddexp(x, 0), {}),
+    ("logsigmoid", lambda x: -np.logaddexp(-x, 0), {}),
+    ("hswish", lambda x: x * np.clip(x + 3, 0, 6) / 6, {"lo": -5, "hi": 5, "kinks": (-3, 3)}),
+    ("hsigmoid", lambda x: np.clip(x + 3, 0, 6) / 6, {"lo": -5, "hi": 5, "kinks": (-3, 3)}),
+    ("erf", ref.erf, {}),
+    ("abs", np.abs, {"kinks": (0,)}),
+    ("neg", np.negative, {}),
+    ("square", np.square, {}),
+    ("relu", lambda x: np.maximum(x, 0), {"kinks": (0,)}),
+    ("relu6", lambda x: np.clip(x, 0, 6), {"lo": -3, "hi": 9, "kinks": (0, 6)}),
+    ("sign", np.sign, {"kinks": (0,)}),
+    ("floor", np.floor, {"kinks": (-2, -1, 0, 1, 2)}),
+    ("ceil", np.ceil, {"kinks": (-2, -1, 0, 1, 2)}),
+    ("round", ref.round_half_away, {"kinks": (-1.5, -0.5, 0.5, 1.5)}),
+]:
+    CASES += unary(name, fn, **kw)
+for name, fn in [("isnan", np.isnan), ("isinf", np.isinf)]:
+    CASES.append(OpCase(name, fn, lambda rng: [np.array([0.0, np.nan, np.inf, -np.inf, 1.0])], **NO_GRAD))
+CASES.append(OpCase("logical_not", np.logical_not, bools((2, 3)), **NO_GRAD))
+
+# ---- elementwise, two and three arguments
+for name, fn, kw in [
+    ("add", np.add, {}),
+    ("sub", np.subtract, {}),
+    ("mul", np.multiply, {}),
+    ("div", np.divide, {"lo": 0.5, "hi": 3}),
+    ("pow", np.power, {"lo": 0.3, "hi": 2.5, "tol": 5e-5}),
+    ("atan2", np.arctan2, {"lo": 0.2, "hi": 2}),
+    ("logaddexp", np.logaddexp, {}),
+    ("maximum", np.maximum, {"apart": True}),
+    ("minimum", np.minimum, {"apart": True}),
+]:
+    CASES += binary(name, fn, **kw)
+CASES += [
+    OpCase("floor_div", lambda x, y: np.floor(x / y), lambda rng: [rng.uniform(-5, 5, (3, 4)), np.full((4,), 1.7)], grad=False, grad2=False),
+    OpCase("floor_div", np.floor_divide, lambda rng: [rng.randint(-9, 9, (30,)).astype(np.int32), np.full(30, 4, np.int32)], label="int", **NO_GRAD),
+    OpCase("mod", np.fmod, lambda rng: [rng.uniform(-5, 5, (3, 4)), np.full((4,), 1.7)], grad=False, grad2=False),
+    OpCase("mod", np.mod, lambda rng: [rng.randint(-9, 9, (30,)).astype(np.int32), np.full(30, 4, np.int32)], label="int", **NO_GRAD),
+    OpCase("left_shift", np.left_shift, lambda rng: [rng.randint(0, 9, (9,)).astype(np.int32), rng.randint(0, 5, (9,)).astype(np.int32)], **NO_GRAD),
+    OpCase("right_shift", np.right_shift, lambda rng: [rng.randint(-90, 90, (9,)).astype(np.int32), rng.randint(0, 5, (9,)).astype(np.int32)], **NO_GRAD),
+]
+for name, fn in [("lt", np.less), ("le", np.less_equal), ("eq", np.equal), ("ne", np.not_equal)]:
+    CASES.append(OpCase(name, fn, lambda rng: [np.round(rng.uniform(-1, 1, (4, 5)), 1), np.round(rng.uniform(-1, 1, (5,)), 1)], **NO_GRAD))
+    CASES.append(OpCase(name, fn, ints((3, 4), (4,), lo=0, hi=3), label="int", **NO_GRAD))
+for name, fn in [("logical_and", np.logical_and), ("logical_or", np.logical_or), ("logical_xor", np.logical_xor)]:
+    CASES.append(OpCase(name, fn, bools((3, 4), (4,)), **NO_GRAD))
+for name, fn, kinks in [
+    ("relu_grad", lambda y, g: np.where(y > 0, g, 0), (0,)),
+    ("abs_grad", lambda x, g: np.where(x > 0, g, -g), (0,)),
+    ("relu6_grad", lambda x, g: np.where((x > 0) & (x < 6), g, 0), (0,)),
+    ("sigmoid_grad", lambda y, g: y * (1 - y) * g, ()),
+    ("tanh_grad", lambda y, g: (1 - y * y) * g, ()),
+    ("hsigmoid_grad", lambda y, g: np.where((y > 0) & (y < 1), g / 6, 0), (0, 1)),
+    ("hswish_grad", lambda x, g: np.where(x < -3, 0, np.where(x > 3, g, (2 * x + 3) / 6 * g)), ()),
+    ("silu_grad", lambda x, g: g * (ref.sigmoid(x) * (1 + x * (1 - ref.sigmoid(x)))), ()),
+    ("gelu_grad", ref.gelu_grad, ()),
+]:
+    CASES.append(OpCase(name, fn, away_from(kinks, [(3, 5), (3, 5)])))
+CASES += [
+    OpCase("where", np.where, ordered(bools((3, 4)), draw([(3, 4), (3, 4)]))),
+    OpCase("where", np.where, ordered(bools((3, 1)), draw([(4,), (1, 4)])), label="broadcast"),
+    OpCase("typecvt", lambda x, dtype: x.astype(dtype), lambda rng: [rng.uniform(-9, 9, (3, 5))], {"dtype": "int32"}, label="f2i", **NO_GRAD),
+    OpCase("typecvt", lambda x, dtype: x.astype(dtype), ints((3, 5)), {"dtype": "float32"}, label="i2f", **NO_GRAD),
+    OpCase("typecvt", lambda x, dtype: x.astype(dtype), bools((3, 5)), {"dtype": "float32"}, label="b2f", **NO_GRAD),
+]
+
+# ---- reductions
+for mode in ("sum", "mean", "max", "min", "prod"):
+    for axes, keep in [((), False), ((0,), False), ((-1,), True), ((1, 2), False), ((0, 2), True)]:
+        make = distinct((3, 4, 5)) if mode in ("max", "min") else draw([(3, 4, 5)], 0.5, 1.5)
+        axes = tuple(a % 3 for a in axes)
+        CASES.append(OpCase("reduce", ref.reduce, make, {"mode": mode, "axes": axes, "keepdims": keep},
+                            label=f"{mode}-{'all' if not axes else 'x'.join(map(str, axes))}", tol=1e-4 if mode == "prod" else 2e-5))  # fmt: skip
+for name, fn in [("argmax", np.argmax), ("argmin", np.argmin)]:
+    CASES.append(OpCase(name, lambda x, axis, keepdims, fn=fn: fn(x, axis=axis, keepdims=keepdims).astype(np.int32),
+                        distinct((3, 4, 5)), {"axis": 1, "keepdims": False}, **NO_GRAD))  # fmt: skip
+
+# ---- shapes
+CASES += [
+    OpCase("reshape", lambda x, shape: x.reshape(shape), draw([(3, 4)]), {"shape": (2, -1)}),
+    OpCase("transpose", lambda x, perm: x.transpose(perm), draw([(2, 3, 4)]), {"perm": (2, 0, 1)}),
+    OpCase("broadcast_to", lambda x, shape: np.broadcast_to(x, shape), draw([(3, 1)]), {"shape": (2, 3, 4)}),
+    OpCase("expand_dims", lambda x, axes: np.expand_dims(x, axes), draw([(3, 4)]), {"axes": (0, -1)}),
+    OpCase("squeeze", lambda x, axes: np.squeeze(x, axes), draw([(1, 3, 1)]), {"axes": (0,)}),
+    OpCase("slice", ref.slice_, draw([(5, 6)]), {"axes": (0, 1), "starts": (1, 5), "stops": (4, -1), "steps": (2, -2)}),
+    OpCase("set_slice", ref.set_slice, draw([(5, 6), (2, 6)]), {"axes": (0,), "starts": (1,), "stops": (4,), "steps": (2,)}),
+    OpCase("concat", lambda *xs, axis: np.concatenate(xs, axis), draw([(2, 3), (2, 1), (2, 4)]), {"axis": 1}),
+    OpCase("full", lambda shape, value, dtype: np.full(shape, value, dtype), draw([]), {"shape": (2, 3), "value": 1.5, "dtype": "float32"}, lite=False, **NO_GRAD),
+    OpCase("fill_like", lambda x, value: np.full_like(x, value), draw([(2, 3)]), {"value": 2.5}, **NO_GRAD),
+    OpCase("copy", np.copy, draw([(2, 3)])),
+]
+
+# ---- matrix products and convolutions
+for label, shapes, a in [
+    ("mm", [(3, 4), (4, 5)], {}), ("ta", [(4, 3), (4, 5)], {"ta": True}), ("tb", [(3, 4), (5, 4)], {"tb": True}),
+    ("tt", [(4, 3), (5, 4)], {"ta": True, "tb": True}), ("batch", [(2, 3, 4), (2, 4, 5)], {}),
+    ("broadcast", [(2, 1, 3, 4), (3, 4, 5)], {"tb": False}), ("mat_batch", [(3, 4), (2, 4, 5)], {}), ("inner0", [(3, 0), (0, 5)], {}),
+    ("row", [(1, 37), (37, 65)], {}),
+]:  # fmt: skip
+    CASES.append(OpCase("matmul", ref.matmul, draw(shapes), a, label=label))
+CONVS = [
+    ("3x3", (2, 3, 5, 6), (4, 3, 3, 3), {"pad": (1, 1)}),
+    ("5x5", (2, 1, 7, 7), (3, 1, 5, 5), {}),
+    ("stride", (1, 2, 7, 8), (3, 2, 3, 2), {"stride": (2, 3), "pad": (1, 0)}),
+    ("dilate", (1, 2, 8, 8), (2, 2, 3, 3), {"dilate": (2, 2), "pad": (2, 2)}),
+    ("1x1", (2, 4, 3, 3), (5, 4, 1, 1), {}),
+    ("groups", (2, 4, 5, 5), (2, 3, 2, 3, 3), {"groups": 2, "pad": (1, 1)}),
+    ("depthwise", (1, 3, 6, 6), (3, 1, 1, 3, 3), {"groups": 3, "pad": (1, 1)}),
+]
+for label, xs, ws, a in CONVS:
+    n_out = ws[0] * (ws[1] if len(ws) == 5 else 1)
+    full = {"stride": (1, 1), "pad": (0, 0), "dilate": (1, 1), "groups": 1, **a}
+    ys = (xs[0], n_out) + tuple(ref.windows(xs[2 + i], ws[-2 + i], full["stride"][i], full["pad"][i], full["dilate"][i]) for i in (0, 1))
+    CASES += [
+        OpCase("conv2d", ref.conv2d, draw([xs, ws]), full, label=label),
+        OpCase("conv2d", ref.conv2d, draw([xs, ws, (1, n_out, 1, 1)]), full, label=label + "-bias", grad2=False),
+        OpCase("conv2d_dx", ref.conv2d_dx, draw([ys, ws]), {**full, "x_shape": xs}, label=label),
+        OpCase("conv2d_dw", ref.conv2d_dw, draw([xs, ys]), {**full, "w_shape": ws}, label=label),
+        OpCase("conv2d_fused", ref.conv2d_fused, draw([xs, ws, (1, n_out, 1, 1), (1, n_out, 1, 1), (1, n_out, 1, 1), ys]),
+               {**full, "has_bias": True, "has_scale": True, "has_add": True, "act": "relu"}, label=label, **NO_GRAD),
+    ]  # fmt: skip
+
+# ---- pooling
+for label, xs, a in [
+    ("2x2", (2, 3, 4, 6), {"kernel": (2, 2), "stride": (2, 2)}),
+    ("3x3pad", (1, 2, 5, 5), {"kernel": (3, 3), "stride": (2, 2), "pad": (1, 1)}),
+    ("overlap", (1, 2, 5, 6), {"kernel": (2, 3), "stride": (1, 1)}),
+]:
+    full = {"pad": (0, 0), **a}
+    ys = ref._pool_out(xs, full["kernel"], full["stride"], full["pad"])
+
+    def pool_args(rng: np.random.RandomState, xs: Shape = xs, a: dict[str, Any] = full, last: Shape | None = None) -> list[np.ndarray]:
+        x = distinct(xs)(rng)[0]
+        y = ref.max_pool2d(x, **a)
+        return [x, y, rng.uniform(-1, 1, last or y.shape)]
+
+    CASES += [
+        OpCase("max_pool2d", ref.max_pool2d, distinct(xs), full, label=label),
+        OpCase("max_pool2d_bwd", ref.max_pool2d_bwd, pool_args, full, label=label, wrt=(2,)),
+        OpCase("max_pool2d_take", ref.max_pool2d_take, lambda rng, xs=xs, f=pool_args: f(rng, last=xs), full, label=label, wrt=(2,)),
+    ]
+    for include in (False, True):
+        f = {**full, "include_pad": include}
+        tag = f"{label}-{'with' if include else 'no'}pad"
+        CASES += [
+            OpCase("avg_pool2d", ref.avg_pool2d, draw([xs]), f, label=tag),
+            OpCase("avg_pool2d_bwd", ref.avg_pool2d_bwd, draw([ys]), {**f, "x_shape": xs}, label=tag),
+        ]
+
+# ---- normalisation
+for label, xs, ps in [("4d", (3, 2, 4, 5), (1, 2, 1, 1)), ("2d", (6, 3), (1, 3))]:
+
+    def bn_bwd_args(rng: np.random.RandomState, xs: Shape = xs, ps: Shape = ps) -> list[np.ndarray]:
+        x, gy, w = rng.uniform(-1, 1, xs), rng.uniform(-1, 1, xs), rng.uniform(0.5, 1.5, ps)
+        _, mean, _, rstd = ref.batch_norm_train(x, w, w)
+        return [x, gy, w, mean, rstd]
+
+    CASES += [
+        OpCase("batch_norm_train", ref.batch_norm_train, ordered(draw([xs]), draw([ps, ps], 0.5, 1.5)), {"eps": 1e-5}, label=label, outs=(0,), tol=1e-4),
+        OpCase("batch_norm_bwd", ref.batch_norm_bwd, bn_bwd_args, label=label, wrt=(0, 1, 2), tol=1e-4, grad2=False),
+        OpCase("batch_norm_infer", ref.batch_norm_infer, ordered(draw([xs]), draw([ps] * 4, 0.5, 1.5)), {"eps": 1e-5}, label=label),
+    ]
+for label, xs, n in [("last", (3, 4, 8), 1), ("two", (2, 3, 4), 2)]:
+
+    def ln_bwd_args(rng: np.random.RandomState, xs: Shape = xs, n: int = n) -> list[np.ndarray]:
+        x, gy, w = rng.uniform(-1, 1, xs), rng.uniform(-1, 1, xs), rng.uniform(0.5, 1.5, xs[len(xs) - n :])
+        _, mean, rstd = ref.layer_norm(x, n_axes=n)
+        return [x, gy, mean, rstd, w]
+
+    param = xs[len(xs) - n :]
+    CASES += [
+        OpCase("layer_norm", ref.layer_norm, ordered(draw([xs]), draw([param, param], 0.5, 1.5)), {"n_axes": n, "eps": 1e-5}, label=label, outs=(0,), tol=1e-4),
+        OpCase("layer_norm", ref.layer_norm, draw([xs]), {"n_axes": n, "eps": 1e-5}, label=label + "-plain", outs=(0,), tol=1e-4),
+        OpCase("layer_norm_bwd", ref.layer_norm_bwd, ln_bwd_args, {"n_axes": n}, label=label, wrt=(0, 1, 4), tol=1e-4, grad2=False),
+    ]  # fmt: skip
+
+# ---- softmax, losses, indexing
+for label, xs, axis in [("last", (3, 7), 1), ("middle", (2, 5, 3), 1), ("first", (4, 3), 0)]:
+    lab = tuple(d for i, d in enumerate(xs) if i != axis)
+
+    def labels(rng: np.random.RandomState, xs: Shape = xs, axis: int = axis, lab: Shape = lab) -> list[np.ndarray]:
+        return [rng.randint(0, xs[axis], lab).astype(np.int32)]
+
+    def soft_args(rng: np.random.RandomState, fn: Any = ref.softmax, xs: Shape = xs, axis: int = axis) -> list[np.ndarray]:
+        return [fn(rng.uniform(-2, 2, xs), axis), rng.uniform(-1, 1, xs)]
+
+    CASES += [
+        OpCase("softmax", ref.softmax, draw([xs], -4, 4), {"axis": axis}, label=label),
+        OpCase("logsoftmax", ref.logsoftmax, draw([xs], -4, 4), {"axis": axis}, label=label),
+        OpCase("softmax_bwd", ref.softmax_bwd, soft_args, {"axis": axis}, label=label),
+        OpCase("logsoftmax_bwd", ref.logsoftmax_bwd, lambda rng, f=soft_args: f(rng, ref.logsoftmax), {"axis": axis}, label=label),
+        OpCase("softmax_xent", ref.softmax_xent, ordered(draw([xs], -4, 4), labels), {"axis": axis}, label=label, outs=(0,)),
+        OpCase("softmax_xent_bwd", ref.softmax_xent_bwd,
+               lambda rng, f=labels, xs=xs, axis=axis, lab=lab: [ref.softmax(rng.uniform(-1, 1, xs), axis), *f(rng), rng.uniform(-1, 1, lab)],
+               {"axis": axis}, label=label),
+        OpCase("indexing_one_hot", ref.indexing_one_hot, ordered(draw([xs]), labels), {"axis": axis}, label=label),
+        OpCase("set_one_hot", ref.set_one_hot, ordered(draw([xs]), labels, draw([lab])), {"axis": axis}, label=label),
+    ]  # fmt: skip
+CASES += [
+    OpCase("take", ref.take, ordered(draw([(5, 3)]), lambda rng: [np.array([[0, 4], [2, 2]], np.int32)]), {"axis": 0}, label="rows"),
+    OpCase("take", ref.take, ordered(draw([(2, 5, 3)]), lambda rng: [np.array([4, 0, 4], np.int32)]), {"axis": 1}, label="middle"),
+    OpCase("take_bwd", ref.take_bwd, ordered(draw([(2, 2, 3)]), lambda rng: [np.array([[0, 4], [2, 2]], np.int32)]), {"axis": 0, "x_shape": (5, 3)}),
+]
+
+# ---- optimizer steps
+for wd in (0.0, 0.01):
+    CASES += [
+        OpCase("sgd_update", ref.sgd_update, ordered(draw([(3, 7), (3, 7)]), lambda rng: [np.array(0.1)]), {"weight_decay": wd}, label=f"wd{wd}", **NO_GRAD),
+        *(OpCase("sgd_momentum_update", ref.sgd_momentum_update, ordered(draw([(3, 7), (3, 7)]), lambda rng: [np.array(0.1)], draw([(3, 7)])),
+                 {"momentum": 0.9, "weight_decay": wd, "nesterov": n}, label=f"wd{wd}-nesterov{int(n)}", **NO_GRAD) for n in (False, True)),
+        *(OpCase("adam_update", ref.adam_update,
+                 ordered(draw([(3, 7), (3, 7), (3, 7)]), draw([(3, 7)], 0.1, 1), lambda rng: [np.array(0.01), np.array(3.0)]),
+                 {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": wd, "decoupled": d}, label=f"wd{wd}-decoupled{int(d)}", tol=1e-4, **NO_GRAD)
+          for d in (False, True)),
+    ]  # fmt: skip
+
+# Ops checked by tests of their own, and why they have no row above.
+ELSEWHERE = {
+    "rng_uniform": "random: test_random.py checks distribution, determinism and thread independence",
+    "rng_normal": "random: test_random.py",
+    "dropout": "random: test_random.py checks mask, scale and gradient",
+    "fused": "made by a pass: tests/cpp/pass and tests/cpp/jit compare it with the unfused graph",
+}

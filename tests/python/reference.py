@@ -1,0 +1,295 @@
+"""What the ops mean, in NumPy, written for clarity and computed in the dtype they are given (float64 in the tests)."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+erf = np.vectorize(math.erf, otypes=[np.float64])
+
+
+def round_half_away(x: np.ndarray) -> np.ndarray:
+    return np.trunc(x + np.copysign(0.5, x))
+
+
+def sigmoid(x: np.ndarray) -> np.ndarray:
+    return np.where(x >= 0, 1 / (1 + np.exp(-np.abs(x))), np.exp(-np.abs(x)) / (1 + np.exp(-np.abs(x))))
+
+
+def gelu(x: np.ndarray) -> np.ndarray:
+    return x * 0.5 * (1 + erf(x / math.sqrt(2)))
+
+
+def gelu_grad(x: np.ndarray, gy: np.ndarray) -> np.ndarray:
+    return gy * (0.5 * (1 + erf(x / math.sqrt(2))) + x * np.exp(-x * x / 2) / math.sqrt(2 * math.pi))
+
+
+def windows(size: int, kernel: int, stride: int, pad: int, dilate: int = 1) -> int:
+    return (size + 2 * pad - dilate * (kernel - 1) - 1) // stride + 1
+
+
+def _taps(x_shape, w_shape, stride, pad, dilate, groups):
+    """Yields (image, out channel, in channel, y, x, tap y, tap x, source y, source x) of every product of a convolution."""
+    n, c, h, w = x_shape
+    kh, kw = w_shape[-2:]
+    oc = w_shape[0] * (w_shape[1] if len(w_shape) == 5 else 1)
+    oh, ow = windows(h, kh, stride[0], pad[0], dilate[0]), windows(w, kw, stride[1], pad[1], dilate[1])
+    for i in range(n):
+        for o in range(oc):
+            g = o // (oc // groups)
+            for ci in range(c // groups):
+                for y in range(oh):
+                    for z in range(ow):
+                        for a in range(kh):
+                            for b in range(kw):
+                                sy, sx = y * stride[0] - pad[0] + a * dilate[0], z * stride[1] - pad[1] + b * dilate[1]
+                                if 0 <= sy < h and 0 <= sx < w:
+                                    yield i, o, ci, g * (c // groups) + ci, y, z, a, b, sy, sx
+
+
+def conv2d(x, w, bias=None, stride=(1, 1), pad=(0, 0), dilate=(1, 1), groups=1):
+    flat = w.reshape(-1, *w.shape[-3:])
+    oh = windows(x.shape[2], w.shape[-2], stride[0], pad[0], dilate[0])
+    ow = windows(x.shape[3], w.shape[-1], stride[1], pad[1], dilate[1])
+    y = np.zeros((x.shape[0], flat.shape[0], oh, ow), x.dtype)
+    for i, o, ci, c, r, s, a, b, sy, sx in _taps(x.shape, w.shape, stride, pad, dilate, groups):
+        y[i, o, r, s] += x[i, c, sy, sx] * flat[o, ci, a, b]
+    return y if bias is None else y + bias
+
+
+def conv2d_dx(gy, w, x_shape=(), stride=(1, 1), pad=(0, 0), dilate=(1, 1), groups=1):
+    flat = w.reshape(-1, *w.shape[-3:])
+    gx = np.zeros(x_shape, gy.dtype)
+    for i, o, ci, c, r, s, a, b, sy, sx in _taps(x_shape, w.shape, stride, pad, dilate, groups):
+        gx[i, c, sy, sx] += gy[i, o, r, s] * flat[o, ci, a, b]
+    return gx
+
+
+def conv2d_dw(x, gy, w_shape=(), stride=(1, 1), pad=(0, 0), dilate=(1, 1), groups=1):
+    gw = np.zeros((gy.shape[1], *w_shape[-3:]), gy.dtype)
+    for i, o, ci, c, r, s, a, b, sy, sx in _taps(x.shape, w_shape, stride, pad, dilate, groups):
+        gw[o, ci, a, b] += gy[i, o, r, s] * x[i, c, sy, sx]
+    return gw.reshape(w_shape)
+
+
+def conv2d_fused(x, w, *extras, has_bias=False, has_scale=False, has_add=False, act="none", **conv):
+    rest = list(extras)
+    y = conv2d(x, w, rest.pop(0) if has_bias else None, **conv)
+    if has_scale:
+        y = y * rest.pop(0)
+        y = y + rest.pop(0)
+    if has_add:
+        y = y + rest.pop(0)
+    return np.maximum(y, 0) if act == "relu" else y
+
+
+def _pool_windows(shape, kernel, stride, pad):
+    stride = stride or kernel
+    for r in range(windows(shape[2], kernel[0], stride[0], pad[0])):
+        for s in range(windows(shape[3], kernel[1], stride[1], pad[1])):
+            y0, x0 = r * stride[0] - pad[0], s * stride[1] - pad[1]
+            yield r, s, max(y0, 0), min(y0 + kernel[0], shape[2]), max(x0, 0), min(x0 + kernel[1], shape[3])
+
+
+def _pool_out(shape, kernel, stride, pad):
+    stride = stride or kernel
+    return (*shape[:2], windows(shape[2], kernel[0], stride[0], pad[0]), windows(shape[3], kernel[1], stride[1], pad[1]))
+
+
+def max_pool2d(x, kernel=(2, 2), stride=(), pad=(0, 0)):
+    y = np.zeros(_pool_out(x.shape, kernel, stride, pad), x.dtype)
+    for r, s, a, b, c, d in _pool_windows(x.shape, kernel, stride, pad):
+        y[:, :, r, s] = x[:, :, a:b, c:d].max((2, 3))
+    return y
+
+
+def _argmax_positions(x, kernel, stride, pad):
+    for r, s, a, b, c, d in _pool_windows(x.shape, kernel, stride, pad):
+        flat = x[:, :, a:b, c:d].reshape(*x.shape[:2], -1).argmax(2)
+        yield r, s, a + flat // (d - c), c + flat % (d - c)
+
+
+def max_pool2d_bwd(x, y, gy, kernel=(2, 2), stride=(), pad=(0, 0)):
+    gx = np.zeros_like(x)
+    n, c = np.ogrid[: x.shape[0], : x.shape[1]]
+    for r, s, py, px in _argmax_positions(x, kernel, stride, pad):
+        np.add.at(gx, (n, c, py, px), gy[:, :, r, s])
+    return gx
+
+
+def max_pool2d_take(x, y, v, kernel=(2, 2), stride=(), pad=(0, 0)):
+    out = np.zeros_like(y)
+    n, c = np.ogrid[: x.shape[0], : x.shape[1]]
+    for r, s, py, px in _argmax_positions(x, kernel, stride, pad):
+        out[:, :, r, s] = v[n, c, py, px]
+    return out
+
+
+def avg_pool2d(x, kernel=(2, 2), stride=(), pad=(0, 0), include_pad=False):
+    y = np.zeros(_pool_out(x.shape, kernel, stride, pad), x.dtype)
+    for r, s, a, b, c, d in _pool_windows(x.shape, kernel, stride, pad):
+        count = kernel[0] * kernel[1] if include_pad else (b - a) * (d - c)
+        y[:, :, r, s] = x[:, :, a:b, c:d].sum((2, 3)) / count
+    return y
+
+
+def avg_pool2d_bwd(gy, x_shape=(), kernel=(2, 2), stride=(), pad=(0, 0), include_pad=False):
+    gx = np.zeros(x_shape, gy.dtype)
+    for r, s, a, b, c, d in _pool_windows(x_shape, kernel, stride, pad):
+        count = kernel[0] * kernel[1] if include_pad else (b - a) * (d - c)
+        gx[:, :, a:b, c:d] += gy[:, :, r, s][:, :, None, None] / count
+    return gx
+
+
+def _bn_axes(x):
+    return tuple(i for i in range(x.ndim) if i != 1)
+
+
+def _per_channel(v, x):
+    """Stats come as (1,C,1,1) (or fewer ones); shapes them for broadcasting over x."""
+    return np.reshape(v, [1, -1] + [1] * (x.ndim - 2))
+
+
+def batch_norm_train(x, w, b, eps=1e-5):
+    mean, var = x.mean(_bn_axes(x)), x.var(_bn_axes(x))
+    rstd = 1 / np.sqrt(var + eps)
+    y = (x - _per_channel(mean, x)) * _per_channel(rstd, x) * _per_channel(w, x) + _per_channel(b, x)
+    stat = (1, x.shape[1]) + (1,) * (w.ndim - 2)
+    return y, mean.reshape(stat), var.reshape(stat), rstd.reshape(stat)
+
+
+def batch_norm_bwd(x, gy, w, mean, rstd):
+    m, r = _per_channel(mean, x), _per_channel(rstd, x)
+    xhat = (x - m) * r
+    axes = _bn_axes(x)
+    n = x.size // x.shape[1]
+    gb, gw = gy.sum(axes), (gy * xhat).sum(axes)
+    gx = _per_channel(w, x) * r / n * (n * gy - _per_channel(gb, x) - xhat * _per_channel(gw, x))
+    return gx, gw.reshape(w.shape), gb.reshape(w.shape)
+
+
+def batch_norm_infer(x, w, b, mean, var, eps=1e-5):
+    scale = w / np.sqrt(var + eps)
+    return x * _per_channel(scale, x) + _per_channel(b - mean * scale, x)
+
+
+def layer_norm(x, w=None, b=None, n_axes=1, eps=1e-5):
+    axes = tuple(range(x.ndim - n_axes, x.ndim))
+    mean, var = x.mean(axes, keepdims=True), x.var(axes, keepdims=True)
+    rstd = 1 / np.sqrt(var + eps)
+    y = (x - mean) * rstd
+    if w is not None:
+        y = y * w + b
+    return y, mean, rstd
+
+
+def layer_norm_bwd(x, gy, mean, rstd, w=None, n_axes=1):
+    axes = tuple(range(x.ndim - n_axes, x.ndim))
+    lead = tuple(range(x.ndim - n_axes))
+    xhat = (x - mean) * rstd
+    g = gy if w is None else gy * w
+    gx = rstd * (g - g.mean(axes, keepdims=True) - xhat * (g * xhat).mean(axes, keepdims=True))
+    return gx, (gy * xhat).sum(lead), gy.sum(lead)
+
+
+def softmax(x, axis=-1):
+    e = np.exp(x - x.max(axis, keepdims=True))
+    return e / e.sum(axis, keepdims=True)
+
+
+def softmax_bwd(y, gy, axis=-1):
+    return y * (gy - (gy * y).sum(axis, keepdims=True))
+
+
+def logsoftmax(x, axis=-1):
+    s = x - x.max(axis, keepdims=True)
+    return s - np.log(np.exp(s).sum(axis, keepdims=True))
+
+
+def logsoftmax_bwd(y, gy, axis=-1):
+    return gy - np.exp(y) * gy.sum(axis, keepdims=True)
+
+
+def one_hot_index(x, index, axis):
+    return np.expand_dims(index, axis)
+
+
+def softmax_xent(x, label, axis=1):
+    p = softmax(x, axis)
+    picked = np.take_along_axis(logsoftmax(x, axis), one_hot_index(x, label, axis), axis)
+    return -np.squeeze(picked, axis), p
+
+
+def softmax_xent_bwd(p, label, gloss, axis=1):
+    hot = np.zeros_like(p)
+    np.put_along_axis(hot, one_hot_index(p, label, axis), 1.0, axis)
+    return (p - hot) * np.expand_dims(gloss, axis)
+
+
+def indexing_one_hot(x, index, axis=1):
+    return np.squeeze(np.take_along_axis(x, one_hot_index(x, index, axis), axis), axis)
+
+
+def set_one_hot(x, index, v, axis=1):
+    y = x.copy()
+    np.put_along_axis(y, one_hot_index(x, index, axis), np.expand_dims(v, axis), axis)
+    return y
+
+
+def take(x, index, axis=0):
+    return np.take(x, index, axis)
+
+
+def take_bwd(gy, index, axis=0, x_shape=()):
+    gx = np.zeros(x_shape, gy.dtype)
+    moved = np.moveaxis(gx, axis, 0)
+    flat = np.moveaxis(gy.reshape(x_shape[:axis] + (index.size,) + x_shape[axis + 1 :]), axis, 0)
+    np.add.at(moved, index.reshape(-1), flat)
+    return gx
+
+
+def matmul(a, b, ta=False, tb=False):
+    return np.matmul(np.swapaxes(a, -1, -2) if ta else a, np.swapaxes(b, -1, -2) if tb else b)
+
+
+def reduce(x, mode="sum", axes=(), keepdims=False):
+    return getattr(np, mode)(x, axis=tuple(axes) or None, keepdims=keepdims)
+
+
+def slice_key(x, axes, starts, stops, steps):
+    key = [slice(None)] * x.ndim
+    for a, s, e, t in zip(axes, starts, stops, steps, strict=True):
+        key[a] = slice(s, None if t < 0 and e < 0 else e, t)
+    return tuple(key)
+
+
+def slice_(x, **a):
+    return x[slice_key(x, **a)]
+
+
+def set_slice(x, v, **a):
+    y = x.copy()
+    y[slice_key(x, **a)] = v
+    return y
+
+
+def sgd_update(w, g, lr, weight_decay=0.0):
+    return w - lr * (g + weight_decay * w)
+
+
+def sgd_momentum_update(w, g, lr, m, momentum=0.9, weight_decay=0.0, nesterov=False):
+    g = g + weight_decay * w
+    m = momentum * m + g
+    return w - lr * (g + momentum * m if nesterov else m), m
+
+
+def adam_update(w, g, m, v, lr, t, beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=0.0, decoupled=False):
+    if not decoupled:
+        g = g + weight_decay * w
+    m = beta1 * m + (1 - beta1) * g
+    v = beta2 * v + (1 - beta2) * g * g
+    delta = (m / (1 - beta1**t)) / (np.sqrt(v / (1 - beta2**t)) + eps)
+    if decoupled:
+        delta = delta + weight_decay * w
+    return w - lr * delta, m, v

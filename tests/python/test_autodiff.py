@@ -1,0 +1,492 @@
+"""GradManager, groups, Function and Grad."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import weakref
+
+import numpy as np
+import pytest
+
+import megengine.functional as F
+import megengine.module as M
+from megengine import Parameter, Tensor
+from megengine.autodiff import Function, GradManager
+from megengine.autodiff.grad_manager import GradManagerGroup, get_backwarding_grad_manager
+from megengine.core.autodiff.grad import Grad
+from megengine.utils.future import Future
+
+pytestmark = pytest.mark.asan_subset
+
+
+def test_basic_use_and_accumulation():
+    w = Parameter([2.0])
+    gm = GradManager().attach(w)
+    for _ in range(2):
+        with gm:
+            gm.backward(w * w * 3)
+    assert w.grad.tolist() == [24.0]
+    first = w.grad
+    with gm:
+        gm.backward(w)
+    assert w.grad is first and first.tolist() == [25.0]
+
+
+def test_record_release_and_errors():
+    x = Tensor([1.0])
+    gm = GradManager().attach(x)
+    with pytest.raises(RuntimeError, match="no computation history. did you forget record()"):
+        gm.backward(x)
+    gm.record()
+    with pytest.raises(RuntimeError, match="already recording"):
+        gm.record()
+    y = x * 2
+    gm.release()
+    gm.release()
+    with pytest.raises(RuntimeError, match="no computation history"):
+        gm.backward(y)
+    with gm:
+        y = x * 2
+        gm.backward(y)
+        with pytest.raises(RuntimeError, match="no computation history"):
+            gm.backward(y)  # inactive after backward, though still inside with
+
+
+def test_default_dy_is_ones_of_any_shape():
+    x = Tensor([[1.0, 2.0], [3.0, 4.0]])
+    with GradManager().attach(x) as gm:
+        gm.backward(x * x)
+    assert x.grad.tolist() == [[2.0, 4.0], [6.0, 8.0]]
+
+
+def test_several_outputs_and_dys():
+    x = Tensor([1.0, 2.0])
+    with GradManager().attach(x) as gm:
+        gm.backward([x * 2, x * 3], [Tensor([1.0, 1.0]), Tensor([10.0, 0.0])])
+    assert x.grad.tolist() == [32.0, 2.0]
+    with GradManager().attach(x) as gm, pytest.raises(ValueError):
+        gm.backward([x, x], [Tensor([1.0, 1.0])])
+    with GradManager().attach(x) as gm:
+        gm.backward()
+    assert x.grad.tolist() == [32.0, 2.0]
+
+
+def test_unconnected_tensors_keep_none_and_zero_paths_give_zeros():
+    x, y, z = Tensor([1.0]), Tensor([1.0]), Tensor([1.0])
+    with GradManager().attach([x, y, z]) as gm:
+        gm.backward(F.where(Tensor([False]), x, y))
+    assert x.grad.tolist() == [0.0] and y.grad.tolist() == [1.0] and z.grad is None
+    with GradManager().attach(z) as gm:
+        gm.backward(Tensor([5.0]))
+    assert z.grad is None
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "bool"])
+def test_only_floats_can_be_attached(dtype):
+    with pytest.raises(AssertionError):
+        GradManager().attach(Tensor([1], dtype=dtype))
+    with pytest.raises(AssertionError):
+        GradManager().attach([3.0])
+
+
+def test_float16_can_be_attached():
+    x = Tensor([2.0], dtype="float16")
+    with GradManager().attach(x) as gm:
+        gm.backward(x * x)
+    assert x.grad.dtype == np.float16 and x.grad.tolist() == [4.0]
+
+
+def test_attach_while_recording_sees_only_what_follows():
+    x = Tensor([1.0])
+    gm = GradManager()
+    with gm:
+        a = x * 2
+        gm.attach(x)
+        b = x * 3
+        gm.backward(a + b)
+    assert x.grad.tolist() == [3.0]
+
+
+def test_attached_tensors_are_held_weakly():
+    gm = GradManager()
+    x, y = Tensor([1.0]), Tensor([2.0])
+    gm.attach([x, y])
+    assert [id(t) for t in gm.attached_tensors()] == [id(x), id(y)]
+    ref = weakref.ref(x)
+    del x
+    gc.collect()
+    assert ref() is None and gm.attached_tensors() == [y] or [id(t) for t in gm.attached_tensors()] == [id(y)]
+    with gm:
+        t = Tensor([3.0])
+        gm.attach(t)
+        gm.backward(t * 2)
+    ref = weakref.ref(t)
+    del t
+    gc.collect()
+    assert ref() is None
+
+
+def test_callbacks():
+    x = Tensor([1.0])
+    seen = []
+
+    def first(t, g):
+        seen.append(t is x)
+        return g * 2
+
+    gm = GradManager().attach(x, callbacks=first)
+    gm.attach(x, callbacks=[lambda t, g: g + 1, lambda t, g: g * 10])
+    with gm:
+        gm.backward(x * 3)
+    assert seen == [True] and x.grad.tolist() == [70.0]
+    y = Tensor([1.0])
+    with GradManager().attach(y, callbacks=lambda t, g: None) as gm:
+        gm.backward(y)
+    assert y.grad is None
+
+
+def test_future_gradients_and_after_backward_callbacks():
+    x = Tensor([1.0])
+    order = []
+    later = []
+
+    def delay(t, g):
+        f = Future(ack=False)
+        later.append((f, g))
+        order.append("grad")
+        return f
+
+    def finish():
+        order.append("after")
+        for f, g in later:
+            f.set(g * 5)
+
+    gm = GradManager().attach(x, callbacks=delay)
+    gm._register_after_backward_callback(finish)
+    with gm:
+        gm.backward(x * 2)
+    assert order == ["grad", "after"] and x.grad.tolist() == [10.0]
+
+
+def test_backwarding_grad_manager():
+    x = Tensor([1.0])
+    inside = []
+    gm = GradManager().attach(x, callbacks=lambda t, g: inside.append(get_backwarding_grad_manager()) or g)
+    with gm:
+        gm.backward(x)
+    assert inside == [gm] and get_backwarding_grad_manager() is None
+
+
+def test_an_exception_in_a_callback_ends_the_recording():
+    x = Tensor([1.0])
+
+    def bad(t, g):
+        raise KeyError("stop")
+
+    gm = GradManager().attach(x, callbacks=bad)
+    with pytest.raises(KeyError), gm:
+        gm.backward(x * 2)
+    assert get_backwarding_grad_manager() is None
+    with gm:
+        assert x.grad is None
+
+
+# ---- higher order
+
+
+def test_second_derivative_by_nesting():
+    x = Tensor([3.0])
+    with GradManager().attach(x) as outer:
+        with GradManager().attach(x) as inner:
+            inner.backward(x * x * x)
+        first, x.grad = x.grad, None
+        outer.backward(first)
+    assert first.tolist() == [27.0] and x.grad.tolist() == [18.0]
+
+
+def test_third_derivative():
+    x = Tensor([2.0])
+    gms = [GradManager().attach(x) for _ in range(3)]
+    with gms[0]:
+        with gms[1]:
+            with gms[2]:
+                gms[2].backward(x**4.0)
+            g1, x.grad = x.grad, None
+            gms[1].backward(g1)
+        g2, x.grad = x.grad, None
+        gms[0].backward(g2)
+    np.testing.assert_allclose([g1.item(), g2.item(), x.grad.item()], [32.0, 48.0, 48.0], rtol=1e-5)
+
+
+def test_later_managers_do_not_see_earlier_backwards():
+    x = Tensor([3.0])
+    first, second = GradManager().attach(x), GradManager().attach(x)
+    with first, second:
+        y = x * x
+        first.backward(y)
+        g, x.grad = x.grad, None
+        second.backward(g)
+    assert x.grad is None
+
+
+def test_groups_are_blind_to_each_other():
+    x = Tensor([3.0])
+    gm1, gm2 = GradManager().attach(x), GradManager().attach(x)
+    group = gm1 | gm2
+    assert isinstance(group, GradManagerGroup)
+    with group:
+        y = x * x
+        gm1.backward(y)
+        assert x.grad.tolist() == [6.0]
+        gm2.backward(x.grad)
+        assert x.grad.tolist() == [6.0]
+    x.grad = None
+    with gm1 | gm2:
+        y = x * x
+        gm1.backward(y)
+        gm2.backward(y)
+    assert x.grad.tolist() == [12.0]
+    gm3 = GradManager()
+    assert len((group | gm3)._gms) == 3 and len((gm3 | group)._gms) == 3
+    with pytest.raises(TypeError):
+        gm1 | 3
+
+
+def test_forward_mode_by_double_backward():
+    x = Tensor([2.0, 3.0])
+    dy = Tensor([0.0, 0.0])
+    v = Tensor([1.0, 10.0])
+    with GradManager().attach(dy) as outer:
+        with GradManager().attach(x) as inner:
+            inner.backward(x * x, dy)
+        outer.backward(x.grad, v)
+    assert dy.grad.tolist() == [4.0, 60.0]
+
+
+# ---- in-place and detach
+
+
+def test_assignment_and_detach():
+    x = Tensor([1.0, 2.0])
+    with GradManager().attach(x) as gm:
+        y = x * 2
+        y[0] = 0.0
+        y += x
+        gm.backward(y.sum() + (x.detach() * 100).sum())
+    assert x.grad.tolist() == [1.0, 3.0]
+
+
+def test_nothing_is_kept_after_the_block():
+    x = Tensor(np.ones(4, "float32"))
+    with GradManager().attach(x) as gm:
+        y = F.relu(x) + 1
+        ref = weakref.ref(y)
+        gm.backward(y)
+        del y
+    gc.collect()
+    assert ref() is None
+
+
+def test_cycles_leave_no_objects_behind():
+    x = Tensor([1.0])
+    gm = GradManager().attach(x)
+
+    def once():
+        with gm:
+            gm.backward(F.exp(x) * x)
+        x.grad = None
+
+    for _ in range(3):
+        once()
+    gc.collect()
+    gc.disable()
+    try:
+        counts = []
+        for _ in range(3):
+            for _ in range(10):
+                once()
+            counts.append(len(gc.get_objects()))
+        assert counts[1] == counts[2]
+    finally:
+        gc.enable()
+
+
+def test_gradients_of_different_tensors_are_independent():
+    a, b, dy = Tensor([1.0]), Tensor([2.0]), Tensor([1.0])
+    with GradManager().attach([a, b]) as gm:
+        gm.backward(a + b, dy)
+    a.grad *= 5
+    assert a.grad.tolist() == [5.0] and b.grad.tolist() == [1.0] and dy.tolist() == [1.0]
+
+
+def test_changing_a_gradient_inside_a_function_is_private():
+    class Double(Function):
+        def forward(self, x):
+            return x * 2
+
+        def backward(self, dy):
+            dy *= 2
+            return dy
+
+    a, b = Tensor([1.0]), Tensor([1.0])
+    with GradManager().attach([a, b]) as gm:
+        gm.backward(Double()(a) + b)
+    assert a.grad.tolist() == [2.0] and b.grad.tolist() == [1.0]
+
+
+# ---- Function
+
+
+class Square(Function):
+    def forward(self, x):
+        self.x = x
+        return x * x
+
+    def backward(self, dy):
+        return self.x * dy * 2
+
+
+def test_function():
+    x = Tensor([3.0])
+    assert Square()(x).tolist() == [9.0]
+    with GradManager().attach(x) as gm:
+        y = Square()(x)
+        assert type(y) is Tensor
+        gm.backward(y * 10)
+    assert x.grad.tolist() == [60.0]
+
+
+def test_function_with_a_wrong_gradient_uses_that_gradient():
+    class Fake(Function):
+        def forward(self, x):
+            return F.exp(x) * 3
+
+        def backward(self, dy):
+            return dy * 7
+
+    x = Tensor([1.0])
+    with GradManager().attach(x) as gm:
+        gm.backward(Fake()(x))
+    assert x.grad.tolist() == [7.0]
+
+
+def test_function_with_several_inputs_and_outputs():
+    class Mix(Function):
+        def forward(self, a, b):
+            return a + b, a * b
+
+        def backward(self, d_sum, d_prod):
+            self.got = (d_sum, d_prod)
+            return d_sum * 2, None
+
+    a, b = Tensor([2.0]), Tensor([3.0])
+    mix = Mix()
+    with GradManager().attach([a, b]) as gm:
+        s, p = mix(a, b)
+        gm.backward(s * 5 + b * 4)
+    assert mix.got[1] is None
+    assert a.grad.tolist() == [10.0] and b.grad.tolist() == [4.0]
+
+
+def test_function_second_order():
+    x = Tensor([3.0])
+    with GradManager().attach(x) as outer:
+        with GradManager().attach(x) as inner:
+            inner.backward(Square()(x))
+        first, x.grad = x.grad, None
+        outer.backward(first)
+    assert first.tolist() == [6.0] and x.grad.tolist() == [2.0]
+
+
+def test_function_returning_its_input():
+    class Pass(Function):
+        def forward(self, x):
+            return x
+
+        def backward(self, dy):
+            return dy * 3
+
+    x = Tensor([1.0])
+    with GradManager().attach(x) as gm:
+        y = Pass()(x)
+        assert y is not x
+        gm.backward(y)
+    assert x.grad.tolist() == [3.0]
+
+
+def test_function_may_change_its_input():
+    class Clobber(Function):
+        def forward(self, x):
+            y = x * 2
+            x[...] = Tensor([0.0])
+            return y
+
+        def backward(self, dy):
+            return dy * 2
+
+    x = Tensor([5.0])
+    with GradManager().attach(x) as gm:
+        a = x * 1
+        y = Clobber()(a)
+        gm.backward(y)
+    assert x.grad.tolist() == [2.0] and y.tolist() == [10.0] and a.tolist() == [0.0]
+
+
+def test_function_errors():
+    with pytest.raises(TypeError, match="op .* expect type Tensor as inputs"):
+        Square()(3.0)
+    with pytest.raises(NotImplementedError):
+        Function()(Tensor([1.0]))
+
+    class Wrong(Function):
+        def forward(self, x):
+            return 3
+
+        def backward(self, dy):
+            return dy
+
+    x = Tensor([1.0])
+    with GradManager().attach(x), pytest.raises(TypeError, match="must return Tensors"):
+        Wrong()(x)
+
+
+def test_functions_can_be_copied_and_held_by_modules():
+    class Net(M.Module):
+        def __init__(self):
+            super().__init__()
+            self.f = Square()
+
+        def forward(self, x):
+            return self.f(x)
+
+    net = copy.deepcopy(Net())
+    assert net(Tensor([2.0])).tolist() == [4.0]
+
+
+# ---- Grad
+
+
+def test_grad():
+    x, y = Tensor([3.0]), Tensor([4.0])
+    got = {}
+    grad = Grad().wrt(x, callback=lambda g: got.setdefault("x", g))
+    with grad:
+        z = x * y
+        grad.wrt(z, callback=lambda g: got.setdefault("z", g))
+        w = z * z
+        assert grad._is_attached_to(x) and grad._is_attached_to(w) and not grad._is_attached_to(y)
+        grad(w, Tensor([1.0]))
+    assert got["z"].tolist() == [24.0] and got["x"].tolist() == [96.0]
+    assert Grad.stack == []
+
+
+def test_grad_suppress():
+    x, got = Tensor([3.0]), []
+    with Grad().wrt(x, callback=got.append) as grad:
+        grad.suppress()
+        y = x * 2
+        grad.resume()
+        z = x * 5
+        grad(y + z, Tensor([1.0]))
+    assert got[0].tolist() == [5.0]

@@ -1,0 +1,294 @@
+"""megenginelite over liblite.so, on the model in tests/data/lite."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import io
+import re
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import megenginelite as lite
+
+pytestmark = pytest.mark.asan_subset
+
+ROOT = Path(__file__).parents[2]
+MODEL = ROOT / "tests/data/lite/net_v1.mge"
+PIXELS = (np.arange(128, dtype="float32") % 17 / 16 - 0.5).reshape(2, 1, 8, 8)
+
+
+@pytest.fixture
+def net() -> lite.LiteNetwork:
+    network = lite.LiteNetwork()
+    network.load(MODEL)
+    return network
+
+
+def run(network: lite.LiteNetwork, pixels: np.ndarray = PIXELS) -> np.ndarray:
+    network.get_io_tensor("data").set_data_by_copy(pixels)
+    network.forward()
+    network.wait()
+    return network.get_io_tensor("logits").to_numpy()
+
+
+def test_version_is_one() -> None:
+    header = (ROOT / "include/megengine/version.h").read_text()
+    text = re.search(r'MGE_VERSION_STRING "(.*)"', header)[1]
+    python = re.search(r'__version__ = "(.*)"', (ROOT / "python/megengine/version.py").read_text())[1]
+    assert text == python
+    assert text.startswith(lite.version)
+    assert lite.__version__ == lite.version == lite.get_version()
+
+
+def test_load_run_and_read(net: lite.LiteNetwork) -> None:
+    assert net.get_all_input_name() == ["data", "bias"]
+    assert net.get_all_output_name() == ["logits", "prob"]
+    assert (net.get_input_name(0), net.get_output_name(1)) == ("data", "prob")
+    assert net.get_io_tensor("data").layout == lite.LiteLayout([2, 1, 8, 8], "float32")
+    logits = run(net)
+    prob = net.get_io_tensor("prob").to_numpy()
+    e = np.exp(logits - logits.max(1, keepdims=True))
+    np.testing.assert_allclose(prob, e / e.sum(1, keepdims=True), rtol=1e-5)
+
+
+def test_bytes_give_the_same_bits(net: lite.LiteNetwork) -> None:
+    other = lite.LiteNetwork()
+    with open(MODEL, "rb") as f:
+        other.load(f)
+    third = lite.LiteNetwork()
+    third.load(io.BytesIO(MODEL.read_bytes()))
+    assert run(other).tobytes() == run(net).tobytes() == run(third).tobytes()
+
+
+def test_other_batch_sizes(net: lite.LiteNetwork) -> None:
+    two = run(net)
+    one = run(net, PIXELS[1:])
+    assert one.shape == (1, 5)
+    assert one.tobytes() == two[1:].tobytes()
+    assert run(net, PIXELS[:0]).shape == (0, 5)
+
+
+def test_share_data(net: lite.LiteNetwork) -> None:
+    want = run(net)
+    pixels = np.zeros_like(PIXELS)
+    net.get_io_tensor("data").set_data_by_share(pixels)
+    pixels[:] = PIXELS
+    net.forward()
+    net.wait()
+    view = net.get_io_tensor("logits").get_data_by_share()
+    assert view.tobytes() == want.tobytes()
+    pixels[:] = 0
+    net.forward()
+    assert view.tobytes() != want.tobytes()
+    with pytest.raises(RuntimeError, match="contiguous"):
+        net.get_io_tensor("data").set_data_by_share(pixels[:, :, ::2])
+
+
+def test_arrays_keep_their_network_alive() -> None:
+    network = lite.LiteNetwork()
+    network.load(MODEL)
+    want = run(network)
+    view = network.get_io_tensor("logits").get_data_by_share()
+    del network
+    gc.collect()
+    assert view.tobytes() == want.tobytes()
+
+
+def test_tensor_data() -> None:
+    t = lite.LiteTensor(lite.LiteLayout([2, 3], "int16"))
+    assert t.nbytes == 12
+    assert (t.device_type, t.device_id, t.is_pinned_host, t.is_continue) == (
+        lite.LiteDeviceType.LITE_CPU,
+        0,
+        False,
+        True,
+    )
+    t.set_data_by_copy([[1, 2, 3], [4, 5, 6]])
+    s = t.slice([0, 1], [2, 3])
+    assert not s.is_continue
+    np.testing.assert_array_equal(s.to_numpy(), [[2, 3], [5, 6]])
+    s.set_data_by_copy(np.array([[20, 30], [50, 60]], "int16"))
+    np.testing.assert_array_equal(t.to_numpy(), [[1, 20, 30], [4, 50, 60]])
+    t.reshape([-1])
+    assert t.layout.shapes == [6]
+    raw = (ctypes.c_int16 * 6)(*range(6))
+    t.set_data_by_copy(raw)
+    np.testing.assert_array_equal(t.to_numpy(), range(6))
+    t.set_data_by_share(raw)
+    raw[0] = 99
+    assert t.to_numpy()[0] == 99
+    t.fill_zero()
+    assert raw[0] == 0
+    t.layout = [2]
+    assert t.layout == lite.LiteLayout([2], np.int16)
+    both = lite.LiteTensorConcat([t, t], 0)
+    assert both.layout.shapes == [4]
+    with pytest.raises(RuntimeError, match="does not fit"):
+        t.slice([0], [9])
+
+
+@pytest.mark.parametrize(
+    "name", ["float32", "float16", "float64", "int64", "int32", "int16", "int8", "uint8", "uint16", "bool"]
+)
+def test_dtypes(name: str) -> None:
+    a = np.arange(6).reshape(2, 3).astype(name)
+    t = lite.LiteTensor(shapes=[2, 3], dtype=name)
+    t.set_data_by_copy(a)
+    assert t.to_numpy().dtype == a.dtype
+    np.testing.assert_array_equal(t.to_numpy(), a)
+
+
+def test_errors_are_runtime_errors(net: lite.LiteNetwork, tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match=r"no input or output 'dta'\. Inputs: data, bias\. Outputs: logits, prob"):
+        net.get_io_tensor("dta")
+    with pytest.raises(RuntimeError, match=r"conv2d: input has 2 channels.*\n.*net\.py:21"):
+        run(net, np.zeros((1, 2, 8, 8), "float32"))
+    with pytest.raises(RuntimeError, match="is float32.* its tensor is int32"):
+        run(net, PIXELS.astype("int32"))
+    run(net)
+    with pytest.raises(RuntimeError, match="before load_model"):
+        net.threads_number = 2
+    for damage, text in ((slice(0, 100), "cut off"), (slice(0, 0), "empty")):
+        bad = tmp_path / "bad.mge"
+        bad.write_bytes(MODEL.read_bytes()[damage])
+        with pytest.raises(RuntimeError, match=text):
+            lite.LiteNetwork().load(bad)
+    bad.write_bytes(b"\x80\x04K\x01.")
+    with pytest.raises(RuntimeError, match="Python pickle"):
+        lite.LiteNetwork().load(bad)
+    with pytest.raises(RuntimeError, match="no LiteDataType"):
+        lite.LiteLayout([1], "uint64")
+    with pytest.raises(RuntimeError, match="at most 7"):
+        lite.LiteLayout([1] * 8)
+
+
+def test_configuration() -> None:
+    ios = lite.LiteNetworkIO(inputs=[["data", True, lite.LiteIOType.LITE_IO_VALUE, lite.LiteLayout([3, 1, 8, 8])]])
+    ios.add_output("prob", io_type=lite.LiteIOType.LITE_IO_SHAPE)
+    option = lite.LiteOptions()
+    option.graph_opt_level = 0
+    network = lite.LiteNetwork(lite.LiteConfig(option=option), ios)
+    network.threads_number = 2
+    network.enable_cpu_inplace_mode()
+    assert network.threads_number == 2
+    assert network.is_cpu_inplace_mode()
+    network.load(MODEL)
+    assert network.get_io_tensor("logits").layout.shapes == [3, 5]
+    network.forward()
+    network.wait()
+    assert not network.get_io_tensor("prob").to_numpy().any()
+    config = lite.LiteConfig()
+    config.bare_model_cryption_name = "AES_default"
+    assert config.bare_model_cryption_name == "AES_default"
+    with pytest.raises(RuntimeError, match="not supported in this build yet"):
+        lite.LiteNetwork(config).load(MODEL)
+    with pytest.raises(RuntimeError, match="not supported in this build yet"):
+        lite.LiteNetwork(lite.LiteConfig(lite.LiteDeviceType.LITE_CUDA)).load(MODEL)
+
+
+def test_callbacks(net: lite.LiteNetwork) -> None:
+    seen: list[str] = []
+
+    def start(inputs: dict[lite.LiteIO, lite.LiteTensor]) -> None:
+        seen.extend(sorted(i.name for i in inputs))
+        inputs[lite.LiteIO("data")].set_data_by_copy(PIXELS)
+
+    net.set_start_callback(start)
+    net.set_finish_callback(lambda outputs: seen.append(f"{len(outputs)} outputs"))
+    net.forward()
+    net.wait()
+    assert seen == ["bias", "data", "2 outputs"]
+
+    def broken(_: object) -> None:
+        raise KeyError("my own error")
+
+    net.set_start_callback(broken)
+    with pytest.raises(KeyError, match="my own error"):
+        net.forward()
+
+
+def test_async(net: lite.LiteNetwork) -> None:
+    want = run(net)
+    done = threading.Event()
+    threads: list[int] = []
+    net.async_with_callback(lambda: (threads.append(threading.get_ident()), done.set()))
+    net.forward()
+    assert done.wait(10)
+    net.wait()
+    assert threads != [threading.get_ident()]
+    assert net.get_io_tensor("logits").to_numpy().tobytes() == want.tobytes()
+
+
+def test_networks_in_threads(net: lite.LiteNetwork) -> None:
+    want = run(net).tobytes()
+    results: list[bytes] = []
+
+    def work() -> None:
+        mine = lite.LiteNetwork()
+        mine.share_weights_with(net)
+        results.extend(run(mine).tobytes() for _ in range(20))
+
+    workers = [threading.Thread(target=work) for _ in range(4)]
+    for w in workers:
+        w.start()
+    for w in workers:
+        w.join()
+    assert len(results) == 80
+    assert set(results) == {want}
+
+
+def test_model_io_info() -> None:
+    info = lite.get_model_io_info(MODEL)
+    assert [(i.name, i.config_layout.shapes) for i in info.inputs] == [("data", [2, 1, 8, 8]), ("bias", [1, 5])]
+    assert [o.name for o in info.outputs] == ["logits", "prob"]
+
+
+def test_dumps(tmp_path: Path) -> None:
+    network = lite.LiteNetwork()
+    network.io_txt_dump(tmp_path / "values.txt")
+    network.io_bin_dump(tmp_path / "values")
+    network.load(MODEL)
+    run(network)
+    assert "{batch_norm_infer}" in (tmp_path / "values.txt").read_text()
+    assert len(list((tmp_path / "values").iterdir())) == 8
+
+
+def test_global_settings() -> None:
+    assert lite.get_log_level() == lite.LiteLogLevel.ERROR
+    lite.set_log_level(lite.LiteLogLevel.WARN)
+    assert lite.get_log_level() == lite.LiteLogLevel.WARN
+    lite.set_log_level(lite.LiteLogLevel.ERROR)
+    assert lite.LiteGlobal.get_device_count(lite.LiteDeviceType.LITE_CPU) == 1
+    lite.LiteGlobal.try_coalesce_all_free_memory()
+    later = "not supported in this build yet"
+    with pytest.raises(RuntimeError, match=later):
+        lite.LiteGlobal.register_decryption_and_key("k", lite.decryption_func(lambda i, k, o: 0), [1])
+    with pytest.raises(RuntimeError, match=later):
+        lite.LiteGlobal.update_decryption_key("k", [1])
+    with pytest.raises(RuntimeError, match=later):
+        lite.LiteGlobal.set_tensorrt_cache("x")
+    with pytest.raises(RuntimeError, match=later):
+        lite.LiteGlobal.lookup_physic_ptr(None, lite.LiteDeviceType.LITE_CPU)
+
+
+def test_batch_collector() -> None:
+    batch = lite.TensorBatchCollector([3, 2], np.float32, lite.LiteDeviceType.LITE_CPU)
+    assert [batch.collect(np.full(2, i, "float32")) for i in range(4)] == [0, 1, 2, -1]
+    batch.free([1])
+    assert batch.collect_id(np.full(2, 9, "float32"), 1) == 1
+    assert batch.collect_id(np.full(2, 9, "float32"), 1) == -1
+    np.testing.assert_array_equal(batch.to_numpy()[:, 0], [0, 9, 2])
+    batch.free([0])
+    raw = (ctypes.c_float * 2)(7, 8)
+    assert batch.collect_by_ctypes(raw, 8) == 0
+    np.testing.assert_array_equal(batch.get_tensor_at(0).to_numpy(), [[7, 8]])
+    batch.free([0])
+    with pytest.raises(RuntimeError, match="a sample is"):
+        batch.collect(np.zeros(3, "float32"))
+    assert batch.collect(np.zeros(2, "float32")) == 0  # a failed sample gives its slot back
+    with pytest.raises(RuntimeError, match="not in use"):
+        batch.free([7])

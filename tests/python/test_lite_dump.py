@@ -1,0 +1,90 @@
+"""A model traced and dumped by megengine gives the same bits in every way to run it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import megengine as mge
+import megengine.functional as F
+import megengine.module as M
+import megenginelite as lite
+from megengine.jit import trace
+
+
+class Net(M.Module):
+    """Convolutions, batch norm, a residual, flatten, linear: what a LeNet or a small ResNet needs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1 = M.Conv2d(1, 8, 3, padding=1)
+        self.bn = M.BatchNorm2d(8)
+        self.conv2 = M.Conv2d(8, 8, 3, padding=1)
+        self.pool = M.MaxPool2d(2)
+        self.fc = M.Linear(128, 10)
+
+    def forward(self, x: mge.Tensor) -> mge.Tensor:
+        x = F.relu(self.bn(self.conv1(x)))
+        x = F.relu(x + self.conv2(x))
+        return self.fc(F.flatten(self.pool(x), 1))
+
+
+@pytest.fixture(scope="module")
+def case(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, np.ndarray, np.ndarray]:
+    mge.random.seed(1)
+    net = Net()
+    images = np.random.RandomState(2).rand(4, 1, 8, 8).astype("float32")
+    net.train()
+    net(mge.tensor(images * 3 - 1))  # statistics that are not the initial ones
+    net.eval()
+    eager = net(mge.tensor(images)).numpy()
+
+    @trace(symbolic=True, capture_as_const=True)
+    def infer(x: mge.Tensor) -> mge.Tensor:
+        return net(x)
+
+    assert infer(mge.tensor(images)).numpy().tobytes() == eager.tobytes()
+    path = tmp_path_factory.mktemp("model") / "net.mge"
+    infer.dump(path, arg_names=["data"], output_names=["logits"])
+    return path, images, eager
+
+
+def run(network: lite.LiteNetwork, images: np.ndarray) -> np.ndarray:
+    network.get_io_tensor("data").set_data_by_copy(images)
+    network.forward()
+    network.wait()
+    return network.get_io_tensor("logits").to_numpy()
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("level", [0, 2])
+def test_lite_gives_the_bits_of_eager(case: tuple[Path, np.ndarray, np.ndarray], threads: int, level: int) -> None:
+    path, images, eager = case
+    option = lite.LiteOptions()
+    option.graph_opt_level = level
+    network = lite.LiteNetwork(lite.LiteConfig(option=option))
+    network.threads_number = threads
+    network.load(path)
+    assert run(network, images).tobytes() == eager.tobytes()
+
+
+def test_other_batch_sizes(case: tuple[Path, np.ndarray, np.ndarray]) -> None:
+    path, images, eager = case
+    network = lite.LiteNetwork()
+    network.load(path)
+    for rows in (slice(0, 1), slice(1, 4), slice(0, 4)):
+        np.testing.assert_allclose(run(network, images[rows]), eager[rows], rtol=1e-5, atol=1e-6)
+    assert run(network, np.concatenate([images] * 5)).shape == (20, 10)
+
+
+def test_errors_name_the_line_of_this_file(case: tuple[Path, np.ndarray, np.ndarray]) -> None:
+    path, images, _ = case
+    network = lite.LiteNetwork()
+    network.load(path)
+    with pytest.raises(RuntimeError, match=r"matmul(.|\n)*test_lite_dump\.py:\d+"):
+        run(network, np.zeros((1, 1, 16, 16), "float32"))
+    with pytest.raises(RuntimeError, match=r"conv2d: input has 3 channels(.|\n)*test_lite_dump\.py:\d+"):
+        run(network, np.zeros((1, 3, 8, 8), "float32"))
+    assert run(network, images).shape == (4, 10)
