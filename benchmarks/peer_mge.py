@@ -2,15 +2,16 @@
 
 import os
 
+from lenet_data import batch
+from timing import main, sample, sample_inline
+
 import megengine as mge
 import megengine.functional as F
 import megengine.module as M
 import megengine.optimizer as optim
-from lenet_data import batch
 from megengine.autodiff import GradManager
 from megengine.core import _core
 from megengine.jit import trace
-from timing import main, sample, sample_inline
 
 _core.set_num_threads(int(os.environ.get("BENCH_THREADS", "2")))
 

@@ -3,7 +3,7 @@
     python benchmarks/run.py --torch-python .venv-bench-torch/bin/python [--rounds 5] [--json out.json]
 
 Each round runs every case of every peer in a fresh process; a cell is the median over rounds, the ratio the median of
-per-round ratios. PyTorch runs with glibc told to keep its pages, since fresh pages would slow it down for reasons that are not
+per-round ratios. PyTorch runs with glibc told to keep its pages, since fresh pages would slow it down for reasons not
 its own.
 """
 
@@ -53,7 +53,9 @@ def import_cost(python: str, module: str, rounds: int = 5) -> tuple[float, float
     """Best import seconds and MB above bare Python."""
 
     def once(*args: str) -> tuple[float, float]:
-        out = subprocess.run([python, "-c", IMPORT, *args], capture_output=True, text=True, check=True, cwd="/").stdout.split()
+        out = subprocess.run(
+            [python, "-c", IMPORT, *args], capture_output=True, text=True, check=True, cwd="/"
+        ).stdout.split()
         return float(out[0]), float(out[1])
 
     bare = min(once()[1] for _ in range(2))

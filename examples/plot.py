@@ -10,8 +10,8 @@ import numpy as np
 
 # 3x5 pixel glyphs, rows from top, bits from left
 _GLYPHS = {
-    "0": "757557", "1": "262227", "2": "717447", "3": "717117", "4": "557111", "5": "747117", "6": "747557", "7": "711122",
-    "8": "757757", "9": "757117", ".": "000002", "-": "007000", "e": "076747", " ": "000000",
+    "0": "75557", "1": "26227", "2": "71747", "3": "71717", "4": "55711", "5": "74717", "6": "74757", "7": "71111",
+    "8": "75757", "9": "75717", ".": "00002", "-": "00700", " ": "00000",
 }  # fmt: skip
 _COLOURS = [(31, 119, 180), (214, 96, 20), (44, 140, 60)]
 
@@ -45,11 +45,11 @@ def line_chart(path: str, series: Mapping[str, Sequence[float]], width: int = 72
         v = np.asarray(values, np.float64)
         if len(v) < 2:
             continue
-        xs = np.linspace(left, right - 1, (right - left) * 4)
+        xs = np.linspace(left, right - 1, max(len(v), (right - left) * 4))
         ys = np.interp(np.linspace(0, len(v) - 1, len(xs)), np.arange(len(v)), v)
         px, py = np.round(xs).astype(int), np.round(bottom - (ys - lo) / (hi - lo) * (bottom - top)).astype(int)
-        for dx, dy in ((0, 0), (1, 0), (0, 1)):
-            img[np.clip(py + dy, 0, height - 1), np.clip(px + dx, 0, width - 1)] = colour
+        for x0, y0, y1 in zip(px[1:], py[:-1], py[1:], strict=True):  # a vertical stroke joins neighbouring points
+            img[min(y0, y1) : max(y0, y1) + 2, x0] = colour
     raw = b"".join(b"\0" + row.tobytes() for row in img)
 
     def chunk(kind: bytes, data: bytes) -> bytes:
@@ -57,4 +57,6 @@ def line_chart(path: str, series: Mapping[str, Sequence[float]], width: int = 72
 
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     with open(path, "wb") as f:
-        f.write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(raw, 9)) + chunk(b"IEND", b""))
+        f.write(
+            b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(raw, 9)) + chunk(b"IEND", b"")
+        )

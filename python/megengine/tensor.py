@@ -142,17 +142,7 @@ class ArrayMethodMixin:
         >>> mge.tensor(np.zeros((2, 3, 4))).flatten(1).shape
         (2, 12)
         """
-        shape = self._tuple_shape
-        ndim = len(shape)
-        if ndim == 0:
-            return self.reshape(1)
-        first, last = _normalize_axis(ndim, start_axis), _normalize_axis(ndim, end_axis)
-        if first > last:
-            raise _core.UserError(f"flatten: start_axis {start_axis} comes after end_axis {end_axis}; shape {shape}.")
-        merged = 1
-        for d in shape[first : last + 1]:
-            merged *= d
-        return self.reshape(*shape[:first], merged, *shape[last + 1 :])
+        return _core.ops.flatten(self, start=start_axis, end=end_axis)
 
     def _reduce(self, mode: str, axis: Axis, keepdims: bool) -> Tensor:
         if axis is None:

@@ -8,7 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "eager/dispatch.h"
+#include "eager/tape.h"
 #include "ir/graph.h"
 #include "pass/pipeline.h"
 #include "plan/program.h"

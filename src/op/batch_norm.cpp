@@ -111,15 +111,30 @@ Ints batch_norm_axes(const Shape& x) {
 }
 
 void register_batch_norm(OpRegistry& r) {
-  r.op("batch_norm_train").attrs<BatchNormAttrs>().in("x", "weight", "bias").out("y", "mean", "var", "rstd")
-      .infer(infer_train).promote(Promote::Float).decompose(decompose_train)
-      .doc("Normalises x [N,C,..] by its own mean and biased variance per channel, then * weight + bias. Also gives those "
-           "statistics and 1/sqrt(var+eps).");
-  r.op("batch_norm_bwd").in("x", "gy", "weight", "mean", "rstd").out("gx", "gw", "gb").infer(infer_bwd)
-      .promote(Promote::Float).decompose(decompose_bwd)
+  r.op("batch_norm_train")
+      .attrs<BatchNormAttrs>()
+      .in("x", "weight", "bias")
+      .out("y", "mean", "var", "rstd")
+      .infer(infer_train)
+      .promote(Promote::Float)
+      .decompose(decompose_train)
+      .doc(
+          "Normalises x [N,C,..] by its own mean and biased variance per channel, then * weight + bias. "
+          "Also gives those statistics and 1/sqrt(var+eps).");
+  r.op("batch_norm_bwd")
+      .in("x", "gy", "weight", "mean", "rstd")
+      .out("gx", "gw", "gb")
+      .infer(infer_bwd)
+      .promote(Promote::Float)
+      .decompose(decompose_bwd)
       .doc("Gradients of batch_norm_train in x, weight and bias.");
-  r.op("batch_norm_infer").attrs<BatchNormAttrs>().in("x", "weight", "bias", "mean", "var").out("y").infer(infer_infer)
-      .promote(Promote::Float).decompose(decompose_infer)
+  r.op("batch_norm_infer")
+      .attrs<BatchNormAttrs>()
+      .in("x", "weight", "bias", "mean", "var")
+      .out("y")
+      .infer(infer_infer)
+      .promote(Promote::Float)
+      .decompose(decompose_infer)
       .doc("scale = weight / sqrt(var + eps); shift = bias - mean * scale; y = x * scale + shift, each step rounded.");
 }
 

@@ -1,5 +1,5 @@
-// Batch normalisation over every axis but 1. Statistics have shape [1,C,1,..] with the rank of x; weight, bias and given
-// statistics may also come as [C] or [1,C,1,1]. Variance is the biased one.
+// Batch normalisation over every axis but 1. Statistics have shape [1,C,1,..] with the rank of x; weight, bias and
+// given statistics may also come as [C] or [1,C,1,1]. Variance is the biased one.
 #pragma once
 #include "op/attrs.h"
 

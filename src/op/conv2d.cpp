@@ -12,10 +12,13 @@ struct Params {
 template <class A>
 Params params_of(const InferCtx& c, const A& at) {
   MGE_CHECK(at.groups >= 1, Value, "{}: groups must be at least 1; got {}.", c.op->name, at.groups);
-  return {nn::pair_of(c, "stride", at.stride, 1), nn::pair_of(c, "pad", at.pad, 0), nn::pair_of(c, "dilate", at.dilate, 1)};
+  return {nn::pair_of(c, "stride", at.stride, 1), nn::pair_of(c, "pad", at.pad, 0),
+          nn::pair_of(c, "dilate", at.dilate, 1)};
 }
 
-int64_t out_size(int64_t in, int64_t k, int64_t s, int64_t p, int64_t d) { return (in + 2 * p - d * (k - 1) - 1) / s + 1; }
+int64_t out_size(int64_t in, int64_t k, int64_t s, int64_t p, int64_t d) {
+  return (in + 2 * p - d * (k - 1) - 1) / s + 1;
+}
 
 // Checks x against w and returns the shape of y.
 template <class A>
@@ -27,18 +30,20 @@ Shape output_shape(const InferCtx& c, const A& at, const Shape& x, const Shape& 
             "{}: weight must be [O,C/groups,kh,kw] or [groups,O/groups,C/groups,kh,kw]; got {}.", op, w.str());
   bool five = w.rank == 5;
   if (five)
-    MGE_CHECK(w[0] == at.groups, Value, "{}: weight {} is laid out for {} groups but groups is {}. groups={} would match.",
-              op, w.str(), w[0], at.groups, w[0]);
+    MGE_CHECK(w[0] == at.groups, Value,
+              "{}: weight {} is laid out for {} groups but groups is {}. groups={} would match.", op, w.str(), w[0],
+              at.groups, w[0]);
   int64_t o = five ? w[0] * w[1] : w[0], cg = w[w.rank - 3], kh = w[w.rank - 2], kw = w[w.rank - 1];
   if (x[1] != cg * at.groups) {
     int64_t fit = cg > 0 && x[1] % cg == 0 ? x[1] / cg : 0;
     bool would = !five && fit >= 1 && o % fit == 0;
     fail(ErrorKind::Value,
-         "{}: input has {} channels but weight expects {} (weight.shape[{}] {} x groups {}); input {}, weight {}.{}", op, x[1],
-         cg * at.groups, w.rank - 3, cg, at.groups, x.str(), w.str(), would ? format(" groups={} would match.", fit) : "");
+         "{}: input has {} channels but weight expects {} (weight.shape[{}] {} x groups {}); input {}, weight {}.{}",
+         op, x[1], cg * at.groups, w.rank - 3, cg, at.groups, x.str(), w.str(),
+         would ? format(" groups={} would match.", fit) : "");
   }
-  MGE_CHECK(o % at.groups == 0, Value, "{}: {} output channels cannot be split into {} groups; weight {}.", op, o, at.groups,
-            w.str());
+  MGE_CHECK(o % at.groups == 0, Value, "{}: {} output channels cannot be split into {} groups; weight {}.", op, o,
+            at.groups, w.str());
   MGE_CHECK(kh >= 1 && kw >= 1, Value, "{}: the kernel is empty; weight {}.", op, w.str());
   int64_t eh = p.dilate.h * (kh - 1) + 1, ew = p.dilate.w * (kw - 1) + 1;
   int64_t hh = x[2] + 2 * p.pad.h, ww = x[3] + 2 * p.pad.w;
@@ -46,7 +51,8 @@ Shape output_shape(const InferCtx& c, const A& at, const Shape& x, const Shape& 
             "{}: kernel {}x{} (dilated {}x{}) is larger than the padded input {}x{}; input {}, weight {}. "
             "Raise pad or use a smaller kernel.",
             op, kh, kw, eh, ew, hh, ww, x.str(), w.str());
-  return Shape{x[0], o, out_size(x[2], kh, p.stride.h, p.pad.h, p.dilate.h), out_size(x[3], kw, p.stride.w, p.pad.w, p.dilate.w)};
+  return Shape{x[0], o, out_size(x[2], kh, p.stride.h, p.pad.h, p.dilate.h),
+               out_size(x[3], kw, p.stride.w, p.pad.w, p.dilate.w)};
 }
 
 void check_bias(const InferCtx& c, size_t i, int64_t o, std::string_view why) {
@@ -145,21 +151,47 @@ Conv2dExtras conv2d_extras(const Conv2dFusedAttrs& at) {
 }
 
 void register_conv2d(OpRegistry& r) {
-  r.op("conv2d").attrs<Conv2dAttrs>().in("x", "weight").opt("bias").out("y").infer(infer_conv2d).cost(cost_conv2d)
-      .promote(Promote::Float).traits(kComputeBound)
-      .doc("Cross-correlation of x [N,C,H,W] with weight [O,C/groups,kh,kw] or [groups,O/groups,C/groups,kh,kw]; the rounded "
-           "sum plus bias [1,O,1,1].");
-  r.op("conv2d_dx").attrs<Conv2dDxAttrs>().in("gy", "weight").out("gx").infer(infer_conv2d_dx).cost(cost_conv2d_dx)
-      .promote(Promote::Float).traits(kComputeBound)
+  r.op("conv2d")
+      .attrs<Conv2dAttrs>()
+      .in("x", "weight")
+      .opt("bias")
+      .out("y")
+      .infer(infer_conv2d)
+      .cost(cost_conv2d)
+      .promote(Promote::Float)
+      .traits(kComputeBound)
+      .doc(
+          "Cross-correlation of x [N,C,H,W] with weight [O,C/groups,kh,kw] or [groups,O/groups,C/groups,kh,kw]; "
+          "the rounded sum plus bias [1,O,1,1].");
+  r.op("conv2d_dx")
+      .attrs<Conv2dDxAttrs>()
+      .in("gy", "weight")
+      .out("gx")
+      .infer(infer_conv2d_dx)
+      .cost(cost_conv2d_dx)
+      .promote(Promote::Float)
+      .traits(kComputeBound)
       .doc("Adjoint of conv2d in x: the transposed convolution that gives a result of shape x_shape.");
-  r.op("conv2d_dw").attrs<Conv2dDwAttrs>().in("x", "gy").out("gw").infer(infer_conv2d_dw).cost(cost_conv2d_dw)
-      .promote(Promote::Float).traits(kComputeBound)
+  r.op("conv2d_dw")
+      .attrs<Conv2dDwAttrs>()
+      .in("x", "gy")
+      .out("gw")
+      .infer(infer_conv2d_dw)
+      .cost(cost_conv2d_dw)
+      .promote(Promote::Float)
+      .traits(kComputeBound)
       .doc("Adjoint of conv2d in its weight, which has shape w_shape.");
   auto fused = r.op("conv2d_fused");
-  fused.attrs<Conv2dFusedAttrs>().in("x", "weight").opt("extra0", "extra1", "extra2", "extra3").out("y")
-      .infer(infer_conv2d_fused).cost(cost_conv2d_fused).traits(kComputeBound | kNoGrad)
-      .doc("conv2d, then + bias, * scale, + shift, + add, act, each step rounded: the same bits as those ops one by one. "
-           "Made by a pass for inference, so it has no gradient. Extras come in that order.");
+  fused.attrs<Conv2dFusedAttrs>()
+      .in("x", "weight")
+      .opt("extra0", "extra1", "extra2", "extra3")
+      .out("y")
+      .infer(infer_conv2d_fused)
+      .cost(cost_conv2d_fused)
+      .traits(kComputeBound | kNoGrad)
+      .doc(
+          "conv2d, then + bias, * scale, + shift, + add, act, each step rounded: the same bits as those ops alone. "
+          "Made by a pass for inference, so it has no gradient. Extras come in that order.");
 }
 
 }  // namespace mge

@@ -12,11 +12,13 @@ Val fwd(const A& at, const Val& x, const Val& w) {
 }
 template <class A>
 Val dx(const A& at, const Val& gy, const Val& w, const Shape& x) {
-  return gy.em->emit1("conv2d_dx", {gy, w}, make_attrs(Conv2dDxAttrs{at.stride, at.pad, at.dilate, at.groups, to_ints(x)}));
+  return gy.em->emit1("conv2d_dx", {gy, w},
+                      make_attrs(Conv2dDxAttrs{at.stride, at.pad, at.dilate, at.groups, to_ints(x)}));
 }
 template <class A>
 Val dw(const A& at, const Val& x, const Val& gy, const Shape& w) {
-  return gy.em->emit1("conv2d_dw", {x, gy}, make_attrs(Conv2dDwAttrs{at.stride, at.pad, at.dilate, at.groups, to_ints(w)}));
+  return gy.em->emit1("conv2d_dw", {x, gy},
+                      make_attrs(Conv2dDwAttrs{at.stride, at.pad, at.dilate, at.groups, to_ints(w)}));
 }
 
 void vjp_conv2d(VjpCtx& c) {

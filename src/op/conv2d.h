@@ -22,7 +22,8 @@ struct Conv2dDxAttrs {
   Ints x_shape{};
   static constexpr auto fields() {
     using A = Conv2dDxAttrs;
-    return field_list("stride", &A::stride, "pad", &A::pad, "dilate", &A::dilate, "groups", &A::groups, "x_shape", &A::x_shape);
+    return field_list("stride", &A::stride, "pad", &A::pad, "dilate", &A::dilate, "groups", &A::groups, "x_shape",
+                      &A::x_shape);
   }
 };
 
@@ -32,7 +33,8 @@ struct Conv2dDwAttrs {
   Ints w_shape{};
   static constexpr auto fields() {
     using A = Conv2dDwAttrs;
-    return field_list("stride", &A::stride, "pad", &A::pad, "dilate", &A::dilate, "groups", &A::groups, "w_shape", &A::w_shape);
+    return field_list("stride", &A::stride, "pad", &A::pad, "dilate", &A::dilate, "groups", &A::groups, "w_shape",
+                      &A::w_shape);
   }
 };
 

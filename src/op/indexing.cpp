@@ -32,8 +32,8 @@ void infer_set_one_hot(InferCtx& c) {
 
 Shape take_shape(const InferCtx& c, const Shape& x, int axis, const Shape& index) {
   int rank = x.rank - 1 + index.rank;
-  MGE_CHECK(rank <= kMaxRank, Value, "{}: the result would have {} dimensions, more than {}; x {}, index {}.", c.op->name,
-            rank, kMaxRank, x.str(), index.str());
+  MGE_CHECK(rank <= kMaxRank, Value, "{}: the result would have {} dimensions, more than {}; x {}, index {}.",
+            c.op->name, rank, kMaxRank, x.str(), index.str());
   Shape s(x.d, static_cast<size_t>(axis));
   for (int64_t d : index) s.push_back(d);
   for (int i = axis + 1; i < x.rank; ++i) s.push_back(x[i]);
@@ -54,7 +54,8 @@ void infer_take_bwd(InferCtx& c) {
   nn::check_dtype(c, 1, DType::I32);
   Shape x = to_shape(at.x_shape);
   int axis = normalize_axis("take_bwd", at.axis, x.rank);
-  nn::check_shape_is(c, 0, take_shape(c, x, axis, c.shape(1)), format("(take of x_shape {} by index {})", x.str(), c.shape(1).str()));
+  nn::check_shape_is(c, 0, take_shape(c, x, axis, c.shape(1)),
+                     format("(take of x_shape {} by index {})", x.str(), c.shape(1).str()));
   c.out[0].dtype = c.dtype(0);
   c.out[0].shape = x;
 }
@@ -62,18 +63,36 @@ void infer_take_bwd(InferCtx& c) {
 }  // namespace
 
 void throw_bad_index(const char* op, const char* what, int64_t got, int64_t lo, int64_t size, int64_t position) {
-  fail(ErrorKind::Index, "{}: {} {} at position {} is out of range; valid are {}..{} ({} {}).", op, what, got, position, lo,
-       size - 1, size, what == std::string_view("label") ? "classes" : "entries");
+  fail(ErrorKind::Index, "{}: {} {} at position {} is out of range; valid are {}..{} ({} {}).", op, what, got, position,
+       lo, size - 1, size, what == std::string_view("label") ? "classes" : "entries");
 }
 
 void register_indexing(OpRegistry& r) {
-  r.op("indexing_one_hot").attrs<OneHotAttrs>().in("x", "index").out("y").infer(infer_indexing_one_hot)
+  r.op("indexing_one_hot")
+      .attrs<OneHotAttrs>()
+      .in("x", "index")
+      .out("y")
+      .infer(infer_indexing_one_hot)
       .doc("y[..] = x[.., index[..], ..]: one element along the axis for each position; index is int32.");
-  r.op("set_one_hot").attrs<OneHotAttrs>().in("x", "index", "v").out("y").infer(infer_set_one_hot)
+  r.op("set_one_hot")
+      .attrs<OneHotAttrs>()
+      .in("x", "index", "v")
+      .out("y")
+      .infer(infer_set_one_hot)
       .doc("x with y[.., index[..], ..] = v[..].");
-  r.op("take").attrs<TakeAttrs>().in("x", "index").out("y").infer(infer_take)
-      .doc("Slices of x along the axis, one for each entry of index (int32, negative counts from the end): embedding lookup.");
-  r.op("take_bwd").attrs<TakeBwdAttrs>().in("gy", "index").out("gx").infer(infer_take_bwd)
+  r.op("take")
+      .attrs<TakeAttrs>()
+      .in("x", "index")
+      .out("y")
+      .infer(infer_take)
+      .doc(
+          "Slices of x along the axis, one for each entry of index (int32, negative counts from the end): embedding "
+          "lookup.");
+  r.op("take_bwd")
+      .attrs<TakeBwdAttrs>()
+      .in("gy", "index")
+      .out("gx")
+      .infer(infer_take_bwd)
       .doc("Adjoint of take: adds each slice of gy to where it came from, in index order, so the bits never vary.");
 }
 

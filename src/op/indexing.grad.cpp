@@ -1,5 +1,5 @@
-#include "op/emitter.h"
 #include "op/indexing.h"
+#include "op/emitter.h"
 #include "op/nn.h"
 
 namespace mge {
@@ -19,7 +19,8 @@ void vjp_take(VjpCtx& c) {
   if (c.wants(0)) c.set(0, c.em->emit1("take_bwd", {c.gy(), c.in(1)}, make_attrs(std::move(at))));
 }
 void vjp_take_bwd(VjpCtx& c) {
-  if (c.wants(0)) c.set(0, c.em->emit1("take", {c.gy(), c.in(1)}, make_attrs(TakeAttrs{attrs_as<TakeBwdAttrs>(c.attrs).axis})));
+  if (c.wants(0))
+    c.set(0, c.em->emit1("take", {c.gy(), c.in(1)}, make_attrs(TakeAttrs{attrs_as<TakeBwdAttrs>(c.attrs).axis})));
 }
 
 }  // namespace

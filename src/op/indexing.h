@@ -21,6 +21,7 @@ struct OneHotAttrs {
 };
 
 /// An index that reached a kernel and is out of range; `lo` is the least one allowed.
-[[noreturn]] void throw_bad_index(const char* op, const char* what, int64_t got, int64_t lo, int64_t size, int64_t position);
+[[noreturn]] void throw_bad_index(const char* op, const char* what, int64_t got, int64_t lo, int64_t size,
+                                  int64_t position);
 
 }  // namespace mge

@@ -30,7 +30,8 @@ void infer_layer_norm(InferCtx& c) {
   MGE_CHECK(at.eps >= 0, Value, "layer_norm: eps must not be negative; got {}.", at.eps);
   MGE_CHECK(c.n() != 2, Type, "layer_norm: weight and bias come together; got only one of them.");
   for (size_t i = 1; i < c.n(); ++i)
-    nn::check_shape_is(c, i, trailing(c.shape(0), at.n_axes), format("(the last {} axes of x {})", at.n_axes, c.shape(0).str()));
+    nn::check_shape_is(c, i, trailing(c.shape(0), at.n_axes),
+                       format("(the last {} axes of x {})", at.n_axes, c.shape(0).str()));
   c.out[0].shape = c.shape(0);
   c.out[1].shape = c.out[2].shape = stat_shape(c.shape(0), at.n_axes);
   for (Meta& m : c.out) m.dtype = c.dtype(0);
@@ -42,7 +43,8 @@ void infer_layer_norm_bwd(InferCtx& c) {
   nn::check_rank(c, 0, 1, kMaxRank);
   check_axes(c, at.n_axes);
   nn::check_shape_is(c, 1, c.shape(0), "(that of x)");
-  for (size_t i : {2, 3}) nn::check_shape_is(c, i, stat_shape(c.shape(0), at.n_axes), "(x with the normalised axes at 1)");
+  for (size_t i : {2, 3})
+    nn::check_shape_is(c, i, stat_shape(c.shape(0), at.n_axes), "(x with the normalised axes at 1)");
   Shape param{0};  // no weight: the two parameter gradients are empty
   if (c.n() == 5) {
     param = trailing(c.shape(0), at.n_axes);
@@ -92,11 +94,23 @@ LayerNormGeom layer_norm_geom(const Shape& x, int64_t n_axes) {
 }
 
 void register_layer_norm(OpRegistry& r) {
-  r.op("layer_norm").attrs<LayerNormAttrs>().in("x").opt("weight", "bias").out("y", "mean", "rstd").infer(infer_layer_norm)
-      .promote(Promote::Float).decompose(decompose_layer_norm)
+  r.op("layer_norm")
+      .attrs<LayerNormAttrs>()
+      .in("x")
+      .opt("weight", "bias")
+      .out("y", "mean", "rstd")
+      .infer(infer_layer_norm)
+      .promote(Promote::Float)
+      .decompose(decompose_layer_norm)
       .doc("Normalises the last n_axes axes of x to mean 0 and variance 1, then * weight + bias.");
-  r.op("layer_norm_bwd").attrs<LayerNormBwdAttrs>().in("x", "gy", "mean", "rstd").opt("weight").out("gx", "gw", "gb")
-      .infer(infer_layer_norm_bwd).promote(Promote::Float).decompose(decompose_layer_norm_bwd)
+  r.op("layer_norm_bwd")
+      .attrs<LayerNormBwdAttrs>()
+      .in("x", "gy", "mean", "rstd")
+      .opt("weight")
+      .out("gx", "gw", "gb")
+      .infer(infer_layer_norm_bwd)
+      .promote(Promote::Float)
+      .decompose(decompose_layer_norm_bwd)
       .doc("Gradients of layer_norm in x, weight and bias; the last two are empty without weight.");
 }
 

@@ -1,5 +1,5 @@
-#include "op/emitter.h"
 #include "op/layer_norm.h"
+#include "op/emitter.h"
 #include "op/nn.h"
 
 namespace mge {
@@ -30,6 +30,8 @@ void vjp_layer_norm(VjpCtx& c) {
 
 }  // namespace
 
-void register_layer_norm_grad(OpRegistry& r) { r.grad("layer_norm", vjp_layer_norm, {.inputs = 0b011, .outputs = 0b110}); }
+void register_layer_norm_grad(OpRegistry& r) {
+  r.grad("layer_norm", vjp_layer_norm, {.inputs = 0b011, .outputs = 0b110});
+}
 
 }  // namespace mge

@@ -14,7 +14,8 @@ int check_label(const InferCtx& c) {
   int axis = normalize_axis(c.op->name.c_str(), attrs_as<XentAttrs>(c.attrs).axis, c.shape(0).rank);
   Shape want = c.shape(0);
   want.erase(axis);
-  nn::check_shape_is(c, 1, want, format("({} {} without the class axis {})", nn::input_name(c, 0), c.shape(0).str(), axis));
+  nn::check_shape_is(c, 1, want,
+                     format("({} {} without the class axis {})", nn::input_name(c, 0), c.shape(0).str(), axis));
   return axis;
 }
 
@@ -46,11 +47,21 @@ void decompose_softmax_xent_bwd(Emitter& em, const AttrsBase* attrs, std::span<c
 }  // namespace
 
 void register_loss(OpRegistry& r) {
-  r.op("softmax_xent").attrs<XentAttrs>().in("x", "label").out("loss", "p").infer(infer_softmax_xent)
-      .doc("loss = log(sum(exp(x))) - x[label] along the class axis, and p = softmax(x). A label outside 0..classes-1 is an "
-           "Index error when the kernel runs.");
-  r.op("softmax_xent_bwd").attrs<XentAttrs>().in("p", "label", "gloss").out("gx").infer(infer_softmax_xent_bwd)
-      .decompose(decompose_softmax_xent_bwd).doc("(p - one_hot(label)) * gloss.");
+  r.op("softmax_xent")
+      .attrs<XentAttrs>()
+      .in("x", "label")
+      .out("loss", "p")
+      .infer(infer_softmax_xent)
+      .doc(
+          "loss = log(sum(exp(x))) - x[label] along the class axis, and p = softmax(x). "
+          "A label outside 0..classes-1 is an Index error when the kernel runs.");
+  r.op("softmax_xent_bwd")
+      .attrs<XentAttrs>()
+      .in("p", "label", "gloss")
+      .out("gx")
+      .infer(infer_softmax_xent_bwd)
+      .decompose(decompose_softmax_xent_bwd)
+      .doc("(p - one_hot(label)) * gloss.");
 }
 
 }  // namespace mge

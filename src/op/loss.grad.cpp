@@ -1,5 +1,5 @@
-#include "op/emitter.h"
 #include "op/loss.h"
+#include "op/emitter.h"
 #include "op/nn.h"
 #include "op/softmax.h"
 
@@ -11,7 +11,8 @@ void vjp_softmax_xent(VjpCtx& c) {
   Val g;
   if (c.gy(0)) g = c.em->emit1("softmax_xent_bwd", {c.out(1), c.in(1), c.gy(0)}, Attrs(c.attrs));
   if (c.gy(1)) {
-    Val gp = c.em->emit1("softmax_bwd", {c.out(1), c.gy(1)}, make_attrs(SoftmaxAttrs{attrs_as<XentAttrs>(c.attrs).axis}));
+    Val gp =
+        c.em->emit1("softmax_bwd", {c.out(1), c.gy(1)}, make_attrs(SoftmaxAttrs{attrs_as<XentAttrs>(c.attrs).axis}));
     g = g ? g + gp : gp;
   }
   c.set(0, g);

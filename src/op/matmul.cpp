@@ -19,9 +19,9 @@ void infer_matmul(InferCtx& c) {
   if (ka != kb) {
     int64_t flip_a = m, flip_b = n;  // the inner size after transposing one side the other way
     const char* hint = flip_a == kb && flip_b == ka ? " Transposing either side would match."
-                       : flip_b == ka             ? (at.tb ? " tb=false would match." : " tb=true would match.")
-                       : flip_a == kb             ? (at.ta ? " ta=false would match." : " ta=true would match.")
-                                                  : "";
+                       : flip_b == ka               ? (at.tb ? " tb=false would match." : " tb=true would match.")
+                       : flip_a == kb               ? (at.ta ? " ta=false would match." : " ta=true would match.")
+                                                    : "";
     fail(ErrorKind::Value, "matmul: inner sizes differ, {} against {}; got a {}{}, b {}{}.{}", ka, kb, a.str(),
          at.ta ? " (transposed)" : "", b.str(), at.tb ? " (transposed)" : "", hint);
   }
@@ -34,7 +34,8 @@ void infer_matmul(InferCtx& c) {
 
 double cost_matmul(const InferCtx& c) {
   MatmulGeom g = matmul_geom(attrs_as<MatmulAttrs>(c.attrs), c.shape(0), c.shape(1));
-  return 2.0 * static_cast<double>(g.batch.numel()) * static_cast<double>(g.m) * static_cast<double>(g.n) * static_cast<double>(g.k);
+  return 2.0 * static_cast<double>(g.batch.numel()) * static_cast<double>(g.m) * static_cast<double>(g.n) *
+         static_cast<double>(g.k);
 }
 
 }  // namespace
@@ -45,8 +46,14 @@ MatmulGeom matmul_geom(const MatmulAttrs& at, const Shape& a, const Shape& b) {
 }
 
 void register_matmul(OpRegistry& r) {
-  r.op("matmul").attrs<MatmulAttrs>().in("a", "b").out("y").infer(infer_matmul).cost(cost_matmul)
-      .promote(Promote::Float).traits(kComputeBound)
+  r.op("matmul")
+      .attrs<MatmulAttrs>()
+      .in("a", "b")
+      .out("y")
+      .infer(infer_matmul)
+      .cost(cost_matmul)
+      .promote(Promote::Float)
+      .traits(kComputeBound)
       .doc("Matrix product over the last two axes; ta and tb transpose an operand first; batch dimensions broadcast.");
 }
 

@@ -1,5 +1,5 @@
-#include "op/emitter.h"
 #include "op/matmul.h"
+#include "op/emitter.h"
 #include "op/nn.h"
 
 namespace mge {

@@ -24,8 +24,9 @@ std::string input_name(const InferCtx& c, size_t i) {
 }
 
 void check_float(const InferCtx& c, size_t i) {
-  MGE_CHECK(is_float(c.dtype(i)), Type, "{}: {} must be a floating-point tensor; got {}. Cast it with astype(\"float32\").",
-            c.op->name, input_name(c, i), c.x(i).str());
+  MGE_CHECK(is_float(c.dtype(i)), Type,
+            "{}: {} must be a floating-point tensor; got {}. Cast it with astype(\"float32\").", c.op->name,
+            input_name(c, i), c.x(i).str());
 }
 
 void check_dtype(const InferCtx& c, size_t i, DType want) {
@@ -36,13 +37,15 @@ void check_dtype(const InferCtx& c, size_t i, DType want) {
 void check_rank(const InferCtx& c, size_t i, int lo, int hi) {
   int r = c.shape(i).rank;
   MGE_CHECK(r >= lo && r <= hi, Value, "{}: {} must have {} dimensions; got {}.", c.op->name, input_name(c, i),
-            lo == hi ? std::to_string(lo) : hi >= kMaxRank ? format("{} or more", lo) : format("{} to {}", lo, hi),
+            lo == hi         ? std::to_string(lo)
+            : hi >= kMaxRank ? format("{} or more", lo)
+                             : format("{} to {}", lo, hi),
             c.x(i).str());
 }
 
 void check_shape_is(const InferCtx& c, size_t i, const Shape& want, std::string_view why) {
-  MGE_CHECK(c.shape(i) == want, Value, "{}: {} must have shape {} {}; got {}.{}", c.op->name, input_name(c, i), want.str(),
-            why, c.shape(i).str(), c.shape(i).numel() == want.numel() ? " Reshape it." : "");
+  MGE_CHECK(c.shape(i) == want, Value, "{}: {} must have shape {} {}; got {}.{}", c.op->name, input_name(c, i),
+            want.str(), why, c.shape(i).str(), c.shape(i).numel() == want.numel() ? " Reshape it." : "");
 }
 
 Pair pair_of(const InferCtx& c, const char* attr, const Ints& v, int64_t least) {

@@ -11,7 +11,8 @@ void check_like_w(const InferCtx& c, size_t i) {
 }
 void check_scalar(const InferCtx& c, size_t i) {
   nn::check_float(c, i);
-  MGE_CHECK(c.shape(i).numel() == 1, Value, "{}: {} must hold one value; got {}.", c.op->name, nn::input_name(c, i), c.x(i).str());
+  MGE_CHECK(c.shape(i).numel() == 1, Value, "{}: {} must hold one value; got {}.", c.op->name, nn::input_name(c, i),
+            c.x(i).str());
 }
 void like_w(InferCtx& c) {
   for (Meta& m : c.out) m.dtype = c.dtype(0), m.shape = c.shape(0);
@@ -53,13 +54,27 @@ void infer_adam(InferCtx& c) {
 }  // namespace
 
 void register_optim(OpRegistry& r) {
-  r.op("sgd_update").attrs<SgdAttrs>().in("w", "g", "lr").out("w_new").infer(infer_sgd).traits(kNoGrad)
+  r.op("sgd_update")
+      .attrs<SgdAttrs>()
+      .in("w", "g", "lr")
+      .out("w_new")
+      .infer(infer_sgd)
+      .traits(kNoGrad)
       .doc("g += weight_decay*w; w - lr*g. A parameter update is not differentiated.");
-  r.op("sgd_momentum_update").attrs<SgdMomentumAttrs>().in("w", "g", "lr", "m").out("w_new", "m_new")
-      .infer(infer_sgd_momentum).traits(kNoGrad)
-      .doc("g += weight_decay*w; m = momentum*m + g; d = nesterov ? g + momentum*m : m; w - lr*d. A parameter update is not "
-           "differentiated.");
-  r.op("adam_update").attrs<AdamAttrs>().in("w", "g", "m", "v", "lr", "t").out("w_new", "m_new", "v_new").infer(infer_adam)
+  r.op("sgd_momentum_update")
+      .attrs<SgdMomentumAttrs>()
+      .in("w", "g", "lr", "m")
+      .out("w_new", "m_new")
+      .infer(infer_sgd_momentum)
+      .traits(kNoGrad)
+      .doc(
+          "g += weight_decay*w; m = momentum*m + g; d = nesterov ? g + momentum*m : m; w - lr*d. "
+          "A parameter update is not differentiated.");
+  r.op("adam_update")
+      .attrs<AdamAttrs>()
+      .in("w", "g", "m", "v", "lr", "t")
+      .out("w_new", "m_new", "v_new")
+      .infer(infer_adam)
       .traits(kNoGrad)
       .doc("Adam, or AdamW when decoupled; t counts steps from 1. A parameter update is not differentiated.");
 }

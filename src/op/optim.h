@@ -26,8 +26,8 @@ struct AdamAttrs {
   bool decoupled = false;  // AdamW: decay the parameter, not the gradient
   static constexpr auto fields() {
     using A = AdamAttrs;
-    return field_list("beta1", &A::beta1, "beta2", &A::beta2, "eps", &A::eps, "weight_decay", &A::weight_decay, "decoupled",
-                      &A::decoupled);
+    return field_list("beta1", &A::beta1, "beta2", &A::beta2, "eps", &A::eps, "weight_decay", &A::weight_decay,
+                      "decoupled", &A::decoupled);
   }
 };
 
@@ -36,9 +36,15 @@ template <class T>
 struct AdamScalars {
   T lr, b1, one_b1, b2, one_b2, c1, c2, eps, wd;
   AdamScalars(const AdamAttrs& a, double lr_, double t)
-      : lr(static_cast<T>(lr_)), b1(static_cast<T>(a.beta1)), one_b1(static_cast<T>(1 - a.beta1)), b2(static_cast<T>(a.beta2)),
-        one_b2(static_cast<T>(1 - a.beta2)), c1(static_cast<T>(1 - std::pow(a.beta1, t))),
-        c2(static_cast<T>(1 - std::pow(a.beta2, t))), eps(static_cast<T>(a.eps)), wd(static_cast<T>(a.weight_decay)) {}
+      : lr(static_cast<T>(lr_)),
+        b1(static_cast<T>(a.beta1)),
+        one_b1(static_cast<T>(1 - a.beta1)),
+        b2(static_cast<T>(a.beta2)),
+        one_b2(static_cast<T>(1 - a.beta2)),
+        c1(static_cast<T>(1 - std::pow(a.beta1, t))),
+        c2(static_cast<T>(1 - std::pow(a.beta2, t))),
+        eps(static_cast<T>(a.eps)),
+        wd(static_cast<T>(a.weight_decay)) {}
 };
 
 }  // namespace mge

@@ -11,9 +11,10 @@ Shape output_shape(const InferCtx& c, const A& at, const Shape& x) {
   nn::Pair k = nn::pair_of(c, "kernel", at.kernel, 1), p = nn::pair_of(c, "pad", at.pad, 0);
   if (!at.stride.empty()) nn::pair_of(c, "stride", at.stride, 1);
   MGE_CHECK(x.rank == 4, Value, "{}: input must be [N,C,H,W]; got {}.", op, x.str());
-  MGE_CHECK(p.h < k.h && p.w < k.w, Value,
-            "{}: pad must be smaller than the kernel, or a window would hold padding only; got kernel {}x{}, pad {}x{}.", op,
-            k.h, k.w, p.h, p.w);
+  MGE_CHECK(
+      p.h < k.h && p.w < k.w, Value,
+      "{}: pad must be smaller than the kernel, or a window would hold padding only; got kernel {}x{}, pad {}x{}.", op,
+      k.h, k.w, p.h, p.w);
   MGE_CHECK(x[2] >= 1 && x[3] >= 1 && k.h <= x[2] + 2 * p.h && k.w <= x[3] + 2 * p.w, Value,
             "{}: window {}x{} is larger than the padded input {}x{}; input {}. Use a smaller kernel.", op, k.h, k.w,
             x[2] + 2 * p.h, x[3] + 2 * p.w, x.str());
@@ -74,15 +75,40 @@ template PoolGeom pool_geom(const AvgPoolAttrs&, const Shape&);
 template PoolGeom pool_geom(const AvgPoolBwdAttrs&, const Shape&);
 
 void register_pool(OpRegistry& r) {
-  r.op("max_pool2d").attrs<PoolAttrs>().in("x").out("y").infer(infer_max_pool).promote(Promote::Float)
+  r.op("max_pool2d")
+      .attrs<PoolAttrs>()
+      .in("x")
+      .out("y")
+      .infer(infer_max_pool)
+      .promote(Promote::Float)
       .doc("Largest value of each window; an empty stride means the kernel size; NaN wins.");
-  r.op("max_pool2d_bwd").attrs<PoolAttrs>().in("x", "y", "gy").out("gx").infer(infer_max_pool_bwd).promote(Promote::Float)
+  r.op("max_pool2d_bwd")
+      .attrs<PoolAttrs>()
+      .in("x", "y", "gy")
+      .out("gx")
+      .infer(infer_max_pool_bwd)
+      .promote(Promote::Float)
       .doc("Sends gy to the first maximum of each window.");
-  r.op("max_pool2d_take").attrs<PoolAttrs>().in("x", "y", "v").out("y2").infer(infer_max_pool_take).promote(Promote::Float)
+  r.op("max_pool2d_take")
+      .attrs<PoolAttrs>()
+      .in("x", "y", "v")
+      .out("y2")
+      .infer(infer_max_pool_take)
+      .promote(Promote::Float)
       .doc("Picks v where x has the first maximum of each window: the adjoint of max_pool2d_bwd in gy.");
-  r.op("avg_pool2d").attrs<AvgPoolAttrs>().in("x").out("y").infer(infer_avg_pool).promote(Promote::Float)
+  r.op("avg_pool2d")
+      .attrs<AvgPoolAttrs>()
+      .in("x")
+      .out("y")
+      .infer(infer_avg_pool)
+      .promote(Promote::Float)
       .doc("Mean of each window, over its real elements or, with include_pad, over the whole window.");
-  r.op("avg_pool2d_bwd").attrs<AvgPoolBwdAttrs>().in("gy").out("gx").infer(infer_avg_pool_bwd).promote(Promote::Float)
+  r.op("avg_pool2d_bwd")
+      .attrs<AvgPoolBwdAttrs>()
+      .in("gy")
+      .out("gx")
+      .infer(infer_avg_pool_bwd)
+      .promote(Promote::Float)
       .doc("Adjoint of avg_pool2d, with a result of shape x_shape.");
 }
 

@@ -1,6 +1,6 @@
+#include "op/pool.h"
 #include "op/emitter.h"
 #include "op/nn.h"
-#include "op/pool.h"
 
 namespace mge {
 namespace {
@@ -17,8 +17,9 @@ void vjp_max_pool_take(VjpCtx& c) {
 }
 void vjp_avg_pool(VjpCtx& c) {
   const auto& at = attrs_as<AvgPoolAttrs>(c.attrs);
-  c.set(0, c.em->emit1("avg_pool2d_bwd", {c.gy()},
-                       make_attrs(AvgPoolBwdAttrs{at.kernel, at.stride, at.pad, at.include_pad, to_ints(c.in_shape(0))})));
+  c.set(0,
+        c.em->emit1("avg_pool2d_bwd", {c.gy()},
+                    make_attrs(AvgPoolBwdAttrs{at.kernel, at.stride, at.pad, at.include_pad, to_ints(c.in_shape(0))})));
 }
 void vjp_avg_pool_bwd(VjpCtx& c) {
   const auto& at = attrs_as<AvgPoolBwdAttrs>(c.attrs);

@@ -27,8 +27,8 @@ struct AvgPoolBwdAttrs {
   Ints x_shape{};
   static constexpr auto fields() {
     using A = AvgPoolBwdAttrs;
-    return field_list("kernel", &A::kernel, "stride", &A::stride, "pad", &A::pad, "include_pad", &A::include_pad, "x_shape",
-                      &A::x_shape);
+    return field_list("kernel", &A::kernel, "stride", &A::stride, "pad", &A::pad, "include_pad", &A::include_pad,
+                      "x_shape", &A::x_shape);
   }
 };
 

@@ -42,11 +42,26 @@ void infer_dropout(InferCtx& c) {
 }  // namespace
 
 void register_rng(OpRegistry& r) {
-  r.op("rng_uniform").attrs<RngUniformAttrs>().in("state").out("y", "new_state").infer(infer_uniform)
-      .traits(kRandom | kNoGrad).doc("lo + u*(hi-lo) with u uniform in (0,1]; a draw has nothing to differentiate.");
-  r.op("rng_normal").attrs<RngNormalAttrs>().in("state").out("y", "new_state").infer(infer_normal)
-      .traits(kRandom | kNoGrad).doc("mean + std*z, z normal by Box-Muller; a draw has nothing to differentiate.");
-  r.op("dropout").attrs<DropoutAttrs>().in("x", "state").out("y", "mask", "new_state").infer(infer_dropout).traits(kRandom)
+  r.op("rng_uniform")
+      .attrs<RngUniformAttrs>()
+      .in("state")
+      .out("y", "new_state")
+      .infer(infer_uniform)
+      .traits(kRandom | kNoGrad)
+      .doc("lo + u*(hi-lo) with u uniform in (0,1]; a draw has nothing to differentiate.");
+  r.op("rng_normal")
+      .attrs<RngNormalAttrs>()
+      .in("state")
+      .out("y", "new_state")
+      .infer(infer_normal)
+      .traits(kRandom | kNoGrad)
+      .doc("mean + std*z, z normal by Box-Muller; a draw has nothing to differentiate.");
+  r.op("dropout")
+      .attrs<DropoutAttrs>()
+      .in("x", "state")
+      .out("y", "mask", "new_state")
+      .infer(infer_dropout)
+      .traits(kRandom)
       .doc("y = x * mask; mask is 0 with probability p and 1/(1-p) otherwise.");
 }
 

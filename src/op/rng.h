@@ -1,5 +1,5 @@
-// Random ops are functions of their state: int32[4] = seed low, seed high, counter low, counter high (see base/philox.h).
-// Element i draws from Philox counter + i/4, word i%4; new_state moves the counter past what was used.
+// Random ops are functions of their state: int32[4] = seed low, seed high, counter low, counter high (see
+// base/philox.h). Element i draws from Philox counter + i/4, word i%4; new_state moves the counter past what was used.
 #pragma once
 #include "base/philox.h"
 #include "op/attrs.h"

@@ -150,6 +150,26 @@ void infer_squeeze(InferCtx& c) {
     if (!(drop >> i & 1)) m.shape.push_back(s[i]);
 }
 
+// An op of its own, not a reshape: it carries no sizes, so a recorded graph takes another batch size unchanged.
+void infer_flatten(InferCtx& c) {
+  const auto& a = attrs_as<RangeAttrs>(c.attrs);
+  const Shape& s = c.shape(0);
+  Meta& m = c.out[0] = c.x(0);
+  if (s.rank == 0) {
+    m.shape = Shape{1};
+    return;
+  }
+  int start = normalize_axis("flatten", a.start, s.rank), end = normalize_axis("flatten", a.end, s.rank);
+  MGE_CHECK(start <= end, Value, "flatten: start axis {} comes after end axis {} in {}.", a.start, a.end, s.str());
+  m.shape.rank = 0;
+  for (int i = 0; i < s.rank; ++i) {
+    if (i > start && i <= end)
+      m.shape[start] *= s[i];
+    else
+      m.shape.push_back(s[i]);
+  }
+}
+
 int64_t slice_len(int64_t start, int64_t stop, int64_t step) {
   int64_t n = step > 0 ? (stop - start + step - 1) / step : (start - stop - step - 1) / -step;
   return std::max<int64_t>(n, 0);
@@ -251,6 +271,8 @@ void register_shape_ops(OpRegistry& r) {
       .doc("Inserts axes of size 1 at the positions they have in the result.");
   r.op("squeeze").attrs<AxesAttrs>().in("x").out("y").infer(infer_squeeze).view(view_reshape)
       .doc("Removes axes of size 1; all of them when none is named.");
+  r.op("flatten").attrs<RangeAttrs>().in("x").out("y").infer(infer_flatten).view(view_reshape)
+      .doc("Joins the axes start..end into one.");
   r.op("slice").attrs<SliceAttrs>().in("x").out("y").infer(infer_slice).view(view_slice)
       .doc("A strided region of x.");
   r.op("set_slice").attrs<SliceAttrs>().in("x", "v").out("y").infer(infer_set_slice)

@@ -41,7 +41,7 @@ void vjp_copy(VjpCtx& c) { c.set(0, c.gy()); }
 }  // namespace
 
 void register_shape_grads(OpRegistry& r) {
-  for (const char* op : {"reshape", "expand_dims", "squeeze"}) r.grad(op, vjp_reshape);
+  for (const char* op : {"reshape", "expand_dims", "squeeze", "flatten"}) r.grad(op, vjp_reshape);
   r.grad("transpose", vjp_transpose);
   r.grad("broadcast_to", vjp_broadcast_to);
   r.grad("slice", vjp_slice);

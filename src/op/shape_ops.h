@@ -25,6 +25,10 @@ struct SliceAttrs {
                       &SliceAttrs::steps);
   }
 };
+struct RangeAttrs {  // flatten: the axes start..end become one
+  int64_t start = 0, end = -1;
+  static constexpr auto fields() { return field_list("start", &RangeAttrs::start, "end", &RangeAttrs::end); }
+};
 struct AxisAttrs {
   int64_t axis = 0;
   static constexpr auto fields() { return field_list("axis", &AxisAttrs::axis); }

@@ -60,14 +60,38 @@ AxisGeom axis_geom(const Shape& x, int axis) {
 }
 
 void register_softmax(OpRegistry& r) {
-  r.op("softmax").attrs<SoftmaxAttrs>().in("x").out("y").infer(infer_softmax).promote(Promote::Float)
-      .decompose(decompose_softmax).doc("exp(x - max) / sum(exp(x - max)) along one axis.");
-  r.op("softmax_bwd").attrs<SoftmaxAttrs>().in("y", "gy").out("gx").infer(infer_softmax_bwd).promote(Promote::Float)
-      .decompose(decompose_softmax_bwd).doc("y * (gy - sum(gy * y)).");
-  r.op("logsoftmax").attrs<SoftmaxAttrs>().in("x").out("y").infer(infer_softmax).promote(Promote::Float)
-      .decompose(decompose_logsoftmax).doc("x - max - log(sum(exp(x - max))) along one axis.");
-  r.op("logsoftmax_bwd").attrs<SoftmaxAttrs>().in("y", "gy").out("gx").infer(infer_softmax_bwd).promote(Promote::Float)
-      .decompose(decompose_logsoftmax_bwd).doc("gy - exp(y) * sum(gy).");
+  r.op("softmax")
+      .attrs<SoftmaxAttrs>()
+      .in("x")
+      .out("y")
+      .infer(infer_softmax)
+      .promote(Promote::Float)
+      .decompose(decompose_softmax)
+      .doc("exp(x - max) / sum(exp(x - max)) along one axis.");
+  r.op("softmax_bwd")
+      .attrs<SoftmaxAttrs>()
+      .in("y", "gy")
+      .out("gx")
+      .infer(infer_softmax_bwd)
+      .promote(Promote::Float)
+      .decompose(decompose_softmax_bwd)
+      .doc("y * (gy - sum(gy * y)).");
+  r.op("logsoftmax")
+      .attrs<SoftmaxAttrs>()
+      .in("x")
+      .out("y")
+      .infer(infer_softmax)
+      .promote(Promote::Float)
+      .decompose(decompose_logsoftmax)
+      .doc("x - max - log(sum(exp(x - max))) along one axis.");
+  r.op("logsoftmax_bwd")
+      .attrs<SoftmaxAttrs>()
+      .in("y", "gy")
+      .out("gx")
+      .infer(infer_softmax_bwd)
+      .promote(Promote::Float)
+      .decompose(decompose_logsoftmax_bwd)
+      .doc("gy - exp(y) * sum(gy).");
 }
 
 }  // namespace mge

@@ -17,6 +17,10 @@ inline constexpr uint8_t kMagic[8] = {0x89, 'M', 'G', 'E', '\r', '\n', 0x1a, '\n
 inline constexpr uint32_t kFormatVersion = 1;
 inline constexpr size_t kAlign = 64;
 
+/// No dimension and no integer attribute in a file is larger, so that products of two of them fit 64 bits wherever ops
+/// compute with them.
+inline constexpr int64_t kMaxInteger = int64_t{1} << 31;
+
 /// Numbers are fixed by the files that exist.
 enum class SectionKind : uint32_t {
   Graph = 1,       // FlatBuffers: Model

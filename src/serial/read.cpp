@@ -33,6 +33,12 @@ size_t count(const Vector<T>* v) {
   return v ? v->size() : 0;
 }
 
+// FlatBuffers verifies where a vector's length lies, not its elements of 8 bytes.
+template <class T>
+bool misaligned(const Vector<T>* v) {
+  return v && v->size() > 0 && reinterpret_cast<uintptr_t>(v->Data()) % 8 != 0;
+}
+
 /// Where the raw bytes of a section live while tensors refer to them.
 struct Raw {
   RefPtr<Storage> storage;
@@ -61,6 +67,7 @@ class Reader {
       uint32_t v = f.vars()->Get(i)->value();
       define(v, g.add_var(io_name(value_name(v), "var"), value_type(v)));
     }
+    if (misaligned(f.constants())) broken("the list of constants lies at an odd address");
     for (size_t i = 0; i < count(f.constants()); ++i) {
       const fb::Constant& c = *f.constants()->Get(i);
       Meta m = value_type(c.value());
@@ -112,8 +119,13 @@ class Reader {
     Meta m;
     if (t.dtype() > fb::DType::MAX) broken("dtype {}", static_cast<int>(t.dtype()));
     m.dtype = static_cast<DType>(t.dtype());
+    if (misaligned(t.shape())) broken("a shape at an odd address");
     if (count(t.shape()) > kMaxRank) broken("a shape of rank {}", count(t.shape()));
-    for (size_t i = 0; i < count(t.shape()); ++i) m.shape.push_back(t.shape()->Get(i));
+    for (size_t i = 0; i < count(t.shape()); ++i) {
+      int64_t d = t.shape()->Get(i);
+      if (d < 0 || d > kMaxInteger) broken("a dimension of {}", d);
+      m.shape.push_back(d);
+    }
     check_shape("model", m.shape);
     if (!std::isfinite(t.scale())) broken("quantisation scale {}", t.scale());
     m.quant = {t.scale(), t.zero_point()};
@@ -131,8 +143,9 @@ class Reader {
       case fb::AttrKind::String:
         return text(a.s());
       case fb::AttrKind::Ints: {
+        if (misaligned(a.ints())) broken("attribute '{}' lies at an odd address", text(a.name()));
         Ints v;
-        for (size_t i = 0; i < count(a.ints()); ++i) v.push_back(a.ints()->Get(i));
+        for (size_t i = 0; i < count(a.ints()); ++i) v.push_back(plausible(a, a.ints()->Get(i)));
         return v;
       }
       case fb::AttrKind::DType:
@@ -140,6 +153,11 @@ class Reader {
         return static_cast<DType>(a.i());
     }
     broken("attribute '{}' is of kind {}", text(a.name()), static_cast<int>(a.kind()));
+  }
+
+  int64_t plausible(const fb::Attr& a, int64_t v) {
+    if (v < -kMaxInteger || v > kMaxInteger) broken("attribute '{}' is {}", text(a.name()), v);
+    return v;
   }
 
   // All that is missing in one message: whoever ships the file fixes it in one go.
@@ -150,7 +168,7 @@ class Reader {
       std::string name = text(o.name());
       const OpDef* d = OpRegistry::global().find(name);
       if (!d)
-        unknown += (unknown.empty() ? "" : ", ") + name;
+        unknown += (unknown.empty() ? "" : ", ") + (name.empty() ? "''" : name);
       else if (o.version() > static_cast<uint32_t>(d->version))
         newer += format("{}{} {} (here {})", newer.empty() ? "" : ", ", name, o.version(), d->version);
       ops_.push_back({d, static_cast<int>(o.version())});

@@ -39,6 +39,12 @@ class Blob {
   uint64_t end_ = 0;
 };
 
+int64_t checked(std::string_view what, int64_t v) {
+  MGE_CHECK(v >= -kMaxInteger && v <= kMaxInteger, Value, "write_model: {} is {}; files hold numbers up to {}.", what,
+            v, kMaxInteger);
+  return v;
+}
+
 Offset<fb::Attr> write_attr(FlatBufferBuilder& b, const NamedAttr& a) {
   auto name = b.CreateSharedString(a.name);
   auto kind = static_cast<fb::AttrKind>(a.value.index());
@@ -61,6 +67,7 @@ Offset<fb::Attr> write_attr(FlatBufferBuilder& b, const NamedAttr& a) {
       break;
     case fb::AttrKind::Ints: {
       const Ints& v = std::get<Ints>(a.value);
+      for (int64_t x : v) checked(a.name, x);
       ints = b.CreateVector(v.data(), v.size());
       break;
     }
@@ -78,6 +85,7 @@ Offset<flatbuffers::Vector<Offset<fb::Attr>>> write_attrs(FlatBufferBuilder& b, 
 }
 
 Offset<fb::Type> write_type(FlatBufferBuilder& b, const Meta& m) {
+  for (int64_t d : m.shape) checked("a dimension", d);
   auto shape = b.CreateVector(m.shape.begin(), m.shape.rank);
   return fb::CreateType(b, static_cast<fb::DType>(m.dtype), shape, m.quant.scale, m.quant.zero_point);
 }

@@ -43,11 +43,15 @@ class OpCase:
         return f"{self.name}-{self.label}" if self.label else self.name
 
 
-def draw(shapes: Sequence[Shape], lo: float = -2.0, hi: float = 2.0) -> Callable[[np.random.RandomState], list[np.ndarray]]:
+def draw(
+    shapes: Sequence[Shape], lo: float = -2.0, hi: float = 2.0
+) -> Callable[[np.random.RandomState], list[np.ndarray]]:
     return lambda rng: [rng.uniform(lo, hi, s) for s in shapes]
 
 
-def away_from(points: Sequence[float], shapes: Sequence[Shape], lo: float = -2.0, hi: float = 2.0, gap: float = 0.05) -> Any:
+def away_from(
+    points: Sequence[float], shapes: Sequence[Shape], lo: float = -2.0, hi: float = 2.0, gap: float = 0.05
+) -> Any:
     """Values that keep a distance from points where the op has a kink, so that finite differences mean something."""
 
     def make(rng: np.random.RandomState) -> list[np.ndarray]:
@@ -67,13 +71,23 @@ def distinct(shape: Shape) -> Callable[[np.random.RandomState], list[np.ndarray]
     return lambda rng: [rng.permutation(int(np.prod(shape))).reshape(shape) * 0.1 - 1.0]
 
 
-def unary(name: str, fn: Callable[[np.ndarray], Any], lo: float = -2.0, hi: float = 2.0, kinks: Sequence[float] = (), **kw: Any) -> list[OpCase]:
+def unary(
+    name: str,
+    fn: Callable[[np.ndarray], Any],
+    lo: float = -2.0,
+    hi: float = 2.0,
+    kinks: Sequence[float] = (),
+    **kw: Any,
+) -> list[OpCase]:
     return [
-        OpCase(name, fn, away_from(kinks, [s], lo, hi), label="x".join(map(str, s)) or "scalar", **kw) for s in UNARY_SHAPES
+        OpCase(name, fn, away_from(kinks, [s], lo, hi), label="x".join(map(str, s)) or "scalar", **kw)
+        for s in UNARY_SHAPES
     ]
 
 
-def binary(name: str, fn: Callable[..., Any], lo: float = -2.0, hi: float = 2.0, apart: bool = False, **kw: Any) -> list[OpCase]:
+def binary(
+    name: str, fn: Callable[..., Any], lo: float = -2.0, hi: float = 2.0, apart: bool = False, **kw: Any
+) -> list[OpCase]:
     def make(pair: tuple[Shape, Shape]) -> Callable[[np.random.RandomState], list[np.ndarray]]:
         def inputs(rng: np.random.RandomState) -> list[np.ndarray]:
             a, b = (rng.uniform(lo, hi, s) for s in pair)
@@ -84,7 +98,10 @@ def binary(name: str, fn: Callable[..., Any], lo: float = -2.0, hi: float = 2.0,
 
         return inputs
 
-    return [OpCase(name, fn, make(p), label="_".join("x".join(map(str, s)) or "scalar" for s in p), **kw) for p in BINARY_SHAPES]
+    return [
+        OpCase(name, fn, make(p), label="_".join("x".join(map(str, s)) or "scalar" for s in p), **kw)
+        for p in BINARY_SHAPES
+    ]
 
 
 def ints(*shapes: Shape, lo: int = -5, hi: int = 6) -> Callable[[np.random.RandomState], list[np.ndarray]]:
@@ -160,15 +177,50 @@ for name, fn, kw in [
 ]:
     CASES += binary(name, fn, **kw)
 CASES += [
-    OpCase("floor_div", lambda x, y: np.floor(x / y), lambda rng: [rng.uniform(-5, 5, (3, 4)), np.full((4,), 1.7)], grad=False, grad2=False),
-    OpCase("floor_div", np.floor_divide, lambda rng: [rng.randint(-9, 9, (30,)).astype(np.int32), np.full(30, 4, np.int32)], label="int", **NO_GRAD),
+    OpCase(
+        "floor_div",
+        lambda x, y: np.floor(x / y),
+        lambda rng: [rng.uniform(-5, 5, (3, 4)), np.full((4,), 1.7)],
+        grad=False,
+        grad2=False,
+    ),
+    OpCase(
+        "floor_div",
+        np.floor_divide,
+        lambda rng: [rng.randint(-9, 9, (30,)).astype(np.int32), np.full(30, 4, np.int32)],
+        label="int",
+        **NO_GRAD,
+    ),
     OpCase("mod", np.fmod, lambda rng: [rng.uniform(-5, 5, (3, 4)), np.full((4,), 1.7)], grad=False, grad2=False),
-    OpCase("mod", np.mod, lambda rng: [rng.randint(-9, 9, (30,)).astype(np.int32), np.full(30, 4, np.int32)], label="int", **NO_GRAD),
-    OpCase("left_shift", np.left_shift, lambda rng: [rng.randint(0, 9, (9,)).astype(np.int32), rng.randint(0, 5, (9,)).astype(np.int32)], **NO_GRAD),
-    OpCase("right_shift", np.right_shift, lambda rng: [rng.randint(-90, 90, (9,)).astype(np.int32), rng.randint(0, 5, (9,)).astype(np.int32)], **NO_GRAD),
+    OpCase(
+        "mod",
+        np.mod,
+        lambda rng: [rng.randint(-9, 9, (30,)).astype(np.int32), np.full(30, 4, np.int32)],
+        label="int",
+        **NO_GRAD,
+    ),
+    OpCase(
+        "left_shift",
+        np.left_shift,
+        lambda rng: [rng.randint(0, 9, (9,)).astype(np.int32), rng.randint(0, 5, (9,)).astype(np.int32)],
+        **NO_GRAD,
+    ),
+    OpCase(
+        "right_shift",
+        np.right_shift,
+        lambda rng: [rng.randint(-90, 90, (9,)).astype(np.int32), rng.randint(0, 5, (9,)).astype(np.int32)],
+        **NO_GRAD,
+    ),
 ]
 for name, fn in [("lt", np.less), ("le", np.less_equal), ("eq", np.equal), ("ne", np.not_equal)]:
-    CASES.append(OpCase(name, fn, lambda rng: [np.round(rng.uniform(-1, 1, (4, 5)), 1), np.round(rng.uniform(-1, 1, (5,)), 1)], **NO_GRAD))
+    CASES.append(
+        OpCase(
+            name,
+            fn,
+            lambda rng: [np.round(rng.uniform(-1, 1, (4, 5)), 1), np.round(rng.uniform(-1, 1, (5,)), 1)],
+            **NO_GRAD,
+        )
+    )
     CASES.append(OpCase(name, fn, ints((3, 4), (4,), lo=0, hi=3), label="int", **NO_GRAD))
 for name, fn in [("logical_and", np.logical_and), ("logical_or", np.logical_or), ("logical_xor", np.logical_xor)]:
     CASES.append(OpCase(name, fn, bools((3, 4), (4,)), **NO_GRAD))
@@ -187,7 +239,14 @@ for name, fn, kinks in [
 CASES += [
     OpCase("where", np.where, ordered(bools((3, 4)), draw([(3, 4), (3, 4)]))),
     OpCase("where", np.where, ordered(bools((3, 1)), draw([(4,), (1, 4)])), label="broadcast"),
-    OpCase("typecvt", lambda x, dtype: x.astype(dtype), lambda rng: [rng.uniform(-9, 9, (3, 5))], {"dtype": "int32"}, label="f2i", **NO_GRAD),
+    OpCase(
+        "typecvt",
+        lambda x, dtype: x.astype(dtype),
+        lambda rng: [rng.uniform(-9, 9, (3, 5))],
+        {"dtype": "int32"},
+        label="f2i",
+        **NO_GRAD,
+    ),
     OpCase("typecvt", lambda x, dtype: x.astype(dtype), ints((3, 5)), {"dtype": "float32"}, label="i2f", **NO_GRAD),
     OpCase("typecvt", lambda x, dtype: x.astype(dtype), bools((3, 5)), {"dtype": "float32"}, label="b2f", **NO_GRAD),
 ]
@@ -210,10 +269,20 @@ CASES += [
     OpCase("broadcast_to", lambda x, shape: np.broadcast_to(x, shape), draw([(3, 1)]), {"shape": (2, 3, 4)}),
     OpCase("expand_dims", lambda x, axes: np.expand_dims(x, axes), draw([(3, 4)]), {"axes": (0, -1)}),
     OpCase("squeeze", lambda x, axes: np.squeeze(x, axes), draw([(1, 3, 1)]), {"axes": (0,)}),
+    OpCase("flatten", lambda x, start, end: x.reshape(2, 12, 5), draw([(2, 3, 4, 5)]), {"start": 1, "end": -2}),
     OpCase("slice", ref.slice_, draw([(5, 6)]), {"axes": (0, 1), "starts": (1, 5), "stops": (4, -1), "steps": (2, -2)}),
-    OpCase("set_slice", ref.set_slice, draw([(5, 6), (2, 6)]), {"axes": (0,), "starts": (1,), "stops": (4,), "steps": (2,)}),
+    OpCase(
+        "set_slice", ref.set_slice, draw([(5, 6), (2, 6)]), {"axes": (0,), "starts": (1,), "stops": (4,), "steps": (2,)}
+    ),
     OpCase("concat", lambda *xs, axis: np.concatenate(xs, axis), draw([(2, 3), (2, 1), (2, 4)]), {"axis": 1}),
-    OpCase("full", lambda shape, value, dtype: np.full(shape, value, dtype), draw([]), {"shape": (2, 3), "value": 1.5, "dtype": "float32"}, lite=False, **NO_GRAD),
+    OpCase(
+        "full",
+        lambda shape, value, dtype: np.full(shape, value, dtype),
+        draw([]),
+        {"shape": (2, 3), "value": 1.5, "dtype": "float32"},
+        lite=False,
+        **NO_GRAD,
+    ),
     OpCase("fill_like", lambda x, value: np.full_like(x, value), draw([(2, 3)]), {"value": 2.5}, **NO_GRAD),
     OpCase("copy", np.copy, draw([(2, 3)])),
 ]
@@ -238,7 +307,9 @@ CONVS = [
 for label, xs, ws, a in CONVS:
     n_out = ws[0] * (ws[1] if len(ws) == 5 else 1)
     full = {"stride": (1, 1), "pad": (0, 0), "dilate": (1, 1), "groups": 1, **a}
-    ys = (xs[0], n_out) + tuple(ref.windows(xs[2 + i], ws[-2 + i], full["stride"][i], full["pad"][i], full["dilate"][i]) for i in (0, 1))
+    ys = (xs[0], n_out) + tuple(
+        ref.windows(xs[2 + i], ws[-2 + i], full["stride"][i], full["pad"][i], full["dilate"][i]) for i in (0, 1)
+    )
     CASES += [
         OpCase("conv2d", ref.conv2d, draw([xs, ws]), full, label=label),
         OpCase("conv2d", ref.conv2d, draw([xs, ws, (1, n_out, 1, 1)]), full, label=label + "-bias", grad2=False),
@@ -257,7 +328,9 @@ for label, xs, a in [
     full = {"pad": (0, 0), **a}
     ys = ref._pool_out(xs, full["kernel"], full["stride"], full["pad"])
 
-    def pool_args(rng: np.random.RandomState, xs: Shape = xs, a: dict[str, Any] = full, last: Shape | None = None) -> list[np.ndarray]:
+    def pool_args(
+        rng: np.random.RandomState, xs: Shape = xs, a: dict[str, Any] = full, last: Shape | None = None
+    ) -> list[np.ndarray]:
         x = distinct(xs)(rng)[0]
         y = ref.max_pool2d(x, **a)
         return [x, y, rng.uniform(-1, 1, last or y.shape)]
@@ -265,7 +338,14 @@ for label, xs, a in [
     CASES += [
         OpCase("max_pool2d", ref.max_pool2d, distinct(xs), full, label=label),
         OpCase("max_pool2d_bwd", ref.max_pool2d_bwd, pool_args, full, label=label, wrt=(2,)),
-        OpCase("max_pool2d_take", ref.max_pool2d_take, lambda rng, xs=xs, f=pool_args: f(rng, last=xs), full, label=label, wrt=(2,)),
+        OpCase(
+            "max_pool2d_take",
+            ref.max_pool2d_take,
+            lambda rng, xs=xs, f=pool_args: f(rng, last=xs),
+            full,
+            label=label,
+            wrt=(2,),
+        ),
     ]
     for include in (False, True):
         f = {**full, "include_pad": include}
@@ -284,9 +364,23 @@ for label, xs, ps in [("4d", (3, 2, 4, 5), (1, 2, 1, 1)), ("2d", (6, 3), (1, 3))
         return [x, gy, w, mean, rstd]
 
     CASES += [
-        OpCase("batch_norm_train", ref.batch_norm_train, ordered(draw([xs]), draw([ps, ps], 0.5, 1.5)), {"eps": 1e-5}, label=label, outs=(0,), tol=1e-4),
+        OpCase(
+            "batch_norm_train",
+            ref.batch_norm_train,
+            ordered(draw([xs]), draw([ps, ps], 0.5, 1.5)),
+            {"eps": 1e-5},
+            label=label,
+            outs=(0,),
+            tol=1e-4,
+        ),
         OpCase("batch_norm_bwd", ref.batch_norm_bwd, bn_bwd_args, label=label, wrt=(0, 1, 2), tol=1e-4, grad2=False),
-        OpCase("batch_norm_infer", ref.batch_norm_infer, ordered(draw([xs]), draw([ps] * 4, 0.5, 1.5)), {"eps": 1e-5}, label=label),
+        OpCase(
+            "batch_norm_infer",
+            ref.batch_norm_infer,
+            ordered(draw([xs]), draw([ps] * 4, 0.5, 1.5)),
+            {"eps": 1e-5},
+            label=label,
+        ),
     ]
 for label, xs, n in [("last", (3, 4, 8), 1), ("two", (2, 3, 4), 2)]:
 
@@ -309,7 +403,9 @@ for label, xs, axis in [("last", (3, 7), 1), ("middle", (2, 5, 3), 1), ("first",
     def labels(rng: np.random.RandomState, xs: Shape = xs, axis: int = axis, lab: Shape = lab) -> list[np.ndarray]:
         return [rng.randint(0, xs[axis], lab).astype(np.int32)]
 
-    def soft_args(rng: np.random.RandomState, fn: Any = ref.softmax, xs: Shape = xs, axis: int = axis) -> list[np.ndarray]:
+    def soft_args(
+        rng: np.random.RandomState, fn: Any = ref.softmax, xs: Shape = xs, axis: int = axis
+    ) -> list[np.ndarray]:
         return [fn(rng.uniform(-2, 2, xs), axis), rng.uniform(-1, 1, xs)]
 
     CASES += [
@@ -325,9 +421,26 @@ for label, xs, axis in [("last", (3, 7), 1), ("middle", (2, 5, 3), 1), ("first",
         OpCase("set_one_hot", ref.set_one_hot, ordered(draw([xs]), labels, draw([lab])), {"axis": axis}, label=label),
     ]  # fmt: skip
 CASES += [
-    OpCase("take", ref.take, ordered(draw([(5, 3)]), lambda rng: [np.array([[0, 4], [2, 2]], np.int32)]), {"axis": 0}, label="rows"),
-    OpCase("take", ref.take, ordered(draw([(2, 5, 3)]), lambda rng: [np.array([4, 0, 4], np.int32)]), {"axis": 1}, label="middle"),
-    OpCase("take_bwd", ref.take_bwd, ordered(draw([(2, 2, 3)]), lambda rng: [np.array([[0, 4], [2, 2]], np.int32)]), {"axis": 0, "x_shape": (5, 3)}),
+    OpCase(
+        "take",
+        ref.take,
+        ordered(draw([(5, 3)]), lambda rng: [np.array([[0, 4], [2, 2]], np.int32)]),
+        {"axis": 0},
+        label="rows",
+    ),
+    OpCase(
+        "take",
+        ref.take,
+        ordered(draw([(2, 5, 3)]), lambda rng: [np.array([4, 0, 4], np.int32)]),
+        {"axis": 1},
+        label="middle",
+    ),
+    OpCase(
+        "take_bwd",
+        ref.take_bwd,
+        ordered(draw([(2, 2, 3)]), lambda rng: [np.array([[0, 4], [2, 2]], np.int32)]),
+        {"axis": 0, "x_shape": (5, 3)},
+    ),
 ]
 
 # ---- optimizer steps

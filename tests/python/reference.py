@@ -30,7 +30,7 @@ def windows(size: int, kernel: int, stride: int, pad: int, dilate: int = 1) -> i
 
 
 def _taps(x_shape, w_shape, stride, pad, dilate, groups):
-    """Yields (image, out channel, in channel, y, x, tap y, tap x, source y, source x) of every product of a convolution."""
+    """Yields the indices of every product of a convolution: image, channels, place, tap, source."""
     n, c, h, w = x_shape
     kh, kw = w_shape[-2:]
     oc = w_shape[0] * (w_shape[1] if len(w_shape) == 5 else 1)
@@ -94,7 +94,11 @@ def _pool_windows(shape, kernel, stride, pad):
 
 def _pool_out(shape, kernel, stride, pad):
     stride = stride or kernel
-    return (*shape[:2], windows(shape[2], kernel[0], stride[0], pad[0]), windows(shape[3], kernel[1], stride[1], pad[1]))
+    return (
+        *shape[:2],
+        windows(shape[2], kernel[0], stride[0], pad[0]),
+        windows(shape[3], kernel[1], stride[1], pad[1]),
+    )
 
 
 def max_pool2d(x, kernel=(2, 2), stride=(), pad=(0, 0)):

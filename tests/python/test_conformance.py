@@ -1,5 +1,5 @@
-"""Tests derived from the op registry: every op against NumPy, every kernel against ref, gradients of first and second order,
-and the same bits eagerly, traced, replayed and from a file in Lite."""
+"""Tests derived from the op registry: every op against NumPy, every kernel against ref, gradients of first and second
+order, and the same bits eagerly, traced, replayed and from a file in Lite."""
 
 from __future__ import annotations
 
@@ -220,7 +220,9 @@ def test_same_bits_eager_traced_replayed_and_in_lite(case: OpCase, tmp_path: pat
     if any(a.dtype not in (np.float32, np.int32) for a in arrays + eager) or any(a.size == 0 for a in arrays):
         return  # Lite's interface has no bool, and no empty tensors
     path = tmp_path / "op.mge"
-    replayed.dump(str(path), arg_names=[f"x{i}" for i in range(len(arrays))], output_names=[f"y{i}" for i in range(len(eager))])
+    replayed.dump(
+        str(path), arg_names=[f"x{i}" for i in range(len(arrays))], output_names=[f"y{i}" for i in range(len(eager))]
+    )
     from megenginelite import LiteNetwork
 
     net = LiteNetwork()

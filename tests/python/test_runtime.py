@@ -23,7 +23,9 @@ def asynchronous() -> Iterator[None]:
 
 
 def python(code: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=timeout)
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=timeout
+    )
 
 
 def program(seed: int) -> np.ndarray:
@@ -191,7 +193,11 @@ def test_nan_travels_and_empty_works() -> None:
     x = mge.Tensor([np.nan, 1.0, -1.0])
     assert np.isnan(F.relu(x).numpy()[0]) and np.isnan(F.maximum(x, 0.0).numpy()[0]) and np.isnan(x.max().numpy())
     empty = mge.Tensor(np.zeros((0, 3), np.float32))
-    assert F.exp(empty).shape == (0, 3) and float(empty.sum()) == 0.0 and F.matmul(empty, mge.Tensor(np.zeros((3, 2), np.float32))).shape == (0, 2)
+    assert (
+        F.exp(empty).shape == (0, 3)
+        and float(empty.sum()) == 0.0
+        and F.matmul(empty, mge.Tensor(np.zeros((3, 2), np.float32))).shape == (0, 2)
+    )
     with pytest.raises(RuntimeError, match="no elements"):
         empty.max()
 

@@ -47,7 +47,8 @@ def make(seed: int = 0) -> tuple[Net, GradManager, optim.Optimizer]:
 def batches(n: int) -> list[tuple[mge.Tensor, mge.Tensor]]:
     rng = np.random.RandomState(1)
     return [
-        (mge.Tensor(rng.randn(4, 3, 8, 8).astype(np.float32)), mge.Tensor(rng.randint(0, 5, 4).astype(np.int32))) for _ in range(n)
+        (mge.Tensor(rng.randn(4, 3, 8, 8).astype(np.float32)), mge.Tensor(rng.randint(0, 5, 4).astype(np.int32)))
+        for _ in range(n)
     ]
 
 
@@ -75,7 +76,9 @@ def run(wrap: Any, make_optimizer: Any = None, steps: int = 5) -> tuple[list[byt
 
 @pytest.mark.asan_subset
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
-@pytest.mark.parametrize("wrap", [trace, trace(without_host=True), trace(symbolic=True)], ids=["host", "without_host", "symbolic"])
+@pytest.mark.parametrize(
+    "wrap", [trace, trace(without_host=True), trace(symbolic=True)], ids=["host", "without_host", "symbolic"]
+)
 def test_training_steps_equal_eager_bit_for_bit_with_a_changing_lr(wrap: Any, optimizer: str) -> None:
     kind = None if optimizer == "sgd" else (lambda net: optim.Adam(net.parameters(), lr=0.1, weight_decay=0.01))
     eager, traced = run(lambda f: f, kind), run(wrap, kind)
@@ -259,7 +262,9 @@ def test_dump_needs_constants_and_a_call(tmp_path: pathlib.Path) -> None:
     with pytest.raises(ValueError, match="arg_names"):
         g.dump(str(tmp_path / "a.mge"), arg_names=["x", "y"])
     result = g.dump(str(tmp_path / "a.mge"), arg_names=["x"], output_names="y")
-    assert result.inputs == ["x"] and result.outputs == ["y"] and (tmp_path / "a.mge").stat().st_size == result.tot_bytes
+    assert (
+        result.inputs == ["x"] and result.outputs == ["y"] and (tmp_path / "a.mge").stat().st_size == result.tot_bytes
+    )
     with pytest.raises(AssertionError, match="Only support tensor type args"):
         trace(lambda x, n: x * n, capture_as_const=True)(mge.Tensor([1.0]), 3)
 

@@ -1,6 +1,6 @@
 """``trace``: the Python function is the graph.
 
-The first call runs eagerly and is recorded. From then on, by default, Python runs again and each op is matched against the
+The first call runs eagerly and is recorded. From then on, by default, Python runs again and each op is matched with the
 recording while a compiled program does the work; with ``without_host=True`` Python does not run at all. A call whose
 arguments have other shapes, dtypes or structure is recorded anew; each signature keeps its own program.
 """
@@ -23,8 +23,9 @@ CompGraphDumpResult = collections.namedtuple(
 )
 
 _INFERENCE_OPTIONS = {
-    "enable_io16xc32", "enable_ioc16", "enable_hwcd4", "enable_nchw4", "enable_nchw88", "enable_nchw44", "enable_nchw44_dot",
-    "enable_nchw32", "enable_chwn4", "enable_nchw64", "enable_fuse_conv_bias_nonlinearity", "enable_fuse_conv_bias_with_z",
+    "enable_io16xc32", "enable_ioc16", "enable_hwcd4", "enable_nchw4", "enable_nchw88", "enable_nchw44",
+    "enable_nchw44_dot",    "enable_nchw32", "enable_chwn4", "enable_nchw64", "enable_fuse_conv_bias_nonlinearity",
+    "enable_fuse_conv_bias_with_z",
     "enable_fuse_preprocess", "enable_fuse_grain",
 }  # fmt: skip
 
@@ -112,11 +113,11 @@ class _Entry:
         self.refresh: list[Callable[[], None]] = []
 
 
-_current: list["trace"] = []
+_current: list[trace] = []
 
 
 def on_replay(fn: Callable[[], None]) -> None:
-    """Registers ``fn`` to run before each replay of the trace now being recorded (optimizers refresh their lr with it)."""
+    """Registers ``fn`` to run before each replay of the trace now being recorded (optimizers refresh their lr)."""
     if _current:
         _current[-1]._pending_refresh.append(fn)
 
@@ -286,7 +287,11 @@ class trace:
         unknown = sorted(set(kwargs) - _INFERENCE_OPTIONS)
         if unknown:
             raise ValueError(f"unknown options: {unknown}")
-        for name, value in (("dump_format", dump_format), ("input_data", input_data), ("strip_info_file", strip_info_file)):
+        for name, value in (
+            ("dump_format", dump_format),
+            ("input_data", input_data),
+            ("strip_info_file", strip_info_file),
+        ):
             if value is not None:
                 raise NotImplementedError(f"dump: {name} is not supported yet; the native format is always written.")
         n_args, n_out = len(self._last_args), len(entry.result_tensors)

@@ -1,10 +1,11 @@
-// Convolutions with many channels. k x k: reorder to the blocked layout oneDNN asks for, convolve, reorder back. 1 x 1 on one
-// image: a product of matrices as they lie. Weight gradients stay with simd: oneDNN's depend on the number of threads.
-// conv2d and conv2d_fused take the same path for the same geometry and apply the epilogue as a pass, so their bits agree.
+// Convolutions with many channels. k x k: reorder to the blocked layout oneDNN asks for, convolve, reorder back. 1 x 1
+// on one image: a product of matrices as they lie. Weight gradients stay with simd: oneDNN's depend on the number of
+// threads. conv2d and conv2d_fused take the same path for the same geometry and apply the epilogue as a pass, so their
+// bits agree.
+#include "op/conv2d.h"
 #include "base/parallel.h"
 #include "kernel/onednn/leaf.h"
 #include "kernel/simd/nn_epilogue.h"
-#include "op/conv2d.h"
 
 namespace mge::onednn {
 namespace {
@@ -39,7 +40,8 @@ struct Blocked {
       if (side[i].copies) side[i].blocked.set_data_handle(static_cast<char*>(memory) + side[i].offset);
     }
     auto move = [](Side& s, bool back) {
-      if (s.copies) execute(s.reorder, {{DNNL_ARG_FROM, back ? &s.blocked : &s.user}, {DNNL_ARG_TO, back ? &s.user : &s.blocked}});
+      if (s.copies)
+        execute(s.reorder, {{DNNL_ARG_FROM, back ? &s.blocked : &s.user}, {DNNL_ARG_TO, back ? &s.user : &s.blocked}});
     };
     move(side[0], false);
     move(side[1], false);
@@ -48,15 +50,18 @@ struct Blocked {
   }
 };
 
-bool reproducible(const char* impl) { return std::strncmp(impl, "jit:", 4) == 0 || std::strncmp(impl, "brgconv", 7) == 0; }
+bool reproducible(const char* impl) {
+  return std::strncmp(impl, "jit:", 4) == 0 || std::strncmp(impl, "brgconv", 7) == 0;
+}
 
 std::unique_ptr<Blocked> make_blocked(const Conv2dGeom& g, bool backward) {
   stream();  // sets the thread count the primitives are made for
   auto x = {g.n, g.c, g.h, g.w}, w = {g.o, g.c, g.kh, g.kw}, y = {g.n, g.o, g.oh, g.ow};
   dnnl::memory::dims stride{g.sh, g.sw}, dilate{g.dh - 1, g.dw - 1}, pad{g.ph, g.pw};
   auto direct = dnnl::algorithm::convolution_direct;
-  dnnl::convolution_forward::primitive_desc fwd(engine(), dnnl::prop_kind::forward_training, direct, any_desc(x), any_desc(w),
-                                                any_desc(y), stride, dilate, pad, pad, dnnl::primitive_attr(), true);
+  dnnl::convolution_forward::primitive_desc fwd(engine(), dnnl::prop_kind::forward_training, direct, any_desc(x),
+                                                any_desc(w), any_desc(y), stride, dilate, pad, pad,
+                                                dnnl::primitive_attr(), true);
   if (!fwd) return nullptr;
   auto p = std::make_unique<Blocked>();
   if (!backward) {
@@ -68,8 +73,8 @@ std::unique_ptr<Blocked> make_blocked(const Conv2dGeom& g, bool backward) {
     p->set(2, plain_desc(y), fwd.dst_desc(), true);
     return p;
   }
-  dnnl::convolution_backward_data::primitive_desc bwd(engine(), direct, any_desc(x), any_desc(w), any_desc(y), stride, dilate,
-                                                      pad, pad, fwd, dnnl::primitive_attr(), true);
+  dnnl::convolution_backward_data::primitive_desc bwd(engine(), direct, any_desc(x), any_desc(w), any_desc(y), stride,
+                                                      dilate, pad, pad, fwd, dnnl::primitive_attr(), true);
   if (!bwd || !reproducible(bwd.impl_info_str())) return nullptr;
   p->conv = dnnl::convolution_backward_data(bwd);
   p->arg[0] = DNNL_ARG_DIFF_DST, p->arg[1] = DNNL_ARG_WEIGHTS, p->arg[2] = DNNL_ARG_DIFF_SRC;
@@ -104,9 +109,10 @@ const char* refuse_common(const KernelArgs& a, const Conv2dGeom& g) {
 const char* refuse_blocked(const KernelArgs& a) {
   Conv2dGeom g = geom_of(a);
   if (const char* why = refuse_common(a, g)) return why;
-  // NOTE(perf): 2 cores, AVX-512, time of simd over time here, forward / dx: 64-64 channels 0.97 / 0.99 at batch 8; 128-128 1.00 / 1.04;
-  // 256-256 1.06 / 1.14; 512-512 1.59 / 1.65; at batch 1 1.05, 1.12, 1.22, 1.29; stride 2 128-128 1.14 to 1.35. LeNet's layers
-  // (1-6, 6-16): 0.3 and 1.0. A pass for the epilogue costs some 5%, so a tie goes to simd.
+  // NOTE(perf): 2 cores, AVX-512, time of simd over time here, forward / dx: 64-64 channels 0.97 / 0.99 at batch 8;
+  // 128-128 1.00 / 1.04; 256-256 1.06 / 1.14; 512-512 1.59 / 1.65; at batch 1 1.05, 1.12, 1.22, 1.29; stride 2
+  // 128-128 1.14 to 1.35. LeNet's layers (1-6, 6-16): 0.3 and 1.0. A pass for the epilogue costs some 5%, so a tie goes
+  // to simd.
   int64_t pairs = g.c * g.o;
   if (pairs < (g.sh * g.sw > 1 ? 64 * 128 : 128 * 128) || g.c < 32 || g.o < 32) return "few channels; simd is faster";
   if (g.flops() < 5e7) return "small; simd is faster";
@@ -123,7 +129,8 @@ const char* refuse_1x1(const KernelArgs& a) {
   if (const char* why = refuse_common(a, g)) return why;
   bool plain = g.kh == 1 && g.kw == 1 && g.sh == 1 && g.sw == 1 && g.ph == 0 && g.pw == 0;
   if (!plain) return "not 1x1 with stride 1";
-  // NOTE(perf): one image 64-256 at 56x56 1.09 times as fast as simd, 512-2048 at 7x7 2.1 times; batches of 8 are level.
+  // NOTE(perf): one image 64-256 at 56x56 1.09 times as fast as simd, 512-2048 at 7x7 2.1 times; batches of 8 are
+  // level.
   if (g.n != 1) return "a batch; simd is as fast";
   if (g.flops() < 1e7) return "small; simd is faster";
   return product_of(g) ? nullptr : "no oneDNN kernel with reproducible bits";
@@ -149,7 +156,8 @@ void finish(const KernelArgs& a, const Conv2dGeom& g) {
 
 void run_blocked(const KernelArgs& a) {
   Conv2dGeom g = geom_of(a);
-  find_blocked(g, is_backward(a))->run(a.in[0].data<float>(), a.in[1].data<float>(), a.out[0].data<float>(), a.workspace);
+  find_blocked(g, is_backward(a))
+      ->run(a.in[0].data<float>(), a.in[1].data<float>(), a.out[0].data<float>(), a.workspace);
   finish(a, g);
 }
 void run_1x1(const KernelArgs& a) {
@@ -165,7 +173,10 @@ void register_conv2d(KernelRegistry& r) {
     r.add(op, KernelTier::Library, Kernel{.name = "onednn_conv2d_1x1", .refuse = refuse_1x1, .run = run_1x1});
   for (const char* op : {"conv2d", "conv2d_fused", "conv2d_dx"})
     r.add(op, KernelTier::Library,
-          Kernel{.name = "onednn_conv2d_blocked", .refuse = refuse_blocked, .run = run_blocked, .workspace = workspace_blocked});
+          Kernel{.name = "onednn_conv2d_blocked",
+                 .refuse = refuse_blocked,
+                 .run = run_blocked,
+                 .workspace = workspace_blocked});
 }
 
 }  // namespace mge::onednn

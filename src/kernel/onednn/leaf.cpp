@@ -34,7 +34,8 @@ void execute(const dnnl::primitive& p, std::initializer_list<std::pair<int, cons
   for (auto& [arg, mem] : args) list[n++] = {arg, mem->get()};
   dnnl_status_t status = dnnl_primitive_execute(p.get(), stream().get(), n, list);
   if (status == dnnl_out_of_memory) fail(ErrorKind::Memory, "oneDNN: out of memory.");
-  if (status != dnnl_success) MGE_FAIL_ENV("oneDNN: executing a primitive failed with status {}.", static_cast<int>(status));
+  if (status != dnnl_success)
+    MGE_FAIL_ENV("oneDNN: executing a primitive failed with status {}.", static_cast<int>(status));
 }
 
 }  // namespace onednn

@@ -1,4 +1,5 @@
-// What the oneDNN kernels share: engine, stream, thread count, the cache of compiled primitives. Seen only inside this leaf.
+// What the oneDNN kernels share: engine, stream, thread count, the cache of compiled primitives. Seen only inside this
+// leaf.
 #pragma once
 #include <dnnl.hpp>
 
@@ -29,7 +30,8 @@ struct Key {
   };
 };
 
-/// Most recently used first; one per thread, because primitives and their memory objects are not shared between threads.
+/// Most recently used first; one per thread, because primitives and their memory objects are not shared between
+/// threads.
 template <class E>
 class Cache {
  public:

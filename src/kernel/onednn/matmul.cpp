@@ -1,7 +1,7 @@
 // matmul where oneDNN is faster than our GEMM: large products, many small ones, few rows against a large matrix.
+#include "op/matmul.h"
 #include "base/parallel.h"
 #include "kernel/onednn/leaf.h"
-#include "op/matmul.h"
 
 namespace mge::onednn {
 namespace {
@@ -41,9 +41,10 @@ const char* refuse(const KernelArgs& args) {
   }
   Plan p = plan_of(args);
   if (p.refuse) return p.refuse;
-  double flops = 2.0 * static_cast<double>(p.batch) * static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k);
-  // NOTE(perf): 2 cores, AVX-512. From about 32 MFLOP on oneDNN is 5-40% ahead of simd; with up to 16 rows from 4 MFLOP on,
-  // up to 3 times (8x25088x4096: 29 ms against 77). Below, its call overhead of 3 us and packing lose.
+  double flops = 2.0 * static_cast<double>(p.batch) * static_cast<double>(p.m) * static_cast<double>(p.n) *
+                 static_cast<double>(p.k);
+  // NOTE(perf): 2 cores, AVX-512. From about 32 MFLOP on oneDNN is 5-40% ahead of simd; with up to 16 rows from 4 MFLOP
+  // on, up to 3 times (8x25088x4096: 29 ms against 77). Below, its call overhead of 3 us and packing lose.
   if (flops < (p.m <= 16 ? 4e6 : 32e6)) return "small; simd is faster";
   return gemm_of(args, p) ? nullptr : "no oneDNN kernel with reproducible bits";
 }

@@ -31,7 +31,8 @@ void each_picked(const KernelArgs& a, const AxisGeom& g, F f) {
 void run_indexing_one_hot(const KernelArgs& a) {
   size_t bytes = dtype_size(a.in[0].dtype);
   each_picked(a, one_hot_geom(a), [&](int64_t row, int64_t at) {
-    std::memcpy(a.out[0].data<char>() + static_cast<size_t>(row) * bytes, a.in[0].data<char>() + static_cast<size_t>(at) * bytes, bytes);
+    std::memcpy(a.out[0].data<char>() + static_cast<size_t>(row) * bytes,
+                a.in[0].data<char>() + static_cast<size_t>(at) * bytes, bytes);
   });
 }
 
@@ -54,7 +55,8 @@ void run_set_one_hot(const KernelArgs& a) {
   KernelArgs c = a;
   c.in = {in.data(), in.size()};
   each_picked(c, one_hot_geom(a), [&](int64_t row, int64_t at) {
-    std::memcpy(a.out[0].data<char>() + static_cast<size_t>(at) * bytes, in[2].data<char>() + static_cast<size_t>(row) * bytes, bytes);
+    std::memcpy(a.out[0].data<char>() + static_cast<size_t>(at) * bytes,
+                in[2].data<char>() + static_cast<size_t>(row) * bytes, bytes);
   });
 }
 
@@ -78,7 +80,8 @@ void run_take(const KernelArgs& a) {
   char* y = a.out[0].data<char>();
   each_index(a, g.size, [&](int64_t i, int64_t k) {
     for (int64_t o = 0; o < g.outer; ++o)
-      std::memcpy(y + static_cast<size_t>(o * count + i) * bytes, x + static_cast<size_t>(o * g.size + k) * bytes, bytes);
+      std::memcpy(y + static_cast<size_t>(o * count + i) * bytes, x + static_cast<size_t>(o * g.size + k) * bytes,
+                  bytes);
   });
 }
 

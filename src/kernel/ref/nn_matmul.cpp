@@ -30,7 +30,8 @@ struct Matmul {
         const T* pb = a.in[1].data<T>() + batch_offset(g.batch, r / g.m, a.in[1]);
         for (int64_t j = 0; j < g.n; ++j) {
           double sum = 0;
-          for (int64_t k = 0; k < g.k; ++k) sum += static_cast<double>(pa[k * as_k]) * static_cast<double>(pb[k * bs_k + j * bs_n]);
+          for (int64_t k = 0; k < g.k; ++k)
+            sum += static_cast<double>(pa[k * as_k]) * static_cast<double>(pb[k * bs_k + j * bs_n]);
           y[r * g.n + j] = static_cast<T>(sum);
         }
       }

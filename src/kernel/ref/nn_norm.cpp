@@ -33,7 +33,8 @@ struct BatchNormTrain {
       var /= count;
       double rstd = 1 / std::sqrt(var + eps);
       each_in_channel(g, c, [&](int64_t i) {
-        y[i] = static_cast<T>((static_cast<double>(x[i]) - mean) * rstd * static_cast<double>(w[c]) + static_cast<double>(b[c]));
+        y[i] = static_cast<T>((static_cast<double>(x[i]) - mean) * rstd * static_cast<double>(w[c]) +
+                              static_cast<double>(b[c]));
       });
       a.out[1].data<T>()[c] = static_cast<T>(mean);
       a.out[2].data<T>()[c] = static_cast<T>(var);
@@ -97,7 +98,8 @@ struct LayerNorm {
       double mean = 0, var = 0;
       for (int64_t i = 0; i < g.size; ++i) mean += static_cast<double>(x[i]);
       mean /= static_cast<double>(g.size);
-      for (int64_t i = 0; i < g.size; ++i) var += (static_cast<double>(x[i]) - mean) * (static_cast<double>(x[i]) - mean);
+      for (int64_t i = 0; i < g.size; ++i)
+        var += (static_cast<double>(x[i]) - mean) * (static_cast<double>(x[i]) - mean);
       double rstd = 1 / std::sqrt(var / static_cast<double>(g.size) + at.eps);
       for (int64_t i = 0; i < g.size; ++i) {
         double v = (static_cast<double>(x[i]) - mean) * rstd;
@@ -129,8 +131,8 @@ struct LayerNormBwd {
         dot += scaled(row, i) * xhat(row, i);
       }
       for (int64_t i = 0; i < g.size; ++i)
-        a.out[0].data<T>()[row * g.size + i] = static_cast<T>(static_cast<double>(a.in[3].data<T>()[row]) *
-                                                             (scaled(row, i) - sum / size - xhat(row, i) * dot / size));
+        a.out[0].data<T>()[row * g.size + i] = static_cast<T>(
+            static_cast<double>(a.in[3].data<T>()[row]) * (scaled(row, i) - sum / size - xhat(row, i) * dot / size));
     }
     if (!w) return;
     for (int64_t i = 0; i < g.size; ++i) {

@@ -1,3 +1,4 @@
+#include <array>
 #include <cmath>
 
 #include "kernel/ref/nn_ref.h"
@@ -23,7 +24,8 @@ struct SgdMomentum {
   template <class T>
   static void run(const KernelArgs& a, DType) {
     const auto& at = a.as<SgdMomentumAttrs>();
-    T wd = static_cast<T>(at.weight_decay), mu = static_cast<T>(at.momentum), lr = static_cast<T>(ref::read_scalar(a.in[2]));
+    T wd = static_cast<T>(at.weight_decay), mu = static_cast<T>(at.momentum),
+      lr = static_cast<T>(ref::read_scalar(a.in[2]));
     const T *w = a.in[0].data<T>(), *g = a.in[1].data<T>(), *m = a.in[3].data<T>();
     T *w_new = a.out[0].data<T>(), *m_new = a.out[1].data<T>();
     for (int64_t i = 0; i < a.out[0].numel(); ++i) {
@@ -59,9 +61,13 @@ struct Adam {
 }  // namespace
 
 void register_ref_optim(KernelRegistry& r) {
-  ref::add_floating<Sgd>(r, "sgd_update", "ref_sgd_update", {0, -1, -1, -1});
-  ref::add_floating<SgdMomentum>(r, "sgd_momentum_update", "ref_sgd_momentum_update", {0, 3, -1, -1});
-  ref::add_floating<Adam>(r, "adam_update", "ref_adam_update", {0, 2, 3, -1});
+  auto add = [&](const char* op, const char* name, void (*run)(const KernelArgs&), std::array<int8_t, 4> alias) {
+    r.add(op, KernelTier::Ref,
+          Kernel{.name = name, .refuse = ref::refuse_not_floating_step, .run = run, .alias = alias});
+  };
+  add("sgd_update", "ref_sgd_update", ref::run_floating<Sgd>, {0, -1, -1, -1});
+  add("sgd_momentum_update", "ref_sgd_momentum_update", ref::run_floating<SgdMomentum>, {0, 3, -1, -1});
+  add("adam_update", "ref_adam_update", ref::run_floating<Adam>, {0, 2, 3, -1});
 }
 
 }  // namespace mge

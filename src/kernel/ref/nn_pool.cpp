@@ -10,8 +10,10 @@ namespace {
 struct Window {
   int64_t y0, y1, x0, x1;  // the part of the window that lies inside the image
   Window(const PoolGeom& g, int64_t oy, int64_t ox)
-      : y0(std::max<int64_t>(0, oy * g.sh - g.ph)), y1(std::min(g.h, oy * g.sh - g.ph + g.kh)),
-        x0(std::max<int64_t>(0, ox * g.sw - g.pw)), x1(std::min(g.w, ox * g.sw - g.pw + g.kw)) {}
+      : y0(std::max<int64_t>(0, oy * g.sh - g.ph)),
+        y1(std::min(g.h, oy * g.sh - g.ph + g.kh)),
+        x0(std::max<int64_t>(0, ox * g.sw - g.pw)),
+        x1(std::min(g.w, ox * g.sw - g.pw + g.kw)) {}
   int64_t count() const { return (y1 - y0) * (x1 - x0); }
 };
 

@@ -55,15 +55,27 @@ void through_float(const KernelArgs& a, FloatRun run) {
 }
 
 const char* refuse_not_floating(const KernelArgs& a) {
+  for (auto& t : a.in)
+    if (is_float(t.dtype) && t.dtype != a.out[0].dtype) return "mixed floating dtypes";
+  return is_float(a.out[0].dtype) ? nullptr : "needs a floating dtype";
+}
+
+const char* refuse_not_floating_step(const KernelArgs& a) {
+  for (auto& t : a.in)
+    if (is_float(t.dtype) && t.dtype != a.out[0].dtype && t.numel() != 1) return "mixed floating dtypes";
   return is_float(a.out[0].dtype) ? nullptr : "needs a floating dtype";
 }
 
 double read_scalar(const TensorArg& t) {
   switch (t.dtype) {
-    case DType::F64: return *t.data<double>();
-    case DType::F16: return half_to_float(*t.data<uint16_t>());
-    case DType::BF16: return bfloat_to_float(*t.data<uint16_t>());
-    default: return *t.data<float>();
+    case DType::F64:
+      return *t.data<double>();
+    case DType::F16:
+      return half_to_float(*t.data<uint16_t>());
+    case DType::BF16:
+      return bfloat_to_float(*t.data<uint16_t>());
+    default:
+      return *t.data<float>();
   }
 }
 

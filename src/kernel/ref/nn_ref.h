@@ -1,10 +1,8 @@
 // What the reference kernels of the neural-network ops share. A kernel is a struct K with
 //   template <class T> static void run(const KernelArgs& a, DType store);
-// written for float and double; float16 and bfloat16 pass through float copies. `store` is the dtype the caller sees, for
-// kernels whose steps must be rounded one by one.
+// written for float and double; float16 and bfloat16 pass through float copies. `store` is the dtype the caller sees,
+// for kernels whose steps must be rounded one by one.
 #pragma once
-#include <array>
-
 #include "core/half.h"
 #include "kernel/kernel.h"
 
@@ -26,8 +24,10 @@ namespace ref {
 using FloatRun = void (*)(const KernelArgs&, DType store);
 /// Runs a float kernel on float copies of all 16-bit arguments.
 void through_float(const KernelArgs& a, FloatRun run);
-/// out[0] must be floating.
+/// out[0] must be floating, and floating inputs of its dtype.
 const char* refuse_not_floating(const KernelArgs& a);
+/// The same for optimizer steps, whose one-element inputs (lr, t) may be of another floating dtype.
+const char* refuse_not_floating_step(const KernelArgs& a);
 /// The one value of a floating tensor.
 double read_scalar(const TensorArg& t);
 
@@ -47,8 +47,8 @@ void run_floating(const KernelArgs& a) {
 }
 
 template <class K>
-void add_floating(KernelRegistry& r, const char* op, const char* name, std::array<int8_t, 4> alias = {-1, -1, -1, -1}) {
-  r.add(op, KernelTier::Ref, Kernel{.name = name, .refuse = refuse_not_floating, .run = run_floating<K>, .alias = alias});
+void add_floating(KernelRegistry& r, const char* op, const char* name) {
+  r.add(op, KernelTier::Ref, Kernel{.name = name, .refuse = refuse_not_floating, .run = run_floating<K>});
 }
 
 }  // namespace ref

@@ -55,7 +55,8 @@ struct Logsoftmax {
       const T* x = a.in[0].data<T>() + first;
       T* y = a.out[0].data<T>() + first;
       auto [top, logsum] = max_and_logsum(g, x);
-      for (int64_t k = 0; k < g.size; ++k) y[k * g.inner] = static_cast<T>(static_cast<double>(x[k * g.inner]) - top - logsum);
+      for (int64_t k = 0; k < g.size; ++k)
+        y[k * g.inner] = static_cast<T>(static_cast<double>(x[k * g.inner]) - top - logsum);
     });
   }
 };
@@ -68,7 +69,8 @@ struct SoftmaxBwd {
     T* gx = a.out[0].data<T>();
     each_row(g, [&](int64_t, int64_t first) {
       double dot = 0;
-      for (int64_t k = 0; k < g.size; ++k) dot += static_cast<double>(y[first + k * g.inner]) * static_cast<double>(gy[first + k * g.inner]);
+      for (int64_t k = 0; k < g.size; ++k)
+        dot += static_cast<double>(y[first + k * g.inner]) * static_cast<double>(gy[first + k * g.inner]);
       for (int64_t k = 0; k < g.size; ++k) {
         int64_t i = first + k * g.inner;
         gx[i] = static_cast<T>(static_cast<double>(y[i]) * (static_cast<double>(gy[i]) - dot));

@@ -85,7 +85,7 @@ void register_ref_shape(KernelRegistry& r) {
   auto add = [&](const char* op, void (*run)(const KernelArgs&), uint32_t flags) {
     r.add(op, KernelTier::Ref, Kernel{.name = "ref_copy", .run = run, .flags = flags});
   };
-  for (const char* op : {"reshape", "expand_dims", "squeeze"}) add(op, run_reshape, 0);
+  for (const char* op : {"reshape", "expand_dims", "squeeze", "flatten"}) add(op, run_reshape, 0);
   for (const char* op : {"transpose", "broadcast_to", "slice"}) add(op, run_through_view, kStridedInputs);
   add("copy", run_copy, kStridedInputs);
   add("set_slice", run_set_slice, kStridedInputs | kInPlace0);

@@ -288,6 +288,65 @@ void run_gathered(const Job& job, const LoopNest& nest) {
     parallel_for(tiles, kPiece / kTile, body);
 }
 
+// A block of a transposed operand (unit stride across rows) as dense rows of kBlockCols.
+constexpr int64_t kBlockRows = 16, kBlockCols = 64;
+template <class T>
+void transpose_block(const char* from, int64_t row_stride, int64_t col_stride, int64_t rows, int64_t cols, char* to) {
+  auto* s = reinterpret_cast<const T*>(from);
+  auto* d = reinterpret_cast<T*>(to);
+  for (int64_t c = 0; c < cols; ++c)
+    for (int64_t r = 0; r < rows; ++r) d[r * kBlockCols + c] = s[r * row_stride + c * col_stride];
+}
+void transpose_block(int64_t size, const char* from, int64_t row_stride, int64_t col_stride, int64_t rows, int64_t cols, char* to) {
+  switch (size) {
+    case 1: return transpose_block<uint8_t>(from, row_stride, col_stride, rows, cols, to);
+    case 2: return transpose_block<uint16_t>(from, row_stride, col_stride, rows, cols, to);
+    default: return transpose_block<uint32_t>(from, row_stride, col_stride, rows, cols, to);
+  }
+}
+// An operand that runs along the second innermost dim (a transposed matrix, channels last read as channels first): blocks of
+// both dims, so that every cache line fetched is used up.
+bool is_transposed(const LoopNest& nest, int k) {
+  return nest.stride[k][nest.rank - 2] == 1 && static_cast<uint64_t>(nest.stride[k][nest.rank - 1]) > 1;
+}
+void run_blocked(const Job& job, const LoopNest& nest) {
+  const int inner = nest.rank - 1, mid = nest.rank - 2;
+  const int64_t row_blocks = (nest.size[mid] + kBlockRows - 1) / kBlockRows, col_blocks = (nest.size[inner] + kBlockCols - 1) / kBlockCols;
+  int64_t outer = 1;
+  for (int i = 0; i < mid; ++i) outer *= nest.size[i];
+  auto body = [&](int64_t b, int64_t e) {
+    alignas(64) char tile[3][kBlockRows * kBlockCols * 4];
+    for (int64_t item = b; item < e; ++item) {
+      const int64_t c = item % col_blocks * kBlockCols, r = item / col_blocks % row_blocks * kBlockRows;
+      const int64_t cols = std::min(kBlockCols, nest.size[inner] - c), rows = std::min(kBlockRows, nest.size[mid] - r);
+      Cursor at(nest, mid, item / col_blocks / row_blocks);
+      const char* base[3];
+      int64_t stride[3], row_step[3];
+      for (int k = 0; k < job.n_in; ++k) {
+        const int64_t* st = nest.stride[k + 1];
+        base[k] = job.in[k] + (at.offset[k + 1] + r * st[mid] + c * st[inner]) * job.in_size[k];
+        stride[k] = st[inner];
+        row_step[k] = st[mid] * job.in_size[k];
+        if (static_cast<uint64_t>(st[inner]) <= 1) continue;
+        transpose_block(job.in_size[k], base[k], st[mid], st[inner], rows, cols, tile[k]);
+        base[k] = tile[k];
+        stride[k] = 1;
+        row_step[k] = kBlockCols * job.in_size[k];
+      }
+      for (int64_t i = 0; i < rows; ++i) {
+        const void* in[3];
+        for (int k = 0; k < job.n_in; ++k) in[k] = base[k] + i * row_step[k];
+        run_span(job, in, stride, job.out + (at.offset[0] + (r + i) * nest.stride[0][mid] + c) * job.out_size, cols);
+      }
+    }
+  };
+  const int64_t items = outer * row_blocks * col_blocks;
+  if (outer * nest.size[mid] * nest.size[inner] <= kParallelFrom)
+    body(0, items);
+  else
+    parallel_for(items, kPiece / (kBlockRows * kBlockCols), body);
+}
+
 // The nest with the dims in the order of the output's strides, so that outputs that are not row-major (channels last) still
 // give long rows.
 LoopNest nest_in_output_order(const TensorArg& out, std::span<const TensorArg* const> operands) {
@@ -322,7 +381,23 @@ void run_strided(const Job& job, const KernelArgs& a) {
   const int inner = nest.rank - 1;
   bool rows = nest.stride[0][inner] == 1 && (nest.rank == 1 || nest.size[inner] >= kShortRow);
   for (int k = 1; k < nest.operands && rows; ++k) rows = static_cast<uint64_t>(nest.stride[k][inner]) <= 1;
-  return rows ? run_rows(job, nest) : run_gathered(job, nest);
+  if (rows) return run_rows(job, nest);
+  bool blocks = nest.rank >= 2 && nest.stride[0][inner] == 1 && nest.size[inner] >= 16;
+  bool transposed = false;
+  for (int k = 1; k < nest.operands && blocks; ++k) transposed = transposed || is_transposed(nest, k);
+  return blocks && transposed ? run_blocked(job, nest) : run_gathered(job, nest);
+}
+
+// Same shape and row-major, in one pass.
+bool is_dense(const TensorArg& t, const Shape& shape) {
+  if (t.shape.rank != shape.rank) return false;
+  int64_t step = 1;
+  for (int i = shape.rank - 1; i >= 0; --i) {
+    if (t.shape.d[i] != shape.d[i]) return false;
+    if (t.layout.stride[i] != step && shape.d[i] != 1) return false;
+    step *= shape.d[i];
+  }
+  return true;
 }
 
 void run(const KernelArgs& a) {
@@ -335,18 +410,13 @@ void run(const KernelArgs& a) {
   job.out = static_cast<char*>(out.ptr);
   job.out_size = static_cast<int64_t>(dtype_size(out.dtype));
   int64_t stride[3];
-  bool simple = out.contiguous();
+  bool simple = is_dense(out, out.shape);
   for (int k = 0; k < job.n_in; ++k) {
     const TensorArg& t = a.in[static_cast<size_t>(k)];
     job.in[k] = static_cast<const char*>(t.ptr);
     job.in_size[k] = static_cast<int64_t>(dtype_size(t.dtype));
-    if (t.shape == out.shape) {
-      stride[k] = 1;
-      simple = simple && t.contiguous();
-    } else {
-      stride[k] = 0;
-      simple = simple && t.numel() == 1;
-    }
+    stride[k] = is_dense(t, out.shape);
+    simple = simple && (stride[k] || t.numel() == 1);
   }
   if (simple) return run_contiguous(job, stride, n);
   run_strided(job, a);

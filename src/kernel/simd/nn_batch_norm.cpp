@@ -128,7 +128,8 @@ void block_stats(const BnPlan& p, const S& stat, const float* x, const float* gy
   parallel_for(p.blocks * channels, grain_for(p.rows * p.g.inner), [&](int64_t b, int64_t e) {
     for (; b < e; ++b) {
       int64_t block = b / channels, c = b % channels, first = (p.begin(block) * channels + c) * p.g.inner;
-      stat.plane(p, x + first, gy ? gy + first : nullptr, p.end(block) - p.begin(block), c, part + 2 * (c * p.blocks + block));
+      stat.plane(p, x + first, gy ? gy + first : nullptr, p.end(block) - p.begin(block), c,
+                 part + 2 * (c * p.blocks + block));
     }
   });
 }
@@ -158,7 +159,8 @@ void each_element(const BnPlan& p, F f) {
 void batch_norm_train(const KernelArgs& a) {
   BnPlan p(a.in[0].shape);
   const float *x = a.in[0].data<float>(), *w = a.in[1].data<float>(), *bias = a.in[2].data<float>();
-  float *y = a.out[0].data<float>(), *mean = a.out[1].data<float>(), *var = a.out[2].data<float>(), *rstd = a.out[3].data<float>();
+  float *y = a.out[0].data<float>(), *mean = a.out[1].data<float>(), *var = a.out[2].data<float>(),
+        *rstd = a.out[3].data<float>();
   float* part = static_cast<float*>(a.workspace);
   float* scale = part + 2 * p.g.channels * p.blocks;
   block_stats(p, MeanM2(), x, nullptr, part);
@@ -187,8 +189,8 @@ void batch_norm_train(const KernelArgs& a) {
 // gx = k*(gy - gb/n - xhat*gw/n) = k*gy + (x - mean)*s + t
 void batch_norm_bwd(const KernelArgs& a) {
   BnPlan p(a.in[0].shape);
-  const float *x = a.in[0].data<float>(), *gy = a.in[1].data<float>(), *w = a.in[2].data<float>(), *mean = a.in[3].data<float>(),
-              *rstd = a.in[4].data<float>();
+  const float *x = a.in[0].data<float>(), *gy = a.in[1].data<float>(), *w = a.in[2].data<float>(),
+              *mean = a.in[3].data<float>(), *rstd = a.in[4].data<float>();
   float *gx = a.out[0].data<float>(), *gw = a.out[1].data<float>(), *gb = a.out[2].data<float>();
   float* part = static_cast<float*>(a.workspace);
   float *k1 = part + 2 * p.g.channels * p.blocks, *s = k1 + p.g.channels, *t = s + p.g.channels;
@@ -218,15 +220,17 @@ void batch_norm_bwd(const KernelArgs& a) {
 void batch_norm_infer(const KernelArgs& a) {
   BnPlan p(a.in[0].shape);
   float eps = static_cast<float>(a.as<BatchNormAttrs>().eps);
-  const float *x = a.in[0].data<float>(), *w = a.in[1].data<float>(), *b = a.in[2].data<float>(), *mean = a.in[3].data<float>(),
-              *var = a.in[4].data<float>();
+  const float *x = a.in[0].data<float>(), *w = a.in[1].data<float>(), *b = a.in[2].data<float>(),
+              *mean = a.in[3].data<float>(), *var = a.in[4].data<float>();
   float *y = a.out[0].data<float>(), *scale = static_cast<float*>(a.workspace), *shift = scale + p.g.channels;
   each_vector(p.g.channels, [&](int64_t c, int k) {
     VF s = hn::Div(load_n(w + c, k), hn::Sqrt(hn::Add(load_n(var + c, k), set(eps))));
     store_n(s, scale + c, k);
     store_n(hn::Sub(load_n(b + c, k), hn::Mul(load_n(mean + c, k), s)), shift + c, k);
   });
-  each_element(p, [&](int64_t i, int k, auto of) { store_n(hn::Add(hn::Mul(load_n(x + i, k), of(scale)), of(shift)), y + i, k); });
+  each_element(p, [&](int64_t i, int k, auto of) {
+    store_n(hn::Add(hn::Mul(load_n(x + i, k), of(scale)), of(shift)), y + i, k);
+  });
 }
 
 }  // namespace mge::simd_nn::HWY_NAMESPACE
@@ -240,11 +244,16 @@ HWY_EXPORT(batch_norm_bwd);
 HWY_EXPORT(batch_norm_infer);
 
 void register_batch_norm(KernelRegistry& r) {
-  add(r, "batch_norm_train", "simd_batch_norm_train", [](const KernelArgs& a) { HWY_DYNAMIC_DISPATCH(batch_norm_train)(a); },
+  add(r, "batch_norm_train", "simd_batch_norm_train",
+      [](const KernelArgs& a) { HWY_DYNAMIC_DISPATCH(batch_norm_train)
+                                (a); },
       {.flags = kInPlace0, .workspace = bn_workspace});
-  add(r, "batch_norm_bwd", "simd_batch_norm_bwd", [](const KernelArgs& a) { HWY_DYNAMIC_DISPATCH(batch_norm_bwd)(a); },
+  add(r, "batch_norm_bwd", "simd_batch_norm_bwd", [](const KernelArgs& a) { HWY_DYNAMIC_DISPATCH(batch_norm_bwd)
+                                                                            (a); },
       {.workspace = bn_workspace, .alias = {1, -1, -1, -1}});
-  add(r, "batch_norm_infer", "simd_batch_norm_infer", [](const KernelArgs& a) { HWY_DYNAMIC_DISPATCH(batch_norm_infer)(a); },
+  add(r, "batch_norm_infer", "simd_batch_norm_infer",
+      [](const KernelArgs& a) { HWY_DYNAMIC_DISPATCH(batch_norm_infer)
+                                (a); },
       {.flags = kInPlace0, .workspace = bn_workspace});
 }
 

@@ -7,8 +7,22 @@ namespace mge::simd_nn {
 namespace {
 
 simd::Conv2dGeom raw(const Conv2dGeom& g) {
-  return {.n = g.n, .c = g.c, .h = g.h, .w = g.w, .oc = g.o, .oh = g.oh, .ow = g.ow, .kh = g.kh, .kw = g.kw, .sh = g.sh,
-          .sw = g.sw, .ph = g.ph, .pw = g.pw, .dh = g.dh, .dw = g.dw, .groups = g.groups};
+  return {.n = g.n,
+          .c = g.c,
+          .h = g.h,
+          .w = g.w,
+          .oc = g.o,
+          .oh = g.oh,
+          .ow = g.ow,
+          .kh = g.kh,
+          .kw = g.kw,
+          .sh = g.sh,
+          .sw = g.sw,
+          .ph = g.ph,
+          .pw = g.pw,
+          .dh = g.dh,
+          .dw = g.dw,
+          .groups = g.groups};
 }
 
 void run_conv2d(const KernelArgs& a) {

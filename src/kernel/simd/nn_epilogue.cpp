@@ -17,7 +17,8 @@ void epilogue_planes(const simd::Epilogue& e, int64_t n, int64_t oc, int64_t pix
   parallel_for(n * oc, grain_for(pixels), [&](int64_t b, int64_t end) {
     for (; b < end; ++b) {
       int64_t c = b % oc;
-      VF bias = set(e.bias ? e.bias[c] : 0), scale = set(e.scale ? e.scale[c] : 1), shift = set(e.scale ? e.shift[c] : 0);
+      VF bias = set(e.bias ? e.bias[c] : 0), scale = set(e.scale ? e.scale[c] : 1),
+         shift = set(e.scale ? e.shift[c] : 0);
       float* plane = y + b * pixels;
       const float* add = e.add ? e.add + b * pixels : nullptr;
       each_vector(pixels, [&](int64_t i, int k) {

@@ -1,4 +1,5 @@
-// The epilogue of conv2d_raw.h as a pass of its own, for convolutions that cannot apply it on the way. Same steps, same bits.
+// The epilogue of conv2d_raw.h as a pass of its own, for convolutions that cannot apply it on the way. Same steps, same
+// bits.
 //   epilogue_pass({.bias = b, .act = 1}, n, oc, oh * ow, y);
 #pragma once
 #include "kernel/simd/conv2d_raw.h"

@@ -18,12 +18,16 @@
 #define MGE_NN_LAYER_NORM_ONCE
 namespace mge::simd_nn {
 
-// Parameter gradients are summed in at most 32 blocks of rows, joined in block order: the same bits for any thread count.
+// Parameter gradients are summed in at most 32 blocks of rows, joined in block order: the same bits for any thread
+// count.
 struct LnBlocks {
   int64_t rows, count;
-  explicit LnBlocks(const LayerNormGeom& g) : rows(std::max<int64_t>(1, (g.rows + 31) / 32)), count((g.rows + rows - 1) / rows) {}
+  explicit LnBlocks(const LayerNormGeom& g)
+      : rows(std::max<int64_t>(1, (g.rows + 31) / 32)), count((g.rows + rows - 1) / rows) {}
 };
-inline LayerNormGeom ln_bwd_geom(const KernelArgs& a) { return layer_norm_geom(a.in[0].shape, a.as<LayerNormBwdAttrs>().n_axes); }
+inline LayerNormGeom ln_bwd_geom(const KernelArgs& a) {
+  return layer_norm_geom(a.in[0].shape, a.as<LayerNormBwdAttrs>().n_axes);
+}
 inline size_t ln_bwd_workspace(const KernelArgs& a) {
   LayerNormGeom g = ln_bwd_geom(a);
   return a.in.size() == 5 ? static_cast<size_t>(2 * LnBlocks(g).count * g.size) * sizeof(float) : 0;
@@ -47,10 +51,12 @@ void layer_norm(const KernelArgs& a) {
       float* y = a.out[0].data<float>() + b * g.size;
       float mean = sum_of(g.size, [&](int64_t i, int k) { return load_n(x + i, k); }) / size;
       VF m = set(mean);
-      float var = sum_of(g.size, [&](int64_t i, int k) {
-        VF v = hn::Sub(load_n(x + i, k), m);
-        return hn::Mul(v, v);
-      }) / size;
+      float var = sum_of(g.size,
+                         [&](int64_t i, int k) {
+                           VF v = hn::Sub(load_n(x + i, k), m);
+                           return hn::Mul(v, v);
+                         }) /
+                  size;
       float rstd = 1.0f / std::sqrt(var + static_cast<float>(at.eps));
       VF r = set(rstd);
       each_vector(g.size, [&](int64_t i, int k) {
@@ -67,7 +73,8 @@ void layer_norm(const KernelArgs& a) {
 void layer_norm_bwd(const KernelArgs& a) {
   LayerNormGeom g = ln_bwd_geom(a);
   LnBlocks blocks(g);
-  const float *mean = a.in[2].data<float>(), *rstd = a.in[3].data<float>(), *w = a.in.size() == 5 ? a.in[4].data<float>() : nullptr;
+  const float *mean = a.in[2].data<float>(), *rstd = a.in[3].data<float>(),
+              *w = a.in.size() == 5 ? a.in[4].data<float>() : nullptr;
   float* part = static_cast<float*>(a.workspace);  // per block: gw [size], gb [size]
   float size = static_cast<float>(g.size);
   parallel_for(blocks.count, grain_for(blocks.rows * g.size), [&](int64_t b, int64_t e) {
@@ -114,8 +121,11 @@ HWY_EXPORT(layer_norm);
 HWY_EXPORT(layer_norm_bwd);
 
 void register_layer_norm(KernelRegistry& r) {
-  add(r, "layer_norm", "simd_layer_norm", [](const KernelArgs& a) { HWY_DYNAMIC_DISPATCH(layer_norm)(a); }, {.flags = kInPlace0});
-  add(r, "layer_norm_bwd", "simd_layer_norm_bwd", [](const KernelArgs& a) { HWY_DYNAMIC_DISPATCH(layer_norm_bwd)(a); },
+  add(r, "layer_norm", "simd_layer_norm", [](const KernelArgs& a) { HWY_DYNAMIC_DISPATCH(layer_norm)
+                                                                    (a); },
+      {.flags = kInPlace0});
+  add(r, "layer_norm_bwd", "simd_layer_norm_bwd", [](const KernelArgs& a) { HWY_DYNAMIC_DISPATCH(layer_norm_bwd)
+                                                                            (a); },
       {.workspace = ln_bwd_workspace, .alias = {1, -1, -1, -1}});
 }
 

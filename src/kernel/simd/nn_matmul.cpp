@@ -11,10 +11,10 @@ namespace {
 
 struct Operand {
   const float* p;
-  bool t;                     // transposed in memory
+  bool t;  // transposed in memory
   int64_t ld;
-  int64_t stride[kMaxRank];   // of each dim of the broadcast batch
-  std::vector<float> copy;    // when neither axis of the matrix is contiguous
+  int64_t stride[kMaxRank];  // of each dim of the broadcast batch
+  std::vector<float> copy;   // when neither axis of the matrix is contiguous
 };
 
 void prepare(const TensorArg& t, bool transposed, const Shape& batch, Operand* o) {

@@ -17,9 +17,8 @@ namespace mge::simd_nn::HWY_NAMESPACE {
 // f(i, lanes) over all elements, in parallel; outputs may be the inputs.
 template <class F>
 void each_element(const KernelArgs& a, F f) {
-  parallel_for(a.out[0].numel(), 8192, [&](int64_t b, int64_t e) {
-    each_vector(e - b, [&](int64_t i, int k) { f(b + i, k); });
-  });
+  parallel_for(a.out[0].numel(), 8192,
+               [&](int64_t b, int64_t e) { each_vector(e - b, [&](int64_t i, int k) { f(b + i, k); }); });
 }
 
 void sgd_update(const KernelArgs& a) {
@@ -53,7 +52,8 @@ void sgd_momentum_update(const KernelArgs& a) {
 void adam_update(const KernelArgs& a) {
   const auto& at = a.as<AdamAttrs>();
   AdamScalars<float> s(at, static_cast<double>(*a.in[4].data<float>()), static_cast<double>(*a.in[5].data<float>()));
-  const float *w = a.in[0].data<float>(), *g = a.in[1].data<float>(), *m = a.in[2].data<float>(), *v = a.in[3].data<float>();
+  const float *w = a.in[0].data<float>(), *g = a.in[1].data<float>(), *m = a.in[2].data<float>(),
+              *v = a.in[3].data<float>();
   float *w_new = a.out[0].data<float>(), *m_new = a.out[1].data<float>(), *v_new = a.out[2].data<float>();
   bool l2 = s.wd != 0 && !at.decoupled, decay = s.wd != 0 && at.decoupled;
   each_element(a, [&](int64_t i, int k) {
@@ -80,10 +80,14 @@ HWY_EXPORT(sgd_momentum_update);
 HWY_EXPORT(adam_update);
 
 void register_optim(KernelRegistry& r) {
-  add(r, "sgd_update", "simd_sgd_update", [](const KernelArgs& a) { HWY_DYNAMIC_DISPATCH(sgd_update)(a); }, {.flags = kInPlace0});
+  add(r, "sgd_update", "simd_sgd_update", [](const KernelArgs& a) { HWY_DYNAMIC_DISPATCH(sgd_update)
+                                                                    (a); },
+      {.flags = kInPlace0});
   add(r, "sgd_momentum_update", "simd_sgd_momentum_update",
-      [](const KernelArgs& a) { HWY_DYNAMIC_DISPATCH(sgd_momentum_update)(a); }, {.alias = {0, 3, -1, -1}});
-  add(r, "adam_update", "simd_adam_update", [](const KernelArgs& a) { HWY_DYNAMIC_DISPATCH(adam_update)(a); },
+      [](const KernelArgs& a) { HWY_DYNAMIC_DISPATCH(sgd_momentum_update)
+                                (a); }, {.alias = {0, 3, -1, -1}});
+  add(r, "adam_update", "simd_adam_update", [](const KernelArgs& a) { HWY_DYNAMIC_DISPATCH(adam_update)
+                                                                      (a); },
       {.alias = {0, 2, 3, -1}});
 }
 

@@ -8,8 +8,17 @@ namespace {
 template <class A>
 simd::Pool2dGeom raw(const A& at, const Shape& x) {
   PoolGeom g = pool_geom(at, x);
-  return {.planes = g.n * g.c, .h = g.h, .w = g.w, .oh = g.oh, .ow = g.ow, .kh = g.kh, .kw = g.kw, .sh = g.sh, .sw = g.sw,
-          .ph = g.ph, .pw = g.pw};
+  return {.planes = g.n * g.c,
+          .h = g.h,
+          .w = g.w,
+          .oh = g.oh,
+          .ow = g.ow,
+          .kh = g.kh,
+          .kw = g.kw,
+          .sh = g.sh,
+          .sw = g.sw,
+          .ph = g.ph,
+          .pw = g.pw};
 }
 
 void run_max(const KernelArgs& a) {

@@ -25,7 +25,8 @@ HWY_INLINE void multiply_wide(VU a, VU b, VU* high, VU* low) {
   const DU d;
   const hn::RepartitionToWide<DU> w;
   auto even = hn::MulEven(a, b);
-  auto odd = hn::MulEven(hn::BitCast(d, hn::ShiftRight<32>(hn::BitCast(w, a))), hn::BitCast(d, hn::ShiftRight<32>(hn::BitCast(w, b))));
+  auto odd = hn::MulEven(hn::BitCast(d, hn::ShiftRight<32>(hn::BitCast(w, a))),
+                         hn::BitCast(d, hn::ShiftRight<32>(hn::BitCast(w, b))));
   *low = hn::OddEven(hn::BitCast(d, hn::ShiftLeft<32>(odd)), hn::BitCast(d, even));
   *high = hn::OddEven(hn::BitCast(d, odd), hn::BitCast(d, hn::ShiftRight<32>(even)));
 }
@@ -36,7 +37,8 @@ void draw_block(uint64_t seed, uint64_t counter, float* out) {
   const DF df;
   HWY_ALIGN uint32_t lo[kLanes], hi[kLanes];
   for (int64_t i = 0; i < kBlock; i += 4 * kLanes, counter += kLanes) {
-    for (int j = 0; j < kLanes; ++j) lo[j] = static_cast<uint32_t>(counter + j), hi[j] = static_cast<uint32_t>((counter + j) >> 32);
+    for (int j = 0; j < kLanes; ++j)
+      lo[j] = static_cast<uint32_t>(counter + j), hi[j] = static_cast<uint32_t>((counter + j) >> 32);
     VU c0 = hn::Load(d, lo), c1 = hn::Load(d, hi), c2 = hn::Zero(d), c3 = hn::Zero(d);
     VU k0 = hn::Set(d, static_cast<uint32_t>(seed)), k1 = hn::Set(d, static_cast<uint32_t>(seed >> 32));
     for (int round = 0; round < 10; ++round) {
@@ -77,7 +79,8 @@ void rng_uniform(const KernelArgs& a) {
   const auto* state = a.in[0].data<int32_t>();
   float* y = a.out[0].data<float>();
   each_block(state, a.out[0].numel(), [&](int64_t first, int64_t n, const float* u) {
-    each_vector(n, [&](int64_t i, int k) { store_n(hn::Add(hn::Mul(hn::LoadU(DF(), u + i), range), lo), y + first + i, k); });
+    each_vector(
+        n, [&](int64_t i, int k) { store_n(hn::Add(hn::Mul(hn::LoadU(DF(), u + i), range), lo), y + first + i, k); });
   });
   advance_rng_state(state, a.out[0].numel(), a.out[1].data<int32_t>());
 }
@@ -128,11 +131,15 @@ HWY_EXPORT(rng_normal);
 HWY_EXPORT(dropout);
 
 void register_rng(KernelRegistry& r) {
-  add(r, "rng_uniform", "simd_rng_uniform", [](const KernelArgs& a) { HWY_DYNAMIC_DISPATCH(rng_uniform)(a); },
+  add(r, "rng_uniform", "simd_rng_uniform", [](const KernelArgs& a) { HWY_DYNAMIC_DISPATCH(rng_uniform)
+                                                                      (a); },
       {.alias = {-1, 0, -1, -1}});
-  add(r, "rng_normal", "simd_rng_normal", [](const KernelArgs& a) { HWY_DYNAMIC_DISPATCH(rng_normal)(a); },
+  add(r, "rng_normal", "simd_rng_normal", [](const KernelArgs& a) { HWY_DYNAMIC_DISPATCH(rng_normal)
+                                                                    (a); },
       {.alias = {-1, 0, -1, -1}});
-  add(r, "dropout", "simd_dropout", [](const KernelArgs& a) { HWY_DYNAMIC_DISPATCH(dropout)(a); }, {.alias = {0, -1, 1, -1}});
+  add(r, "dropout", "simd_dropout", [](const KernelArgs& a) { HWY_DYNAMIC_DISPATCH(dropout)
+                                                              (a); },
+      {.alias = {0, -1, 1, -1}});
 }
 
 }  // namespace mge::simd_nn

@@ -1,4 +1,5 @@
-// float32 kernels of the neural-network ops: Highway where this folder's files say so, and the raw kernels wired to ops.
+// float32 kernels of the neural-network ops: Highway where this folder's files say so, and the raw kernels wired to
+// ops.
 #pragma once
 #include <array>
 
@@ -28,9 +29,15 @@ struct Extra {
   size_t (*workspace)(const KernelArgs&) = nullptr;
   std::array<int8_t, 4> alias = {-1, -1, -1, -1};  // out[i] may be written over in[alias[i]]
 };
-inline void add(KernelRegistry& r, const char* op, const char* name, void (*run)(const KernelArgs&), const Extra& x = {}) {
+inline void add(KernelRegistry& r, const char* op, const char* name, void (*run)(const KernelArgs&),
+                const Extra& x = {}) {
   r.add(op, KernelTier::Simd,
-        Kernel{.name = name, .refuse = refuse_not_f32, .run = run, .workspace = x.workspace, .flags = x.flags, .alias = x.alias});
+        Kernel{.name = name,
+               .refuse = refuse_not_f32,
+               .run = run,
+               .workspace = x.workspace,
+               .flags = x.flags,
+               .alias = x.alias});
 }
 
 }  // namespace simd_nn

@@ -1,5 +1,5 @@
-// softmax, logsoftmax and cross entropy of x [outer, size, inner] along `size`. Lanes run along the axis when it is the last
-// one, along `inner` otherwise.
+// softmax, logsoftmax and cross entropy of x [outer, size, inner] along `size`. Lanes run along the axis when it is the
+// last one, along `inner` otherwise.
 #include <limits>
 
 #include "base/parallel.h"
@@ -64,12 +64,13 @@ void each_row(const AxisGeom& g, F f) {
 template <class F>
 void each_bundle(const AxisGeom& g, F f) {
   int64_t bundles = (g.inner + kLanes - 1) / kLanes;
-  parallel_for(g.outer * bundles, std::max<int64_t>(1, 4096 / std::max<int64_t>(1, g.size * kLanes)), [&](int64_t b, int64_t e) {
-    for (; b < e; ++b) {
-      int64_t o = b / bundles, j = b % bundles * kLanes;
-      f(o * g.size * g.inner + j, o * g.inner + j, static_cast<int>(std::min<int64_t>(kLanes, g.inner - j)));
-    }
-  });
+  parallel_for(
+      g.outer * bundles, std::max<int64_t>(1, 4096 / std::max<int64_t>(1, g.size * kLanes)), [&](int64_t b, int64_t e) {
+        for (; b < e; ++b) {
+          int64_t o = b / bundles, j = b % bundles * kLanes;
+          f(o * g.size * g.inner + j, o * g.inner + j, static_cast<int>(std::min<int64_t>(kLanes, g.inner - j)));
+        }
+      });
 }
 
 // top and sum, when given, receive max and sum(exp(x - max)) of every row.
@@ -110,17 +111,20 @@ void softmax_core(const AxisGeom& g, const float* x, float* y, float* top, float
     VF ls = kOut == SoftmaxOut::Log ? log_v(acc) : acc;
     for (int64_t i = 0; i < g.size; ++i) {
       int64_t at = first + i * g.inner;
-      store_n(kOut == SoftmaxOut::Prob ? hn::Div(load_n(y + at, k), acc) : hn::Sub(hn::Sub(load_n(x + at, k), m), ls), y + at, k);
+      store_n(kOut == SoftmaxOut::Prob ? hn::Div(load_n(y + at, k), acc) : hn::Sub(hn::Sub(load_n(x + at, k), m), ls),
+              y + at, k);
     }
     if (top) store_n(m, top + row, k), store_n(acc, sum + row, k);
   });
 }
 
 void softmax(const KernelArgs& a) {
-  softmax_core<SoftmaxOut::Prob>(axis_geom_of<SoftmaxAttrs>(a), a.in[0].data<float>(), a.out[0].data<float>(), nullptr, nullptr);
+  softmax_core<SoftmaxOut::Prob>(axis_geom_of<SoftmaxAttrs>(a), a.in[0].data<float>(), a.out[0].data<float>(), nullptr,
+                                 nullptr);
 }
 void logsoftmax(const KernelArgs& a) {
-  softmax_core<SoftmaxOut::Log>(axis_geom_of<SoftmaxAttrs>(a), a.in[0].data<float>(), a.out[0].data<float>(), nullptr, nullptr);
+  softmax_core<SoftmaxOut::Log>(axis_geom_of<SoftmaxAttrs>(a), a.in[0].data<float>(), a.out[0].data<float>(), nullptr,
+                                nullptr);
 }
 
 // gx = join(y, gy, sum over the axis of term(y, gy))
@@ -131,7 +135,8 @@ void backward_core(const KernelArgs& a, T term, J join) {
   float* gx = a.out[0].data<float>();
   if (g.inner == 1) {
     each_row(g, [&](int64_t first, int64_t) {
-      VF total = set(sum_of(g.size, [&](int64_t i, int k) { return term(load_n(y + first + i, k), load_n(gy + first + i, k)); }));
+      VF total = set(
+          sum_of(g.size, [&](int64_t i, int k) { return term(load_n(y + first + i, k), load_n(gy + first + i, k)); }));
       each_vector(g.size, [&](int64_t i, int k) {
         store_n(join(load_n(y + first + i, k), load_n(gy + first + i, k), total), gx + first + i, k);
       });
@@ -150,10 +155,12 @@ void backward_core(const KernelArgs& a, T term, J join) {
 }
 
 void softmax_bwd(const KernelArgs& a) {
-  backward_core(a, [](VF y, VF gy) { return hn::Mul(y, gy); }, [](VF y, VF gy, VF dot) { return hn::Mul(y, hn::Sub(gy, dot)); });
+  backward_core(
+      a, [](VF y, VF gy) { return hn::Mul(y, gy); }, [](VF y, VF gy, VF dot) { return hn::Mul(y, hn::Sub(gy, dot)); });
 }
 void logsoftmax_bwd(const KernelArgs& a) {
-  backward_core(a, [](VF, VF gy) { return gy; }, [](VF y, VF gy, VF sum) { return hn::NegMulAdd(exp_v(y), sum, gy); });
+  backward_core(
+      a, [](VF, VF gy) { return gy; }, [](VF y, VF gy, VF sum) { return hn::NegMulAdd(exp_v(y), sum, gy); });
 }
 
 void softmax_xent(const KernelArgs& a) {
@@ -189,7 +196,8 @@ void softmax_xent_bwd(const KernelArgs& a) {
     float at_label[kLanes];
     for (int j = 0; j < k; ++j) at_label[j] = p[first + label[row + j] * g.inner + j];
     VF gv = load_n(gl + row, k);
-    for (int64_t i = 0; i < g.size; ++i) store_n(hn::Mul(load_n(p + first + i * g.inner, k), gv), gx + first + i * g.inner, k);
+    for (int64_t i = 0; i < g.size; ++i)
+      store_n(hn::Mul(load_n(p + first + i * g.inner, k), gv), gx + first + i * g.inner, k);
     for (int j = 0; j < k; ++j) gx[first + label[row + j] * g.inner + j] = (at_label[j] - 1) * gl[row + j];
   });
 }
@@ -208,15 +216,24 @@ HWY_EXPORT(softmax_xent);
 HWY_EXPORT(softmax_xent_bwd);
 
 void register_softmax(KernelRegistry& r) {
-  add(r, "softmax", "simd_softmax", [](const KernelArgs& a) { HWY_DYNAMIC_DISPATCH(softmax)(a); }, {.flags = kInPlace0});
-  add(r, "softmax_bwd", "simd_softmax_bwd", [](const KernelArgs& a) { HWY_DYNAMIC_DISPATCH(softmax_bwd)(a); }, {.flags = kInPlaceAny});
-  add(r, "logsoftmax", "simd_logsoftmax", [](const KernelArgs& a) { HWY_DYNAMIC_DISPATCH(logsoftmax)(a); }, {.flags = kInPlace0});
-  add(r, "logsoftmax_bwd", "simd_logsoftmax_bwd", [](const KernelArgs& a) { HWY_DYNAMIC_DISPATCH(logsoftmax_bwd)(a); },
-      {.flags = kInPlaceAny});
-  add(r, "softmax_xent", "simd_softmax_xent", [](const KernelArgs& a) { HWY_DYNAMIC_DISPATCH(softmax_xent)(a); },
-      {.workspace = xent_workspace});
-  add(r, "softmax_xent_bwd", "simd_softmax_xent_bwd", [](const KernelArgs& a) { HWY_DYNAMIC_DISPATCH(softmax_xent_bwd)(a); },
+  add(r, "softmax", "simd_softmax", [](const KernelArgs& a) { HWY_DYNAMIC_DISPATCH(softmax)
+                                                              (a); },
       {.flags = kInPlace0});
+  add(r, "softmax_bwd", "simd_softmax_bwd", [](const KernelArgs& a) { HWY_DYNAMIC_DISPATCH(softmax_bwd)
+                                                                      (a); },
+      {.flags = kInPlaceAny});
+  add(r, "logsoftmax", "simd_logsoftmax", [](const KernelArgs& a) { HWY_DYNAMIC_DISPATCH(logsoftmax)
+                                                                    (a); },
+      {.flags = kInPlace0});
+  add(r, "logsoftmax_bwd", "simd_logsoftmax_bwd", [](const KernelArgs& a) { HWY_DYNAMIC_DISPATCH(logsoftmax_bwd)
+                                                                            (a); },
+      {.flags = kInPlaceAny});
+  add(r, "softmax_xent", "simd_softmax_xent", [](const KernelArgs& a) { HWY_DYNAMIC_DISPATCH(softmax_xent)
+                                                                        (a); },
+      {.workspace = xent_workspace});
+  add(r, "softmax_xent_bwd", "simd_softmax_xent_bwd",
+      [](const KernelArgs& a) { HWY_DYNAMIC_DISPATCH(softmax_xent_bwd)
+                                (a); }, {.flags = kInPlace0});
 }
 
 }  // namespace mge::simd_nn

@@ -118,12 +118,6 @@ std::vector<double> random_values(int64_t n, double lo, double hi) {
   for (int64_t i = 0; i < n; ++i) v.push_back(std::uniform_real_distribution<>(lo, hi)(g));
   return v;
 }
-double dot(const Val& a, const std::vector<double>& w) {
-  double s = 0;
-  for (size_t i = 0; i < w.size(); ++i) s += node(a).data()[i] * w[i];
-  return s;
-}
-
 // order 1: sum(w*y). order 2: sum over inputs of sum(w2 * gradient of order 1).
 void check(Problem p, int order) {
   auto forward = [&](Tape& tape, std::vector<Val>& xs) {

@@ -221,6 +221,23 @@ TEST_P(EveryOp, VectorEqualsReferenceForStridesAndBroadcasts) {
         auto in = make_inputs(op, t, shapes);
         check_against_ref(make_call(op, in));
       }
+      // Channels last read as channels first, and written so.
+      for (bool both : {false, true}) {
+        auto nhwc = make_inputs(op, t, {{2, 19, 5, 7}});
+        Call c = make_call(op, nhwc);
+        for (size_t k = 0; k < (both ? c.in.size() : 1); ++k) {
+          const int64_t strides[] = {19 * 35, 1, 7 * 19, 19};
+          std::copy_n(strides, 4, c.in[k].layout.stride);
+        }
+        check_against_ref(c);
+        if (!both) continue;
+        Meta m = c.infer();
+        TestTensor want(m.dtype, m.shape), got(m.dtype, m.shape);
+        want.arg.layout = got.arg.layout = c.in[0].layout;
+        c.run(KernelTier::Ref, want);
+        c.run(KernelTier::Simd, got);
+        EXPECT_TRUE(same_tensors(c, got, want));
+      }
       // Transposed, reversed, every second column, broadcast by stride 0.
       auto in = make_inputs(op, t, {{48, 50}});
       Call c = make_call(op, in);
@@ -525,7 +542,13 @@ TEST(Errors, NameTheRuleTheValuesAndTheWayOut) {
     }
     return "no error";
   };
-  Meta b{.shape = {2}, .dtype = DType::Bool}, f{.shape = {2, 3}}, g{.shape = {4}}, i{.shape = {2}, .dtype = DType::I32};
+  auto meta = [](Shape s, DType t) {
+    Meta m;
+    m.shape = s;
+    m.dtype = t;
+    return m;
+  };
+  Meta b = meta({2}, DType::Bool), f = meta({2, 3}, DType::F32), g = meta({4}, DType::F32), i = meta({2}, DType::I32);
   EXPECT_EQ(text("add", {b, b}),
             "add: takes integer or floating-point tensors; got bool. Cast with astype(\"int32\"), or use logical_and, logical_or, "
             "logical_not.");

@@ -17,20 +17,34 @@ struct Array {
 
 inline double load(const TensorArg& t, int64_t i) {
   switch (t.dtype) {
-    case DType::F64: return t.data<double>()[i];
-    case DType::F32: return static_cast<double>(t.data<float>()[i]);
-    case DType::F16: return static_cast<double>(half_to_float(t.data<uint16_t>()[i]));
-    case DType::BF16: return static_cast<double>(bfloat_to_float(t.data<uint16_t>()[i]));
-    default: return static_cast<double>(t.data<int32_t>()[i]);
+    case DType::F64:
+      return t.data<double>()[i];
+    case DType::F32:
+      return static_cast<double>(t.data<float>()[i]);
+    case DType::F16:
+      return static_cast<double>(half_to_float(t.data<uint16_t>()[i]));
+    case DType::BF16:
+      return static_cast<double>(bfloat_to_float(t.data<uint16_t>()[i]));
+    default:
+      return static_cast<double>(t.data<int32_t>()[i]);
   }
 }
 inline void store(const TensorArg& t, int64_t i, double v) {
   switch (t.dtype) {
-    case DType::F64: t.data<double>()[i] = v; return;
-    case DType::F32: t.data<float>()[i] = static_cast<float>(v); return;
-    case DType::F16: t.data<uint16_t>()[i] = float_to_half(static_cast<float>(v)); return;
-    case DType::BF16: t.data<uint16_t>()[i] = float_to_bfloat(static_cast<float>(v)); return;
-    default: t.data<int32_t>()[i] = static_cast<int32_t>(v);
+    case DType::F64:
+      t.data<double>()[i] = v;
+      return;
+    case DType::F32:
+      t.data<float>()[i] = static_cast<float>(v);
+      return;
+    case DType::F16:
+      t.data<uint16_t>()[i] = float_to_half(static_cast<float>(v));
+      return;
+    case DType::BF16:
+      t.data<uint16_t>()[i] = float_to_bfloat(static_cast<float>(v));
+      return;
+    default:
+      t.data<int32_t>()[i] = static_cast<int32_t>(v);
   }
 }
 
@@ -41,7 +55,8 @@ struct Bound {
   std::vector<std::vector<char>> memory;
   std::vector<TensorArg> in, out;
 
-  Bound(const char* name, Attrs at, const std::vector<Array>& inputs, DType dtype) : op(OpRegistry::global().get(name)), attrs(std::move(at)) {
+  Bound(const char* name, Attrs at, const std::vector<Array>& inputs, DType dtype)
+      : op(OpRegistry::global().get(name)), attrs(std::move(at)) {
     std::vector<Meta> metas(inputs.size()), outs(op.n_out());
     std::vector<const Meta*> p;
     memory.reserve(inputs.size() + outs.size() + 1);
@@ -79,14 +94,17 @@ struct Bound {
   }
 };
 
-inline std::vector<Array> run_one(const char* op, Attrs attrs, const std::vector<Array>& in, DType dtype, KernelTier tier) {
+inline std::vector<Array> run_one(const char* op, Attrs attrs, const std::vector<Array>& in, DType dtype,
+                                  KernelTier tier) {
   Bound b(op, std::move(attrs), in, dtype);
   return b.run(KernelRegistry::global().find(b.args(), tier));
 }
-inline std::vector<Array> run_kernel(const Kernel& k, const char* op, Attrs attrs, const std::vector<Array>& in, DType dtype) {
+inline std::vector<Array> run_kernel(const Kernel& k, const char* op, Attrs attrs, const std::vector<Array>& in,
+                                     DType dtype) {
   return Bound(op, std::move(attrs), in, dtype).run(k);
 }
-inline std::vector<const Kernel*> kernels_that_accept(const char* op, Attrs attrs, const std::vector<Array>& in, DType dtype, KernelTier tier) {
+inline std::vector<const Kernel*> kernels_that_accept(const char* op, Attrs attrs, const std::vector<Array>& in,
+                                                      DType dtype, KernelTier tier) {
   Bound b(op, std::move(attrs), in, dtype);
   std::vector<const Kernel*> r;
   for (auto& k : KernelRegistry::global().list(b.op.id, tier))

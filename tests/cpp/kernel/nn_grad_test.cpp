@@ -1,5 +1,5 @@
-// vjp and decompose rules of the neural-network ops, in float64 on ref kernels: first and second order against differences
-// of the function itself, and every decomposition against its kernel.
+// vjp and decompose rules of the neural-network ops, in float64 on ref kernels: first and second order against
+// differences of the function itself, and every decomposition against its kernel.
 #ifndef MGE_LITE_ONLY  // which has no vjp rules
 #include <cmath>
 #include <functional>
@@ -147,9 +147,11 @@ void check_gradient(const Scalar& f, const std::vector<Array>& in, const char* o
   std::vector<Val> g = t.backward(f(t, v), v);
   for (size_t k = 0; k < in.size(); ++k) {
     if (!in[k].floating || in[k].v.empty()) continue;
-    Array along = uniform(in[k].shape), grad = g[k] ? t.read(g[k]) : Array{in[k].shape, std::vector<double>(in[k].v.size()), true};
+    Array along = uniform(in[k].shape),
+          grad = g[k] ? t.read(g[k]) : Array{in[k].shape, std::vector<double>(in[k].v.size()), true};
     double slope = 0, size = 0, h = 1e-5;
-    for (size_t i = 0; i < along.v.size(); ++i) slope += along.v[i] * grad.v[i], size += std::abs(along.v[i] * grad.v[i]);
+    for (size_t i = 0; i < along.v.size(); ++i)
+      slope += along.v[i] * grad.v[i], size += std::abs(along.v[i] * grad.v[i]);
     auto moved = [&](double step) {
       auto x = in;
       for (size_t i = 0; i < along.v.size(); ++i) x[k].v[i] += step * along.v[i];
@@ -183,32 +185,55 @@ std::vector<GradCase> make_cases() {
   Shape xs{2, 4, 5, 6}, ws{3, 4, 3, 2};
   Conv2dGeom g = conv2d_geom(Conv2dAttrs{s, p, d, 1}, xs, ws);
   Shape ys{g.n, g.o, g.oh, g.ow};
-  c.push_back({"conv2d", "conv2d", make_attrs(Conv2dAttrs{s, p, d, 1}), {uniform(xs), uniform(ws), uniform({1, 3, 1, 1})}});
-  c.push_back({"conv2d_dx", "conv2d_dx", make_attrs(Conv2dDxAttrs{s, p, d, 1, to_ints(xs)}), {uniform(ys), uniform(ws)}});
-  c.push_back({"conv2d_dw", "conv2d_dw", make_attrs(Conv2dDwAttrs{s, p, d, 1, to_ints(ws)}), {uniform(xs), uniform(ys)}});
-  c.push_back({"conv2d_groups", "conv2d", make_attrs(Conv2dAttrs{.groups = 2}), {uniform(xs), uniform({2, 3, 2, 3, 3})}});
+  c.push_back(
+      {"conv2d", "conv2d", make_attrs(Conv2dAttrs{s, p, d, 1}), {uniform(xs), uniform(ws), uniform({1, 3, 1, 1})}});
+  c.push_back(
+      {"conv2d_dx", "conv2d_dx", make_attrs(Conv2dDxAttrs{s, p, d, 1, to_ints(xs)}), {uniform(ys), uniform(ws)}});
+  c.push_back(
+      {"conv2d_dw", "conv2d_dw", make_attrs(Conv2dDwAttrs{s, p, d, 1, to_ints(ws)}), {uniform(xs), uniform(ys)}});
+  c.push_back(
+      {"conv2d_groups", "conv2d", make_attrs(Conv2dAttrs{.groups = 2}), {uniform(xs), uniform({2, 3, 2, 3, 3})}});
 
   PoolAttrs pool{{3, 2}, {2, 1}, {1, 0}};
   c.push_back({"max_pool2d", "max_pool2d", make_attrs(pool), {uniform({2, 2, 5, 6})}});
-  c.push_back({"avg_pool2d", "avg_pool2d", make_attrs(AvgPoolAttrs{{3, 2}, {2, 1}, {1, 0}, false}), {uniform({2, 2, 5, 6})}});
-  c.push_back({"avg_pool2d_include", "avg_pool2d", make_attrs(AvgPoolAttrs{{3, 2}, {}, {1, 0}, true}), {uniform({2, 2, 5, 6})}});
+  c.push_back(
+      {"avg_pool2d", "avg_pool2d", make_attrs(AvgPoolAttrs{{3, 2}, {2, 1}, {1, 0}, false}), {uniform({2, 2, 5, 6})}});
+  c.push_back({"avg_pool2d_include",
+               "avg_pool2d",
+               make_attrs(AvgPoolAttrs{{3, 2}, {}, {1, 0}, true}),
+               {uniform({2, 2, 5, 6})}});
 
   Attrs eps = make_attrs(BatchNormAttrs{1e-2});
-  c.push_back({"batch_norm", "batch_norm_train", eps, {uniform({3, 2, 2, 3}), uniform({1, 2, 1, 1}), uniform({1, 2, 1, 1})}});
+  c.push_back(
+      {"batch_norm", "batch_norm_train", eps, {uniform({3, 2, 2, 3}), uniform({1, 2, 1, 1}), uniform({1, 2, 1, 1})}});
   c.push_back({"batch_norm_2d", "batch_norm_train", eps, {uniform({5, 3}), uniform({3}), uniform({3})}});
-  c.push_back({"batch_norm_stats", "batch_norm_train", eps, {uniform({3, 2, 2, 3}), uniform({2}), uniform({2})}, 0b1111});
-  c.push_back({"batch_norm_only_stats", "batch_norm_train", eps, {uniform({3, 2, 4}), uniform({2}), uniform({2})}, 0b0110});
-  c.push_back({"batch_norm_infer", "batch_norm_infer", eps,
+  c.push_back(
+      {"batch_norm_stats", "batch_norm_train", eps, {uniform({3, 2, 2, 3}), uniform({2}), uniform({2})}, 0b1111});
+  c.push_back(
+      {"batch_norm_only_stats", "batch_norm_train", eps, {uniform({3, 2, 4}), uniform({2}), uniform({2})}, 0b0110});
+  c.push_back({"batch_norm_infer",
+               "batch_norm_infer",
+               eps,
                {uniform({3, 2, 2, 3}), uniform({2}), uniform({1, 2, 1, 1}), uniform({2}), uniform({2}, 0.5, 1)}});
-  c.push_back({"layer_norm", "layer_norm", make_attrs(LayerNormAttrs{2, 1e-2}), {uniform({3, 2, 4}), uniform({2, 4}), uniform({2, 4})}, 0b111});
+  c.push_back({"layer_norm",
+               "layer_norm",
+               make_attrs(LayerNormAttrs{2, 1e-2}),
+               {uniform({3, 2, 4}), uniform({2, 4}), uniform({2, 4})},
+               0b111});
   c.push_back({"layer_norm_plain", "layer_norm", make_attrs(LayerNormAttrs{1, 1e-2}), {uniform({3, 5})}});
-  c.push_back({"layer_norm_all", "layer_norm", make_attrs(LayerNormAttrs{1, 1e-2}), {uniform({6}), uniform({6}), uniform({6})}});
+  c.push_back({"layer_norm_all",
+               "layer_norm",
+               make_attrs(LayerNormAttrs{1, 1e-2}),
+               {uniform({6}), uniform({6}), uniform({6})}});
   c.push_back({"softmax", "softmax", make_attrs(SoftmaxAttrs{1}), {uniform({3, 4, 2})}});
   c.push_back({"logsoftmax", "logsoftmax", make_attrs(SoftmaxAttrs{-1}), {uniform({3, 4})}});
   c.push_back({"xent", "softmax_xent", make_attrs(XentAttrs{1}), {uniform({3, 4}), ints({3}, {1, 0, 3})}});
   c.push_back({"xent_p", "softmax_xent", make_attrs(XentAttrs{0}), {uniform({3, 2}), ints({2}, {1, 0})}, 0b11});
   c.push_back({"one_hot", "indexing_one_hot", make_attrs(OneHotAttrs{1}), {uniform({3, 4}), ints({3}, {1, 0, 3})}});
-  c.push_back({"set_one_hot", "set_one_hot", make_attrs(OneHotAttrs{1}), {uniform({3, 4}), ints({3}, {1, 0, 3}), uniform({3})}});
+  c.push_back({"set_one_hot",
+               "set_one_hot",
+               make_attrs(OneHotAttrs{1}),
+               {uniform({3, 4}), ints({3}, {1, 0, 3}), uniform({3})}});
   c.push_back({"take", "take", make_attrs(TakeAttrs{1}), {uniform({2, 3, 2}), ints({4}, {1, -1, 0, 1})}});
   c.push_back({"dropout", "dropout", make_attrs(DropoutAttrs{0.4}), {uniform({4, 5}), ints({4}, {1, 2, 3, 4})}});
   return c;
@@ -220,7 +245,8 @@ const std::vector<GradCase>& cases() {
 
 class NnGrad : public testing::TestWithParam<size_t> {};
 
-// f(inputs, weights of each output) = sum of weight * output; the weights are inputs, so gradients flow through gy as well.
+// f(inputs, weights of each output) = sum of weight * output; the weights are inputs, so gradients flow through gy as
+// well.
 TEST_P(NnGrad, FirstAndSecondOrder) {
   const GradCase& c = cases()[GetParam()];
   const OpDef& op = OpRegistry::global().get(c.op);
@@ -261,7 +287,8 @@ TEST_P(NnGrad, FirstAndSecondOrder) {
   check_gradient(first, in, "first");
   check_gradient(second, in, "second");
 }
-INSTANTIATE_TEST_SUITE_P(All, NnGrad, testing::Range<size_t>(0, cases().size()), [](const auto& i) { return cases()[i.param].name; });
+INSTANTIATE_TEST_SUITE_P(All, NnGrad, testing::Range<size_t>(0, cases().size()),
+                         [](const auto& i) { return cases()[i.param].name; });
 
 TEST(NnDecompose, GivesTheValueOfTheKernel) {
   struct Row {
@@ -269,8 +296,10 @@ TEST(NnDecompose, GivesTheValueOfTheKernel) {
     Attrs attrs;
     std::vector<Array> in;
   };
-  Array stat = uniform({1, 3, 1, 1}, 0.5, 1), x = uniform({4, 3, 2, 5}), row = uniform({4, 6}), ln_stat = uniform({4, 1}, 0.5, 1);
-  Attrs eps = make_attrs(BatchNormAttrs{1e-3}), axis = make_attrs(SoftmaxAttrs{1}), ln = make_attrs(LayerNormBwdAttrs{1});
+  Array stat = uniform({1, 3, 1, 1}, 0.5, 1), x = uniform({4, 3, 2, 5}), row = uniform({4, 6}),
+        ln_stat = uniform({4, 1}, 0.5, 1);
+  Attrs eps = make_attrs(BatchNormAttrs{1e-3}), axis = make_attrs(SoftmaxAttrs{1}),
+        ln = make_attrs(LayerNormBwdAttrs{1});
   const Row rows[] = {
       {"batch_norm_train", eps, {x, stat, uniform({3})}},
       {"batch_norm_bwd", nullptr, {x, uniform({4, 3, 2, 5}), uniform({3}), stat, stat}},
@@ -298,7 +327,8 @@ TEST(NnDecompose, GivesTheValueOfTheKernel) {
     for (size_t o = 0; o < a.size(); ++o) {
       Array want = t.read(a[o]), got = t.read(b[o]);
       ASSERT_EQ(got.shape, want.shape) << r.op << " output " << o;
-      for (size_t i = 0; i < want.v.size(); ++i) ASSERT_NEAR(got.v[i], want.v[i], 1e-12 * (1 + std::abs(want.v[i]))) << r.op << " output " << o;
+      for (size_t i = 0; i < want.v.size(); ++i)
+        ASSERT_NEAR(got.v[i], want.v[i], 1e-12 * (1 + std::abs(want.v[i]))) << r.op << " output " << o;
     }
     ++seen;
   }

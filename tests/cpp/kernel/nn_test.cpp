@@ -1,5 +1,5 @@
-// Every kernel of the neural-network ops against plain float64 loops written here, for each dtype, tier and instruction set,
-// and with 1, 2 and 3 threads, which must give the same bits.
+// Every kernel of the neural-network ops against plain float64 loops written here, for each dtype, tier and instruction
+// set, and with 1, 2 and 3 threads, which must give the same bits.
 #include <cmath>
 #include <functional>
 #include <random>
@@ -73,7 +73,8 @@ Case matmul_case(const std::string& name, Shape sa, Shape sb, bool ta, bool tb, 
     for (int64_t i = 0; i < g.m; ++i)
       for (int64_t j = 0; j < g.n; ++j)
         for (int64_t k = 0; k < g.k; ++k)
-          y.v[static_cast<size_t>((p * g.m + i) * g.n + j)] += pa[ta ? k * g.m + i : i * g.k + k] * pb[tb ? j * g.k + k : k * g.n + j];
+          y.v[static_cast<size_t>((p * g.m + i) * g.n + j)] +=
+              pa[ta ? k * g.m + i : i * g.k + k] * pb[tb ? j * g.k + k : k * g.n + j];
   }
   return {name, "matmul", make_attrs(MatmulAttrs{ta, tb}), {a, b}, {y}, tol};
 }
@@ -110,18 +111,29 @@ void add_conv_cases(std::vector<Case>& out, const std::string& name, const ConvS
   Conv2dAttrs at{stride, pad, dilate, s.groups};
   Conv2dGeom g = conv2d_geom(at, xs, ws);
   Shape ys{g.n, g.o, g.oh, g.ow};
-  Array x = uniform(xs), w = uniform(ws), gy = uniform(ys), bias = uniform({1, g.o, 1, 1}), y = zeros(ys), gx = zeros(xs), gw = zeros(ws);
+  Array x = uniform(xs), w = uniform(ws), gy = uniform(ys), bias = uniform({1, g.o, 1, 1}), y = zeros(ys),
+        gx = zeros(xs), gw = zeros(ws);
   each_product(g, [&](size_t i, size_t j, size_t k) {
     y.v[k] += x.v[i] * w.v[j];
     gx.v[i] += gy.v[k] * w.v[j];
     gw.v[j] += gy.v[k] * x.v[i];
   });
   Array yb = y;
-  for (size_t i = 0; i < yb.v.size(); ++i) yb.v[i] += bias.v[i / static_cast<size_t>(g.oh * g.ow) % static_cast<size_t>(g.o)];
+  for (size_t i = 0; i < yb.v.size(); ++i)
+    yb.v[i] += bias.v[i / static_cast<size_t>(g.oh * g.ow) % static_cast<size_t>(g.o)];
   out.push_back({name + "_fwd", "conv2d", make_attrs(at), {x, w}, {y}, tol});
   out.push_back({name + "_bias", "conv2d", make_attrs(at), {x, w, bias}, {yb}, tol});
-  out.push_back({name + "_dx", "conv2d_dx", make_attrs(Conv2dDxAttrs{stride, pad, dilate, s.groups, to_ints(xs)}), {gy, w}, {gx}, tol});
-  out.push_back({name + "_dw", "conv2d_dw", make_attrs(Conv2dDwAttrs{stride, pad, dilate, s.groups, to_ints(ws)}), {x, gy}, {gw},
+  out.push_back({name + "_dx",
+                 "conv2d_dx",
+                 make_attrs(Conv2dDxAttrs{stride, pad, dilate, s.groups, to_ints(xs)}),
+                 {gy, w},
+                 {gx},
+                 tol});
+  out.push_back({name + "_dw",
+                 "conv2d_dw",
+                 make_attrs(Conv2dDwAttrs{stride, pad, dilate, s.groups, to_ints(ws)}),
+                 {x, gy},
+                 {gw},
                  tol * 2});
 }
 
@@ -162,9 +174,16 @@ void add_pool_cases(std::vector<Case>& out, const std::string& name, const Shape
   out.push_back({name + "_max_take", "max_pool2d_take", make_attrs(at), {x, y, v}, {took}});
   for (int pad : {0, 1}) {
     std::string which = pad ? "_avg_include" : "_avg";
-    out.push_back({name + which, "avg_pool2d", make_attrs(AvgPoolAttrs{at.kernel, at.stride, at.pad, pad == 1}), {x}, {avg[pad]}});
-    out.push_back({name + which + "_bwd", "avg_pool2d_bwd",
-                   make_attrs(AvgPoolBwdAttrs{at.kernel, at.stride, at.pad, pad == 1, to_ints(xs)}), {gy}, {avg_gx[pad]}});
+    out.push_back({name + which,
+                   "avg_pool2d",
+                   make_attrs(AvgPoolAttrs{at.kernel, at.stride, at.pad, pad == 1}),
+                   {x},
+                   {avg[pad]}});
+    out.push_back({name + which + "_bwd",
+                   "avg_pool2d_bwd",
+                   make_attrs(AvgPoolBwdAttrs{at.kernel, at.stride, at.pad, pad == 1, to_ints(xs)}),
+                   {gy},
+                   {avg_gx[pad]}});
   }
 }
 
@@ -174,8 +193,8 @@ void add_batch_norm_cases(std::vector<Case>& out, const std::string& name, const
   double eps = 1e-3;
   int64_t C = xs[1], inner = xs.numel() / xs[0] / C;
   Shape ss = batch_norm_stat_shape(xs);
-  Array x = uniform(xs, offset - 2, offset + 2), gy = uniform(xs), w = uniform(ss), b = uniform(ss), mean = zeros(ss), var = zeros(ss),
-        rstd = zeros(ss), y = zeros(xs), gx = zeros(xs), gw = zeros(ss), gb = zeros(ss);
+  Array x = uniform(xs, offset - 2, offset + 2), gy = uniform(xs), w = uniform(ss), b = uniform(ss), mean = zeros(ss),
+        var = zeros(ss), rstd = zeros(ss), y = zeros(xs), gx = zeros(xs), gw = zeros(ss), gb = zeros(ss);
   double n = static_cast<double>(xs.numel() / C);
   auto channel = [&](size_t i) { return i / static_cast<size_t>(inner) % static_cast<size_t>(C); };
   for (size_t i = 0; i < x.v.size(); ++i) mean.v[channel(i)] += x.v[i] / n;
@@ -193,18 +212,20 @@ void add_batch_norm_cases(std::vector<Case>& out, const std::string& name, const
     gx.v[i] = w.v[c] * rstd.v[c] * (gy.v[i] - gb.v[c] / n - xhat(i) * gw.v[c] / n);
   }
   double tol = 1e-5 * (1 + std::abs(offset));
-  out.push_back({name + "_train", "batch_norm_train", make_attrs(BatchNormAttrs{eps}), {x, w, b}, {y, mean, var, rstd}, tol});
+  out.push_back(
+      {name + "_train", "batch_norm_train", make_attrs(BatchNormAttrs{eps}), {x, w, b}, {y, mean, var, rstd}, tol});
   out.push_back({name + "_bwd", "batch_norm_bwd", nullptr, {x, gy, w, mean, rstd}, {gx, gw, gb}, tol * 3});
   out.push_back({name + "_infer", "batch_norm_infer", make_attrs(BatchNormAttrs{eps}), {x, w, b, mean, var}, {y}, tol});
 }
 
-void add_layer_norm_cases(std::vector<Case>& out, const std::string& name, const Shape& xs, int64_t n_axes, bool affine) {
+void add_layer_norm_cases(std::vector<Case>& out, const std::string& name, const Shape& xs, int64_t n_axes,
+                          bool affine) {
   double eps = 1e-3;
   LayerNormGeom g = layer_norm_geom(xs, n_axes);
   Shape ps(xs.d + (xs.rank - n_axes), static_cast<size_t>(n_axes)), ss = xs;
   for (int i = xs.rank - static_cast<int>(n_axes); i < xs.rank; ++i) ss[i] = 1;
-  Array x = uniform(xs), gy = uniform(xs), w = uniform(ps), b = uniform(ps), y = zeros(xs), mean = zeros(ss), rstd = zeros(ss), gx = zeros(xs),
-        gw = zeros(affine ? ps : Shape{0}), gb = gw;
+  Array x = uniform(xs), gy = uniform(xs), w = uniform(ps), b = uniform(ps), y = zeros(xs), mean = zeros(ss),
+        rstd = zeros(ss), gx = zeros(xs), gw = zeros(affine ? ps : Shape{0}), gb = gw;
   double n = static_cast<double>(g.size);
   for (int64_t r = 0; r < g.rows; ++r) {
     size_t first = static_cast<size_t>(r * g.size), size = static_cast<size_t>(g.size), row = static_cast<size_t>(r);
@@ -236,8 +257,8 @@ void add_softmax_cases(std::vector<Case>& out, const std::string& name, const Sh
   AxisGeom g = axis_geom(xs, normalize_axis("test", axis, xs.rank));
   Shape ls = xs;
   ls.erase(normalize_axis("test", axis, xs.rank));
-  Array x = uniform(xs, -20, 20), gy = uniform(xs), p = zeros(xs), logp = zeros(xs), gx = zeros(xs), log_gx = zeros(xs), loss = zeros(ls),
-        gl = uniform(ls), label = labels(ls, g.size), xent_gx = zeros(xs);
+  Array x = uniform(xs, -20, 20), gy = uniform(xs), p = zeros(xs), logp = zeros(xs), gx = zeros(xs), log_gx = zeros(xs),
+        loss = zeros(ls), gl = uniform(ls), label = labels(ls, g.size), xent_gx = zeros(xs);
   for (int64_t r = 0; r < g.outer * g.inner; ++r) {
     auto at = [&](int64_t k) { return static_cast<size_t>((r / g.inner * g.size + k) * g.inner + r % g.inner); };
     size_t row = static_cast<size_t>(r);
@@ -273,7 +294,8 @@ void add_indexing_cases(std::vector<Case>& out) {
     AxisGeom g = axis_geom(xs, axis);
     Array x = uniform(xs), index = labels(is, xs[axis]), v = uniform(is), picked = zeros(is), set = x;
     for (int64_t r = 0; r < is.numel(); ++r) {
-      size_t at = static_cast<size_t>((r / g.inner * g.size + static_cast<int64_t>(index.v[static_cast<size_t>(r)])) * g.inner + r % g.inner);
+      size_t at = static_cast<size_t>(
+          (r / g.inner * g.size + static_cast<int64_t>(index.v[static_cast<size_t>(r)])) * g.inner + r % g.inner);
       picked.v[static_cast<size_t>(r)] = x.v[at];
       set.v[at] = v.v[static_cast<size_t>(r)];
     }
@@ -291,7 +313,8 @@ void add_indexing_cases(std::vector<Case>& out) {
         for (int64_t i = 0; i < g.inner; ++i) {
           int64_t from = static_cast<int64_t>(ix.v[static_cast<size_t>(k)]);
           if (from < 0) from += xs[axis];
-          size_t src = static_cast<size_t>((o * g.size + from) * g.inner + i), dst = static_cast<size_t>((o * 6 + k) * g.inner + i);
+          size_t src = static_cast<size_t>((o * g.size + from) * g.inner + i),
+                 dst = static_cast<size_t>((o * 6 + k) * g.inner + i);
           taken.v[dst] = x.v[src];
           gx.v[src] += gy.v[dst];
         }
@@ -315,8 +338,11 @@ void add_optim_cases(std::vector<Case>& out) {
         m2.v[i] = mi;
         w2.v[i] = w.v[i] - 0.125 * (nesterov ? d + 0.9 * mi : mi);
       }
-      out.push_back({"momentum" + tail + (nesterov ? "_nesterov" : ""), "sgd_momentum_update",
-                     make_attrs(SgdMomentumAttrs{0.9, wd, nesterov}), {w, g, lr, m}, {w2, m2}});
+      out.push_back({"momentum" + tail + (nesterov ? "_nesterov" : ""),
+                     "sgd_momentum_update",
+                     make_attrs(SgdMomentumAttrs{0.9, wd, nesterov}),
+                     {w, g, lr, m},
+                     {w2, m2}});
     }
     for (bool decoupled : {false, true}) {
       Array w2 = w, m2 = m, v2 = v;
@@ -327,8 +353,12 @@ void add_optim_cases(std::vector<Case>& out) {
         double delta = m2.v[i] / (1 - std::pow(0.9, 3)) / (std::sqrt(v2.v[i] / (1 - std::pow(0.99, 3))) + 1e-8);
         w2.v[i] = w.v[i] - 0.125 * (delta + (decoupled ? wd * w.v[i] : 0));
       }
-      out.push_back({std::string(decoupled ? "adamw" : "adam") + tail, "adam_update",
-                     make_attrs(AdamAttrs{0.9, 0.99, 1e-8, wd, decoupled}), {w, g, m, v, lr, t}, {w2, m2, v2}, 1e-5});
+      out.push_back({std::string(decoupled ? "adamw" : "adam") + tail,
+                     "adam_update",
+                     make_attrs(AdamAttrs{0.9, 0.99, 1e-8, wd, decoupled}),
+                     {w, g, m, v, lr, t},
+                     {w2, m2, v2},
+                     1e-5});
     }
   }
 }
@@ -354,14 +384,33 @@ std::vector<Case> make_cases() {
 
   add_conv_cases(c, "lenet1", {.n = 2, .c = 1, .h = 28, .w = 28, .o = 6, .kh = 5, .kw = 5, .ph = 2, .pw = 2});
   add_conv_cases(c, "lenet2", {.n = 2, .c = 6, .h = 14, .w = 14, .o = 16, .kh = 5, .kw = 5}, 1e-5);
-  add_conv_cases(c, "odd", {.n = 2, .c = 3, .h = 9, .w = 11, .o = 5, .kh = 3, .kw = 2, .sh = 2, .sw = 3, .ph = 1, .pw = 0});
-  add_conv_cases(c, "dilated", {.n = 1, .c = 4, .h = 12, .w = 13, .o = 7, .kh = 3, .kw = 3, .ph = 2, .pw = 1, .dh = 2, .dw = 3});
-  add_conv_cases(c, "groups", {.n = 2, .c = 6, .h = 7, .w = 7, .o = 4, .kh = 3, .kw = 3, .ph = 1, .pw = 1, .groups = 2, .five = true});
+  add_conv_cases(c, "odd",
+                 {.n = 2, .c = 3, .h = 9, .w = 11, .o = 5, .kh = 3, .kw = 2, .sh = 2, .sw = 3, .ph = 1, .pw = 0});
+  add_conv_cases(c, "dilated",
+                 {.n = 1, .c = 4, .h = 12, .w = 13, .o = 7, .kh = 3, .kw = 3, .ph = 2, .pw = 1, .dh = 2, .dw = 3});
+  add_conv_cases(
+      c, "groups",
+      {.n = 2, .c = 6, .h = 7, .w = 7, .o = 4, .kh = 3, .kw = 3, .ph = 1, .pw = 1, .groups = 2, .five = true});
   add_conv_cases(c, "groups4d", {.n = 2, .c = 6, .h = 7, .w = 7, .o = 4, .kh = 3, .kw = 3, .groups = 2});
-  add_conv_cases(c, "depthwise", {.n = 2, .c = 8, .h = 9, .w = 9, .o = 8, .kh = 3, .kw = 3, .sh = 2, .sw = 2, .ph = 1, .pw = 1, .groups = 8, .five = true});
+  add_conv_cases(c, "depthwise",
+                 {.n = 2,
+                  .c = 8,
+                  .h = 9,
+                  .w = 9,
+                  .o = 8,
+                  .kh = 3,
+                  .kw = 3,
+                  .sh = 2,
+                  .sw = 2,
+                  .ph = 1,
+                  .pw = 1,
+                  .groups = 8,
+                  .five = true});
   add_conv_cases(c, "empty_batch", {.n = 0, .c = 3, .h = 5, .w = 5, .o = 4, .kh = 3, .kw = 3});
   add_conv_cases(c, "wide", {.n = 2, .c = 130, .h = 9, .w = 11, .o = 136, .kh = 3, .kw = 3, .ph = 1, .pw = 1}, 4e-5);
-  add_conv_cases(c, "wide_stride", {.n = 3, .c = 72, .h = 29, .w = 31, .o = 130, .kh = 3, .kw = 2, .sh = 2, .sw = 2, .ph = 1, .pw = 0}, 4e-5);
+  add_conv_cases(c, "wide_stride",
+                 {.n = 3, .c = 72, .h = 29, .w = 31, .o = 130, .kh = 3, .kw = 2, .sh = 2, .sw = 2, .ph = 1, .pw = 0},
+                 4e-5);
   add_conv_cases(c, "wide_1x1", {.n = 1, .c = 64, .h = 30, .w = 31, .o = 90, .kh = 1, .kw = 1}, 4e-5);
   add_conv_cases(c, "wide_1x1_batch", {.n = 2, .c = 64, .h = 30, .w = 31, .o = 90, .kh = 1, .kw = 1}, 4e-5);
 
@@ -401,7 +450,8 @@ void expect_near(const Case& c, const std::vector<Array>& got, double tol, const
   for (size_t o = 0; o < got.size(); ++o) {
     ASSERT_EQ(got[o].shape, c.want[o].shape) << who;
     for (size_t i = 0; i < got[o].v.size(); ++i)
-      ASSERT_NEAR(got[o].v[i], c.want[o].v[i], tol * (1 + std::abs(c.want[o].v[i]))) << who << " output " << o << " at " << i;
+      ASSERT_NEAR(got[o].v[i], c.want[o].v[i], tol * (1 + std::abs(c.want[o].v[i])))
+          << who << " output " << o << " at " << i;
   }
 }
 
@@ -410,7 +460,8 @@ class Nn : public testing::TestWithParam<size_t> {};
 TEST_P(Nn, RefMatchesPlainLoopsInEveryDtype) {
   const Case& c = cases()[GetParam()];
   expect_near(c, run_one(c.op, c.attrs, c.in, DType::F32, KernelTier::Ref), c.tol, "float32");
-  bool large = c.name.starts_with("wide") || c.name.starts_with("large");  // slow loops; float32 has shown the shape works
+  bool large =
+      c.name.starts_with("wide") || c.name.starts_with("large");  // slow loops; float32 has shown the shape works
   if (large) return;
   expect_near(c, run_one(c.op, c.attrs, c.in, DType::F64, KernelTier::Ref), 1e-11, "float64");
   if (c.tol > 1e-4) return;  // offsets that 16 bits cannot hold
@@ -433,7 +484,8 @@ TEST_P(Nn, EveryKernelMatchesPlainLoopsWithAnyThreads) {
             expect_near(c, got, c.tol, k->name);
             first = got;
           } else {
-            for (size_t o = 0; o < got.size(); ++o) ASSERT_EQ(got[o].v, first[o].v) << k->name << " with " << threads << " threads";
+            for (size_t o = 0; o < got.size(); ++o)
+              ASSERT_EQ(got[o].v, first[o].v) << k->name << " with " << threads << " threads";
           }
         }
         set_num_threads(1);
@@ -451,10 +503,12 @@ TEST_P(Nn, InPlaceGivesTheSameBits) {
         Bound b(c.op, c.attrs, c.in, DType::F32);
         bool any = false;
         for (size_t o = 0; o < b.out.size() && !any; ++o)
-          if (k->in_place(o, i) && b.out[o].dtype == b.in[i].dtype && b.out[o].shape == b.in[i].shape) b.out[o].ptr = b.in[i].ptr, any = true;
+          if (k->in_place(o, i) && b.out[o].dtype == b.in[i].dtype && b.out[o].shape == b.in[i].shape)
+            b.out[o].ptr = b.in[i].ptr, any = true;
         if (!any) continue;
         auto got = b.run(*k);
-        for (size_t o = 0; o < got.size(); ++o) ASSERT_EQ(got[o].v, want[o].v) << k->name << " output " << o << " with input " << i;
+        for (size_t o = 0; o < got.size(); ++o)
+          ASSERT_EQ(got[o].v, want[o].v) << k->name << " output " << o << " with input " << i;
       }
     }
 }
@@ -482,7 +536,8 @@ TEST(NnChoice, SmallShapesGoToSimdAndLargeOnesToTheLibrary) {
   EXPECT_STREQ(chosen("conv2d", pad1, {{8, 256, 14, 14}, {256, 256, 3, 3}}), "onednn_conv2d_blocked");
   EXPECT_STREQ(chosen("conv2d", pad1, {{8, 64, 56, 56}, {64, 64, 3, 3}}), "simd_conv2d");
   EXPECT_STREQ(chosen("conv2d", none, {{1, 64, 56, 56}, {256, 64, 1, 1}}), "onednn_conv2d_1x1");
-  EXPECT_STREQ(chosen("conv2d_fused", make_attrs(Conv2dFusedAttrs{.has_bias = true, .act = "relu"}), {{1, 64, 56, 56}, {256, 64, 1, 1}, {1, 256, 1, 1}}),
+  EXPECT_STREQ(chosen("conv2d_fused", make_attrs(Conv2dFusedAttrs{.has_bias = true, .act = "relu"}),
+                      {{1, 64, 56, 56}, {256, 64, 1, 1}, {1, 256, 1, 1}}),
                "onednn_conv2d_1x1");
   EXPECT_STREQ(chosen("matmul", make_attrs(MatmulAttrs{}), {{512, 512}, {512, 512}}), "onednn_matmul");
   EXPECT_STREQ(chosen("matmul", make_attrs(MatmulAttrs{true, false}), {{4096, 64}, {4096, 256}}), "simd_gemm");
@@ -497,16 +552,22 @@ class FusedConv : public testing::TestWithParam<std::tuple<KernelTier, int>> {};
 
 TEST_P(FusedConv, SameBitsAsTheStepsOneByOne) {
   auto [tier, shape] = GetParam();
-  ConvSetup s = shape == 0   ? ConvSetup{.n = 2, .c = 6, .h = 14, .w = 14, .o = 16, .kh = 5, .kw = 5}
-                : shape == 1 ? ConvSetup{.n = 2, .c = 130, .h = 9, .w = 11, .o = 136, .kh = 3, .kw = 3, .ph = 1, .pw = 1}
-                             : ConvSetup{.n = 1, .c = 64, .h = 30, .w = 31, .o = 90, .kh = 1, .kw = 1};
+  ConvSetup s = shape == 0 ? ConvSetup{.n = 2, .c = 6, .h = 14, .w = 14, .o = 16, .kh = 5, .kw = 5}
+                : shape == 1
+                    ? ConvSetup{.n = 2, .c = 130, .h = 9, .w = 11, .o = 136, .kh = 3, .kw = 3, .ph = 1, .pw = 1}
+                    : ConvSetup{.n = 1, .c = 64, .h = 30, .w = 31, .o = 90, .kh = 1, .kw = 1};
   Ints pad{s.ph, s.pw};
   Array x = uniform({s.n, s.c, s.h, s.w}), w = uniform({s.o, s.c, s.kh, s.kw});
   auto y = run_one("conv2d", make_attrs(Conv2dAttrs{.pad = pad}), {x, w}, DType::F32, tier)[0];
-  Array bias = uniform({1, s.o, 1, 1}), scale = uniform({1, s.o, 1, 1}), shift = uniform({1, s.o, 1, 1}), add = uniform(y.shape);
+  Array bias = uniform({1, s.o, 1, 1}), scale = uniform({1, s.o, 1, 1}), shift = uniform({1, s.o, 1, 1}),
+        add = uniform(y.shape);
   size_t pixels = static_cast<size_t>(y.shape[2] * y.shape[3]);
   for (int mask = 0; mask < 16; ++mask) {
-    Conv2dFusedAttrs at{.pad = pad, .has_bias = bool(mask & 1), .has_scale = bool(mask & 2), .has_add = bool(mask & 4), .act = mask & 8 ? "relu" : "none"};
+    Conv2dFusedAttrs at{.pad = pad,
+                        .has_bias = bool(mask & 1),
+                        .has_scale = bool(mask & 2),
+                        .has_add = bool(mask & 4),
+                        .act = mask & 8 ? "relu" : "none"};
     std::vector<Array> in{x, w};
     if (at.has_bias) in.push_back(bias);
     if (at.has_scale) in.push_back(scale), in.push_back(shift);
@@ -527,7 +588,9 @@ TEST_P(FusedConv, SameBitsAsTheStepsOneByOne) {
     }
   }
 }
-INSTANTIATE_TEST_SUITE_P(Fast, FusedConv, testing::Combine(testing::Values(KernelTier::Library, KernelTier::Simd), testing::Values(0, 1, 2)));
+INSTANTIATE_TEST_SUITE_P(Fast, FusedConv,
+                         testing::Combine(testing::Values(KernelTier::Library, KernelTier::Simd),
+                                          testing::Values(0, 1, 2)));
 INSTANTIATE_TEST_SUITE_P(Ref, FusedConv, testing::Values(std::tuple(KernelTier::Ref, 0)));
 
 TEST(NnBits, BatchNormInferIsItsStepsOneByOne) {
@@ -549,7 +612,8 @@ TEST(NnBits, OptimizersAndMaxPoolingAgreeWithRef) {
     for (const Case& c : cases()) {
       std::string op = c.op;
       if (op.find("_update") == std::string::npos && op.find("max_pool2d") == std::string::npos) continue;
-      auto a = run_one(c.op, c.attrs, c.in, DType::F32, KernelTier::Simd), b = run_one(c.op, c.attrs, c.in, DType::F32, KernelTier::Ref);
+      auto a = run_one(c.op, c.attrs, c.in, DType::F32, KernelTier::Simd),
+           b = run_one(c.op, c.attrs, c.in, DType::F32, KernelTier::Ref);
       for (size_t o = 0; o < a.size(); ++o) ASSERT_EQ(a[o].v, b[o].v) << c.name;
     }
   });
@@ -568,7 +632,9 @@ TEST(NnBits, MaxPoolKeepsNaN) {
 // ---- random numbers ----
 
 Array rng_state(int32_t seed, int64_t counter) {
-  return {{4}, {double(seed), 0, double(static_cast<int32_t>(counter)), double(static_cast<int32_t>(counter >> 32))}, false};
+  return {{4},
+          {double(seed), 0, double(static_cast<int32_t>(counter)), double(static_cast<int32_t>(counter >> 32))},
+          false};
 }
 
 TEST(NnRng, UniformIsThePhiloxStreamInEveryTier) {
@@ -579,7 +645,8 @@ TEST(NnRng, UniformIsThePhiloxStreamInEveryTier) {
       for (KernelTier tier : {KernelTier::Simd, KernelTier::Ref}) {
         auto out = run_one("rng_uniform", at, {rng_state(42, counter)}, DType::F32, tier);
         for (int64_t i = 0; i < n; ++i) {
-          float u = philox_uniform(Philox{42}(static_cast<uint64_t>(counter + i / 4))[static_cast<size_t>(i % 4)]) * 5.0f;
+          float u =
+              philox_uniform(Philox{42}(static_cast<uint64_t>(counter + i / 4))[static_cast<size_t>(i % 4)]) * 5.0f;
           ASSERT_EQ(static_cast<float>(out[0].v[static_cast<size_t>(i)]), u + -2.0f) << i;
         }
         int64_t next = counter + (n + 3) / 4;
@@ -637,15 +704,25 @@ std::string error_of(F f) {
 TEST(NnErrors, LabelsAndIndicesOutOfRange) {
   Array x = uniform({2, 10}), bad{{2}, {3, 10}, false}, gl = uniform({2}), v = uniform({2}), low{{2}, {-11, 0}, false};
   for (KernelTier tier : {KernelTier::Simd, KernelTier::Ref}) {
-    EXPECT_EQ(error_of([&] { run_one("softmax_xent", make_attrs(XentAttrs{1}), {x, bad}, DType::F32, tier); }),
+    EXPECT_EQ(error_of([&] {
+                run_one("softmax_xent", make_attrs(XentAttrs{1}), {x, bad}, DType::F32, tier);
+              }),
               "softmax_xent: label 10 at position 1 is out of range; valid are 0..9 (10 classes).");
-    EXPECT_EQ(error_of([&] { run_one("softmax_xent_bwd", make_attrs(XentAttrs{1}), {x, bad, gl}, DType::F32, tier); }),
+    EXPECT_EQ(error_of([&] {
+                run_one("softmax_xent_bwd", make_attrs(XentAttrs{1}), {x, bad, gl}, DType::F32, tier);
+              }),
               "softmax_xent_bwd: label 10 at position 1 is out of range; valid are 0..9 (10 classes).");
-    EXPECT_EQ(error_of([&] { run_one("indexing_one_hot", make_attrs(OneHotAttrs{1}), {x, bad}, DType::F32, tier); }),
+    EXPECT_EQ(error_of([&] {
+                run_one("indexing_one_hot", make_attrs(OneHotAttrs{1}), {x, bad}, DType::F32, tier);
+              }),
               "indexing_one_hot: index 10 at position 1 is out of range; valid are 0..9 (10 entries).");
-    EXPECT_EQ(error_of([&] { run_one("set_one_hot", make_attrs(OneHotAttrs{1}), {x, bad, v}, DType::F32, tier); }),
+    EXPECT_EQ(error_of([&] {
+                run_one("set_one_hot", make_attrs(OneHotAttrs{1}), {x, bad, v}, DType::F32, tier);
+              }),
               "set_one_hot: index 10 at position 1 is out of range; valid are 0..9 (10 entries).");
-    EXPECT_EQ(error_of([&] { run_one("take", make_attrs(TakeAttrs{1}), {x, low}, DType::F32, tier); }),
+    EXPECT_EQ(error_of([&] {
+                run_one("take", make_attrs(TakeAttrs{1}), {x, low}, DType::F32, tier);
+              }),
               "take: index -11 at position 0 is out of range; valid are -10..9 (10 entries).");
   }
 }
@@ -660,7 +737,8 @@ TEST(NnMatmul, ReadsViewsInPlace) {
   struct View {
     int64_t batch, row, col;
   };
-  for (View v : {View{60, 10, 1}, View{60, 1, 10}, View{6, 24, 1}, View{60, 0, 1}, View{0, 10, 1}, View{60, 10, -1}, View{60, 20, 2}}) {
+  for (View v : {View{60, 10, 1}, View{60, 1, 10}, View{6, 24, 1}, View{60, 0, 1}, View{0, 10, 1}, View{60, 10, -1},
+                 View{60, 20, 2}}) {
     TensorArg a{memory.data() + (v.col < 0 ? 5 : 0), DType::F32, Shape{3, 3, 6}, {}};
     if (v.col == 2) a.shape = Shape{3, 3, 5};
     a.layout.stride[0] = v.batch, a.layout.stride[1] = v.row, a.layout.stride[2] = v.col;

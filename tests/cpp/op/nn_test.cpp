@@ -60,7 +60,8 @@ TEST(NnInfer, Matmul) {
             "matmul: inner sizes differ, 400 against 120; got a [64,400], b [120,400]. tb=true would match.");
   EXPECT_EQ(error("matmul", nt, {f32({2, 3}), f32({3, 5})}),
             "matmul: inner sizes differ, 3 against 5; got a [2,3], b [3,5] (transposed). tb=false would match.");
-  EXPECT_EQ(error("matmul", nn, {f32({2, 3}), f32({4, 5})}), "matmul: inner sizes differ, 3 against 4; got a [2,3], b [4,5].");
+  EXPECT_EQ(error("matmul", nn, {f32({2, 3}), f32({4, 5})}),
+            "matmul: inner sizes differ, 3 against 4; got a [2,3], b [4,5].");
   EXPECT_EQ(error("matmul", nn, {f32({3}), f32({3, 5})}), "matmul: a must have 2 or more dimensions; got float32[3].");
   EXPECT_EQ(error("matmul", nn, {i32({3, 3}), f32({3, 5})}, ErrorKind::Type),
             "matmul: a must be a floating-point tensor; got int32[3,3]. Cast it with astype(\"float32\").");
@@ -68,19 +69,26 @@ TEST(NnInfer, Matmul) {
 
 TEST(NnInfer, Conv2d) {
   Attrs one = make_attrs(Conv2dAttrs{});
-  EXPECT_EQ(infer("conv2d", make_attrs(Conv2dAttrs{{2, 2}, {3, 3}, {1, 1}, 1}), {f32({8, 3, 224, 224}), f32({64, 3, 7, 7})}), "float32[8,64,112,112]");
-  EXPECT_EQ(infer("conv2d", make_attrs(Conv2dAttrs{{2}, {1}, {2}, 2}), {f32({1, 4, 9, 9}), f32({2, 3, 2, 3, 3})}), "float32[1,6,4,4]");
-  EXPECT_EQ(infer("conv2d", make_attrs(Conv2dAttrs{.groups = 2}), {f32({1, 4, 9, 9}), f32({6, 2, 3, 3}), f32({1, 6, 1, 1})}), "float32[1,6,7,7]");
-  EXPECT_EQ(error("conv2d", one, {f32({4, 16, 32, 32}), f32({32, 8, 3, 3})}),
-            "conv2d: input has 16 channels but weight expects 8 (weight.shape[1] 8 x groups 1); input [4,16,32,32], weight "
-            "[32,8,3,3]. groups=2 would match.");
+  EXPECT_EQ(
+      infer("conv2d", make_attrs(Conv2dAttrs{{2, 2}, {3, 3}, {1, 1}, 1}), {f32({8, 3, 224, 224}), f32({64, 3, 7, 7})}),
+      "float32[8,64,112,112]");
+  EXPECT_EQ(infer("conv2d", make_attrs(Conv2dAttrs{{2}, {1}, {2}, 2}), {f32({1, 4, 9, 9}), f32({2, 3, 2, 3, 3})}),
+            "float32[1,6,4,4]");
+  EXPECT_EQ(
+      infer("conv2d", make_attrs(Conv2dAttrs{.groups = 2}), {f32({1, 4, 9, 9}), f32({6, 2, 3, 3}), f32({1, 6, 1, 1})}),
+      "float32[1,6,7,7]");
+  EXPECT_EQ(
+      error("conv2d", one, {f32({4, 16, 32, 32}), f32({32, 8, 3, 3})}),
+      "conv2d: input has 16 channels but weight expects 8 (weight.shape[1] 8 x groups 1); input [4,16,32,32], weight "
+      "[32,8,3,3]. groups=2 would match.");
   EXPECT_EQ(error("conv2d", one, {f32({4, 15, 32, 32}), f32({32, 8, 3, 3})}),
-            "conv2d: input has 15 channels but weight expects 8 (weight.shape[1] 8 x groups 1); input [4,15,32,32], weight [32,8,3,3].");
+            "conv2d: input has 15 channels but weight expects 8 (weight.shape[1] 8 x groups 1); input [4,15,32,32], "
+            "weight [32,8,3,3].");
   EXPECT_EQ(error("conv2d", one, {f32({4, 6, 8, 8}), f32({2, 4, 3, 3, 3})}),
             "conv2d: weight [2,4,3,3,3] is laid out for 2 groups but groups is 1. groups=2 would match.");
   EXPECT_EQ(error("conv2d", one, {f32({4, 6, 2, 8}), f32({4, 6, 3, 3})}),
-            "conv2d: kernel 3x3 (dilated 3x3) is larger than the padded input 2x8; input [4,6,2,8], weight [4,6,3,3]. Raise pad or "
-            "use a smaller kernel.");
+            "conv2d: kernel 3x3 (dilated 3x3) is larger than the padded input 2x8; input [4,6,2,8], weight [4,6,3,3]. "
+            "Raise pad or use a smaller kernel.");
   EXPECT_EQ(error("conv2d", one, {f32({6, 8, 8}), f32({4, 6, 3, 3})}), "conv2d: input must be [N,C,H,W]; got [6,8,8].");
   EXPECT_EQ(error("conv2d", one, {f32({1, 6, 8, 8}), f32({4, 6, 9})}),
             "conv2d: weight must be [O,C/groups,kh,kw] or [groups,O/groups,C/groups,kh,kw]; got [4,6,9].");
@@ -97,33 +105,50 @@ TEST(NnInfer, Conv2d) {
 }
 
 TEST(NnInfer, Conv2dAdjointsAndFused) {
-  EXPECT_EQ(infer("conv2d_dx", make_attrs(Conv2dDxAttrs{{2, 2}, {1, 1}, {1, 1}, 1, {2, 3, 8, 8}}), {f32({2, 5, 4, 4}), f32({5, 3, 3, 3})}), "float32[2,3,8,8]");
-  EXPECT_EQ(error("conv2d_dx", make_attrs(Conv2dDxAttrs{{2, 2}, {1, 1}, {1, 1}, 1, {2, 3, 9, 9}}), {f32({2, 5, 4, 4}), f32({5, 3, 3, 3})}),
+  EXPECT_EQ(infer("conv2d_dx", make_attrs(Conv2dDxAttrs{{2, 2}, {1, 1}, {1, 1}, 1, {2, 3, 8, 8}}),
+                  {f32({2, 5, 4, 4}), f32({5, 3, 3, 3})}),
+            "float32[2,3,8,8]");
+  EXPECT_EQ(error("conv2d_dx", make_attrs(Conv2dDxAttrs{{2, 2}, {1, 1}, {1, 1}, 1, {2, 3, 9, 9}}),
+                  {f32({2, 5, 4, 4}), f32({5, 3, 3, 3})}),
             "conv2d_dx: gy must have shape [2,5,5,5] (the output of conv2d on x_shape [2,3,9,9]); got [2,5,4,4].");
-  EXPECT_EQ(infer("conv2d_dw", make_attrs(Conv2dDwAttrs{{1, 1}, {0, 0}, {1, 1}, 1, {5, 3, 3, 3}}), {f32({2, 3, 8, 8}), f32({2, 5, 6, 6})}), "float32[5,3,3,3]");
-  EXPECT_EQ(error("conv2d_dw", make_attrs(Conv2dDwAttrs{{1, 1}, {0, 0}, {1, 1}, 1, {5, 3, 3, 3}}), {f32({2, 3, 8, 8}), f32({2, 5, 5, 6})}),
-            "conv2d_dw: gy must have shape [2,5,6,6] (the output of conv2d on x [2,3,8,8] and w_shape [5,3,3,3]); got [2,5,5,6].");
+  EXPECT_EQ(infer("conv2d_dw", make_attrs(Conv2dDwAttrs{{1, 1}, {0, 0}, {1, 1}, 1, {5, 3, 3, 3}}),
+                  {f32({2, 3, 8, 8}), f32({2, 5, 6, 6})}),
+            "float32[5,3,3,3]");
+  EXPECT_EQ(error("conv2d_dw", make_attrs(Conv2dDwAttrs{{1, 1}, {0, 0}, {1, 1}, 1, {5, 3, 3, 3}}),
+                  {f32({2, 3, 8, 8}), f32({2, 5, 5, 6})}),
+            "conv2d_dw: gy must have shape [2,5,6,6] (the output of conv2d on x [2,3,8,8] and w_shape [5,3,3,3]); got "
+            "[2,5,5,6].");
   Conv2dFusedAttrs at{.has_bias = true, .has_scale = true, .has_add = true, .act = "relu"};
   Meta ch = f32({1, 5, 1, 1});
-  EXPECT_EQ(infer("conv2d_fused", make_attrs(at), {f32({2, 3, 8, 8}), f32({5, 3, 3, 3}), ch, ch, ch, f32({2, 5, 6, 6})}), "float32[2,5,6,6]");
-  EXPECT_EQ(error("conv2d_fused", make_attrs(Conv2dFusedAttrs{.has_scale = true}), {f32({2, 3, 8, 8}), f32({5, 3, 3, 3}), ch}, ErrorKind::Type),
-            "conv2d_fused: attributes {stride=[1,1], pad=[0,0], dilate=[1,1], groups=1, has_bias=false, has_scale=true, has_add=false, "
+  EXPECT_EQ(
+      infer("conv2d_fused", make_attrs(at), {f32({2, 3, 8, 8}), f32({5, 3, 3, 3}), ch, ch, ch, f32({2, 5, 6, 6})}),
+      "float32[2,5,6,6]");
+  EXPECT_EQ(error("conv2d_fused", make_attrs(Conv2dFusedAttrs{.has_scale = true}),
+                  {f32({2, 3, 8, 8}), f32({5, 3, 3, 3}), ch}, ErrorKind::Type),
+            "conv2d_fused: attributes {stride=[1,1], pad=[0,0], dilate=[1,1], groups=1, has_bias=false, "
+            "has_scale=true, has_add=false, "
             "act=\"none\"} need 4 inputs; got 3.");
   EXPECT_EQ(error("conv2d_fused", make_attrs(Conv2dFusedAttrs{.act = "tanh"}), {f32({2, 3, 8, 8}), f32({5, 3, 3, 3})}),
             "conv2d_fused: act must be none or relu; got \"tanh\".");
-  EXPECT_EQ(error("conv2d_fused", make_attrs(Conv2dFusedAttrs{.has_add = true}), {f32({2, 3, 8, 8}), f32({5, 3, 3, 3}), ch}),
-            "conv2d_fused: extra0 must have shape [2,5,6,6] (that of the convolution); got [1,5,1,1].");
+  EXPECT_EQ(
+      error("conv2d_fused", make_attrs(Conv2dFusedAttrs{.has_add = true}), {f32({2, 3, 8, 8}), f32({5, 3, 3, 3}), ch}),
+      "conv2d_fused: extra0 must have shape [2,5,6,6] (that of the convolution); got [1,5,1,1].");
 }
 
 TEST(NnInfer, Pooling) {
   Attrs two = make_attrs(PoolAttrs{});
   EXPECT_EQ(infer("max_pool2d", two, {f32({2, 3, 9, 8})}), "float32[2,3,4,4]");
   EXPECT_EQ(infer("max_pool2d", make_attrs(PoolAttrs{{3}, {2}, {1}}), {f32({1, 1, 112, 112})}), "float32[1,1,56,56]");
-  EXPECT_EQ(infer("max_pool2d_bwd", two, {f32({2, 3, 9, 8}), f32({2, 3, 4, 4}), f32({2, 3, 4, 4})}), "float32[2,3,9,8]");
-  EXPECT_EQ(infer("max_pool2d_take", two, {f32({2, 3, 9, 8}), f32({2, 3, 4, 4}), f32({2, 3, 9, 8})}), "float32[2,3,4,4]");
-  EXPECT_EQ(infer("avg_pool2d_bwd", make_attrs(AvgPoolBwdAttrs{{2, 2}, {}, {0, 0}, false, {2, 3, 9, 8}}), {f32({2, 3, 4, 4})}), "float32[2,3,9,8]");
-  EXPECT_EQ(error("max_pool2d", make_attrs(PoolAttrs{{2, 2}, {}, {2, 0}}), {f32({1, 1, 8, 8})}),
-            "max_pool2d: pad must be smaller than the kernel, or a window would hold padding only; got kernel 2x2, pad 2x0.");
+  EXPECT_EQ(infer("max_pool2d_bwd", two, {f32({2, 3, 9, 8}), f32({2, 3, 4, 4}), f32({2, 3, 4, 4})}),
+            "float32[2,3,9,8]");
+  EXPECT_EQ(infer("max_pool2d_take", two, {f32({2, 3, 9, 8}), f32({2, 3, 4, 4}), f32({2, 3, 9, 8})}),
+            "float32[2,3,4,4]");
+  EXPECT_EQ(infer("avg_pool2d_bwd", make_attrs(AvgPoolBwdAttrs{{2, 2}, {}, {0, 0}, false, {2, 3, 9, 8}}),
+                  {f32({2, 3, 4, 4})}),
+            "float32[2,3,9,8]");
+  EXPECT_EQ(
+      error("max_pool2d", make_attrs(PoolAttrs{{2, 2}, {}, {2, 0}}), {f32({1, 1, 8, 8})}),
+      "max_pool2d: pad must be smaller than the kernel, or a window would hold padding only; got kernel 2x2, pad 2x0.");
   EXPECT_EQ(error("avg_pool2d", make_attrs(AvgPoolAttrs{{9, 2}}), {f32({1, 1, 8, 8})}),
             "avg_pool2d: window 9x2 is larger than the padded input 8x8; input [1,1,8,8]. Use a smaller kernel.");
   EXPECT_EQ(error("max_pool2d", two, {f32({8, 8})}), "max_pool2d: input must be [N,C,H,W]; got [8,8].");
@@ -135,27 +160,35 @@ TEST(NnInfer, Normalisation) {
   Attrs eps = make_attrs(BatchNormAttrs{});
   EXPECT_EQ(infer("batch_norm_train", eps, {f32({2, 3, 4, 5}), f32({1, 3, 1, 1}), f32({3})}),
             "float32[2,3,4,5] float32[1,3,1,1] float32[1,3,1,1] float32[1,3,1,1]");
-  EXPECT_EQ(infer("batch_norm_train", eps, {f32({2, 3}), f32({1, 3, 1, 1}), f32({1, 3, 1, 1})}), "float32[2,3] float32[1,3] float32[1,3] float32[1,3]");
+  EXPECT_EQ(infer("batch_norm_train", eps, {f32({2, 3}), f32({1, 3, 1, 1}), f32({1, 3, 1, 1})}),
+            "float32[2,3] float32[1,3] float32[1,3] float32[1,3]");
   EXPECT_EQ(infer("batch_norm_bwd", nullptr, {f32({2, 3}), f32({2, 3}), f32({1, 3, 1, 1}), f32({1, 3}), f32({1, 3})}),
             "float32[2,3] float32[1,3,1,1] float32[1,3,1,1]");
-  EXPECT_EQ(error("batch_norm_infer", eps, {f32({2, 3, 4, 5}), f32({4}), f32({3}), f32({3}), f32({3})}),
-            "batch_norm_infer: weight must have shape [1,3,1,1] or [3], one value per channel of input [2,3,4,5]; got [4].");
+  EXPECT_EQ(
+      error("batch_norm_infer", eps, {f32({2, 3, 4, 5}), f32({4}), f32({3}), f32({3}), f32({3})}),
+      "batch_norm_infer: weight must have shape [1,3,1,1] or [3], one value per channel of input [2,3,4,5]; got [4].");
   EXPECT_EQ(error("batch_norm_train", make_attrs(BatchNormAttrs{-1}), {f32({2, 3}), f32({3}), f32({3})}),
             "batch_norm_train: eps must not be negative; got -1.");
-  EXPECT_EQ(error("batch_norm_train", eps, {f32({3}), f32({3}), f32({3})}), "batch_norm_train: x must have 2 or more dimensions; got float32[3].");
+  EXPECT_EQ(error("batch_norm_train", eps, {f32({3}), f32({3}), f32({3})}),
+            "batch_norm_train: x must have 2 or more dimensions; got float32[3].");
   Attrs ln = make_attrs(LayerNormAttrs{2});
-  EXPECT_EQ(infer("layer_norm", ln, {f32({2, 3, 4}), f32({3, 4}), f32({3, 4})}), "float32[2,3,4] float32[2,1,1] float32[2,1,1]");
-  EXPECT_EQ(infer("layer_norm_bwd", make_attrs(LayerNormBwdAttrs{2}), {f32({2, 3, 4}), f32({2, 3, 4}), f32({2, 1, 1}), f32({2, 1, 1})}),
+  EXPECT_EQ(infer("layer_norm", ln, {f32({2, 3, 4}), f32({3, 4}), f32({3, 4})}),
+            "float32[2,3,4] float32[2,1,1] float32[2,1,1]");
+  EXPECT_EQ(infer("layer_norm_bwd", make_attrs(LayerNormBwdAttrs{2}),
+                  {f32({2, 3, 4}), f32({2, 3, 4}), f32({2, 1, 1}), f32({2, 1, 1})}),
             "float32[2,3,4] float32[0] float32[0]");
   EXPECT_EQ(error("layer_norm", ln, {f32({2, 3, 4}), f32({4}), f32({4})}),
             "layer_norm: weight must have shape [3,4] (the last 2 axes of x [2,3,4]); got [4].");
-  EXPECT_EQ(error("layer_norm", make_attrs(LayerNormAttrs{3}), {f32({3, 4})}), "layer_norm: n_axes must be 1..2 for input [3,4]; got 3.");
-  EXPECT_EQ(error("layer_norm", ln, {f32({3, 4}), f32({3, 4})}, ErrorKind::Type), "layer_norm: weight and bias come together; got only one of them.");
+  EXPECT_EQ(error("layer_norm", make_attrs(LayerNormAttrs{3}), {f32({3, 4})}),
+            "layer_norm: n_axes must be 1..2 for input [3,4]; got 3.");
+  EXPECT_EQ(error("layer_norm", ln, {f32({3, 4}), f32({3, 4})}, ErrorKind::Type),
+            "layer_norm: weight and bias come together; got only one of them.");
 }
 
 TEST(NnInfer, SoftmaxLossIndexing) {
   EXPECT_EQ(infer("softmax", make_attrs(SoftmaxAttrs{-1}), {f32({2, 3})}), "float32[2,3]");
-  EXPECT_EQ(error("softmax", make_attrs(SoftmaxAttrs{2}), {f32({2, 3})}), "softmax: axis 2 is out of range for a tensor of 2 dimensions.");
+  EXPECT_EQ(error("softmax", make_attrs(SoftmaxAttrs{2}), {f32({2, 3})}),
+            "softmax: axis 2 is out of range for a tensor of 2 dimensions.");
   Attrs xe = make_attrs(XentAttrs{});
   EXPECT_EQ(infer("softmax_xent", xe, {f32({8, 10, 4}), i32({8, 4})}), "float32[8,4] float32[8,10,4]");
   EXPECT_EQ(error("softmax_xent", xe, {f32({8, 10}), i32({8, 1})}),
@@ -171,40 +204,53 @@ TEST(NnInfer, SoftmaxLossIndexing) {
   EXPECT_EQ(infer("take", make_attrs(TakeAttrs{}), {i32({100, 16}), i32({4, 7})}), "int32[4,7,16]");
   EXPECT_EQ(error("take", make_attrs(TakeAttrs{}), {f32({2, 2, 2, 2, 2}), i32({1, 1, 1, 1, 1})}),
             "take: the result would have 9 dimensions, more than 8; x [2,2,2,2,2], index [1,1,1,1,1].");
-  EXPECT_EQ(infer("take_bwd", make_attrs(TakeBwdAttrs{0, {100, 16}}), {f32({4, 7, 16}), i32({4, 7})}), "float32[100,16]");
+  EXPECT_EQ(infer("take_bwd", make_attrs(TakeBwdAttrs{0, {100, 16}}), {f32({4, 7, 16}), i32({4, 7})}),
+            "float32[100,16]");
   EXPECT_EQ(error("take_bwd", make_attrs(TakeBwdAttrs{0, {100, 16}}), {f32({4, 16}), i32({4, 7})}),
             "take_bwd: gy must have shape [4,7,16] (take of x_shape [100,16] by index [4,7]); got [4,16].");
 }
 
 TEST(NnInfer, OptimizersAndRandom) {
-  EXPECT_EQ(infer("sgd_momentum_update", make_attrs(SgdMomentumAttrs{}), {f32({3}), f32({3}), f32({}), f32({3})}), "float32[3] float32[3]");
-  EXPECT_EQ(error("sgd_update", make_attrs(SgdAttrs{}), {f32({3}), f32({4}), f32({})}), "sgd_update: g must have shape [3] (that of w); got [4].");
-  EXPECT_EQ(error("sgd_update", make_attrs(SgdAttrs{}), {f32({3}), f32({3}), f32({2})}), "sgd_update: lr must hold one value; got float32[2].");
-  EXPECT_EQ(error("sgd_update", make_attrs(SgdAttrs{-1}), {f32({3}), f32({3}), f32({})}), "sgd_update: weight_decay must not be negative; got -1.");
+  EXPECT_EQ(infer("sgd_momentum_update", make_attrs(SgdMomentumAttrs{}), {f32({3}), f32({3}), f32({}), f32({3})}),
+            "float32[3] float32[3]");
+  EXPECT_EQ(error("sgd_update", make_attrs(SgdAttrs{}), {f32({3}), f32({4}), f32({})}),
+            "sgd_update: g must have shape [3] (that of w); got [4].");
+  EXPECT_EQ(error("sgd_update", make_attrs(SgdAttrs{}), {f32({3}), f32({3}), f32({2})}),
+            "sgd_update: lr must hold one value; got float32[2].");
+  EXPECT_EQ(error("sgd_update", make_attrs(SgdAttrs{-1}), {f32({3}), f32({3}), f32({})}),
+            "sgd_update: weight_decay must not be negative; got -1.");
   EXPECT_EQ(error("sgd_momentum_update", make_attrs(SgdMomentumAttrs{-1}), {f32({3}), f32({3}), f32({}), f32({3})}),
             "sgd_momentum_update: momentum must not be negative; got -1.");
-  EXPECT_EQ(error("adam_update", make_attrs(AdamAttrs{1.0}), {f32({3}), f32({3}), f32({3}), f32({3}), f32({}), f32({})}),
-            "adam_update: betas must lie in [0,1); got 1 and 0.999.");
+  EXPECT_EQ(
+      error("adam_update", make_attrs(AdamAttrs{1.0}), {f32({3}), f32({3}), f32({3}), f32({3}), f32({}), f32({})}),
+      "adam_update: betas must lie in [0,1); got 1 and 0.999.");
   EXPECT_EQ(infer("rng_normal", make_attrs(RngNormalAttrs{{2, 0}}), {i32({4})}), "float32[2,0] int32[4]");
-  EXPECT_EQ(error("rng_uniform", make_attrs(RngUniformAttrs{{2}, 1, 1}), {i32({4})}), "rng_uniform: lo must be below hi; got 1 and 1.");
-  EXPECT_EQ(error("rng_uniform", make_attrs(RngUniformAttrs{{-2}}), {i32({4})}), "rng_uniform: a dimension cannot be negative; got shape [-2].");
-  EXPECT_EQ(error("rng_normal", make_attrs(RngNormalAttrs{{2}, 0, -1}), {i32({4})}), "rng_normal: std must not be negative; got -1.");
+  EXPECT_EQ(error("rng_uniform", make_attrs(RngUniformAttrs{{2}, 1, 1}), {i32({4})}),
+            "rng_uniform: lo must be below hi; got 1 and 1.");
+  EXPECT_EQ(error("rng_uniform", make_attrs(RngUniformAttrs{{-2}}), {i32({4})}),
+            "rng_uniform: a dimension cannot be negative; got shape [-2].");
+  EXPECT_EQ(error("rng_normal", make_attrs(RngNormalAttrs{{2}, 0, -1}), {i32({4})}),
+            "rng_normal: std must not be negative; got -1.");
   EXPECT_EQ(error("rng_uniform", make_attrs(RngUniformAttrs{{2}}), {i32({2})}),
             "rng_uniform: state must have shape [4] (seed and counter, two words each); got [2].");
-  EXPECT_EQ(infer("dropout", make_attrs(DropoutAttrs{}), {f64({2, 3}), i32({4})}), "float64[2,3] float64[2,3] int32[4]");
-  EXPECT_EQ(error("dropout", make_attrs(DropoutAttrs{1}), {f32({2}), i32({4})}), "dropout: p must lie in [0,1); got 1.");
+  EXPECT_EQ(infer("dropout", make_attrs(DropoutAttrs{}), {f64({2, 3}), i32({4})}),
+            "float64[2,3] float64[2,3] int32[4]");
+  EXPECT_EQ(error("dropout", make_attrs(DropoutAttrs{1}), {f32({2}), i32({4})}),
+            "dropout: p must lie in [0,1); got 1.");
 }
 
 // What the rest of the engine may rely on without naming an op.
 #ifndef MGE_LITE_ONLY
 TEST(NnRegistry, EveryOpIsDifferentiableOrSaysWhyNot) {
-  for (const char* name : {"matmul", "conv2d", "conv2d_dx", "conv2d_dw", "max_pool2d", "max_pool2d_bwd", "max_pool2d_take", "avg_pool2d",
-                           "avg_pool2d_bwd", "batch_norm_train", "batch_norm_infer", "layer_norm", "softmax", "logsoftmax", "softmax_xent",
-                           "indexing_one_hot", "set_one_hot", "take", "take_bwd", "dropout"})
+  for (const char* name : {"matmul",           "conv2d",          "conv2d_dx",  "conv2d_dw",      "max_pool2d",
+                           "max_pool2d_bwd",   "max_pool2d_take", "avg_pool2d", "avg_pool2d_bwd", "batch_norm_train",
+                           "batch_norm_infer", "layer_norm",      "softmax",    "logsoftmax",     "softmax_xent",
+                           "indexing_one_hot", "set_one_hot",     "take",       "take_bwd",       "dropout"})
     EXPECT_TRUE(OpRegistry::global().get(name).vjp) << name;
   for (const char* name : {"batch_norm_bwd", "layer_norm_bwd", "softmax_bwd", "logsoftmax_bwd", "softmax_xent_bwd"})
     EXPECT_TRUE(OpRegistry::global().get(name).decompose) << name;
-  for (const char* name : {"conv2d_fused", "sgd_update", "sgd_momentum_update", "adam_update", "rng_uniform", "rng_normal"})
+  for (const char* name :
+       {"conv2d_fused", "sgd_update", "sgd_momentum_update", "adam_update", "rng_uniform", "rng_normal"})
     EXPECT_TRUE(OpRegistry::global().get(name).is(kNoGrad)) << name;
 }
 #endif
