@@ -10,8 +10,7 @@
 namespace mge::py {
 
 struct PyTensor {
-  PyObject_HEAD
-  TensorPtr t;
+  PyObject_HEAD TensorPtr t;
   PyObject* name;  // null: the default ""
 };
 
@@ -29,11 +28,11 @@ void set_python_error();
 struct PythonError {};
 
 #define MGE_PY_TRY try {
-#define MGE_PY_CATCH(result)         \
-  }                                  \
-  catch (...) {                      \
-    ::mge::py::set_python_error();   \
-    return result;                   \
+#define MGE_PY_CATCH(result)       \
+  }                                \
+  catch (...) {                    \
+    ::mge::py::set_python_error(); \
+    return result;                 \
   }
 
 /// Owns a reference.

@@ -8,8 +8,8 @@ namespace mge::py {
 namespace {
 
 PyObject *g_np, *g_asarray, *g_np_dtype, *g_ndarray, *g_generic;
-PyObject* g_dtypes[kDTypeCount];  // np.dtype objects; null where NumPy has none
-PyObject* g_quant_hook = nullptr; // (name, scale, zero_point) -> np.dtype, set by core/tensor/dtype.py
+PyObject* g_dtypes[kDTypeCount];   // np.dtype objects; null where NumPy has none
+PyObject* g_quant_hook = nullptr;  // (name, scale, zero_point) -> np.dtype, set by core/tensor/dtype.py
 PyObject* g_bfloat16 = nullptr;
 
 // PEP 3118 format -> dtype
@@ -18,40 +18,72 @@ bool from_format(const char* f, Py_ssize_t itemsize, DType* t) {
   if (*f == '<' || *f == '=' || *f == '@') ++f;
   if (*f == '>' && itemsize > 1) return false;
   switch (*f) {
-    case '?': return *t = DType::Bool, true;
-    case 'B': return *t = DType::U8, true;
-    case 'b': return *t = DType::I8, true;
-    case 'H': return *t = DType::U16, true;
-    case 'h': return *t = DType::I16, true;
-    case 'e': return *t = DType::F16, true;
-    case 'f': return *t = DType::F32, true;
-    case 'd': return *t = DType::F64, true;
-    case 'i': case 'l': case 'q': return *t = itemsize == 4 ? DType::I32 : DType::I64, true;
-    case 'Z': return f[1] == 'f' ? (*t = DType::C64, true) : false;
-    default: return false;
+    case '?':
+      return *t = DType::Bool, true;
+    case 'B':
+      return *t = DType::U8, true;
+    case 'b':
+      return *t = DType::I8, true;
+    case 'H':
+      return *t = DType::U16, true;
+    case 'h':
+      return *t = DType::I16, true;
+    case 'e':
+      return *t = DType::F16, true;
+    case 'f':
+      return *t = DType::F32, true;
+    case 'd':
+      return *t = DType::F64, true;
+    case 'i':
+    case 'l':
+    case 'q':
+      return *t = itemsize == 4 ? DType::I32 : DType::I64, true;
+    case 'Z':
+      return f[1] == 'f' ? (*t = DType::C64, true) : false;
+    default:
+      return false;
   }
 }
 const char* to_format(DType t) {
   switch (t) {
-    case DType::Bool: return "?";
-    case DType::U8: case DType::QU8: case DType::QU4: return "B";
-    case DType::I8: case DType::QI8: case DType::QI1: case DType::QI4: return "b";
-    case DType::U16: case DType::BF16: return "H";
-    case DType::I16: case DType::QI16: return "h";
-    case DType::I32: case DType::QI32: return "i";
-    case DType::I64: return "q";
-    case DType::F16: return "e";
-    case DType::F32: return "f";
-    case DType::F64: return "d";
-    case DType::C64: return "Zf";
-    default: return nullptr;
+    case DType::Bool:
+      return "?";
+    case DType::U8:
+    case DType::QU8:
+    case DType::QU4:
+      return "B";
+    case DType::I8:
+    case DType::QI8:
+    case DType::QI1:
+    case DType::QI4:
+      return "b";
+    case DType::U16:
+    case DType::BF16:
+      return "H";
+    case DType::I16:
+    case DType::QI16:
+      return "h";
+    case DType::I32:
+    case DType::QI32:
+      return "i";
+    case DType::I64:
+      return "q";
+    case DType::F16:
+      return "e";
+    case DType::F32:
+      return "f";
+    case DType::F64:
+      return "d";
+    case DType::C64:
+      return "Zf";
+    default:
+      return nullptr;
   }
 }
 
 // Lends a tensor's memory to NumPy through the buffer protocol; the storage lives as long as some array looks at it.
 struct Exporter {
-  PyObject_HEAD
-  RefPtr<Storage> storage;
+  PyObject_HEAD RefPtr<Storage> storage;
   void* ptr;
   DType dtype;
   int ndim;
@@ -104,8 +136,8 @@ bool scalar_value(PyObject* o, double* v, DType* natural) {
   if (PyLong_CheckExact(o)) {
     int overflow = 0;
     long long i = PyLong_AsLongLongAndOverflow(o, &overflow);
-    MGE_CHECK(!overflow && i >= INT32_MIN && i <= INT32_MAX, Value,
-              "tensor: the integer does not fit int32; got {}.", overflow ? "a huge int" : std::to_string(i));
+    MGE_CHECK(!overflow && i >= INT32_MIN && i <= INT32_MAX, Value, "tensor: the integer does not fit int32; got {}.",
+              overflow ? "a huge int" : std::to_string(i));
     return *v = static_cast<double>(i), *natural = DType::I32, true;
   }
   return false;
@@ -127,8 +159,10 @@ TensorPtr from_array(PyObject* array, const TensorOptions& opt) {
   DType src;
   MGE_CHECK(from_format(g.view.format, g.view.itemsize, &src), Type,
             "tensor: data of NumPy format '{}' is not supported (uint32, uint64, str, object and big-endian are not). "
-            "Convert it with .astype first.", g.view.format ? g.view.format : "?");
-  MGE_CHECK(g.view.ndim <= kMaxRank, Value, "tensor: at most {} dimensions are supported; got {}.", kMaxRank, g.view.ndim);
+            "Convert it with .astype first.",
+            g.view.format ? g.view.format : "?");
+  MGE_CHECK(g.view.ndim <= kMaxRank, Value, "tensor: at most {} dimensions are supported; got {}.", kMaxRank,
+            g.view.ndim);
   DType want = opt.has_dtype ? opt.dtype : opt.exact ? src : default_dtype(src);
   DType raw = want;  // quantised payloads are raw integers; bfloat16 arrives as uint16
   if (is_quant(want)) raw = src;
@@ -174,8 +208,8 @@ void init_convert() {
   g_np_dtype = check(PyObject_GetAttrString(g_np, "dtype")).release();
   g_ndarray = check(PyObject_GetAttrString(g_np, "ndarray")).release();
   g_generic = check(PyObject_GetAttrString(g_np, "generic")).release();
-  for (DType t : {DType::Bool, DType::U8, DType::I8, DType::U16, DType::I16, DType::I32, DType::I64, DType::F16, DType::F32,
-                  DType::F64, DType::C64})
+  for (DType t : {DType::Bool, DType::U8, DType::I8, DType::U16, DType::I16, DType::I32, DType::I64, DType::F16,
+                  DType::F32, DType::F64, DType::C64})
     g_dtypes[static_cast<int>(t)] =
         check(PyObject_CallFunction(g_np_dtype, "s", std::string(dtype_name(t)).c_str())).release();
   g_exporter = reinterpret_cast<PyTypeObject*>(check(PyType_FromSpec(&exporter_spec)).release());
@@ -206,7 +240,8 @@ DType to_dtype(PyObject* o, Quant* quant) {
       Obj held(info);
       static const std::pair<const char*, DType> kNames[] = {
           {"Quantized8Asymm", DType::QU8}, {"QuantizedS8", DType::QI8}, {"QuantizedS32", DType::QI32},
-          {"Quantized4Asymm", DType::QU4}, {"QuantizedS4", DType::QI4}, {"QuantizedS1", DType::QI1}, {"QuantizedS16", DType::QI16}};
+          {"Quantized4Asymm", DType::QU4}, {"QuantizedS4", DType::QI4}, {"QuantizedS1", DType::QI1},
+          {"QuantizedS16", DType::QI16}};
       Obj name = check(PyMapping_GetItemString(info, "name"));
       const char* text = PyUnicode_Check(name.get()) ? PyUnicode_AsUTF8(name.get()) : "";
       for (auto& [n, t] : kNames)
@@ -235,7 +270,8 @@ PyObject* dtype_object(const Meta& m) {
   if (m.dtype == DType::BF16 && g_bfloat16) return Py_NewRef(g_bfloat16);
   MGE_CHECK(g_quant_hook, NotImplemented, "dtype: {} has no NumPy spelling here.", dtype_name(m.dtype));
   return check(PyObject_CallFunction(g_quant_hook, "sdi", std::string(dtype_name(m.dtype)).c_str(), m.quant.scale,
-                                     m.quant.zero_point)).release();
+                                     m.quant.zero_point))
+      .release();
 }
 
 PyObject* shape_tuple(const Shape& s) {
@@ -398,10 +434,14 @@ AttrValue to_attr(PyObject* o) {
 
 PyObject* attr_object(const AttrValue& v) {
   switch (v.index()) {
-    case 0: return PyBool_FromLong(std::get<bool>(v));
-    case 1: return PyLong_FromLongLong(std::get<int64_t>(v));
-    case 2: return PyFloat_FromDouble(std::get<double>(v));
-    case 3: return PyUnicode_FromString(std::get<std::string>(v).c_str());
+    case 0:
+      return PyBool_FromLong(std::get<bool>(v));
+    case 1:
+      return PyLong_FromLongLong(std::get<int64_t>(v));
+    case 2:
+      return PyFloat_FromDouble(std::get<double>(v));
+    case 3:
+      return PyUnicode_FromString(std::get<std::string>(v).c_str());
     case 4: {
       auto& ints = std::get<Ints>(v);
       PyObject* t = PyTuple_New(static_cast<Py_ssize_t>(ints.size()));
@@ -409,7 +449,8 @@ PyObject* attr_object(const AttrValue& v) {
         PyTuple_SET_ITEM(t, static_cast<Py_ssize_t>(i), PyLong_FromLongLong(ints[i]));
       return t;
     }
-    default: return PyUnicode_FromString(std::string(dtype_name(std::get<DType>(v))).c_str());
+    default:
+      return PyUnicode_FromString(std::string(dtype_name(std::get<DType>(v))).c_str());
   }
 }
 

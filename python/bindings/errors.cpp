@@ -1,5 +1,5 @@
-// C++ errors become Python exceptions. Shape mistakes are both RuntimeError (what MegEngine raises) and ValueError (what
-// they are), so either except clause catches them.
+// C++ errors become Python exceptions. Shape mistakes are both RuntimeError (what MegEngine raises) and ValueError
+// (what they are), so either except clause catches them.
 #include <new>
 
 #include "common.h"
@@ -31,10 +31,13 @@ bool add_errors(PyObject* m) {
   g_user = make(m, "UserError", "A shape or argument that breaks an op's rule.", PyExc_RuntimeError, PyExc_ValueError);
   g_type = make(m, "DTypeError", "A dtype or type that an op does not take.", PyExc_RuntimeError, PyExc_TypeError);
   g_index = make(m, "OpIndexError", "An index out of range.", PyExc_RuntimeError, PyExc_IndexError);
-  g_memory = make(m, "OutOfMemoryError", "Memory limit reached or no memory left.", PyExc_RuntimeError, PyExc_MemoryError);
+  g_memory =
+      make(m, "OutOfMemoryError", "Memory limit reached or no memory left.", PyExc_RuntimeError, PyExc_MemoryError);
   g_internal = make(m, "InternalError", "A bug of the framework; please report it.", PyExc_RuntimeError, nullptr);
-  g_async = make(m, "AsyncError", "An op failed after its call returned; __cause__ says why.", PyExc_RuntimeError, nullptr);
-  g_trace = make(m, "TraceError", "A traced function did something else than was recorded.", PyExc_RuntimeError, nullptr);
+  g_async =
+      make(m, "AsyncError", "An op failed after its call returned; __cause__ says why.", PyExc_RuntimeError, nullptr);
+  g_trace =
+      make(m, "TraceError", "A traced function did something else than was recorded.", PyExc_RuntimeError, nullptr);
   return g_user && g_type && g_index && g_memory && g_internal && g_async && g_trace;
 }
 
@@ -46,16 +49,26 @@ void set_python_error() {
   } catch (const Error& e) {
     const char* text = e.what();
     switch (e.kind()) {
-      case ErrorKind::Value: return PyErr_SetString(g_user, text);
-      case ErrorKind::Type: return PyErr_SetString(g_type, text);
-      case ErrorKind::Index: return PyErr_SetString(g_index, text);
-      case ErrorKind::Assertion: return PyErr_SetString(PyExc_AssertionError, text);
-      case ErrorKind::NotImplemented: return PyErr_SetString(PyExc_NotImplementedError, text);
-      case ErrorKind::Memory: return PyErr_SetString(g_memory, text);
-      case ErrorKind::Env: return PyErr_SetString(PyExc_RuntimeError, text);
-      case ErrorKind::Internal: return PyErr_SetString(g_internal, text);
-      case ErrorKind::Async: return raise_with_cause(g_async, e.text());
-      case ErrorKind::Trace: return PyErr_SetString(g_trace, text);
+      case ErrorKind::Value:
+        return PyErr_SetString(g_user, text);
+      case ErrorKind::Type:
+        return PyErr_SetString(g_type, text);
+      case ErrorKind::Index:
+        return PyErr_SetString(g_index, text);
+      case ErrorKind::Assertion:
+        return PyErr_SetString(PyExc_AssertionError, text);
+      case ErrorKind::NotImplemented:
+        return PyErr_SetString(PyExc_NotImplementedError, text);
+      case ErrorKind::Memory:
+        return PyErr_SetString(g_memory, text);
+      case ErrorKind::Env:
+        return PyErr_SetString(PyExc_RuntimeError, text);
+      case ErrorKind::Internal:
+        return PyErr_SetString(g_internal, text);
+      case ErrorKind::Async:
+        return raise_with_cause(g_async, e.text());
+      case ErrorKind::Trace:
+        return PyErr_SetString(g_trace, text);
     }
   } catch (const std::bad_alloc&) {
     PyErr_NoMemory();

@@ -31,7 +31,8 @@ class PySession {
   RefPtr<GradSession> s_;
 };
 
-/// One gradient may go to several receivers, and each may assign through its tensor: everybody gets a cell of their own.
+/// One gradient may go to several receivers, and each may assign through its tensor: everybody gets a cell of their
+/// own.
 PyObject* wrap_grad(const TensorPtr& g) {
   TensorPtr own = Tensor::alias(*g);
   own->links = g->links;
@@ -68,7 +69,9 @@ void bind_grad(nb::module_& m) {
              });
            })
       .def("is_attached",
-           [](PySession& s, nb::handle t) { return is_tensor(t.ptr()) && s->active() && s->is_attached(*tensor_of(t.ptr())); })
+           [](PySession& s, nb::handle t) {
+             return is_tensor(t.ptr()) && s->active() && s->is_attached(*tensor_of(t.ptr()));
+           })
       .def("backward", [](PySession& s, nb::sequence ys, nb::sequence dys) {
         Tensors y = tensors(ys, "backward"), dy = tensors(dys, "backward");
         s->backward({y.data(), y.size()}, {dy.data(), dy.size()});
@@ -79,7 +82,8 @@ void bind_grad(nb::module_& m) {
     Tensors t = tensors(ts, "is_tracked");
     return tracking_session({t.data(), t.size()}) != nullptr;
   });
-  // Runs fn() with recording suppressed for the innermost session that tracks an input (and its group), and returns the result.
+  // Runs fn() with recording suppressed for the innermost session that tracks an input (and its group), and returns the
+  // result.
   m.def("run_untracked", [](nb::sequence ts, nb::callable fn) -> nb::object {
     Tensors t = tensors(ts, "run_untracked");
     GradSession* s = tracking_session({t.data(), t.size()});
@@ -104,8 +108,8 @@ void bind_grad(nb::module_& m) {
       Obj r = check(PyObject_Call(f.f, args.get(), nullptr));
       std::vector<TensorPtr> gxs(n);
       auto take = [&](size_t i, PyObject* o) {
-        MGE_CHECK(o == Py_None || is_tensor(o), Type, "Function.backward: gradient {} is a {}, not a Tensor or None.", i,
-                  Py_TYPE(o)->tp_name);
+        MGE_CHECK(o == Py_None || is_tensor(o), Type, "Function.backward: gradient {} is a {}, not a Tensor or None.",
+                  i, Py_TYPE(o)->tp_name);
         if (o != Py_None) gxs[i] = TensorPtr(tensor_of(o));
       };
       if (PyTuple_Check(r.get()) || PyList_Check(r.get())) {

@@ -1,5 +1,5 @@
-// x[...] with ints, slices, None and Ellipsis: one slice and, when axes come or go, one reshape. Anything else goes to the
-// Python hooks.
+// x[...] with ints, slices, None and Ellipsis: one slice and, when axes come or go, one reshape. Anything else goes to
+// the Python hooks.
 #include "common.h"
 #include "op/shape_ops.h"
 
@@ -38,17 +38,22 @@ bool parse(PyObject* key, const Shape& s, Index* ix) {
   int used = 0, ellipsis = 0;
   for (Py_ssize_t i = 0; i < n; ++i) {
     PyObject* k = items[i];
-    if (k == Py_Ellipsis) ++ellipsis;
-    else if (k == Py_None) continue;
-    else if (PySlice_Check(k) || (PyLong_Check(k) && !PyBool_Check(k))) ++used;
-    else return false;
+    if (k == Py_Ellipsis)
+      ++ellipsis;
+    else if (k == Py_None)
+      continue;
+    else if (PySlice_Check(k) || (PyLong_Check(k) && !PyBool_Check(k)))
+      ++used;
+    else
+      return false;
   }
   if (ellipsis > 1) {
     PyErr_SetString(PyExc_IndexError, "an index can only have a single ellipsis ('...')");
     throw PythonError{};
   }
   if (used > s.rank) {
-    PyErr_Format(PyExc_IndexError, "too many indices for tensor: tensor is %d-dimensional, but %d were indexed", int{s.rank}, used);
+    PyErr_Format(PyExc_IndexError, "too many indices for tensor: tensor is %d-dimensional, but %d were indexed",
+                 int{s.rank}, used);
     throw PythonError{};
   }
   ix->region = s;
@@ -73,7 +78,12 @@ bool parse(PyObject* key, const Shape& s, Index* ix) {
       bound(sl->step, &step);
       MGE_CHECK(step != 0, Value, "slice: a slice step cannot be 0.");
       bool has_start = bound(sl->start, &start), has_stop = bound(sl->stop, &stop);
-      Py_ssize_t a = has_start ? start : step > 0 ? 0 : PY_SSIZE_T_MAX, b = has_stop ? stop : step > 0 ? PY_SSIZE_T_MAX : PY_SSIZE_T_MIN;
+      Py_ssize_t a = has_start  ? start
+                     : step > 0 ? 0
+                                : PY_SSIZE_T_MAX,
+                 b = has_stop   ? stop
+                     : step > 0 ? PY_SSIZE_T_MAX
+                                : PY_SSIZE_T_MIN;
       Py_ssize_t len = PySlice_AdjustIndices(size, &a, &b, step);
       if (!(a == 0 && len == size && step == 1)) add(a, a + len * step, step);
       ix->region[axis] = len;
@@ -83,8 +93,8 @@ bool parse(PyObject* key, const Shape& s, Index* ix) {
       int64_t v = 0, size = s[axis];
       bound(k, &v);
       if (v < -size || v >= size) {
-        PyErr_Format(PyExc_IndexError, "index %lld is out of bounds for axis %d with size %lld", static_cast<long long>(v), axis,
-                     static_cast<long long>(size));
+        PyErr_Format(PyExc_IndexError, "index %lld is out of bounds for axis %d with size %lld",
+                     static_cast<long long>(v), axis, static_cast<long long>(size));
         throw PythonError{};
       }
       if (v < 0) v += size;
@@ -167,8 +177,8 @@ int set_index(PyObject* self, PyObject* key, PyObject* value) {
     fits = d == 1 || d == ix.result[ix.result.rank - 1 - i];
   }
   if (!fits) {
-    PyErr_Format(PyExc_ValueError, "cannot copy tensor with shape %s to subtensor with shape %s", v->meta().shape.str().c_str(),
-                 ix.result.str().c_str());
+    PyErr_Format(PyExc_ValueError, "cannot copy tensor with shape %s to subtensor with shape %s",
+                 v->meta().shape.str().c_str(), ix.result.str().c_str());
     return -1;
   }
   v = reshaped(v.get(), vs);

@@ -1,5 +1,5 @@
-// The user's place in the program: the innermost frame whose file is not inside the package. Text is interned when a place
-// is first seen, so that a worker thread can print it without the interpreter lock.
+// The user's place in the program: the innermost frame whose file is not inside the package. Text is interned when a
+// place is first seen, so that a worker thread can print it without the interpreter lock.
 #include <mutex>
 #include <unordered_map>
 #include <vector>
@@ -19,7 +19,8 @@ bool is_internal(PyCodeObject* code) {
   auto it = g_internal.find(code);
   if (it != g_internal.end()) return it->second;
   const char* file = PyUnicode_AsUTF8(code->co_filename);
-  bool inside = file && !g_package_dir.empty() && std::string_view(file).substr(0, g_package_dir.size()) == g_package_dir;
+  bool inside =
+      file && !g_package_dir.empty() && std::string_view(file).substr(0, g_package_dir.size()) == g_package_dir;
   Py_INCREF(code);
   return g_internal[code] = inside;
 }

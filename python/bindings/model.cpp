@@ -12,11 +12,12 @@ namespace nb = nanobind;
 
 namespace mge::py {
 
-ir::Graph recording_graph(nb::handle recording, bool as_constants, std::vector<std::string> args, std::vector<std::string> results);
+ir::Graph recording_graph(nb::handle recording, bool as_constants, std::vector<std::string> args,
+                          std::vector<std::string> results);
 
 void bind_model(nb::module_& m) {
-  m.def("dump_model", [](nb::handle recording, std::vector<std::string> args, std::vector<std::string> results, bool optimize,
-                         nb::dict metadata) {
+  m.def("dump_model", [](nb::handle recording, std::vector<std::string> args, std::vector<std::string> results,
+                         bool optimize, nb::dict metadata) {
     ir::Graph g = recording_graph(recording, true, std::move(args), std::move(results));
     // Level 1 keeps the ops as recorded (Lite fuses for itself) and only drops what no output needs.
     if (optimize) pass::optimize(g, pipeline_options(1));

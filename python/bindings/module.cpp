@@ -109,8 +109,9 @@ NB_MODULE(_core, m) {
                      return l;
                    })
       .def("__str__", [](const CompNodeObject& c) { return c.cn->logical; })
-      .def("__repr__",
-           [](const CompNodeObject& c) { return "CompNode(\"" + c.cn->physical + "\" from \"" + c.cn->logical + "\")"; })
+      .def(
+          "__repr__",
+          [](const CompNodeObject& c) { return "CompNode(\"" + c.cn->physical + "\" from \"" + c.cn->logical + "\")"; })
       .def("__hash__", [](const CompNodeObject& c) { return std::hash<std::string>()(c.cn->logical); })
       .def("__reduce__",
            [](nb::handle self) { return nb::make_tuple(self.type(), nb::make_tuple(self.attr("logical_name"))); })
@@ -131,29 +132,41 @@ NB_MODULE(_core, m) {
     g_tensor_type = reinterpret_cast<PyTypeObject*>(t.inc_ref().ptr());
   });
   m.def("set_index_hooks", [](nb::handle get, nb::handle set) { set_index_hooks(get.ptr(), set.ptr()); });
-  m.def("set_dtype_hooks", [](nb::handle bf16, nb::handle quant) {
-    set_dtype_hooks(bf16.is_none() ? nullptr : bf16.ptr(), quant.is_none() ? nullptr : quant.ptr());
-  }, nb::arg("bfloat16").none(), nb::arg("quant").none());
+  m.def(
+      "set_dtype_hooks",
+      [](nb::handle bf16, nb::handle quant) {
+        set_dtype_hooks(bf16.is_none() ? nullptr : bf16.ptr(), quant.is_none() ? nullptr : quant.ptr());
+      },
+      nb::arg("bfloat16").none(), nb::arg("quant").none());
   m.def("set_package_dir", [](const std::string& dir) { init_locations(dir.c_str()); });
-  m.def("exact_tensor", [](nb::handle data) {
-    TensorOptions opt;
-    opt.exact = true;
-    return nb::steal(wrap(tensor_from_object(data.ptr(), opt)));
-  }, "A tensor that keeps float64 and int64 data as they are (for gradient checks).");
+  m.def(
+      "exact_tensor",
+      [](nb::handle data) {
+        TensorOptions opt;
+        opt.exact = true;
+        return nb::steal(wrap(tensor_from_object(data.ptr(), opt)));
+      },
+      "A tensor that keeps float64 and int64 data as they are (for gradient checks).");
   m.def("get_default_device", [] { return CompNode::default_name(); });
   m.def("set_default_device", [](const std::string& n) { CompNode::set_default(n); });
   m.def("is_valid_device_name", [](const std::string& n) { return CompNode::is_valid_name(n); });
   m.def("device_count", [](const std::string& t) { return device_count(t); });
-  m.def("memory_stats", [](nb::handle) { return memory_stats(); }, nb::arg("device") = nb::none());
-  m.def("reset_peak_memory", [](nb::handle) { Pool::of({}).reset_peak(); }, nb::arg("device") = nb::none());
-  m.def("set_memory_limit", [](size_t bytes, nb::handle) { Pool::of({}).set_limit(bytes); }, nb::arg("bytes"),
-        nb::arg("device") = nb::none());
+  m.def(
+      "memory_stats", [](nb::handle) { return memory_stats(); }, nb::arg("device") = nb::none());
+  m.def(
+      "reset_peak_memory", [](nb::handle) { Pool::of({}).reset_peak(); }, nb::arg("device") = nb::none());
+  m.def(
+      "set_memory_limit", [](size_t bytes, nb::handle) { Pool::of({}).set_limit(bytes); }, nb::arg("bytes"),
+      nb::arg("device") = nb::none());
   m.def("trim_memory", [] { return Pool::of({}).trim(); });
   m.def("get_option", option);
   m.def("set_option", set_option, nb::call_guard<nb::gil_scoped_release>());
-  m.def("sync", [] { mge::sync(); }, nb::call_guard<nb::gil_scoped_release>());
-  m.def("full_sync", [] { mge::sync(); }, nb::call_guard<nb::gil_scoped_release>());
-  m.def("shutdown", [] { shutdown_executor(); }, nb::call_guard<nb::gil_scoped_release>());
+  m.def(
+      "sync", [] { mge::sync(); }, nb::call_guard<nb::gil_scoped_release>());
+  m.def(
+      "full_sync", [] { mge::sync(); }, nb::call_guard<nb::gil_scoped_release>());
+  m.def(
+      "shutdown", [] { shutdown_executor(); }, nb::call_guard<nb::gil_scoped_release>());
   m.def("set_num_threads", [](int n) { set_num_threads(n); });
   m.def("get_num_threads", [] { return num_threads(); });
   install_interp();

@@ -1,5 +1,5 @@
-// One callable per registered op: ops.conv2d(x, w, b, stride=(1, 1)). Positional arguments are inputs, keywords are attrs;
-// names, kinds and defaults come from the registry.
+// One callable per registered op: ops.conv2d(x, w, b, stride=(1, 1)). Positional arguments are inputs, keywords are
+// attrs; names, kinds and defaults come from the registry.
 #include "common.h"
 
 #include <structmember.h>
@@ -10,8 +10,7 @@ namespace mge::py {
 namespace {
 
 struct OpFn {
-  PyObject_HEAD
-  vectorcallfunc call;
+  PyObject_HEAD vectorcallfunc call;
   const OpDef* op;
   Attrs defaults;
 };
@@ -70,7 +69,8 @@ struct Inputs {
 PyObject* wrap_all(SmallVec<TensorPtr, 3>& out) {
   if (out.size() == 1) return wrap(std::move(out[0]));
   Obj tuple = check(PyTuple_New(static_cast<Py_ssize_t>(out.size())));
-  for (size_t i = 0; i < out.size(); ++i) PyTuple_SET_ITEM(tuple.get(), static_cast<Py_ssize_t>(i), wrap(std::move(out[i])));
+  for (size_t i = 0; i < out.size(); ++i)
+    PyTuple_SET_ITEM(tuple.get(), static_cast<Py_ssize_t>(i), wrap(std::move(out[i])));
   return tuple.release();
 }
 
@@ -90,7 +90,9 @@ PyObject* op_call(PyObject* self, PyObject* const* args, size_t nargsf, PyObject
 PyObject* op_repr(PyObject* self) {
   return PyUnicode_FromFormat("<op %s>", reinterpret_cast<OpFn*>(self)->op->name.c_str());
 }
-PyObject* op_name(PyObject* self, void*) { return PyUnicode_FromString(reinterpret_cast<OpFn*>(self)->op->name.c_str()); }
+PyObject* op_name(PyObject* self, void*) {
+  return PyUnicode_FromString(reinterpret_cast<OpFn*>(self)->op->name.c_str());
+}
 PyObject* op_doc(PyObject* self, void*) { return PyUnicode_FromString(reinterpret_cast<OpFn*>(self)->op->doc.c_str()); }
 
 // update(cells, *inputs, **attrs): see dispatch_update.
@@ -133,7 +135,8 @@ PyType_Slot op_slots[] = {{Py_tp_call, reinterpret_cast<void*>(PyVectorcall_Call
                           {Py_tp_members, op_members},
                           {Py_tp_getset, op_getset},
                           {0, nullptr}};
-PyType_Spec op_spec = {"megengine.core._core.Op", sizeof(OpFn), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL, op_slots};
+PyType_Spec op_spec = {"megengine.core._core.Op", sizeof(OpFn), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL,
+                       op_slots};
 
 PyObject* op_info(PyObject*, PyObject* name) {
   MGE_PY_TRY
@@ -153,15 +156,16 @@ PyObject* op_info(PyObject*, PyObject* name) {
   for (int t = 0; t < 3; ++t)
     for (auto& k : KernelRegistry::global().list(op.id, static_cast<KernelTier>(t))) kernels.push_back(k.name);
   static const std::pair<Trait, const char*> kTraits[] = {
-      {kElementwise, "elementwise"}, {kView, "view"}, {kReduction, "reduction"}, {kComputeBound, "compute_bound"},
-      {kEffect, "effect"}, {kRandom, "random"}, {kNoGrad, "no_grad"}, {kCommutative, "commutative"}};
+      {kElementwise, "elementwise"}, {kView, "view"},     {kReduction, "reduction"}, {kComputeBound, "compute_bound"},
+      {kEffect, "effect"},           {kRandom, "random"}, {kNoGrad, "no_grad"},      {kCommutative, "commutative"}};
   for (auto& [t, n] : kTraits)
     if (op.is(t)) traits.push_back(n);
   Obj ins = strings(op.inputs), outs = strings(op.outputs), ks = strings(kernels), ts = strings(traits);
-  return Py_BuildValue("{s:s,s:O,s:i,s:O,s:O,s:O,s:s,s:O,s:O,s:O,s:O,s:i}", "name", op.name.c_str(), "inputs", ins.get(),
-                       "required", int{op.required}, "variadic", op.variadic ? Py_True : Py_False, "outputs", outs.get(),
-                       "attrs", attrs.get(), "doc", op.doc.c_str(), "traits", ts.get(), "kernels", ks.get(), "has_vjp",
-                       op.vjp ? Py_True : Py_False, "has_decompose", op.decompose ? Py_True : Py_False, "version", op.version);
+  return Py_BuildValue("{s:s,s:O,s:i,s:O,s:O,s:O,s:s,s:O,s:O,s:O,s:O,s:i}", "name", op.name.c_str(), "inputs",
+                       ins.get(), "required", int{op.required}, "variadic", op.variadic ? Py_True : Py_False, "outputs",
+                       outs.get(), "attrs", attrs.get(), "doc", op.doc.c_str(), "traits", ts.get(), "kernels", ks.get(),
+                       "has_vjp", op.vjp ? Py_True : Py_False, "has_decompose", op.decompose ? Py_True : Py_False,
+                       "version", op.version);
   MGE_PY_CATCH(nullptr)
 }
 

@@ -25,24 +25,26 @@ TensorPtr apply1(const OpDef& op, const Attrs& attrs, std::initializer_list<Tens
 namespace {
 
 struct Ops {
-  const OpDef *add, *sub, *mul, *div, *floor_div, *mod, *pow, *lshift, *rshift, *land, *lor, *lxor, *lt, *le, *eq, *ne, *neg,
-      *abs, *lnot, *matmul, *typecvt, *reshape, *floor, *ceil, *round;
+  const OpDef *add, *sub, *mul, *div, *floor_div, *mod, *pow, *lshift, *rshift, *land, *lor, *lxor, *lt, *le, *eq, *ne,
+      *neg, *abs, *lnot, *matmul, *typecvt, *reshape, *floor, *ceil, *round;
 };
 const Ops& ops() {
   static const Ops o = [] {
     auto& r = OpRegistry::global();
     auto g = [&](const char* n) { return &r.get(n); };
-    return Ops{g("add"), g("sub"), g("mul"), g("div"), g("floor_div"), g("mod"), g("pow"), g("left_shift"), g("right_shift"),
-               g("logical_and"), g("logical_or"), g("logical_xor"), g("lt"), g("le"), g("eq"), g("ne"), g("neg"), g("abs"),
-               g("logical_not"), g("matmul"), g("typecvt"), g("reshape"), g("floor"), g("ceil"), g("round")};
+    return Ops{g("add"),        g("sub"),         g("mul"),        g("div"),         g("floor_div"),
+               g("mod"),        g("pow"),         g("left_shift"), g("right_shift"), g("logical_and"),
+               g("logical_or"), g("logical_xor"), g("lt"),         g("le"),          g("eq"),
+               g("ne"),         g("neg"),         g("abs"),        g("logical_not"), g("matmul"),
+               g("typecvt"),    g("reshape"),     g("floor"),      g("ceil"),        g("round")};
   }();
   return o;
 }
 
 bool operand_like(PyObject* o) {
   // Objects with their own arithmetic (a class that knows Tensors) get their turn through NotImplemented.
-  return is_tensor(o) || PyFloat_Check(o) || PyLong_Check(o) || PyList_Check(o) || o == Py_None || PyObject_CheckBuffer(o) ||
-         PyObject_HasAttrString(o, "__array__");
+  return is_tensor(o) || PyFloat_Check(o) || PyLong_Check(o) || PyList_Check(o) || o == Py_None ||
+         PyObject_CheckBuffer(o) || PyObject_HasAttrString(o, "__array__");
 }
 
 template <const OpDef* Ops::*Member>
@@ -65,7 +67,8 @@ PyObject* binary(PyObject* a, PyObject* b) {
 
 template <const OpDef* Ops::*Member>
 PyObject* logic(PyObject* a, PyObject* b) {
-  if (!is_tensor(a) || !is_tensor(b) || tensor_of(a)->meta().dtype != DType::Bool || tensor_of(b)->meta().dtype != DType::Bool) {
+  if (!is_tensor(a) || !is_tensor(b) || tensor_of(a)->meta().dtype != DType::Bool ||
+      tensor_of(b)->meta().dtype != DType::Bool) {
     PyErr_SetString(PyExc_TypeError, "&, | and ^ need two bool tensors. Compare first, for example (x > 0) & (y > 0).");
     return nullptr;
   }
@@ -98,7 +101,8 @@ PyObject* matmul(PyObject* a, PyObject* b) {
   MGE_PY_CATCH(nullptr)
 }
 
-// x += y computes out of place and points the cell at the result, so dtype and shape may change but nobody else's value.
+// x += y computes out of place and points the cell at the result, so dtype and shape may change but nobody else's
+// value.
 template <PyObject* (*Fn)(PyObject*, PyObject*)>
 PyObject* inplace(PyObject* a, PyObject* b) {
   PyObject* r = Fn(a, b);
@@ -117,12 +121,18 @@ PyObject* compare(PyObject* a, PyObject* b, int kind) {
     if (kind == Py_NE) Py_RETURN_TRUE;
   }
   switch (kind) {
-    case Py_LT: return binary<&Ops::lt>(a, b);
-    case Py_LE: return binary<&Ops::le>(a, b);
-    case Py_EQ: return binary<&Ops::eq>(a, b);
-    case Py_NE: return binary<&Ops::ne>(a, b);
-    case Py_GT: return binary<&Ops::lt>(b, a);
-    default: return binary<&Ops::le>(b, a);
+    case Py_LT:
+      return binary<&Ops::lt>(a, b);
+    case Py_LE:
+      return binary<&Ops::le>(a, b);
+    case Py_EQ:
+      return binary<&Ops::eq>(a, b);
+    case Py_NE:
+      return binary<&Ops::ne>(a, b);
+    case Py_GT:
+      return binary<&Ops::lt>(b, a);
+    default:
+      return binary<&Ops::le>(b, a);
   }
 }
 
@@ -332,28 +342,55 @@ PyGetSetDef getset[] = {{"shape", get_shape, nullptr, "Sizes of the axes, a tupl
                         {"name", get_name, set_name, "Name of the tensor; empty by default.", nullptr},
                         {nullptr, nullptr, nullptr, nullptr, nullptr}};
 
-#define SLOT(id, fn) {id, reinterpret_cast<void*>(fn)}
-PyType_Slot slots[] = {
-    SLOT(Py_tp_new, tensor_new), SLOT(Py_tp_dealloc, tensor_free), SLOT(Py_tp_methods, methods), SLOT(Py_tp_getset, getset),
-    SLOT(Py_tp_richcompare, compare), SLOT(Py_tp_hash, hash),
-    SLOT(Py_nb_add, binary<&Ops::add>), SLOT(Py_nb_subtract, binary<&Ops::sub>), SLOT(Py_nb_multiply, binary<&Ops::mul>),
-    SLOT(Py_nb_true_divide, binary<&Ops::div>), SLOT(Py_nb_floor_divide, binary<&Ops::floor_div>),
-    SLOT(Py_nb_remainder, binary<&Ops::mod>), SLOT(Py_nb_power, power), SLOT(Py_nb_lshift, binary<&Ops::lshift>),
-    SLOT(Py_nb_rshift, binary<&Ops::rshift>), SLOT(Py_nb_and, logic<&Ops::land>), SLOT(Py_nb_or, logic<&Ops::lor>),
-    SLOT(Py_nb_xor, logic<&Ops::lxor>), SLOT(Py_nb_matrix_multiply, matmul),
-    SLOT(Py_nb_inplace_add, inplace<&binary<&Ops::add>>), SLOT(Py_nb_inplace_subtract, inplace<&binary<&Ops::sub>>),
-    SLOT(Py_nb_inplace_multiply, inplace<&binary<&Ops::mul>>), SLOT(Py_nb_inplace_true_divide, inplace<&binary<&Ops::div>>),
-    SLOT(Py_nb_inplace_floor_divide, inplace<&binary<&Ops::floor_div>>),
-    SLOT(Py_nb_inplace_remainder, inplace<&binary<&Ops::mod>>), SLOT(Py_nb_inplace_power, inplace_power),
-    SLOT(Py_nb_inplace_lshift, inplace<&binary<&Ops::lshift>>), SLOT(Py_nb_inplace_rshift, inplace<&binary<&Ops::rshift>>),
-    SLOT(Py_nb_inplace_and, inplace<&logic<&Ops::land>>), SLOT(Py_nb_inplace_or, inplace<&logic<&Ops::lor>>),
-    SLOT(Py_nb_inplace_xor, inplace<&logic<&Ops::lxor>>), SLOT(Py_nb_inplace_matrix_multiply, inplace<&matmul>),
-    SLOT(Py_nb_negative, unary<&Ops::neg>), SLOT(Py_nb_positive, positive), SLOT(Py_nb_absolute, unary<&Ops::abs>),
-    SLOT(Py_nb_invert, unary<&Ops::lnot>), SLOT(Py_nb_bool, to_bool), SLOT(Py_nb_int, to_int), SLOT(Py_nb_float, to_float),
-    SLOT(Py_nb_index, to_index), SLOT(Py_mp_length, length), SLOT(Py_mp_subscript, get_index),
-    SLOT(Py_mp_ass_subscript, set_index), SLOT(Py_tp_doc, const_cast<char*>("The compiled part of Tensor.")),
-    {0, nullptr}};
-PyType_Spec spec = {"megengine.core._core.TensorBase", sizeof(PyTensor), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, slots};
+#define SLOT(id, fn) \
+  { id, reinterpret_cast<void*>(fn) }
+PyType_Slot slots[] = {SLOT(Py_tp_new, tensor_new),
+                       SLOT(Py_tp_dealloc, tensor_free),
+                       SLOT(Py_tp_methods, methods),
+                       SLOT(Py_tp_getset, getset),
+                       SLOT(Py_tp_richcompare, compare),
+                       SLOT(Py_tp_hash, hash),
+                       SLOT(Py_nb_add, binary<&Ops::add>),
+                       SLOT(Py_nb_subtract, binary<&Ops::sub>),
+                       SLOT(Py_nb_multiply, binary<&Ops::mul>),
+                       SLOT(Py_nb_true_divide, binary<&Ops::div>),
+                       SLOT(Py_nb_floor_divide, binary<&Ops::floor_div>),
+                       SLOT(Py_nb_remainder, binary<&Ops::mod>),
+                       SLOT(Py_nb_power, power),
+                       SLOT(Py_nb_lshift, binary<&Ops::lshift>),
+                       SLOT(Py_nb_rshift, binary<&Ops::rshift>),
+                       SLOT(Py_nb_and, logic<&Ops::land>),
+                       SLOT(Py_nb_or, logic<&Ops::lor>),
+                       SLOT(Py_nb_xor, logic<&Ops::lxor>),
+                       SLOT(Py_nb_matrix_multiply, matmul),
+                       SLOT(Py_nb_inplace_add, inplace<&binary<&Ops::add>>),
+                       SLOT(Py_nb_inplace_subtract, inplace<&binary<&Ops::sub>>),
+                       SLOT(Py_nb_inplace_multiply, inplace<&binary<&Ops::mul>>),
+                       SLOT(Py_nb_inplace_true_divide, inplace<&binary<&Ops::div>>),
+                       SLOT(Py_nb_inplace_floor_divide, inplace<&binary<&Ops::floor_div>>),
+                       SLOT(Py_nb_inplace_remainder, inplace<&binary<&Ops::mod>>),
+                       SLOT(Py_nb_inplace_power, inplace_power),
+                       SLOT(Py_nb_inplace_lshift, inplace<&binary<&Ops::lshift>>),
+                       SLOT(Py_nb_inplace_rshift, inplace<&binary<&Ops::rshift>>),
+                       SLOT(Py_nb_inplace_and, inplace<&logic<&Ops::land>>),
+                       SLOT(Py_nb_inplace_or, inplace<&logic<&Ops::lor>>),
+                       SLOT(Py_nb_inplace_xor, inplace<&logic<&Ops::lxor>>),
+                       SLOT(Py_nb_inplace_matrix_multiply, inplace<&matmul>),
+                       SLOT(Py_nb_negative, unary<&Ops::neg>),
+                       SLOT(Py_nb_positive, positive),
+                       SLOT(Py_nb_absolute, unary<&Ops::abs>),
+                       SLOT(Py_nb_invert, unary<&Ops::lnot>),
+                       SLOT(Py_nb_bool, to_bool),
+                       SLOT(Py_nb_int, to_int),
+                       SLOT(Py_nb_float, to_float),
+                       SLOT(Py_nb_index, to_index),
+                       SLOT(Py_mp_length, length),
+                       SLOT(Py_mp_subscript, get_index),
+                       SLOT(Py_mp_ass_subscript, set_index),
+                       SLOT(Py_tp_doc, const_cast<char*>("The compiled part of Tensor.")),
+                       {0, nullptr}};
+PyType_Spec spec = {"megengine.core._core.TensorBase", sizeof(PyTensor), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
+                    slots};
 
 }  // namespace
 

@@ -25,13 +25,15 @@ Tensors tensors(nb::sequence seq) {
 
 class PyRecording {
  public:
-  PyRecording(int opt_level, bool capture_as_const) : r(make_ref<Recording>(TraceOptions{opt_level, capture_as_const})) {}
+  PyRecording(int opt_level, bool capture_as_const)
+      : r(make_ref<Recording>(TraceOptions{opt_level, capture_as_const})) {}
   RefPtr<Recording> r;
 };
 
 }  // namespace
 
-ir::Graph recording_graph(nb::handle recording, bool as_constants, std::vector<std::string> args, std::vector<std::string> results) {
+ir::Graph recording_graph(nb::handle recording, bool as_constants, std::vector<std::string> args,
+                          std::vector<std::string> results) {
   auto& p = nb::cast<PyRecording&>(recording);
   return p.r->graph({as_constants, std::move(args), std::move(results)});
 }
@@ -39,10 +41,22 @@ ir::Graph recording_graph(nb::handle recording, bool as_constants, std::vector<s
 void bind_trace(nb::module_& m) {
   nb::class_<PyRecording>(m, "Recording")
       .def(nb::init<int, bool>(), nb::arg("opt_level") = 2, nb::arg("capture_as_const") = false)
-      .def("record_begin", [](PyRecording& p, nb::sequence a) { auto t = tensors(a); p.r->record_begin({t.data(), t.size()}); })
-      .def("record_end", [](PyRecording& p, nb::sequence a) { auto t = tensors(a); p.r->record_end({t.data(), t.size()}); })
+      .def("record_begin",
+           [](PyRecording& p, nb::sequence a) {
+             auto t = tensors(a);
+             p.r->record_begin({t.data(), t.size()});
+           })
+      .def("record_end",
+           [](PyRecording& p, nb::sequence a) {
+             auto t = tensors(a);
+             p.r->record_end({t.data(), t.size()});
+           })
       .def("record_abort", [](PyRecording& p) { p.r->record_abort(); })
-      .def("match_begin", [](PyRecording& p, nb::sequence a) { auto t = tensors(a); p.r->match_begin({t.data(), t.size()}); })
+      .def("match_begin",
+           [](PyRecording& p, nb::sequence a) {
+             auto t = tensors(a);
+             p.r->match_begin({t.data(), t.size()});
+           })
       .def("match_end", [](PyRecording& p) { p.r->match_end(); })
       .def("match_abort", [](PyRecording& p) { p.r->match_abort(); })
       .def("replay",
@@ -56,12 +70,13 @@ void bind_trace(nb::module_& m) {
       .def("report", [](PyRecording& p) { return p.r->report(); })
       .def("set_name",
            [](PyRecording& p, nb::handle t, const std::string& name) { p.r->set_name(tensor_of(t.ptr()), name); })
-      .def("text",
-           [](PyRecording& p, bool as_constants) {
-             ir::Graph g = p.r->graph({as_constants, {}, {}});
-             return ir::print(g);
-           },
-           nb::arg("as_constants") = false);
+      .def(
+          "text",
+          [](PyRecording& p, bool as_constants) {
+            ir::Graph g = p.r->graph({as_constants, {}, {}});
+            return ir::print(g);
+          },
+          nb::arg("as_constants") = false);
   m.def("is_tracing", [] { return active_tracer() != nullptr; });
   // Ops run outside the record while the returned token is held (exclude_from_trace).
   m.def("pause_trace", [] {

@@ -1,5 +1,6 @@
 // Devices and comp nodes. A Device owns memory (who may share pointers); a CompNode is an ordered stream on a device,
-// spelled "cpu0", "cpu0:1", "xpux", "gpu0:0", "multithread4:0". Comp nodes are interned: compare by pointer or same_device.
+// spelled "cpu0", "cpu0:1", "xpux", "gpu0:0", "multithread4:0". Comp nodes are interned: compare by pointer or
+// same_device.
 //   const CompNode* cn = CompNode::get("xpux");   cn->logical == "xpux:0", cn->physical == "cpu0:0"
 #pragma once
 #include <cstdint>

@@ -7,8 +7,28 @@
 namespace mge {
 
 enum class DType : uint8_t {
-  Bool, U8, I8, U16, I16, I32, I64, F16, BF16, F32, F64, C64,
-  QU8, QI8, QI16, QI32, QU4, QI4, QI1, IB1, IB2, IB4,
+  Bool,
+  U8,
+  I8,
+  U16,
+  I16,
+  I32,
+  I64,
+  F16,
+  BF16,
+  F32,
+  F64,
+  C64,
+  QU8,
+  QI8,
+  QI16,
+  QI32,
+  QU4,
+  QI4,
+  QI1,
+  IB1,
+  IB2,
+  IB4,
 };
 constexpr int kDTypeCount = 22;
 

@@ -18,8 +18,8 @@ namespace {
 
 constexpr size_t kAlign = 64;
 constexpr size_t kSmallMax = 256 << 10;
-constexpr size_t kSlab = 2 << 20;        // small blocks are cut from slabs of this size
-constexpr size_t kRegion = 32 << 20;     // large regions are mapped in multiples of this while small, to coalesce well
+constexpr size_t kSlab = 2 << 20;     // small blocks are cut from slabs of this size
+constexpr size_t kRegion = 32 << 20;  // large regions are mapped in multiples of this while small, to coalesce well
 constexpr int kClassCount = 64;
 
 size_t align_up(size_t n, size_t a) { return (n + a - 1) / a * a; }
@@ -159,7 +159,8 @@ struct Pool::Impl {
     for (auto& s : slabs) uses.push_back({s.base, s.carved, 0});
     std::sort(uses.begin(), uses.end(), [](const Use& a, const Use& b) { return a.base < b.base; });
     auto use_of = [&](void* p) -> Use& {
-      auto it = std::upper_bound(uses.begin(), uses.end(), static_cast<char*>(p), [](char* q, const Use& u) { return q < u.base; });
+      auto it = std::upper_bound(uses.begin(), uses.end(), static_cast<char*>(p),
+                                 [](char* q, const Use& u) { return q < u.base; });
       return *std::prev(it);
     };
     for (int c = 0; c < kClassCount; ++c)
@@ -190,8 +191,15 @@ struct Pool::Impl {
 
 Pool::Pool() : impl_(new Impl) {}
 
+Pool::~Pool() {
+  for (auto& [at, block] : impl_->blocks)
+    if (at == block.region) munmap(at, block.region_size);
+  for (auto& s : impl_->slabs) munmap(s.base, kSlab);
+  delete impl_;
+}
+
 Pool& Pool::of(Device) {
-  static Pool* cpu = [] {
+  static Pool* cpu = [] {  // leaked: storages may die after static destruction
     auto* pool = new Pool;
     static std::mutex* mutex = &pool->impl_->mutex;
     // A child must not inherit a lock held by a thread it does not have.
@@ -248,7 +256,8 @@ void Pool::free(void* ptr, size_t bytes) {
 void Pool::set_limit(size_t bytes) {
   std::lock_guard<std::mutex> lock(impl_->mutex);
   MGE_CHECK(bytes == 0 || bytes >= impl_->stats.allocated, Value,
-            "set_memory_limit: {} bytes are in use already; the limit {} is below that.", impl_->stats.allocated, bytes);
+            "set_memory_limit: {} bytes are in use already; the limit {} is below that.", impl_->stats.allocated,
+            bytes);
   impl_->stats.limit = bytes;
 }
 

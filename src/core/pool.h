@@ -19,6 +19,10 @@ class Pool {
  public:
   static Pool& of(Device device);
   Pool();
+  /// Memory still handed out is unmapped with the rest; the pools of devices live as long as the process.
+  ~Pool();
+  Pool(const Pool&) = delete;
+  Pool& operator=(const Pool&) = delete;
   void* allocate(size_t bytes);  // throws a Memory error
   void free(void* ptr, size_t bytes);
   /// Counts only memory handed out. A limit below what is in use is a Value error. 0 removes it.
@@ -30,7 +34,7 @@ class Pool {
 
  private:
   struct Impl;
-  Impl* impl_;  // leaked with the pool: storages may die after static destruction
+  Impl* impl_;
 };
 
 }  // namespace mge

@@ -21,7 +21,8 @@ Shape Shape::filled(int n, int64_t value) {
 }
 
 void Shape::push_back(int64_t v) {
-  MGE_CHECK(rank < kMaxRank, Value, "shape: at most {} dimensions are supported; got {} and one more.", kMaxRank, str());
+  MGE_CHECK(rank < kMaxRank, Value, "shape: at most {} dimensions are supported; got {} and one more.", kMaxRank,
+            str());
   d[rank++] = v;
 }
 

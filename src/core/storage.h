@@ -14,9 +14,9 @@ struct Storage : RefCounted {
   void* ptr = nullptr;
   size_t bytes = 0;
   Device device;
-  Pool* pool = nullptr;             // null: memory belongs to `owner`
-  std::function<void()> owner;      // called when the last reference goes (NumPy, DLPack, mapped file)
-  bool writable = true;             // false: never donated (constants, exported or mapped memory)
+  Pool* pool = nullptr;         // null: memory belongs to `owner`
+  std::function<void()> owner;  // called when the last reference goes (NumPy, DLPack, mapped file)
+  bool writable = true;         // false: never donated (constants, exported or mapped memory)
   ~Storage();
 };
 

@@ -32,7 +32,8 @@ void set_failed(std::span<const ValuePtr> out, std::shared_ptr<const ExecError> 
 }
 
 // Runs one op whose inputs are all Ready. An error leaves naming the op and the place, and the outputs marked failed.
-void execute(const OpDef& op, const AttrsBase* attrs, std::span<const OpInput> in, std::span<const ValuePtr> out, LocId loc) {
+void execute(const OpDef& op, const AttrsBase* attrs, std::span<const OpInput> in, std::span<const ValuePtr> out,
+             LocId loc) {
   try {
     if (out.size() == 1) {
       run_op(op, attrs, in, {&out[0]->meta, 1}, {&out[0]->buffer, 1});
@@ -46,7 +47,8 @@ void execute(const OpDef& op, const AttrsBase* attrs, std::span<const OpInput> i
   } catch (const std::exception& e) {
     auto* ours = dynamic_cast<const Error*>(&e);
     std::string where = location_text(loc);
-    std::string text = format("{}\n  in {}{}{}", e.what(), describe(op, attrs, in), where.empty() ? "" : "\n  at ", where);
+    std::string text =
+        format("{}\n  in {}{}{}", e.what(), describe(op, attrs, in), where.empty() ? "" : "\n  at ", where);
     ErrorKind kind = ours ? ours->kind() : ErrorKind::Internal;
     set_failed(out, std::make_shared<ExecError>(kind, text));
     throw Error(kind, text);
@@ -180,15 +182,17 @@ class Worker {
 }
 
 void refuse_in_child() {
-  MGE_CHECK(!Worker::get().foreign_process(), Env,
-            "this process was forked after asynchronous execution began, and the worker thread is not in the child. Use "
-            "the 'spawn' start method, or set MGE_EXECUTOR=inline before forking.");
+  MGE_CHECK(
+      !Worker::get().foreign_process(), Env,
+      "this process was forked after asynchronous execution began, and the worker thread is not in the child. Use "
+      "the 'spawn' start method, or set MGE_EXECUTOR=inline before forking.");
 }
 
 void refuse_deferred(const Value& v) {
-  MGE_CHECK(!v.deferred || v.state.load(std::memory_order_acquire) != State::Pending, Trace,
-            "trace error because data unreadable: the value belongs to a traced call that is still open. Use it inside the "
-            "trace, or after the call.");
+  MGE_CHECK(
+      !v.deferred || v.state.load(std::memory_order_acquire) != State::Pending, Trace,
+      "trace error because data unreadable: the value belongs to a traced call that is still open. Use it inside the "
+      "trace, or after the call.");
 }
 
 }  // namespace

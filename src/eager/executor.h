@@ -49,7 +49,7 @@ struct LocationHooks {
 };
 void set_location_hooks(const LocationHooks& h);
 LocId current_location();
-Place location_place(LocId loc);         // empty file when unknown
-std::string location_text(LocId loc);    // "train.py:31 in step", or empty
+Place location_place(LocId loc);       // empty file when unknown
+std::string location_text(LocId loc);  // "train.py:31 in step", or empty
 
 }  // namespace mge

@@ -48,8 +48,8 @@ struct Older {
 
 }  // namespace
 
-// Long chains must not free recursively: a 100k-op loop would overflow the stack. A custom rule may hold the tensors it was
-// made from, and through them the next node: rules are put aside and freed by the outermost destructor.
+// Long chains must not free recursively: a 100k-op loop would overflow the stack. A custom rule may hold the tensors it
+// was made from, and through them the next node: rules are put aside and freed by the outermost destructor.
 GradNode::~GradNode() {
   static thread_local std::vector<CustomVjp>* later = nullptr;
   if (custom && later) {
@@ -145,7 +145,8 @@ void tape_record(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> i
     node->seq = g_next_seq++;
     node->op = &op;
     node->attrs = attrs;
-    if (active_tracer() || exec_policy() == ExecPolicy::Async) node->loc = g_backward_loc ? g_backward_loc : current_location();
+    if (active_tracer() || exec_policy() == ExecPolicy::Async)
+      node->loc = g_backward_loc ? g_backward_loc : current_location();
     node->saved_in.resize(in.size());
     for (size_t i = 0; i < in.size(); ++i) {
       node->in_metas.push_back(in[i]->meta());
@@ -204,10 +205,11 @@ class BackwardPass {
  public:
   void give(const GradEdge& e, TensorPtr g) {
     GradNode& n = *e.node;
-    MGE_CHECK(!n.spent, Env,
-              "backward: the history of this {} was used by an earlier backward and is gone. Compute it again, or add the "
-              "losses and call backward once.",
-              n.op ? n.op->name.c_str() : "tensor");
+    MGE_CHECK(
+        !n.spent, Env,
+        "backward: the history of this {} was used by an earlier backward and is gone. Compute it again, or add the "
+        "losses and call backward once.",
+        n.op ? n.op->name.c_str() : "tensor");
     if (n.grads.size() < n.out_metas.size()) n.grads.resize(n.out_metas.size());
     TensorPtr& slot = n.grads[e.index];
     slot = slot ? add_grads(slot, g) : std::move(g);
@@ -284,13 +286,15 @@ class BackwardPass {
     for (size_t i = 0; i < n.edges.size(); ++i)
       if (n.edges[i].node && i < 64) c.wanted |= uint64_t{1} << i;
     // Rules take gy(0) for granted; the gradients of further outputs may be missing.
-    if (!gys[0]) gys[0] = broadcast_to(em.val(scalar_tensor(0, n.out_metas[0].dtype, n.out_metas[0].cn)), n.out_metas[0].shape);
+    if (!gys[0])
+      gys[0] = broadcast_to(em.val(scalar_tensor(0, n.out_metas[0].dtype, n.out_metas[0].cn)), n.out_metas[0].shape);
     n.op->vjp(c);
     for (size_t i = 0; i < n.edges.size(); ++i) {
       if (!n.edges[i].node || !gxs[i]) continue;
       TensorPtr g(EagerEmitter::tensor(gxs[i]));
-      MGE_ASSERT(g->meta().shape == n.in_metas[i].shape, "vjp of {}: gradient {} of input {} has shape {} instead of {}",
-                 n.op->name, i, i, g->meta().shape.str(), n.in_metas[i].shape.str());
+      MGE_ASSERT(g->meta().shape == n.in_metas[i].shape,
+                 "vjp of {}: gradient {} of input {} has shape {} instead of {}", n.op->name, i, i,
+                 g->meta().shape.str(), n.in_metas[i].shape.str());
       give(n.edges[i], std::move(g));
     }
   }

@@ -1,6 +1,6 @@
 // Autodiff. A session records ops whose inputs are linked to it; nodes are owned by the tensors they produced, so a
-// branch whose outputs die is freed at once. Backward walks by descending age and emits ops through dispatch, so it can be
-// recorded by sessions that were started earlier (higher order).
+// branch whose outputs die is freed at once. Backward walks by descending age and emits ops through dispatch, so it can
+// be recorded by sessions that were started earlier (higher order).
 #pragma once
 #include <functional>
 

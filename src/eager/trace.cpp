@@ -194,7 +194,8 @@ void Recording::match_begin(std::span<Tensor* const> args) {
 }
 
 void Recording::check_arguments(std::span<Tensor* const> args, bool metas) const {
-  if (args.size() != n_args_) mismatch(format("the recording takes {} tensor arguments; got {}", n_args_, args.size()), 0);
+  if (args.size() != n_args_)
+    mismatch(format("the recording takes {} tensor arguments; got {}", n_args_, args.size()), 0);
   for (size_t i = 0; i < args.size(); ++i) {
     const Var& var = vars_[i];
     if (metas && !args[i]->meta().same_type(var.meta))
@@ -204,13 +205,14 @@ void Recording::check_arguments(std::span<Tensor* const> args, bool metas) const
   }
 }
 
-void Recording::match_op(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> in, std::span<const ValuePtr> out,
-                         LocId loc) {
+void Recording::match_op(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> in,
+                         std::span<const ValuePtr> out, LocId loc) {
   if (pc_ >= ops_.size()) mismatch("too many instructions", loc);
   const Op& rec = ops_[pc_];
   if (rec.op != &op || !attrs_equal(rec.attrs.get(), attrs.get()))
     mismatch(format("operator mismatch: the recording has {}{} here, the call made {}{}", rec.op->name,
-                    rec.attrs ? rec.attrs->print() : "", op.name, attrs ? attrs->print() : ""), loc);
+                    rec.attrs ? rec.attrs->print() : "", op.name, attrs ? attrs->print() : ""),
+             loc);
   if (rec.in.size() != in.size()) mismatch("input size mismatch", loc);
   for (size_t i = 0; i < in.size(); ++i) {
     Value* v = in[i]->value.get();
@@ -282,8 +284,9 @@ void Recording::finish_match() {
     if (!v.external && v.value && !v.value->ready()) {
       if (!error)
         error = std::make_shared<ExecError>(
-            ErrorKind::Trace, "trace error because data unreadable: the traced program does not keep this value, since the "
-                              "recorded call did not. Return it from the traced function.");
+            ErrorKind::Trace,
+            "trace error because data unreadable: the traced program does not keep this value, since the "
+            "recorded call did not. Return it from the traced function.");
       v.value->error = error;
       v.value->state.store(mge::State::Failed, std::memory_order_release);
     }

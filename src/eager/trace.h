@@ -1,6 +1,7 @@
 // Recording of one call of a traced function, and its two ways of running again.
 //   Recording: ops run eagerly and are written down (record_begin … record_end).
-//   Host mode: Python runs again and every op is matched against the recording; values are computed by compiled programs
+//   Host mode: Python runs again and every op is matched against the recording; values are computed by compiled
+//   programs
 //              when the call ends, or where the recorded call read a value on the host (a segment ends there).
 //   Replay:    no Python at all; one program computes outputs and commits state.
 // Variables of a recording are External (made outside: arguments, parameters, constants) or Internal (results of ops).
@@ -66,15 +67,15 @@ class Recording : public RefCounted, private Tracer {
   struct Var {
     Meta meta;
     bool external = false;
-    bool constant = false;   // made during the call from host data: fed anew in host mode, fixed in replay
-    int arg = -1;            // position among the arguments
-    int same_as = -1;        // the argument of a lower position that was this very tensor
-    TensorPtr cell;          // external: the tensor that held it
-    ValuePtr value;          // only while recording or matching
-    ValuePtr fixed;          // constant: its value in the recorded call
-    int producer = -1;       // op index
-    bool read = false;       // read on the host during the call
-    bool kept = false;       // still held by somebody when the call ended
+    bool constant = false;  // made during the call from host data: fed anew in host mode, fixed in replay
+    int arg = -1;           // position among the arguments
+    int same_as = -1;       // the argument of a lower position that was this very tensor
+    TensorPtr cell;         // external: the tensor that held it
+    ValuePtr value;         // only while recording or matching
+    ValuePtr fixed;         // constant: its value in the recorded call
+    int producer = -1;      // op index
+    bool read = false;      // read on the host during the call
+    bool kept = false;      // still held by somebody when the call ended
   };
   struct Op {
     const OpDef* op;
@@ -88,8 +89,8 @@ class Recording : public RefCounted, private Tracer {
     uint32_t var;
   };
   struct Segment {
-    size_t begin, end;               // ops
-    std::vector<uint32_t> in, out;   // vars that enter and leave
+    size_t begin, end;                                       // ops
+    std::vector<uint32_t> in, out;                           // vars that enter and leave
     std::unordered_map<uint64_t, RefPtr<Program>> programs;  // by the metas of `in`
   };
 
@@ -107,7 +108,8 @@ class Recording : public RefCounted, private Tracer {
   uint32_t var_of(Tensor& t);
   uint32_t new_var(const Meta& m);
   void make_segments();
-  void match_op(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> in, std::span<const ValuePtr> out, LocId loc);
+  void match_op(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> in, std::span<const ValuePtr> out,
+                LocId loc);
   void run_segment(size_t index);
   RefPtr<Program> compile(ir::Graph g) const;
   ir::Graph segment_graph(const Segment& s) const;

@@ -20,7 +20,7 @@ enum class State : uint32_t { Pending, Ready, Failed };
 /// Why a value could not be computed, shared by every value that depends on it.
 struct ExecError {
   ErrorKind kind;
-  std::string text;  // op, inputs, cause and the user's line
+  std::string text;                       // op, inputs, cause and the user's line
   mutable std::atomic<bool> seen{false};  // thrown at somebody, so sync need not
   ExecError(ErrorKind k, std::string t) : kind(k), text(std::move(t)) {}
 };
@@ -44,7 +44,7 @@ struct GradLink {
   GradSession* session;  // only compared; a link of a finished session is ignored and dropped
   uint64_t session_id;
   RefPtr<GradNode> node;
-  uint32_t index;        // which output of the node
+  uint32_t index;  // which output of the node
 };
 
 /// What a Python Tensor holds. Value semantics: assigning through the cell replaces the value, nobody else sees it.

@@ -110,11 +110,16 @@ void copy_strided(const TensorArg& src, const TensorArg& dst) {
              dst.shape.str());
   if (dst.numel() == 0) return;
   switch (dtype_size(dst.dtype)) {
-    case 1: return copy_typed<uint8_t>(src, dst);
-    case 2: return copy_typed<uint16_t>(src, dst);
-    case 4: return copy_typed<uint32_t>(src, dst);
-    case 8: return copy_typed<uint64_t>(src, dst);
-    default: fail(ErrorKind::NotImplemented, "copy: packed dtype {} has no strided copy.", dtype_name(dst.dtype));
+    case 1:
+      return copy_typed<uint8_t>(src, dst);
+    case 2:
+      return copy_typed<uint16_t>(src, dst);
+    case 4:
+      return copy_typed<uint32_t>(src, dst);
+    case 8:
+      return copy_typed<uint64_t>(src, dst);
+    default:
+      fail(ErrorKind::NotImplemented, "copy: packed dtype {} has no strided copy.", dtype_name(dst.dtype));
   }
 }
 

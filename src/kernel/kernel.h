@@ -45,10 +45,10 @@ enum KernelFlags : uint32_t {
 };
 
 struct Kernel {
-  const char* name;                                     // "simd_add_f32"
-  const char* (*refuse)(const KernelArgs&) = nullptr;   // null function or null result = accepts; pointers are not set
+  const char* name;                                    // "simd_add_f32"
+  const char* (*refuse)(const KernelArgs&) = nullptr;  // null function or null result = accepts; pointers are not set
   void (*run)(const KernelArgs&) = nullptr;
-  size_t (*workspace)(const KernelArgs&) = nullptr;     // bytes, 64-aligned; null = none
+  size_t (*workspace)(const KernelArgs&) = nullptr;  // bytes, 64-aligned; null = none
   uint32_t flags = 0;
   /// out[i] may be the same memory as in[alias[i]] when dtype, shape and layout agree; -1 = never. For several outputs.
   std::array<int8_t, 4> alias = {-1, -1, -1, -1};

@@ -1,13 +1,16 @@
-// The order in which a reduction combines elements, defined once: ref and simd differ only in the leaves they plug in, so
-// they agree bit for bit, for every instruction set and every number of threads.
+// The order in which a reduction combines elements, defined once: ref and simd differ only in the leaves they plug in,
+// so they agree bit for bit, for every instruction set and every number of threads.
 //
-//   Axes of size 1 are dropped and neighbouring axes of one kind (reduced or kept) merged; the input is contiguous. Runs of
-//   reduced axes are reduced one after the other, innermost first:
-//   - row step [A,L] -> [A], when the innermost run is reduced. A row is cut into blocks of 1024; in a block, lane l of 32
-//     takes elements l, l+32, … in turn starting from the identity, then lanes are folded: l with l+16, l+8, l+4, l+2, l+1.
+//   Axes of size 1 are dropped and neighbouring axes of one kind (reduced or kept) merged; the input is contiguous.
+//   Runs of reduced axes are reduced one after the other, innermost first:
+//   - row step [A,L] -> [A], when the innermost run is reduced. A row is cut into blocks of 1024; in a block, lane l of
+//   32
+//     takes elements l, l+32, … in turn starting from the identity, then lanes are folded: l with l+16, l+8, l+4, l+2,
+//     l+1.
 //   - column step [A,R,C] -> [A,C]. Rows are cut into blocks of 64; a block is combined row after row.
 //   Block results are combined pairwise: blocks 2i and 2i+1, then pairs of those, … and the left-overs from the right.
-//   float16 and bfloat16 accumulate in float32, integers in int64 (wrapping when stored), mean divides the sum by the count.
+//   float16 and bfloat16 accumulate in float32, integers in int64 (wrapping when stored), mean divides the sum by the
+//   count.
 #pragma once
 #include <algorithm>
 #include <memory>
@@ -37,9 +40,13 @@ struct ReduceLeaves {
 };
 
 template <class A>
-constexpr DType kDTypeOf = std::is_same_v<A, float> ? DType::F32 : std::is_same_v<A, double> ? DType::F64 : DType::I64;
+constexpr DType kDTypeOf = std::is_same_v<A, float>    ? DType::F32
+                           : std::is_same_v<A, double> ? DType::F64
+                                                       : DType::I64;
 template <class A>
-constexpr Compute kComputeOf = std::is_same_v<A, float> ? Compute::F32 : std::is_same_v<A, double> ? Compute::F64 : Compute::I64;
+constexpr Compute kComputeOf = std::is_same_v<A, float>    ? Compute::F32
+                               : std::is_same_v<A, double> ? Compute::F64
+                                                           : Compute::I64;
 
 /// ReduceLeaves::load by way of kernel/row_io.h.
 template <class A>
@@ -142,10 +149,11 @@ void row_step(const ReduceLeaves<A>& ops, const Source<A>& x, int64_t rows, int6
   }
 }
 
-// Rows [first, last) and columns [c, c+n) of one matrix of width `width` starting at element `at`; first is a block start.
+// Rows [first, last) and columns [c, c+n) of one matrix of width `width` starting at element `at`; first is a block
+// start.
 template <class A>
-void column_range(const ReduceLeaves<A>& ops, const Source<A>& x, int64_t at, int64_t width, int64_t first, int64_t last, int64_t c,
-                  int64_t n, A* y) {
+void column_range(const ReduceLeaves<A>& ops, const Source<A>& x, int64_t at, int64_t width, int64_t first,
+                  int64_t last, int64_t c, int64_t n, A* y) {
   PairwiseTree<A> tree(ops, n, (last - first + kColumnBlock - 1) / kColumnBlock);
   A buffer[kRowTile];
   for (int64_t r = first; r < last; r += kColumnBlock) {
@@ -165,7 +173,8 @@ void column_range(const ReduceLeaves<A>& ops, const Source<A>& x, int64_t at, in
 template <class A>
 void column_step(const ReduceLeaves<A>& ops, const Source<A>& x, int64_t outer, int64_t rows, int64_t width, A* y) {
   const int64_t tiles = (width + kRowTile - 1) / kRowTile, threads = num_threads();
-  // Few columns and many rows: also split the rows, into whole subtrees of the pairwise tree (a power of two of blocks).
+  // Few columns and many rows: also split the rows, into whole subtrees of the pairwise tree (a power of two of
+  // blocks).
   int64_t chunk = kColumnBlock;
   while (chunk < rows && outer * tiles * ((rows + chunk - 1) / chunk) > 4 * threads) chunk *= 2;
   const int64_t chunks = outer * tiles < 2 * threads && threads > 1 ? (rows + chunk - 1) / chunk : 1;
@@ -180,8 +189,8 @@ void column_step(const ReduceLeaves<A>& ops, const Source<A>& x, int64_t outer, 
   parallel_for(outer * chunks * tiles, std::max<int64_t>(1, 16384 / work), [&](int64_t b, int64_t e) {
     for (int64_t i = b; i < e; ++i) {
       int64_t c = i % tiles * kRowTile, k = i / tiles % chunks, o = i / tiles / chunks;
-      column_range(ops, x, o * rows * width, width, k * chunk, std::min(rows, (k + 1) * chunk), c, std::min(kRowTile, width - c),
-                   to + (o * chunks + k) * width + c);
+      column_range(ops, x, o * rows * width, width, k * chunk, std::min(rows, (k + 1) * chunk), c,
+                   std::min(kRowTile, width - c), to + (o * chunks + k) * width + c);
     }
   });
   if (chunks == 1) return;
@@ -267,8 +276,8 @@ void run_reduce(const KernelArgs& a, const ReduceLeaves<A>& ops, bool mean) {
   }
   if (!same)
     for (int64_t i = 0; i < count; i += kRowTile)
-      store_row(out.dtype, static_cast<char*>(out.ptr) + i * static_cast<int64_t>(dtype_size(out.dtype)), 1, kComputeOf<A>, result + i,
-                std::min(kRowTile, count - i));
+      store_row(out.dtype, static_cast<char*>(out.ptr) + i * static_cast<int64_t>(dtype_size(out.dtype)), 1,
+                kComputeOf<A>, result + i, std::min(kRowTile, count - i));
 }
 
 }  // namespace mge

@@ -20,34 +20,58 @@ void store(void* dst, int64_t stride, const void* src, int64_t n) {
 }
 void load_native(DType t, const void* src, int64_t stride, void* dst, int64_t n) {
   switch (t) {
-    case DType::Bool: return load<uint8_t, bool>(src, stride, dst, n);
-    case DType::U8: return load<int64_t, uint8_t>(src, stride, dst, n);
-    case DType::I8: return load<int64_t, int8_t>(src, stride, dst, n);
-    case DType::U16: return load<int64_t, uint16_t>(src, stride, dst, n);
-    case DType::I16: return load<int64_t, int16_t>(src, stride, dst, n);
-    case DType::I32: return load<int64_t, int32_t>(src, stride, dst, n);
-    case DType::I64: return load<int64_t, int64_t>(src, stride, dst, n);
-    case DType::F16: return load<float, Half>(src, stride, dst, n);
-    case DType::BF16: return load<float, BFloat>(src, stride, dst, n);
-    case DType::F32: return load<float, float>(src, stride, dst, n);
-    case DType::F64: return load<double, double>(src, stride, dst, n);
-    default: MGE_ASSERT(false, "no row access for {}", dtype_name(t));
+    case DType::Bool:
+      return load<uint8_t, bool>(src, stride, dst, n);
+    case DType::U8:
+      return load<int64_t, uint8_t>(src, stride, dst, n);
+    case DType::I8:
+      return load<int64_t, int8_t>(src, stride, dst, n);
+    case DType::U16:
+      return load<int64_t, uint16_t>(src, stride, dst, n);
+    case DType::I16:
+      return load<int64_t, int16_t>(src, stride, dst, n);
+    case DType::I32:
+      return load<int64_t, int32_t>(src, stride, dst, n);
+    case DType::I64:
+      return load<int64_t, int64_t>(src, stride, dst, n);
+    case DType::F16:
+      return load<float, Half>(src, stride, dst, n);
+    case DType::BF16:
+      return load<float, BFloat>(src, stride, dst, n);
+    case DType::F32:
+      return load<float, float>(src, stride, dst, n);
+    case DType::F64:
+      return load<double, double>(src, stride, dst, n);
+    default:
+      MGE_ASSERT(false, "no row access for {}", dtype_name(t));
   }
 }
 void store_native(DType t, void* dst, int64_t stride, const void* src, int64_t n) {
   switch (t) {
-    case DType::Bool: return store<uint8_t, bool>(dst, stride, src, n);
-    case DType::U8: return store<int64_t, uint8_t>(dst, stride, src, n);
-    case DType::I8: return store<int64_t, int8_t>(dst, stride, src, n);
-    case DType::U16: return store<int64_t, uint16_t>(dst, stride, src, n);
-    case DType::I16: return store<int64_t, int16_t>(dst, stride, src, n);
-    case DType::I32: return store<int64_t, int32_t>(dst, stride, src, n);
-    case DType::I64: return store<int64_t, int64_t>(dst, stride, src, n);
-    case DType::F16: return store<float, Half>(dst, stride, src, n);
-    case DType::BF16: return store<float, BFloat>(dst, stride, src, n);
-    case DType::F32: return store<float, float>(dst, stride, src, n);
-    case DType::F64: return store<double, double>(dst, stride, src, n);
-    default: MGE_ASSERT(false, "no row access for {}", dtype_name(t));
+    case DType::Bool:
+      return store<uint8_t, bool>(dst, stride, src, n);
+    case DType::U8:
+      return store<int64_t, uint8_t>(dst, stride, src, n);
+    case DType::I8:
+      return store<int64_t, int8_t>(dst, stride, src, n);
+    case DType::U16:
+      return store<int64_t, uint16_t>(dst, stride, src, n);
+    case DType::I16:
+      return store<int64_t, int16_t>(dst, stride, src, n);
+    case DType::I32:
+      return store<int64_t, int32_t>(dst, stride, src, n);
+    case DType::I64:
+      return store<int64_t, int64_t>(dst, stride, src, n);
+    case DType::F16:
+      return store<float, Half>(dst, stride, src, n);
+    case DType::BF16:
+      return store<float, BFloat>(dst, stride, src, n);
+    case DType::F32:
+      return store<float, float>(dst, stride, src, n);
+    case DType::F64:
+      return store<double, double>(dst, stride, src, n);
+    default:
+      MGE_ASSERT(false, "no row access for {}", dtype_name(t));
   }
 }
 

@@ -12,7 +12,9 @@ namespace mge {
 struct Buffer {
   RefPtr<Storage> storage;
   Layout layout;
-  void* data(DType t) const { return static_cast<char*>(storage->ptr) + layout.offset * static_cast<int64_t>(dtype_size(t)); }
+  void* data(DType t) const {
+    return static_cast<char*>(storage->ptr) + layout.offset * static_cast<int64_t>(dtype_size(t));
+  }
 };
 
 struct OpInput {

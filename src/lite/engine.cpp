@@ -52,8 +52,8 @@ int64_t row_elements(const mge::Shape& s) {
   return n;
 }
 
-// A trace of flatten(x, 1) on a batch of 4 holds reshape {shape=[4,64]}. A reshape that leaves the first dimension alone says the
-// same with -1 there, and then holds for every batch size.
+// A trace of flatten(x, 1) on a batch of 4 holds reshape {shape=[4,64]}. A reshape that leaves the first dimension
+// alone says the same with -1 there, and then holds for every batch size.
 void free_batch_of_reshapes(Graph& g) {
   for (auto n : g.order()) {
     const mge::ir::Node& node = g.node(n);

@@ -34,25 +34,32 @@ std::string_view trim(std::string_view t) {
 uint64_t hash_attr(const AttrValue& v) {
   uint64_t h = hash_mix(v.index(), 7);
   switch (v.index()) {
-    case 0: return hash_mix(h, std::get<bool>(v));
-    case 1: return hash_mix(h, static_cast<uint64_t>(std::get<int64_t>(v)));
+    case 0:
+      return hash_mix(h, std::get<bool>(v));
+    case 1:
+      return hash_mix(h, static_cast<uint64_t>(std::get<int64_t>(v)));
     case 2: {
       double d = std::get<double>(v);
       return hash_mix(h, d == d ? hash_double(d) : 1);  // every NaN alike, as in attr_equal
     }
-    case 3: return hash_bytes(std::get<std::string>(v), h);
+    case 3:
+      return hash_bytes(std::get<std::string>(v), h);
     case 4:
       for (int64_t i : std::get<Ints>(v)) h = hash_mix(h, static_cast<uint64_t>(i));
       return hash_mix(h, std::get<Ints>(v).size());
-    default: return hash_mix(h, static_cast<uint64_t>(std::get<DType>(v)));
+    default:
+      return hash_mix(h, static_cast<uint64_t>(std::get<DType>(v)));
   }
 }
 
 std::string print_attr(const AttrValue& v) {
   switch (v.index()) {
-    case 0: return std::get<bool>(v) ? "true" : "false";
-    case 1: return std::to_string(std::get<int64_t>(v));
-    case 2: return print_double(std::get<double>(v));
+    case 0:
+      return std::get<bool>(v) ? "true" : "false";
+    case 1:
+      return std::to_string(std::get<int64_t>(v));
+    case 2:
+      return print_double(std::get<double>(v));
     case 3: {
       std::string s = "\"";
       for (char c : std::get<std::string>(v)) {
@@ -70,7 +77,8 @@ std::string print_attr(const AttrValue& v) {
       for (int64_t i : std::get<Ints>(v)) s += (s.size() > 1 ? "," : "") + std::to_string(i);
       return s + "]";
     }
-    default: return std::string(dtype_name(std::get<DType>(v)));
+    default:
+      return std::string(dtype_name(std::get<DType>(v)));
   }
 }
 
@@ -113,14 +121,16 @@ AttrValue parse_attr(std::string_view who, std::string_view text, const AttrValu
       while (!trim(t).empty()) {
         size_t comma = t.find(',');
         int64_t v;
-        if (!parse_int(trim(t.substr(0, comma)), &v)) fail(ErrorKind::Value, "{}: '{}' is not a list of ints.", who, text);
+        if (!parse_int(trim(t.substr(0, comma)), &v))
+          fail(ErrorKind::Value, "{}: '{}' is not a list of ints.", who, text);
         out.push_back(v);
         if (comma == std::string_view::npos) break;
         t.remove_prefix(comma + 1);
       }
       return out;
     }
-    default: return parse_dtype(t);
+    default:
+      return parse_dtype(t);
   }
   fail(ErrorKind::Value, "{}: '{}' is not {}.", who, text, kKinds[like.index()]);
 }

@@ -1,6 +1,7 @@
 // Op attributes: a plain struct whose field list drives hash, equality, print, parse, serialise and Python keywords.
 //   struct ReduceAttrs { std::string mode = "sum"; Ints axes; bool keepdims = false;
-//     static constexpr auto fields() { return field_list("mode", &ReduceAttrs::mode, "axes", &ReduceAttrs::axes, …); } };
+//     static constexpr auto fields() { return field_list("mode", &ReduceAttrs::mode, "axes", &ReduceAttrs::axes, …); }
+//     };
 //   Attrs a = make_attrs(ReduceAttrs{.mode = "max"});   const auto& r = attrs_as<ReduceAttrs>(a.get());
 // Field types: bool, int64_t, double, std::string, Ints, DType.
 #pragma once

@@ -79,26 +79,39 @@ constexpr ScalarBody make_body() {
 template <class Op>
 constexpr ScalarBody kBody = make_body<Op>();
 constexpr ScalarBody kWhereBody = {
-    3, Domain::Any, false, true,
+    3,
+    Domain::Any,
+    false,
+    true,
     {where_row<Compute::Bool>, where_row<Compute::I64>, where_row<Compute::F32>, where_row<Compute::F64>}};
 
 const char* wanted(Domain d) {
   switch (d) {
-    case Domain::Float: return "floating-point tensors";
-    case Domain::Number: return "integer or floating-point tensors";
-    case Domain::Integer: return "integer tensors";
-    case Domain::Bool: return "bool tensors";
-    case Domain::Any: return "integer, floating-point or bool tensors";
+    case Domain::Float:
+      return "floating-point tensors";
+    case Domain::Number:
+      return "integer or floating-point tensors";
+    case Domain::Integer:
+      return "integer tensors";
+    case Domain::Bool:
+      return "bool tensors";
+    case Domain::Any:
+      return "integer, floating-point or bool tensors";
   }
   return "";
 }
 bool accepts(Domain d, DType t) {
   switch (d) {
-    case Domain::Float: return is_float(t);
-    case Domain::Number: return is_float(t) || is_int(t);
-    case Domain::Integer: return is_int(t);
-    case Domain::Bool: return t == DType::Bool;
-    case Domain::Any: return is_float(t) || is_int(t) || t == DType::Bool;
+    case Domain::Float:
+      return is_float(t);
+    case Domain::Number:
+      return is_float(t) || is_int(t);
+    case Domain::Integer:
+      return is_int(t);
+    case Domain::Bool:
+      return t == DType::Bool;
+    case Domain::Any:
+      return is_float(t) || is_int(t) || t == DType::Bool;
   }
   return false;
 }
@@ -112,12 +125,13 @@ void infer_elementwise(InferCtx& c) {
   const ScalarBody& body = *c.op->scalar;
   const size_t first = body.selects ? 1 : 0;
   if (body.selects)
-    MGE_CHECK(c.dtype(0) == DType::Bool, Type, "{}: the condition must be a bool tensor; got {}. Compare first, for example x > 0.",
-              c.op->name, dtype_name(c.dtype(0)));
+    MGE_CHECK(c.dtype(0) == DType::Bool, Type,
+              "{}: the condition must be a bool tensor; got {}. Compare first, for example x > 0.", c.op->name,
+              dtype_name(c.dtype(0)));
   DType t = c.dtype(first);
   for (size_t i = first + 1; i < c.n(); ++i)
-    MGE_CHECK(c.dtype(i) == t, Type, "{}: inputs must share one dtype; got {} and {}. Cast one with astype.", c.op->name,
-              dtype_name(t), dtype_name(c.dtype(i)));
+    MGE_CHECK(c.dtype(i) == t, Type, "{}: inputs must share one dtype; got {} and {}. Cast one with astype.",
+              c.op->name, dtype_name(t), dtype_name(c.dtype(i)));
   MGE_CHECK(accepts(body.domain, t), Type, "{}: takes {}; got {}. {}", c.op->name, wanted(body.domain), dtype_name(t),
             way_out(body.domain, t));
   Meta& y = c.out[0];
@@ -165,7 +179,12 @@ void register_elementwise(OpRegistry& r) {
   add_ops(r, ShiftOps());
   add_ops(r, GradOps());
   r.op(Where::name).in("cond", "x", "y").out("z").infer(infer_elementwise).doc(Where::doc).scalar(&kWhereBody);
-  r.op("typecvt").attrs<TypeCvtAttrs>().in("x").out("y").infer(infer_typecvt).traits(kElementwise)
+  r.op("typecvt")
+      .attrs<TypeCvtAttrs>()
+      .in("x")
+      .out("y")
+      .infer(infer_typecvt)
+      .traits(kElementwise)
       .doc("x with another element type; float to integer truncates, anything to bool is x != 0.");
 }
 

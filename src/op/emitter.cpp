@@ -3,8 +3,8 @@
 #include <string_view>
 #include <unordered_map>
 
-#include "op/reduce.h"
 #include "op/matmul.h"
+#include "op/reduce.h"
 #include "op/shape_ops.h"
 
 namespace mge {

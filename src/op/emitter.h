@@ -42,9 +42,9 @@ class VjpCtx {
   const AttrsBase* attrs;
   std::span<const Val> saved_in, saved_out;
   std::span<const Meta> in_metas, out_metas;
-  std::span<const Val> gys;    // empty Val: this output got no gradient
-  std::span<Val> gxs;          // to be filled; leave empty for no gradient
-  uint64_t wanted;             // bit i: gradient of input i is wanted; inputs from 64 on always are
+  std::span<const Val> gys;  // empty Val: this output got no gradient
+  std::span<Val> gxs;        // to be filled; leave empty for no gradient
+  uint64_t wanted;           // bit i: gradient of input i is wanted; inputs from 64 on always are
 
   const Val& in(size_t i) const { return saved_in[i]; }
   const Val& out(size_t i = 0) const { return saved_out[i]; }
@@ -67,14 +67,14 @@ Val operator-(double a, const Val& b);
 Val operator*(const Val& a, double b);
 Val operator/(const Val& a, double b);
 Val operator/(double a, const Val& b);
-Val unary(const char* op, const Val& x);                     // unary("exp", x)
-Val binary(const char* op, const Val& a, const Val& b);      // binary("maximum", a, b)
-Val select(const Val& cond, const Val& a, const Val& b);     // where
+Val unary(const char* op, const Val& x);                  // unary("exp", x)
+Val binary(const char* op, const Val& a, const Val& b);   // binary("maximum", a, b)
+Val select(const Val& cond, const Val& a, const Val& b);  // where
 Val scalar_like(const Val& like, double v);
-Val cast(const Val& x, DType t);                             // no-op when equal
+Val cast(const Val& x, DType t);  // no-op when equal
 Val reduce(const Val& x, const char* mode, Ints axes, bool keepdims);
-Val reshape(const Val& x, const Shape& s);                   // no-op when equal
-Val broadcast_to(const Val& x, const Shape& s);              // no-op when equal
+Val reshape(const Val& x, const Shape& s);       // no-op when equal
+Val broadcast_to(const Val& x, const Shape& s);  // no-op when equal
 Val transpose(const Val& x, Ints perm);
 Val matmul(const Val& a, const Val& b, bool ta, bool tb);
 Val zeros_like(const Val& x);

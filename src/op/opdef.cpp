@@ -18,10 +18,9 @@ OpRegistry& OpRegistry::global() {
 
 OpBuilder OpRegistry::op(const char* name) {
   MGE_ASSERT(!find(name), "op {} is registered twice", name);
-  auto* d = new OpDef;
-  d->id = static_cast<OpId>(ops_.size());
+  OpDef* d = ops_.emplace_back(std::make_unique<OpDef>()).get();
+  d->id = static_cast<OpId>(ops_.size() - 1);
   d->name = name;
-  ops_.push_back(d);
   return OpBuilder(d);
 }
 
@@ -32,15 +31,15 @@ void OpRegistry::grad(std::string_view op, void (*vjp)(VjpCtx&), Saves saves) {
 }
 
 const OpDef* OpRegistry::find(std::string_view name) const {
-  for (auto* d : ops_)  // looked up once per call site or file node, never on the hot path
-    if (d->name == name) return d;
+  for (auto& d : ops_)  // looked up once per call site or file node, never on the hot path
+    if (d->name == name) return d.get();
   return nullptr;
 }
 
 const OpDef& OpRegistry::get(std::string_view name) const {
   if (auto* d = find(name)) return *d;
   std::string near;
-  for (auto* d : ops_)
+  for (auto& d : ops_)
     if (d->name.find(name) != std::string::npos || name.find(d->name) != std::string::npos)
       near += (near.empty() ? "" : ", ") + d->name;
   fail(ErrorKind::Value, "op: there is no op '{}'.{}", name, near.empty() ? "" : " Did you mean " + near + "?");
@@ -49,7 +48,10 @@ const OpDef& OpRegistry::get(std::string_view name) const {
 void infer_op(const OpDef& op, const AttrsBase* attrs, std::span<const Meta* const> in, std::span<Meta> out) {
   bool arity = in.size() >= op.required && (op.variadic || in.size() <= op.inputs.size());
   MGE_CHECK(arity, Type, "{}: takes {}{} inputs; got {}.", op.name, op.required,
-            op.variadic ? " or more" : op.required < op.inputs.size() ? format("..{}", op.inputs.size()) : "", in.size());
+            op.variadic                      ? " or more"
+            : op.required < op.inputs.size() ? format("..{}", op.inputs.size())
+                                             : "",
+            in.size());
   InferCtx c{&op, attrs, in, out};
   op.infer(c);
   const CompNode* cn = nullptr;  // of the first input that has one
@@ -69,12 +71,14 @@ void infer_op(const OpDef& op, const AttrsBase* attrs, std::span<const Meta* con
 DType promote_types(std::string_view who, DType a, DType b) {
   if (a == b) return a;
   if (is_quant(a) || is_quant(b)) {
-    MGE_CHECK(!(is_quant(a) && is_quant(b)), Type, "{}: quantised dtypes {} and {} differ.", who, dtype_name(a), dtype_name(b));
+    MGE_CHECK(!(is_quant(a) && is_quant(b)), Type, "{}: quantised dtypes {} and {} differ.", who, dtype_name(a),
+              dtype_name(b));
     return is_quant(a) ? a : b;
   }
   auto category = [](DType t) { return is_float(t) ? 3 : is_int(t) ? 2 : t == DType::Bool ? 1 : 0; };
   int ca = category(a), cb = category(b);
-  MGE_CHECK(ca && cb, Type, "{}: no common dtype for {} and {}. Cast one with astype.", who, dtype_name(a), dtype_name(b));
+  MGE_CHECK(ca && cb, Type, "{}: no common dtype for {} and {}. Cast one with astype.", who, dtype_name(a),
+            dtype_name(b));
   if (ca != cb) {
     if (a == DType::F64 || b == DType::F64) return DType::F64;
     return DType::F32;
@@ -94,8 +98,8 @@ bool promote_op(const OpDef& op, std::span<const Meta* const> in, std::span<DTyp
   if (op.promote == Promote::None || in.empty()) return false;
   if (op.promote == Promote::Bool) {
     for (auto* m : in)
-      MGE_CHECK(m->dtype == DType::Bool, Type, "{}: needs bool tensors; got {}. Compare first, for example x > 0.", op.name,
-                dtype_name(m->dtype));
+      MGE_CHECK(m->dtype == DType::Bool, Type, "{}: needs bool tensors; got {}. Compare first, for example x > 0.",
+                op.name, dtype_name(m->dtype));
     return false;
   }
   DType common = in[0]->dtype;

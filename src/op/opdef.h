@@ -1,6 +1,7 @@
 // One OpDef per op: everything the engine knows of it. Bindings, stubs, IR text, files, docs and test coverage are
 // derived from the registry, never typed again.
 #pragma once
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -18,23 +19,23 @@ struct Val;
 struct ScalarBody;
 
 enum Trait : uint32_t {
-  kElementwise = 1,     // out[i] depends on in[i] after broadcasting; has a scalar body
-  kView = 2,            // may alias its first input instead of copying
+  kElementwise = 1,  // out[i] depends on in[i] after broadcasting; has a scalar body
+  kView = 2,         // may alias its first input instead of copying
   kReduction = 4,
   kComputeBound = 8,
-  kEffect = 16,         // ordered by a token, never removed or merged
-  kRandom = 32,         // same inputs, other values: never merged
-  kNoGrad = 64,         // differentiable nowhere by definition (comparison, argmax); a stated reason is in doc
+  kEffect = 16,  // ordered by a token, never removed or merged
+  kRandom = 32,  // same inputs, other values: never merged
+  kNoGrad = 64,  // differentiable nowhere by definition (comparison, argmax); a stated reason is in doc
   kCommutative = 128,
 };
 
 /// Which dtypes the inputs are cast to before infer sees them (api §4.3).
 enum class Promote : uint8_t {
-  None,    // as they come
-  Arith,   // one common dtype
-  Float,   // Arith, and all-int input becomes float32
-  Bool,    // all inputs must be bool
-  Same,    // must already agree; a Type error otherwise
+  None,   // as they come
+  Arith,  // one common dtype
+  Float,  // Arith, and all-int input becomes float32
+  Bool,   // all inputs must be bool
+  Same,   // must already agree; a Type error otherwise
 };
 
 struct InferCtx {
@@ -67,9 +68,9 @@ struct Saves {
 struct OpDef {
   OpId id = 0;
   std::string name, doc;
-  std::vector<std::string> inputs;   // names
-  uint8_t required = 0;              // the first `required` inputs must be given
-  bool variadic = false;             // the last input repeats (concat)
+  std::vector<std::string> inputs;  // names
+  uint8_t required = 0;             // the first `required` inputs must be given
+  bool variadic = false;            // the last input repeats (concat)
   std::vector<std::string> outputs;
   bool has_attrs = false;
   AttrSchema schema;
@@ -150,7 +151,7 @@ class OpRegistry {
   size_t size() const { return ops_.size(); }
 
  private:
-  std::vector<OpDef*> ops_;
+  std::vector<std::unique_ptr<OpDef>> ops_;
 };
 
 /// src/op/all_ops.cpp and all_grads.grad.cpp: the two lists.

@@ -52,8 +52,8 @@ void infer_reduce(InferCtx& c) {
   if (mode == ReduceMode::Max || mode == ReduceMode::Min) {
     Shape kept = without_axes(x, mask, false);
     MGE_CHECK(x.numel() > 0 || kept.numel() == 0, Value,
-              "reduce: {} over no elements has no value; input shape {}, axes {}. sum and prod of nothing are defined.", a.mode,
-              x.str(), print_attr(a.axes));
+              "reduce: {} over no elements has no value; input shape {}, axes {}. sum and prod of nothing are defined.",
+              a.mode, x.str(), print_attr(a.axes));
   }
   c.out[0].dtype = result_dtype(mode, t);
   c.out[0].shape = without_axes(x, mask, a.keepdims);
@@ -64,12 +64,14 @@ void infer_arg_reduce(InferCtx& c) {
   const Shape& x = c.shape(0);
   const char* who = c.op->name.c_str();
   MGE_CHECK(is_float(c.dtype(0)) || is_int(c.dtype(0)) || c.dtype(0) == DType::Bool, Type,
-            "{}: takes integer, floating-point or bool tensors; got {}. Cast with astype.", who, dtype_name(c.dtype(0)));
+            "{}: takes integer, floating-point or bool tensors; got {}. Cast with astype.", who,
+            dtype_name(c.dtype(0)));
   MGE_CHECK(x.rank > 0, Value, "{}: a 0-d tensor has no axis to search. Reshape it to [1] first.", who);
   int axis = normalize_axis(who, a.axis, x.rank);
   Shape y = without_axes(x, 1u << axis, a.keepdims);
   MGE_CHECK(x[axis] > 0 || y.numel() == 0, Value, "{}: axis {} has no elements; input shape {}.", who, axis, x.str());
-  MGE_CHECK(x[axis] <= INT32_MAX, Value, "{}: axis {} has {} elements; int32 indices reach 2147483647.", who, axis, x[axis]);
+  MGE_CHECK(x[axis] <= INT32_MAX, Value, "{}: axis {} has {} elements; int32 indices reach 2147483647.", who, axis,
+            x[axis]);
   c.out[0].dtype = DType::I32;
   c.out[0].shape = y;
 }
@@ -79,12 +81,32 @@ double cost_of_input(const InferCtx& c) { return static_cast<double>(c.shape(0).
 }  // namespace
 
 void register_reduce(OpRegistry& r) {
-  r.op("reduce").attrs<ReduceAttrs>().in("x").out("y").infer(infer_reduce).traits(kReduction).cost(cost_of_input)
-      .doc("Sum, mean, max, min or product over axes; empty axes means all. mean is floating point, sum and prod of bool are int32.");
-  r.op("argmax").attrs<ArgReduceAttrs>().in("x").out("index").infer(infer_arg_reduce).traits(kReduction | kNoGrad)
-      .cost(cost_of_input).doc("int32 position of the largest element along an axis, the first one of equals; NaN counts as largest.");
-  r.op("argmin").attrs<ArgReduceAttrs>().in("x").out("index").infer(infer_arg_reduce).traits(kReduction | kNoGrad)
-      .cost(cost_of_input).doc("int32 position of the smallest element along an axis, the first one of equals; NaN counts as smallest.");
+  r.op("reduce")
+      .attrs<ReduceAttrs>()
+      .in("x")
+      .out("y")
+      .infer(infer_reduce)
+      .traits(kReduction)
+      .cost(cost_of_input)
+      .doc(
+          "Sum, mean, max, min or product over axes; empty axes means all. mean is floating point, sum and prod of "
+          "bool are int32.");
+  r.op("argmax")
+      .attrs<ArgReduceAttrs>()
+      .in("x")
+      .out("index")
+      .infer(infer_arg_reduce)
+      .traits(kReduction | kNoGrad)
+      .cost(cost_of_input)
+      .doc("int32 position of the largest element along an axis, the first one of equals; NaN counts as largest.");
+  r.op("argmin")
+      .attrs<ArgReduceAttrs>()
+      .in("x")
+      .out("index")
+      .infer(infer_arg_reduce)
+      .traits(kReduction | kNoGrad)
+      .cost(cost_of_input)
+      .doc("int32 position of the smallest element along an axis, the first one of equals; NaN counts as smallest.");
 }
 
 }  // namespace mge

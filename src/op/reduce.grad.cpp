@@ -1,6 +1,6 @@
+#include "op/reduce.h"
 #include "op/all_ops.h"
 #include "op/emitter.h"
-#include "op/reduce.h"
 
 namespace mge {
 namespace {
@@ -22,7 +22,8 @@ void vjp_reduce(VjpCtx& c) {
   if (!is_float(x_type)) return;
   Val g = reshape(c.gy(), keep);
   switch (parse_reduce_mode(a.mode)) {
-    case ReduceMode::Sum: break;
+    case ReduceMode::Sum:
+      break;
     case ReduceMode::Mean: {
       double count = static_cast<double>(x_shape.numel()) / static_cast<double>(std::max<int64_t>(keep.numel(), 1));
       g = g / count;

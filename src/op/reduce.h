@@ -16,13 +16,16 @@ struct ReduceAttrs {
 struct ArgReduceAttrs {
   int64_t axis = 0;
   bool keepdims = false;
-  static constexpr auto fields() { return field_list("axis", &ArgReduceAttrs::axis, "keepdims", &ArgReduceAttrs::keepdims); }
+  static constexpr auto fields() {
+    return field_list("axis", &ArgReduceAttrs::axis, "keepdims", &ArgReduceAttrs::keepdims);
+  }
 };
 
 enum class ReduceMode : uint8_t { Sum, Mean, Max, Min, Prod };
 /// Value error that lists the modes when unknown.
 ReduceMode parse_reduce_mode(const std::string& mode);
-/// Bit i set = axis i of a rank-`rank` input is reduced. Out of range is a Value error, twice the same an Assertion error.
+/// Bit i set = axis i of a rank-`rank` input is reduced. Out of range is a Value error, twice the same an Assertion
+/// error.
 uint32_t reduced_axes(const Ints& axes, int rank);
 
 }  // namespace mge

@@ -11,8 +11,8 @@ namespace mge {
 /// `out` may be the same memory as an input of stride 1 and equal element size, otherwise it may not overlap.
 using RowFn = void (*)(const void* const* in, const int64_t* in_stride, void* out, int64_t n);
 
-/// What a row function computes in. Narrow types are converted on load and store: float16 and bfloat16 through F32, every
-/// integer through I64 (wrapping when stored).
+/// What a row function computes in. Narrow types are converted on load and store: float16 and bfloat16 through F32,
+/// every integer through I64 (wrapping when stored).
 enum class Compute : uint8_t { Bool, I64, F32, F64 };
 constexpr int kComputeCount = 4;
 inline Compute compute_of(DType t) {
@@ -21,9 +21,9 @@ inline Compute compute_of(DType t) {
 
 /// Which dtypes an op takes.
 enum class Domain : uint8_t {
-  Float,    // floating point
-  Number,   // integers and floating point
-  Any,      // numbers and bool
+  Float,   // floating point
+  Number,  // integers and floating point
+  Any,     // numbers and bool
   Integer,
   Bool,
 };

@@ -1,13 +1,14 @@
-// Elementary functions, written once for every engine. V is float here, a SIMD vector in kernel/simd, later a JIT expression;
-// all give the same bits, because a body uses only + - * /, fma, comparisons, select, rounding and bit casts, and the tree is
-// compiled with -ffp-contract=off. V = double calls the C library instead: float64 exists for gradient checks.
+// Elementary functions, written once for every engine. V is float here, a SIMD vector in kernel/simd, later a JIT
+// expression; all give the same bits, because a body uses only + - * /, fma, comparisons, select, rounding and bit
+// casts, and the tree is compiled with -ffp-contract=off. V = double calls the C library instead: float64 exists for
+// gradient checks.
 //
-// Accuracy for float (see tests/cpp/kernel/elementwise_test.cpp): at most 1 ulp for exp log tanh, 2-4 ulp for the rest; pow(x,2) is
-// x*x and pow(x,3) is x*x*x exactly. Polynomials are minimax fits on the stated interval, coefficients rounded to float one by
-// one with a refit of the rest.
+// Accuracy for float (see tests/cpp/kernel/elementwise_test.cpp): at most 1 ulp for exp log tanh, 2-4 ulp for the rest;
+// pow(x,2) is x*x and pow(x,3) is x*x*x exactly. Polynomials are minimax fits on the stated interval, coefficients
+// rounded to float one by one with a refit of the rest.
 //
-// The file is read once per instruction set: kernel/simd defines MGE_BODY_TARGET to its namespace and includes it again, so
-// that the templates are compiled with that set's code generation.
+// The file is read once per instruction set: kernel/simd defines MGE_BODY_TARGET to its namespace and includes it
+// again, so that the templates are compiled with that set's code generation.
 #if !defined(MGE_OP_SCALAR_MATH_H_) || defined(MGE_BODY_TARGET)
 #undef MGE_BODY_NAMESPACE
 #ifdef MGE_BODY_TARGET
@@ -77,13 +78,14 @@ inline bool mask_not(bool a) { return !a; }
 inline bool any_of(bool m) { return m; }  // some lane of a vector
 inline bool all_of(bool m) { return m; }
 
-// Argument reduction of sin, cos and tan for |x| beyond what three fma steps handle: x = n*pi/2 + r with 96 bits of 2/pi.
+// Argument reduction of sin, cos and tan for |x| beyond what three fma steps handle: x = n*pi/2 + r with 96 bits of
+// 2/pi.
 inline void reduce_huge(float x, float& r, I32& n) {
   // kInvPio2[i] = floor(2/pi * 2^(8(i+1))) mod 2^32
-  static constexpr uint32_t kInvPio2[24] = {
-      0xa2,       0xa2f9,     0xa2f983,   0xa2f9836e, 0xf9836e4e, 0x836e4e44, 0x6e4e4415, 0x4e441529,
-      0x441529fc, 0x1529fc27, 0x29fc2757, 0xfc2757d1, 0x2757d1f5, 0x57d1f534, 0xd1f534dd, 0xf534ddc0,
-      0x34ddc0db, 0xddc0db62, 0xc0db6295, 0xdb629599, 0x6295993c, 0x95993c43, 0x993c4390, 0x3c439041};
+  static constexpr uint32_t kInvPio2[24] = {0xa2,       0xa2f9,     0xa2f983,   0xa2f9836e, 0xf9836e4e, 0x836e4e44,
+                                            0x6e4e4415, 0x4e441529, 0x441529fc, 0x1529fc27, 0x29fc2757, 0xfc2757d1,
+                                            0x2757d1f5, 0x57d1f534, 0xd1f534dd, 0xf534ddc0, 0x34ddc0db, 0xddc0db62,
+                                            0xc0db6295, 0xdb629599, 0x6295993c, 0x95993c43, 0x993c4390, 0x3c439041};
   uint32_t u = std::bit_cast<uint32_t>(x);
   if ((u & 0x7f800000) == 0x7f800000) {
     r = std::numeric_limits<float>::quiet_NaN();
@@ -347,8 +349,8 @@ inline V erf_small(V x) {
              0x1.4c5cb4p-14f);
   return fma(x, q, x);
 }
-// erfc(t) = exp(-t^2) P(u) / (1 + 2t) with u = (t-2)/(t+2), for t >= 0.7; 0 from t = 10.2 on. The square is passed in two
-// parts, s + lo = t^2: its error would count t^2 times.
+// erfc(t) = exp(-t^2) P(u) / (1 + 2t) with u = (t-2)/(t+2), for t >= 0.7; 0 from t = 10.2 on. The square is passed in
+// two parts, s + lo = t^2: its error would count t^2 times.
 template <class V>
 inline V erfc_big(V t, V s, V lo) {
   V u = (t - V(2.f)) / (t + V(2.f));
@@ -475,11 +477,11 @@ inline V atan2(V y, V x) {
   auto steep = ay > ax;
   V num = select(steep, ax, ay), den = select(steep, ay, ax);
   V q = num / den;
-  q = select(den == V(0.f), V(0.f), q);         // both zero
-  q = select(num == V(kInf<V>), V(1.f), q);     // both infinite
+  q = select(den == V(0.f), V(0.f), q);      // both zero
+  q = select(num == V(kInf<V>), V(1.f), q);  // both infinite
   V p = atan_poly(q);
   p = select(steep, V(0x1.921fb6p+0f) - p, p);
-  auto left = bits(x) < Int<V>(0);              // -0 counts as left
+  auto left = bits(x) < Int<V>(0);  // -0 counts as left
   p = select(left, V(0x1.921fb6p+1f) - p, p);
   return select(mask_or(x != x, y != y), x + y, copysign(p, y));
 }
@@ -489,7 +491,8 @@ template <class V>
 inline V fmod(V x, V y) {
   V a = abs(x), b = abs(y);
   V q = a / b;
-  // Below 2^23 the truncated quotient is right or one too big; the remainder is then exact, and one correction exact too.
+  // Below 2^23 the truncated quotient is right or one too big; the remainder is then exact, and one correction exact
+  // too.
   V r = fma(-trunc(q), b, a);
   r = select(r < V(0.f), r + b, r);
   auto easy = mask_and(q < V(0x1p23f), b < V(kInf<V>));

@@ -18,22 +18,24 @@ void infer_reshape(InferCtx& c) {
       MGE_CHECK(unknown < 0, Value, "reshape: only one dimension can be -1; got {}.", out.str());
       unknown = i;
     } else {
-      MGE_CHECK(out[i] >= 0, Value, "reshape: a dimension cannot be {}; got {}. Use -1 once to infer it.", out[i], out.str());
-      MGE_CHECK(out[i] == 0 || known <= INT64_MAX / 16 / out[i], Value, "reshape: the size of shape {} overflows.", out.str());
+      MGE_CHECK(out[i] >= 0, Value, "reshape: a dimension cannot be {}; got {}. Use -1 once to infer it.", out[i],
+                out.str());
+      MGE_CHECK(out[i] == 0 || known <= INT64_MAX / 16 / out[i], Value, "reshape: the size of shape {} overflows.",
+                out.str());
       known *= out[i];
     }
   }
   int64_t n = in.numel();
   if (unknown >= 0) {
-    MGE_CHECK(known != 0, Value, "reshape: the -1 in {} could be anything, since another dimension is 0; got x {}.", out.str(),
-              in.str());
-    MGE_CHECK(n % known == 0, Value,
-              "reshape: cannot turn {} ({} elements) into {}; {} is not a multiple of {}.", in.str(), n, out.str(), n, known);
+    MGE_CHECK(known != 0, Value, "reshape: the -1 in {} could be anything, since another dimension is 0; got x {}.",
+              out.str(), in.str());
+    MGE_CHECK(n % known == 0, Value, "reshape: cannot turn {} ({} elements) into {}; {} is not a multiple of {}.",
+              in.str(), n, out.str(), n, known);
     out[unknown] = n / known;
   }
   // MegEngine lets an empty tensor take any empty shape, even of another rank.
-  MGE_CHECK(unknown >= 0 || n == known, Value, "reshape: cannot turn {} ({} elements) into {} ({} elements).", in.str(), n,
-            out.str(), known);
+  MGE_CHECK(unknown >= 0 || n == known, Value, "reshape: cannot turn {} ({} elements) into {} ({} elements).", in.str(),
+            n, out.str(), known);
   c.out[0] = c.x(0);
   c.out[0].shape = out;
 }
@@ -108,7 +110,8 @@ void infer_broadcast_to(InferCtx& c) {
     int64_t d = in[in.rank - 1 - i], o = out[out.rank - 1 - i];
     ok = d == o || d == 1;
   }
-  MGE_CHECK(ok, Value, "broadcast_to: {} does not broadcast to {}; aligned from the right, each size must be equal or 1.",
+  MGE_CHECK(ok, Value,
+            "broadcast_to: {} does not broadcast to {}; aligned from the right, each size must be equal or 1.",
             in.str(), out.str());
   c.out[0] = c.x(0);
   c.out[0].shape = out;
@@ -124,7 +127,8 @@ bool view_broadcast_to(const ViewCtx& v) {
 void infer_expand_dims(InferCtx& c) {
   const Ints& axes = attrs_as<AxesAttrs>(c.attrs).axes;
   int rank = c.shape(0).rank + static_cast<int>(axes.size());
-  MGE_CHECK(rank <= kMaxRank, Value, "expand_dims: the result would have {} dimensions; at most {} are supported.", rank, kMaxRank);
+  MGE_CHECK(rank <= kMaxRank, Value, "expand_dims: the result would have {} dimensions; at most {} are supported.",
+            rank, kMaxRank);
   Ints norm;
   for (int64_t a : axes) norm.push_back(normalize_axis("expand_dims", a, rank));
   std::sort(norm.begin(), norm.end());
@@ -182,15 +186,16 @@ void check_slice(const char* who, const SliceAttrs& a, const Shape& s, Shape* ou
   *out = s;
   unsigned seen = 0;
   for (size_t i = 0; i < n; ++i) {
-    MGE_CHECK(a.axes[i] >= 0 && a.axes[i] < s.rank, Index, "{}: axis {} is out of range for {}.", who, a.axes[i], s.str());
+    MGE_CHECK(a.axes[i] >= 0 && a.axes[i] < s.rank, Index, "{}: axis {} is out of range for {}.", who, a.axes[i],
+              s.str());
     int64_t size = s[static_cast<int>(a.axes[i])], step = a.steps[i];
     MGE_CHECK(!(seen >> a.axes[i] & 1), Value, "{}: axis {} is named twice.", who, a.axes[i]);
     seen |= 1u << a.axes[i];
     MGE_CHECK(step != 0, Value, "{}: a slice step cannot be 0.", who);
     constexpr int64_t kFar = int64_t{1} << 60;  // no axis is as long, and nothing below overflows
     for (int64_t bound : {a.starts[i], a.stops[i], step})
-      MGE_CHECK(bound >= -kFar && bound <= kFar, Index, "{}: [{}:{}:{}] leaves axis {} of {}.", who, a.starts[i], a.stops[i], step,
-                a.axes[i], s.str());
+      MGE_CHECK(bound >= -kFar && bound <= kFar, Index, "{}: [{}:{}:{}] leaves axis {} of {}.", who, a.starts[i],
+                a.stops[i], step, a.axes[i], s.str());
     int64_t len = slice_len(a.starts[i], a.stops[i], step);
     int64_t first = a.starts[i], last = first + (len - 1) * step;
     MGE_CHECK(len == 0 || (first >= 0 && first < size && last >= 0 && last < size), Index,
@@ -211,7 +216,8 @@ bool view_slice(const ViewCtx& v) {
 void infer_set_slice(InferCtx& c) {
   Shape region;
   check_slice("set_slice", attrs_as<SliceAttrs>(c.attrs), c.shape(0), &region);
-  MGE_CHECK(c.shape(1) == region, Value, "set_slice: the value has shape {} but the region {}.", c.shape(1).str(), region.str());
+  MGE_CHECK(c.shape(1) == region, Value, "set_slice: the value has shape {} but the region {}.", c.shape(1).str(),
+            region.str());
   MGE_CHECK(c.dtype(0) == c.dtype(1), Type, "set_slice: the value is {} but the tensor {}.", dtype_name(c.dtype(1)),
             dtype_name(c.dtype(0)));
   c.out[0] = c.x(0);
@@ -219,15 +225,16 @@ void infer_set_slice(InferCtx& c) {
 
 void infer_concat(InferCtx& c) {
   int rank = c.shape(0).rank;
-  MGE_CHECK(rank > 0, Value, "concat: needs tensors of at least one dimension; got a scalar. Use stack or expand_dims.");
+  MGE_CHECK(rank > 0, Value,
+            "concat: needs tensors of at least one dimension; got a scalar. Use stack or expand_dims.");
   int axis = normalize_axis("concat", attrs_as<AxisAttrs>(c.attrs).axis, rank);
   Meta& m = c.out[0] = c.x(0);
   for (size_t i = 1; i < c.n(); ++i) {
     const Shape& s = c.shape(i);
     bool ok = s.rank == rank;
     for (int k = 0; ok && k < rank; ++k) ok = k == axis || s[k] == m.shape[k];
-    MGE_CHECK(ok, Value, "concat: shapes must agree except on axis {}; input 0 is {}, input {} is {}.", axis, c.shape(0).str(),
-              i, s.str());
+    MGE_CHECK(ok, Value, "concat: shapes must agree except on axis {}; input 0 is {}, input {} is {}.", axis,
+              c.shape(0).str(), i, s.str());
     MGE_CHECK(c.dtype(i) == m.dtype, Type, "concat: inputs must share one dtype; got {} and {}. Cast one with astype.",
               dtype_name(m.dtype), dtype_name(c.dtype(i)));
     m.shape[axis] += s[axis];
@@ -261,26 +268,69 @@ Layout slice_layout(const SliceAttrs& a, const Shape& shape, const Layout& layou
 }
 
 void register_shape_ops(OpRegistry& r) {
-  r.op("reshape").attrs<ShapeAttrs>().in("x").out("y").infer(infer_reshape).view(view_reshape)
+  r.op("reshape")
+      .attrs<ShapeAttrs>()
+      .in("x")
+      .out("y")
+      .infer(infer_reshape)
+      .view(view_reshape)
       .doc("The same elements in another shape; one dimension may be -1.");
-  r.op("transpose").attrs<PermAttrs>().in("x").out("y").infer(infer_transpose).view(view_transpose)
+  r.op("transpose")
+      .attrs<PermAttrs>()
+      .in("x")
+      .out("y")
+      .infer(infer_transpose)
+      .view(view_transpose)
       .doc("Reorders the axes: y.shape[i] = x.shape[perm[i]].");
-  r.op("broadcast_to").attrs<ShapeAttrs>().in("x").out("y").infer(infer_broadcast_to).view(view_broadcast_to)
+  r.op("broadcast_to")
+      .attrs<ShapeAttrs>()
+      .in("x")
+      .out("y")
+      .infer(infer_broadcast_to)
+      .view(view_broadcast_to)
       .doc("Repeats size-1 and missing leading axes up to shape.");
-  r.op("expand_dims").attrs<AxesAttrs>().in("x").out("y").infer(infer_expand_dims).view(view_reshape)
+  r.op("expand_dims")
+      .attrs<AxesAttrs>()
+      .in("x")
+      .out("y")
+      .infer(infer_expand_dims)
+      .view(view_reshape)
       .doc("Inserts axes of size 1 at the positions they have in the result.");
-  r.op("squeeze").attrs<AxesAttrs>().in("x").out("y").infer(infer_squeeze).view(view_reshape)
+  r.op("squeeze")
+      .attrs<AxesAttrs>()
+      .in("x")
+      .out("y")
+      .infer(infer_squeeze)
+      .view(view_reshape)
       .doc("Removes axes of size 1; all of them when none is named.");
-  r.op("flatten").attrs<RangeAttrs>().in("x").out("y").infer(infer_flatten).view(view_reshape)
+  r.op("flatten")
+      .attrs<RangeAttrs>()
+      .in("x")
+      .out("y")
+      .infer(infer_flatten)
+      .view(view_reshape)
       .doc("Joins the axes start..end into one.");
-  r.op("slice").attrs<SliceAttrs>().in("x").out("y").infer(infer_slice).view(view_slice)
-      .doc("A strided region of x.");
-  r.op("set_slice").attrs<SliceAttrs>().in("x", "v").out("y").infer(infer_set_slice)
+  r.op("slice").attrs<SliceAttrs>().in("x").out("y").infer(infer_slice).view(view_slice).doc("A strided region of x.");
+  r.op("set_slice")
+      .attrs<SliceAttrs>()
+      .in("x", "v")
+      .out("y")
+      .infer(infer_set_slice)
       .doc("x with the region replaced by v.");
-  r.op("concat").attrs<AxisAttrs>().variadic_in("xs").out("y").infer(infer_concat).promote(Promote::Arith)
+  r.op("concat")
+      .attrs<AxisAttrs>()
+      .variadic_in("xs")
+      .out("y")
+      .infer(infer_concat)
+      .promote(Promote::Arith)
       .doc("Joins tensors along an existing axis.");
   r.op("full").attrs<FullAttrs>().out("y").infer(infer_full).traits(kNoGrad).doc("A tensor filled with one value.");
-  r.op("fill_like").attrs<ValueAttrs>().in("x").out("y").infer(infer_same).traits(kNoGrad)
+  r.op("fill_like")
+      .attrs<ValueAttrs>()
+      .in("x")
+      .out("y")
+      .infer(infer_same)
+      .traits(kNoGrad)
       .doc("One value in the shape and dtype of x.");
   r.op("copy").in("x").out("y").infer(infer_same).view(view_same).doc("The same value as a new tensor.");
 }

@@ -1,5 +1,5 @@
-#include "op/emitter.h"
 #include "op/shape_ops.h"
+#include "op/emitter.h"
 
 namespace mge {
 namespace {
@@ -31,8 +31,7 @@ void vjp_concat(VjpCtx& c) {
   int64_t at = 0;
   for (size_t i = 0; i < c.n_in(); ++i) {
     int64_t n = c.in_shape(i)[axis];
-    if (c.wants(i))
-      c.set(i, c.em->emit1("slice", {c.gy()}, make_attrs(SliceAttrs{{axis}, {at}, {at + n}, {1}})));
+    if (c.wants(i)) c.set(i, c.em->emit1("slice", {c.gy()}, make_attrs(SliceAttrs{{axis}, {at}, {at + n}, {1}})));
     at += n;
   }
 }

@@ -137,7 +137,7 @@ class Reader {
       case fb::AttrKind::Bool:
         return a.i() != 0;
       case fb::AttrKind::Int:
-        return a.i();
+        return plausible(a, a.i());
       case fb::AttrKind::Float:
         return a.f();
       case fb::AttrKind::String:

@@ -57,7 +57,7 @@ Offset<fb::Attr> write_attr(FlatBufferBuilder& b, const NamedAttr& a) {
       i = std::get<bool>(a.value);
       break;
     case fb::AttrKind::Int:
-      i = std::get<int64_t>(a.value);
+      i = checked(a.name, std::get<int64_t>(a.value));
       break;
     case fb::AttrKind::Float:
       f = std::get<double>(a.value);

@@ -119,13 +119,13 @@ def set_index_hooks(
 
 # ---- ops
 
-class Op:
+class _Op:
     """An op with one output."""
 
     def __call__(self, *inputs: Any, **attrs: Any) -> Tensor: ...
     def update(self, cells: tuple[TensorBase, ...], /, *inputs: Any, **attrs: Any) -> None: ...
 
-class MultiOp:
+class _MultiOp:
     """An op with several outputs."""
 
     def __call__(self, *inputs: Any, **attrs: Any) -> tuple[Tensor, ...]: ...
@@ -134,17 +134,17 @@ class MultiOp:
 class _Ops:
     """One callable per registered op. Those with several outputs are named here; the rest have one."""
 
-    adam_update: MultiOp
-    batch_norm_bwd: MultiOp
-    batch_norm_train: MultiOp
-    dropout: MultiOp
-    layer_norm: MultiOp
-    layer_norm_bwd: MultiOp
-    rng_normal: MultiOp
-    rng_uniform: MultiOp
-    sgd_momentum_update: MultiOp
-    softmax_xent: MultiOp
-    def __getattr__(self, name: str) -> Op: ...
+    adam_update: _MultiOp
+    batch_norm_bwd: _MultiOp
+    batch_norm_train: _MultiOp
+    dropout: _MultiOp
+    layer_norm: _MultiOp
+    layer_norm_bwd: _MultiOp
+    rng_normal: _MultiOp
+    rng_uniform: _MultiOp
+    sgd_momentum_update: _MultiOp
+    softmax_xent: _MultiOp
+    def __getattr__(self, name: str) -> _Op: ...
 
 ops: _Ops
 

@@ -1,5 +1,5 @@
-// Reference kernels of all elementwise ops: rows are converted to the compute type, run through the op's scalar body, and
-// converted back. Any strides, any dtype the op takes.
+// Reference kernels of all elementwise ops: rows are converted to the compute type, run through the op's scalar body,
+// and converted back. Any strides, any dtype the op takes.
 #include <algorithm>
 
 #include "base/parallel.h"
@@ -10,8 +10,8 @@
 namespace mge {
 namespace {
 
-// Calls fn(offsets, n) for pieces of at most kRowTile elements along the innermost merged dim; offsets[k] and the element
-// steps are in elements of operand k (0 = output).
+// Calls fn(offsets, n) for pieces of at most kRowTile elements along the innermost merged dim; offsets[k] and the
+// element steps are in elements of operand k (0 = output).
 template <class F>
 void for_each_tile(const LoopNest& nest, F fn) {
   const int inner = nest.rank - 1;
@@ -93,7 +93,10 @@ void register_ref_elementwise(KernelRegistry& r) {
     const OpDef& op = ops.at(static_cast<OpId>(id));
     if (op.scalar)
       r.add(op.name, KernelTier::Ref,
-            {.name = "ref_elementwise", .refuse = refuse_unknown_dtype, .run = run_elementwise, .flags = kStridedInputs | kInPlaceAny});
+            {.name = "ref_elementwise",
+             .refuse = refuse_unknown_dtype,
+             .run = run_elementwise,
+             .flags = kStridedInputs | kInPlaceAny});
   }
   r.add("typecvt", KernelTier::Ref, {.name = "ref_typecvt", .run = run_typecvt, .flags = kStridedInputs | kInPlace0});
 }

@@ -3,8 +3,8 @@
 #include <limits>
 
 #include "core/half.h"
-#include "kernel/ref/ref.h"
 #include "kernel/reduce_order.h"
+#include "kernel/ref/ref.h"
 #include "op/scalar_math.h"
 
 namespace mge {
@@ -68,11 +68,16 @@ void run_as(const KernelArgs& a, ReduceMode mode) {
     return ReduceLeaves<A>{Op::identity, row_leaf<Op, A>, column_leaf<Op, A>, Op::apply, load_accumulators<A>};
   };
   switch (mode) {
-    case ReduceMode::Sum: return run_reduce<A>(a, leaves(SumOp<A>()), false);
-    case ReduceMode::Mean: return run_reduce<A>(a, leaves(SumOp<A>()), true);
-    case ReduceMode::Max: return run_reduce<A>(a, leaves(MaxOp<A>()), false);
-    case ReduceMode::Min: return run_reduce<A>(a, leaves(MinOp<A>()), false);
-    case ReduceMode::Prod: return run_reduce<A>(a, leaves(ProdOp<A>()), false);
+    case ReduceMode::Sum:
+      return run_reduce<A>(a, leaves(SumOp<A>()), false);
+    case ReduceMode::Mean:
+      return run_reduce<A>(a, leaves(SumOp<A>()), true);
+    case ReduceMode::Max:
+      return run_reduce<A>(a, leaves(MaxOp<A>()), false);
+    case ReduceMode::Min:
+      return run_reduce<A>(a, leaves(MinOp<A>()), false);
+    case ReduceMode::Prod:
+      return run_reduce<A>(a, leaves(ProdOp<A>()), false);
   }
 }
 void run(const KernelArgs& a) {
@@ -121,17 +126,28 @@ void run_arg(const KernelArgs& a) {
   for (int i = axis + 1; i < s.rank; ++i) inner *= s[i];
   switch (a.in[0].dtype) {
     case DType::Bool:
-    case DType::U8: return arg_search<uint8_t, kMax>(a, outer, s[axis], inner);
-    case DType::I8: return arg_search<int8_t, kMax>(a, outer, s[axis], inner);
-    case DType::U16: return arg_search<uint16_t, kMax>(a, outer, s[axis], inner);
-    case DType::I16: return arg_search<int16_t, kMax>(a, outer, s[axis], inner);
-    case DType::I32: return arg_search<int32_t, kMax>(a, outer, s[axis], inner);
-    case DType::I64: return arg_search<int64_t, kMax>(a, outer, s[axis], inner);
-    case DType::F16: return arg_search<Half, kMax>(a, outer, s[axis], inner);
-    case DType::BF16: return arg_search<BFloat, kMax>(a, outer, s[axis], inner);
-    case DType::F32: return arg_search<float, kMax>(a, outer, s[axis], inner);
-    case DType::F64: return arg_search<double, kMax>(a, outer, s[axis], inner);
-    default: MGE_ASSERT(false, "argmax of {}", dtype_name(a.in[0].dtype));
+    case DType::U8:
+      return arg_search<uint8_t, kMax>(a, outer, s[axis], inner);
+    case DType::I8:
+      return arg_search<int8_t, kMax>(a, outer, s[axis], inner);
+    case DType::U16:
+      return arg_search<uint16_t, kMax>(a, outer, s[axis], inner);
+    case DType::I16:
+      return arg_search<int16_t, kMax>(a, outer, s[axis], inner);
+    case DType::I32:
+      return arg_search<int32_t, kMax>(a, outer, s[axis], inner);
+    case DType::I64:
+      return arg_search<int64_t, kMax>(a, outer, s[axis], inner);
+    case DType::F16:
+      return arg_search<Half, kMax>(a, outer, s[axis], inner);
+    case DType::BF16:
+      return arg_search<BFloat, kMax>(a, outer, s[axis], inner);
+    case DType::F32:
+      return arg_search<float, kMax>(a, outer, s[axis], inner);
+    case DType::F64:
+      return arg_search<double, kMax>(a, outer, s[axis], inner);
+    default:
+      MGE_ASSERT(false, "argmax of {}", dtype_name(a.in[0].dtype));
   }
 }
 

@@ -23,7 +23,8 @@ void run_through_view(const KernelArgs& a) {
   TensorArg src = a.in[0];
   Layout l, in = a.in[0].layout;
   in.offset = 0;  // ptr already includes it
-  MGE_ASSERT(a.op->view({a.attrs, a.in[0].shape, in, a.out[0].shape, &l}), "{} of a strided tensor is no view", a.op->name);
+  MGE_ASSERT(a.op->view({a.attrs, a.in[0].shape, in, a.out[0].shape, &l}), "{} of a strided tensor is no view",
+             a.op->name);
   src.ptr = a.in[0].data<char>() + l.offset * static_cast<int64_t>(dtype_size(src.dtype));
   src.shape = a.out[0].shape;
   src.layout = l;
@@ -59,10 +60,19 @@ void run_concat(const KernelArgs& a) {
 void fill(const TensorArg& out, double v) {
   DType t = out.dtype;
   switch (t) {
-    case DType::QU8: t = DType::U8; break;
-    case DType::QI8: case DType::QI1: t = DType::I8; break;
-    case DType::QI16: t = DType::I16; break;
-    case DType::QI32: t = DType::I32; break;
+    case DType::QU8:
+      t = DType::U8;
+      break;
+    case DType::QI8:
+    case DType::QI1:
+      t = DType::I8;
+      break;
+    case DType::QI16:
+      t = DType::I16;
+      break;
+    case DType::QI32:
+      t = DType::I32;
+      break;
     default:
       if (t > DType::F64) fail(ErrorKind::NotImplemented, "full: dtype {} cannot be filled.", dtype_name(t));
   }
@@ -70,10 +80,14 @@ void fill(const TensorArg& out, double v) {
   store_row(t, &one, 1, Compute::F64, &v, 1);
   int64_t n = out.numel();
   switch (dtype_size(t)) {
-    case 1: return void(std::fill_n(out.data<uint8_t>(), n, static_cast<uint8_t>(one)));
-    case 2: return void(std::fill_n(out.data<uint16_t>(), n, static_cast<uint16_t>(one)));
-    case 4: return void(std::fill_n(out.data<uint32_t>(), n, static_cast<uint32_t>(one)));
-    default: return void(std::fill_n(out.data<uint64_t>(), n, one));
+    case 1:
+      return void(std::fill_n(out.data<uint8_t>(), n, static_cast<uint8_t>(one)));
+    case 2:
+      return void(std::fill_n(out.data<uint16_t>(), n, static_cast<uint16_t>(one)));
+    case 4:
+      return void(std::fill_n(out.data<uint32_t>(), n, static_cast<uint32_t>(one)));
+    default:
+      return void(std::fill_n(out.data<uint64_t>(), n, one));
   }
 }
 void run_full(const KernelArgs& a) { fill(a.out[0], a.as<FullAttrs>().value); }

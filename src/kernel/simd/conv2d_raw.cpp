@@ -9,10 +9,13 @@ namespace mge::simd {
 namespace {
 
 // True when there is nothing to multiply; `size` outputs are then zero.
-bool empty(const Conv2dGeom& g) { return g.n == 0 || g.c == 0 || g.oc == 0 || g.oh <= 0 || g.ow <= 0 || g.kh == 0 || g.kw == 0 || g.h == 0 || g.w == 0; }
+bool empty(const Conv2dGeom& g) {
+  return g.n == 0 || g.c == 0 || g.oc == 0 || g.oh <= 0 || g.ow <= 0 || g.kh == 0 || g.kw == 0 || g.h == 0 || g.w == 0;
+}
 
-// Which path wins was measured on Zen 4 (AVX-512), 64..512 channels at 56x56..7x7, LeNet and a ResNet stem; see each file's head.
-// A first layer: so few input channels that packing them would cost as much as the sums, on rows of many vectors.
+// Which path wins was measured on Zen 4 (AVX-512), 64..512 channels at 56x56..7x7, LeNet and a ResNet stem; see each
+// file's head. A first layer: so few input channels that packing them would cost as much as the sums, on rows of many
+// vectors.
 bool is_stem(const Conv2dGeom& g, const ConvDims& dim) { return dim.cg <= 4 && dim.taps <= 256 && g.ow >= 32; }
 // At most a tenth of the lanes of 16-channel blocks idle.
 bool fills_lanes(int64_t channels) { return channels > 8 && (channels + 15) / 16 * 16 * 10 <= channels * 11; }

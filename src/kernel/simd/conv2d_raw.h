@@ -2,9 +2,9 @@
 //
 //   conv2d_fwd({.n=64, .c=1, .h=28, .w=28, .oc=6, .oh=28, .ow=28, .kh=5, .kw=5, .ph=2, .pw=2}, x, wt, y, nullptr);
 //
-// x [n,c,h,w], wt [oc,c/groups,kh,kw], y [n,oc,oh,ow]; the caller has computed oh and ow. Outputs are overwritten and must not
-// overlap inputs. Zero-size dims are fine. Results do not depend on the number of threads: the order of every sum is a
-// function of the geometry and of the instruction set in use.
+// x [n,c,h,w], wt [oc,c/groups,kh,kw], y [n,oc,oh,ow]; the caller has computed oh and ow. Outputs are overwritten and
+// must not overlap inputs. Zero-size dims are fine. Results do not depend on the number of threads: the order of every
+// sum is a function of the geometry and of the instruction set in use.
 #pragma once
 
 #include <cstdint>

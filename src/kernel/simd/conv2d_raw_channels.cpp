@@ -1,5 +1,6 @@
-// Convolution with SIMD lanes along the output channels of a group (up to 16 at a time), the input broadcast from padded planes.
-// For layers with about 16 output channels on small images: no im2col, and no lane is lost to the width of the image.
+// Convolution with SIMD lanes along the output channels of a group (up to 16 at a time), the input broadcast from
+// padded planes. For layers with about 16 output channels on small images: no im2col, and no lane is lost to the width
+// of the image.
 #include <algorithm>
 
 #include "base/parallel.h"
@@ -25,10 +26,12 @@ constexpr int kMaxCols = 6;
 constexpr int kWeightTaps = 12;
 #endif
 
-// Two output rows of COLS pixels, one vector of channels: out[row][col][lane] = sum over taps w[tap][lane] * planes[...].
+// Two output rows of COLS pixels, one vector of channels: out[row][col][lane] = sum over taps w[tap][lane] *
+// planes[...].
 template <int COLS>
-void channel_tile(int64_t taps, const float* HWY_RESTRICT w, const float* HWY_RESTRICT row0, const float* HWY_RESTRICT row1,
-                  const int64_t* HWY_RESTRICT off, float* HWY_RESTRICT out0, float* HWY_RESTRICT out1) {
+void channel_tile(int64_t taps, const float* HWY_RESTRICT w, const float* HWY_RESTRICT row0,
+                  const float* HWY_RESTRICT row1, const int64_t* HWY_RESTRICT off, float* HWY_RESTRICT out0,
+                  float* HWY_RESTRICT out1) {
   const DF d;
   VF acc0[COLS], acc1[COLS];
 #pragma GCC unroll 16
@@ -62,50 +65,55 @@ void fwd_channels(const Conv2dGeom& g, const float* x, const float* wt, float* y
   float* weights = scratch(Scratch::Weight, g.groups * blocks * dim.taps * kLanes);
   for (int64_t b = 0; b < g.groups * blocks; ++b) {
     const int64_t o = b % blocks * kLanes, no = std::min<int64_t>(kLanes, dim.og - o);
-    pack_transposed(wt + (b / blocks * dim.og + o) * dim.taps, dim.taps, no, dim.taps, weights + b * dim.taps * kLanes, kLanes);
+    pack_transposed(wt + (b / blocks * dim.og + o) * dim.taps, dim.taps, no, dim.taps, weights + b * dim.taps * kLanes,
+                    kLanes);
   }
   const int64_t row_floats = dim.cg * g.sh * (g.ow * g.sw + g.kw);
-  const int64_t rows = std::clamp<int64_t>(16 * 1024 / row_floats, std::min<int64_t>(8, g.oh), g.oh), pieces = (g.oh + rows - 1) / rows;
+  const int64_t rows = std::clamp<int64_t>(16 * 1024 / row_floats, std::min<int64_t>(8, g.oh), g.oh),
+                pieces = (g.oh + rows - 1) / rows;
   const int64_t col_tiles = (g.ow + kMaxCols - 1) / kMaxCols;
   // A small batch is cut by channel blocks too; each cut pads the image again.
   const int64_t images = g.n * g.groups * pieces, cuts = std::clamp<int64_t>(8 / images, 1, blocks);
   const int64_t work = dim.og * dim.taps * rows * g.ow / cuts;
-  parallel_for(images * cuts, std::max<int64_t>(1, 50'000 / std::max<int64_t>(1, work)), [&](int64_t begin, int64_t end) {
-    int64_t* off = reinterpret_cast<int64_t*>(scratch(Scratch::Col, 2 * dim.taps));
-    float* tmp = scratch(Scratch::Out, rows * g.ow * kLanes);
-    int64_t listed = -1;
-    for (int64_t job = begin; job < end; ++job) {
-      const int64_t t = job / cuts, b0 = blocks * (job % cuts) / cuts, b1 = blocks * (job % cuts + 1) / cuts;
-      const int64_t image = t / pieces / g.groups, group = t / pieces % g.groups;
-      const int64_t oy0 = t % pieces * rows, oy1 = std::min(g.oh, oy0 + rows), pixels = (oy1 - oy0) * g.ow;
-      if (pixels <= 0) continue;
-      const Planes p(g, oy0, oy1);
-      float* planes = scratch(Scratch::Planes, p.size(dim.cg));
-      p.fill(x + (image * g.c + group * dim.cg) * dim.in, dim.cg, planes);
-      if (listed != p.rows) p.offsets(dim.cg, off), listed = p.rows;
-      for (int64_t b = b0; b < b1; ++b) {
-        const float* w = weights + (group * blocks + b) * dim.taps * kLanes;
-        for (int64_t oy = oy0; oy < oy1; oy += 2) {
-          const int64_t next = std::min(oy + 1, oy1 - 1);  // an odd last row is done twice
-          for (int64_t j = 0; j < col_tiles; ++j) {
-            const int64_t ox = g.ow * j / col_tiles, cols = g.ow * (j + 1) / col_tiles - ox;
-            kChannelTiles[cols - 1](dim.taps, w, planes + p.at(oy) + ox, planes + p.at(next) + ox, off,
-                                    tmp + ((oy - oy0) * g.ow + ox) * kLanes, tmp + ((next - oy0) * g.ow + ox) * kLanes);
+  parallel_for(
+      images * cuts, std::max<int64_t>(1, 50'000 / std::max<int64_t>(1, work)), [&](int64_t begin, int64_t end) {
+        int64_t* off = reinterpret_cast<int64_t*>(scratch(Scratch::Col, 2 * dim.taps));
+        float* tmp = scratch(Scratch::Out, rows * g.ow * kLanes);
+        int64_t listed = -1;
+        for (int64_t job = begin; job < end; ++job) {
+          const int64_t t = job / cuts, b0 = blocks * (job % cuts) / cuts, b1 = blocks * (job % cuts + 1) / cuts;
+          const int64_t image = t / pieces / g.groups, group = t / pieces % g.groups;
+          const int64_t oy0 = t % pieces * rows, oy1 = std::min(g.oh, oy0 + rows), pixels = (oy1 - oy0) * g.ow;
+          if (pixels <= 0) continue;
+          const Planes p(g, oy0, oy1);
+          float* planes = scratch(Scratch::Planes, p.size(dim.cg));
+          p.fill(x + (image * g.c + group * dim.cg) * dim.in, dim.cg, planes);
+          if (listed != p.rows) p.offsets(dim.cg, off), listed = p.rows;
+          for (int64_t b = b0; b < b1; ++b) {
+            const float* w = weights + (group * blocks + b) * dim.taps * kLanes;
+            for (int64_t oy = oy0; oy < oy1; oy += 2) {
+              const int64_t next = std::min(oy + 1, oy1 - 1);  // an odd last row is done twice
+              for (int64_t j = 0; j < col_tiles; ++j) {
+                const int64_t ox = g.ow * j / col_tiles, cols = g.ow * (j + 1) / col_tiles - ox;
+                kChannelTiles[cols - 1](dim.taps, w, planes + p.at(oy) + ox, planes + p.at(next) + ox, off,
+                                        tmp + ((oy - oy0) * g.ow + ox) * kLanes,
+                                        tmp + ((next - oy0) * g.ow + ox) * kLanes);
+              }
+            }
+            const int64_t o = b * kLanes, no = std::min<int64_t>(kLanes, dim.og - o);
+            transpose(tmp, kLanes, pixels, no, y + (image * g.oc + group * dim.og + o) * dim.out + oy0 * g.ow, dim.out);
           }
+          if (e)
+            for (int64_t o = group * dim.og + b0 * kLanes; o < group * dim.og + std::min(dim.og, b1 * kLanes); ++o)
+              apply_epilogue(*e, o, (image * g.oc + o) * dim.out + oy0 * g.ow, pixels, y);
         }
-        const int64_t o = b * kLanes, no = std::min<int64_t>(kLanes, dim.og - o);
-        transpose(tmp, kLanes, pixels, no, y + (image * g.oc + group * dim.og + o) * dim.out + oy0 * g.ow, dim.out);
-      }
-      if (e)
-        for (int64_t o = group * dim.og + b0 * kLanes; o < group * dim.og + std::min(dim.og, b1 * kLanes); ++o)
-          apply_epilogue(*e, o, (image * g.oc + o) * dim.out + oy0 * g.ow, pixels, y);
-    }
-  });
+      });
 }
 
 // sums[row][tap][lane] += over pixels dy[pixel][lane] * x[row's address + pixel + tap]: R rows of S taps each.
 template <int S, int R>
-void channel_weight_tile(const Planes& p, const float* planes, const int64_t* off, const float* HWY_RESTRICT dy, float* HWY_RESTRICT sums) {
+void channel_weight_tile(const Planes& p, const float* planes, const int64_t* off, const float* HWY_RESTRICT dy,
+                         float* HWY_RESTRICT sums) {
   const DF d;
   VF acc[R][S];
 #pragma GCC unroll 12
@@ -159,10 +167,12 @@ void bwd_weight_channels(const Conv2dGeom& g, const float* x, const float* dy, f
         p.fill(x + (image * g.c + group * dim.cg) * dim.in, dim.cg, planes);
         for (int64_t b = 0; b < blocks; ++b) {
           const int64_t o = b * kLanes, no = std::min<int64_t>(kLanes, dim.og - o);
-          pack_transposed(dy + (image * g.oc + group * dim.og + o) * dim.out, dim.out, no, dim.out, lanes_of_dy, kLanes);
+          pack_transposed(dy + (image * g.oc + group * dim.og + o) * dim.out, dim.out, no, dim.out, lanes_of_dy,
+                          kLanes);
           for (int64_t i = 0; i < tiles; ++i) {
             const int64_t r = tap_rows * i / tiles, nr = tap_rows * (i + 1) / tiles - r;
-            (g.kw == 3 ? kWeight3[nr - 1] : kWeight5[nr - 1])(p, planes, off + r * g.kw, lanes_of_dy, sums + (b * dim.taps + r * g.kw) * kLanes);
+            (g.kw == 3 ? kWeight3[nr - 1] : kWeight5[nr - 1])(p, planes, off + r * g.kw, lanes_of_dy,
+                                                              sums + (b * dim.taps + r * g.kw) * kLanes);
           }
         }
       }

@@ -27,7 +27,8 @@ inline int64_t rows_per_piece(const Conv2dGeom& g, int64_t pixels) {
 }
 
 // Packed panels (see pack_columns) of the im2col matrix: taps off[0..kc), pixels of the output rows [oy0, oy1).
-inline void pack_im2col(const Planes& p, const float* planes, const int64_t* off, int64_t kc, int64_t oy0, int64_t oy1, float* dst) {
+inline void pack_im2col(const Planes& p, const float* planes, const int64_t* off, int64_t kc, int64_t oy0, int64_t oy1,
+                        float* dst) {
   const int64_t ow = p.g.ow, n = (oy1 - oy0) * ow;
   for (int64_t j = 0; j < n; j += kNR) {
     const int64_t ds = panel_stride(n, j), cols = std::min<int64_t>(kNR, n - j);
@@ -62,51 +63,58 @@ void fwd_gemm(const Conv2dGeom& g, const float* x, const float* wt, float* y, co
         pack_rows(false, wt + i * dim.og * dim.taps + k, dim.taps, dim.og, std::min(kc_max, dim.taps - k),
                   weights + i * dim.og * dim.taps + dim.og * k);
   });
-  const int64_t rows = rows_per_piece(g, std::min<int64_t>(kPieceFloats / kc_max, 4096)), pieces = (g.oh + rows - 1) / rows;
+  const int64_t rows = rows_per_piece(g, std::min<int64_t>(kPieceFloats / kc_max, 4096)),
+                pieces = (g.oh + rows - 1) / rows;
   // A small batch of small images is cut by output channels too; each cut packs the image again.
   const RowTiles tiles(dim.og);
-  const int64_t images = g.n * g.groups * pieces, cuts = std::clamp<int64_t>(std::min(8 / images, dim.og / 32), 1, tiles.count);
+  const int64_t images = g.n * g.groups * pieces,
+                cuts = std::clamp<int64_t>(std::min(8 / images, dim.og / 32), 1, tiles.count);
   const int64_t work = dim.og * dim.taps * rows * g.ow / cuts;
-  parallel_for(images * cuts, std::max<int64_t>(1, 100'000 / std::max<int64_t>(1, work)), [&](int64_t begin, int64_t end) {
-    float* col = scratch(Scratch::PackB, kc_max * (rows * g.ow + kNR));
-    int64_t* off = reinterpret_cast<int64_t*>(scratch(Scratch::Col, 2 * dim.taps));
-    int64_t filled = -1;
-    for (int64_t job = begin; job < end; ++job) {
-      const int64_t t = job / cuts, t0 = tiles.count * (job % cuts) / cuts, t1 = tiles.count * (job % cuts + 1) / cuts;
-      const int64_t image = t / pieces / g.groups, group = t / pieces % g.groups;
-      const int64_t oy0 = t % pieces * rows, oy1 = std::min(g.oh, oy0 + rows), pixels = (oy1 - oy0) * g.ow;
-      if (pixels <= 0) continue;
-      const float* xg = x + (image * g.c + group * dim.cg) * dim.in;
-      const bool pointwise = g.kh == 1 && g.kw == 1 && g.sh == 1 && g.sw == 1 && g.ph == 0 && g.pw == 0;
-      const Planes p(g, oy0, oy1);
-      float* planes = nullptr;
-      if (!pointwise) {
-        planes = scratch(Scratch::Planes, p.size(dim.cg));
-        p.fill(xg, dim.cg, planes);
-        if (filled != p.rows) p.offsets(dim.cg, off), filled = p.rows;
-      }
-      float* yg = y + (image * g.oc + group * dim.og) * dim.out + oy0 * g.ow;
-      for (int64_t k = 0; k < dim.taps; k += kc_max) {
-        const int64_t kc = std::min(kc_max, dim.taps - k);
-        if (pointwise) {
-          pack_columns(false, xg + k * dim.in + oy0 * g.ow, dim.in, pixels, kc, col);
-        } else {
-          pack_im2col(p, planes, off + k, kc, oy0, oy1, col);
-        }
-        multiply_tiles(tiles, t0, t1, pixels, kc, {weights + group * dim.og * dim.taps + dim.og * k, 0}, {col, 0}, yg, dim.out, k > 0);
-      }
-      if (e)
-        for (int64_t o = group * dim.og + tiles.begin(t0); o < group * dim.og + tiles.begin(t1); ++o)
-          apply_epilogue(*e, o, (image * g.oc + o) * dim.out + oy0 * g.ow, pixels, y);
-    }
-  });
+  parallel_for(images * cuts, std::max<int64_t>(1, 100'000 / std::max<int64_t>(1, work)),
+               [&](int64_t begin, int64_t end) {
+                 float* col = scratch(Scratch::PackB, kc_max * (rows * g.ow + kNR));
+                 int64_t* off = reinterpret_cast<int64_t*>(scratch(Scratch::Col, 2 * dim.taps));
+                 int64_t filled = -1;
+                 for (int64_t job = begin; job < end; ++job) {
+                   const int64_t t = job / cuts, t0 = tiles.count * (job % cuts) / cuts,
+                                 t1 = tiles.count * (job % cuts + 1) / cuts;
+                   const int64_t image = t / pieces / g.groups, group = t / pieces % g.groups;
+                   const int64_t oy0 = t % pieces * rows, oy1 = std::min(g.oh, oy0 + rows), pixels = (oy1 - oy0) * g.ow;
+                   if (pixels <= 0) continue;
+                   const float* xg = x + (image * g.c + group * dim.cg) * dim.in;
+                   const bool pointwise = g.kh == 1 && g.kw == 1 && g.sh == 1 && g.sw == 1 && g.ph == 0 && g.pw == 0;
+                   const Planes p(g, oy0, oy1);
+                   float* planes = nullptr;
+                   if (!pointwise) {
+                     planes = scratch(Scratch::Planes, p.size(dim.cg));
+                     p.fill(xg, dim.cg, planes);
+                     if (filled != p.rows) p.offsets(dim.cg, off), filled = p.rows;
+                   }
+                   float* yg = y + (image * g.oc + group * dim.og) * dim.out + oy0 * g.ow;
+                   for (int64_t k = 0; k < dim.taps; k += kc_max) {
+                     const int64_t kc = std::min(kc_max, dim.taps - k);
+                     if (pointwise) {
+                       pack_columns(false, xg + k * dim.in + oy0 * g.ow, dim.in, pixels, kc, col);
+                     } else {
+                       pack_im2col(p, planes, off + k, kc, oy0, oy1, col);
+                     }
+                     multiply_tiles(tiles, t0, t1, pixels, kc, {weights + group * dim.og * dim.taps + dim.og * k, 0},
+                                    {col, 0}, yg, dim.out, k > 0);
+                   }
+                   if (e)
+                     for (int64_t o = group * dim.og + tiles.begin(t0); o < group * dim.og + tiles.begin(t1); ++o)
+                       apply_epilogue(*e, o, (image * g.oc + o) * dim.out + oy0 * g.ow, pixels, y);
+                 }
+               });
 }
 
 // dx[channels,h,w] from col[channels * kh * kw][ld], stride 1: each row of dx is summed in registers over its taps.
-// Columns outside the row of col are masked off, so nothing is padded. Needs kw <= kMaxGatherTaps and masks that do not touch memory.
+// Columns outside the row of col are masked off, so nothing is padded. Needs kw <= kMaxGatherTaps and masks that do not
+// touch memory.
 constexpr int64_t kMaxGatherTaps = 16;
 template <int KW>  // 0: any
-void gather_taps(const Conv2dGeom& g, const float* HWY_RESTRICT col, int64_t ld, int64_t channels, float* HWY_RESTRICT dx) {
+void gather_taps(const Conv2dGeom& g, const float* HWY_RESTRICT col, int64_t ld, int64_t channels,
+                 float* HWY_RESTRICT dx) {
   const DF d;
   const int64_t kw = KW ? KW : g.kw;
   for (int64_t x = 0; x < g.w; x += kLanes) {
@@ -163,7 +171,8 @@ void bwd_data_gather(const Conv2dGeom& g, const float* dy, const float* wt, floa
 void bwd_data_gemm(const Conv2dGeom& g, const float* dy, const float* wt, float* dx) {
   const ConvDims dim(g);
   const int64_t kk = g.kh * g.kw, kc_max = k_block(dim.og);
-  if (kMaskIsSafe && g.sh == 1 && g.sw == 1 && g.kw <= kMaxGatherTaps && dim.og <= 64 && kk * dim.out <= kPieceFloats / 2)
+  if (kMaskIsSafe && g.sh == 1 && g.sw == 1 && g.kw <= kMaxGatherTaps && dim.og <= 64 &&
+      kk * dim.out <= kPieceFloats / 2)
     return bwd_data_gather(g, dy, wt, dx);
   const Planes p(g, 0, g.oh);
   // A task is some input channels of one image: all their taps, added up in one padded image.
@@ -199,8 +208,8 @@ void bwd_data_gemm(const Conv2dGeom& g, const float* dy, const float* wt, float*
 }
 
 // dst[pixel][tap], row distance ds, zero from taps to ds: a packed panel of the transposed im2col matrix.
-inline void pack_im2col_transposed(const Planes& p, const float* planes, const int64_t* off, int64_t taps, int64_t oy0, int64_t oy1,
-                                   float* dst, int64_t ds) {
+inline void pack_im2col_transposed(const Planes& p, const float* planes, const int64_t* off, int64_t taps, int64_t oy0,
+                                   int64_t oy1, float* dst, int64_t ds) {
   const hn::FixedTag<float, 4> d4;
   const hn::Repartition<double, decltype(d4)> d2;
   const int64_t ow = p.g.ow;
@@ -210,11 +219,15 @@ inline void pack_im2col_transposed(const Planes& p, const float* planes, const i
     int64_t i = 0;
     for (; i + 4 <= taps; i += 4) {
       const float *s0 = row + off[i], *s1 = row + off[i + 1], *s2 = row + off[i + 2], *s3 = row + off[i + 3];
-      // The last step may write up to 3 pixels of the next row, which are then written again; dst has room after the last.
+      // The last step may write up to 3 pixels of the next row, which are then written again; dst has room after the
+      // last.
       for (int64_t ox = 0; ox < ow; ox += 4) {
-        const auto r0 = hn::LoadU(d4, s0 + ox), r1 = hn::LoadU(d4, s1 + ox), r2 = hn::LoadU(d4, s2 + ox), r3 = hn::LoadU(d4, s3 + ox);
-        const auto lo01 = hn::BitCast(d2, hn::InterleaveLower(d4, r0, r1)), hi01 = hn::BitCast(d2, hn::InterleaveUpper(d4, r0, r1));
-        const auto lo23 = hn::BitCast(d2, hn::InterleaveLower(d4, r2, r3)), hi23 = hn::BitCast(d2, hn::InterleaveUpper(d4, r2, r3));
+        const auto r0 = hn::LoadU(d4, s0 + ox), r1 = hn::LoadU(d4, s1 + ox), r2 = hn::LoadU(d4, s2 + ox),
+                   r3 = hn::LoadU(d4, s3 + ox);
+        const auto lo01 = hn::BitCast(d2, hn::InterleaveLower(d4, r0, r1)),
+                   hi01 = hn::BitCast(d2, hn::InterleaveUpper(d4, r0, r1));
+        const auto lo23 = hn::BitCast(d2, hn::InterleaveLower(d4, r2, r3)),
+                   hi23 = hn::BitCast(d2, hn::InterleaveUpper(d4, r2, r3));
         float* HWY_RESTRICT o = out + ox * ds + i;
         hn::StoreU(hn::BitCast(d4, hn::InterleaveLower(d2, lo01, lo23)), d4, o);
         hn::StoreU(hn::BitCast(d4, hn::InterleaveUpper(d2, lo01, lo23)), d4, o + ds);
@@ -256,10 +269,11 @@ void bwd_weight_gemm(const Conv2dGeom& g, const float* x, const float* dy, float
           p.offsets(nc, off);
           float* col = scratch(Scratch::PackB, kc_max * (nt + kNR) + 4 * kNR);
           for (int64_t j = 0; j < nt; j += kNR)
-            pack_im2col_transposed(p, planes, off + t0 - c0 * kk + j, std::min<int64_t>(kNR, nt - j), oy0, oy1, col + j * kc,
-                                   panel_stride(nt, j));
+            pack_im2col_transposed(p, planes, off + t0 - c0 * kk + j, std::min<int64_t>(kNR, nt - j), oy0, oy1,
+                                   col + j * kc, panel_stride(nt, j));
           float* rows_of_dy = scratch(Scratch::PackA, dim.og * kc + kLanes);
-          pack_rows(false, dy + (image * g.oc + group * dim.og) * dim.out + oy0 * g.ow, dim.out, dim.og, kc, rows_of_dy);
+          pack_rows(false, dy + (image * g.oc + group * dim.og) * dim.out + oy0 * g.ow, dim.out, dim.og, kc,
+                    rows_of_dy);
           multiply_block(dim.og, nt, kc, {rows_of_dy, 0}, {col, 0}, out, dim.taps, !first);
           first = false;
         }

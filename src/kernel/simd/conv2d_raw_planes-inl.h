@@ -1,7 +1,8 @@
 // Zero-padded copies of a few input planes, and the epilogue; once per instruction set.
 //
 // In a padded copy every tap of every output pixel is a plain address: at(oy, ox) + offset[tap], with consecutive ox at
-// consecutive addresses, because columns are split by their phase modulo the horizontal stride. No kernel below tests borders.
+// consecutive addresses, because columns are split by their phase modulo the horizontal stride. No kernel below tests
+// borders.
 #if defined(MGE_CONV2D_RAW_PLANES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef MGE_CONV2D_RAW_PLANES_INL_H_
 #undef MGE_CONV2D_RAW_PLANES_INL_H_
@@ -102,7 +103,8 @@ struct Planes {
 };
 
 // The epilogue on y[index, index+len) of channel c; see conv2d_raw.h for the steps.
-HWY_NOINLINE inline void apply_epilogue(const Epilogue& e, int64_t c, int64_t index, int64_t len, float* HWY_RESTRICT y) {
+HWY_NOINLINE inline void apply_epilogue(const Epilogue& e, int64_t c, int64_t index, int64_t len,
+                                        float* HWY_RESTRICT y) {
   const DF d;
   const VF zero = hn::Zero(d);
   const VF bias = hn::Set(d, e.bias ? e.bias[c] : 0.f);

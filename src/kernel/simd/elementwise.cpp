@@ -49,7 +49,7 @@ struct Job {
   int n_in = 0;
   const char* in[3];
   char* out = nullptr;
-  int64_t in_size[3], out_size = 0;       // bytes of an element
+  int64_t in_size[3], out_size = 0;  // bytes of an element
 };
 
 RowFn find(const OpDef& op, DType in, DType out) {
@@ -57,10 +57,14 @@ RowFn find(const OpDef& op, DType in, DType out) {
   if (op.scalar && op.scalar->selects) {
     if (in != out) return nullptr;
     switch (dtype_info(in).bits) {
-      case 8: return t.where[0];
-      case 16: return t.where[1];
-      case 32: return t.where[2];
-      default: return nullptr;
+      case 8:
+        return t.where[0];
+      case 16:
+        return t.where[1];
+      case 32:
+        return t.where[2];
+      default:
+        return nullptr;
     }
   }
   if (op.scalar) {
@@ -218,9 +222,12 @@ template <bool kToBuffer>
 void move_tile(int64_t size, const LoopNest& nest, int k, const char* memory, int64_t start, int64_t n, char* buffer) {
   char* m = const_cast<char*>(memory);
   switch (size) {
-    case 1: return move_tile<uint8_t, kToBuffer>(nest, k, m, start, n, buffer);
-    case 2: return move_tile<uint16_t, kToBuffer>(nest, k, m, start, n, buffer);
-    default: return move_tile<uint32_t, kToBuffer>(nest, k, m, start, n, buffer);
+    case 1:
+      return move_tile<uint8_t, kToBuffer>(nest, k, m, start, n, buffer);
+    case 2:
+      return move_tile<uint16_t, kToBuffer>(nest, k, m, start, n, buffer);
+    default:
+      return move_tile<uint32_t, kToBuffer>(nest, k, m, start, n, buffer);
   }
 }
 
@@ -297,21 +304,26 @@ void transpose_block(const char* from, int64_t row_stride, int64_t col_stride, i
   for (int64_t c = 0; c < cols; ++c)
     for (int64_t r = 0; r < rows; ++r) d[r * kBlockCols + c] = s[r * row_stride + c * col_stride];
 }
-void transpose_block(int64_t size, const char* from, int64_t row_stride, int64_t col_stride, int64_t rows, int64_t cols, char* to) {
+void transpose_block(int64_t size, const char* from, int64_t row_stride, int64_t col_stride, int64_t rows, int64_t cols,
+                     char* to) {
   switch (size) {
-    case 1: return transpose_block<uint8_t>(from, row_stride, col_stride, rows, cols, to);
-    case 2: return transpose_block<uint16_t>(from, row_stride, col_stride, rows, cols, to);
-    default: return transpose_block<uint32_t>(from, row_stride, col_stride, rows, cols, to);
+    case 1:
+      return transpose_block<uint8_t>(from, row_stride, col_stride, rows, cols, to);
+    case 2:
+      return transpose_block<uint16_t>(from, row_stride, col_stride, rows, cols, to);
+    default:
+      return transpose_block<uint32_t>(from, row_stride, col_stride, rows, cols, to);
   }
 }
-// An operand that runs along the second innermost dim (a transposed matrix, channels last read as channels first): blocks of
-// both dims, so that every cache line fetched is used up.
+// An operand that runs along the second innermost dim (a transposed matrix, channels last read as channels first):
+// blocks of both dims, so that every cache line fetched is used up.
 bool is_transposed(const LoopNest& nest, int k) {
   return nest.stride[k][nest.rank - 2] == 1 && static_cast<uint64_t>(nest.stride[k][nest.rank - 1]) > 1;
 }
 void run_blocked(const Job& job, const LoopNest& nest) {
   const int inner = nest.rank - 1, mid = nest.rank - 2;
-  const int64_t row_blocks = (nest.size[mid] + kBlockRows - 1) / kBlockRows, col_blocks = (nest.size[inner] + kBlockCols - 1) / kBlockCols;
+  const int64_t row_blocks = (nest.size[mid] + kBlockRows - 1) / kBlockRows,
+                col_blocks = (nest.size[inner] + kBlockCols - 1) / kBlockCols;
   int64_t outer = 1;
   for (int i = 0; i < mid; ++i) outer *= nest.size[i];
   auto body = [&](int64_t b, int64_t e) {
@@ -347,8 +359,8 @@ void run_blocked(const Job& job, const LoopNest& nest) {
     parallel_for(items, kPiece / (kBlockRows * kBlockCols), body);
 }
 
-// The nest with the dims in the order of the output's strides, so that outputs that are not row-major (channels last) still
-// give long rows.
+// The nest with the dims in the order of the output's strides, so that outputs that are not row-major (channels last)
+// still give long rows.
 LoopNest nest_in_output_order(const TensorArg& out, std::span<const TensorArg* const> operands) {
   if (out.contiguous()) return make_loop_nest(out.shape, operands);
   const int rank = out.shape.rank;
@@ -445,7 +457,10 @@ void register_simd_elementwise(KernelRegistry& r) {
     const simd::OpRows& rows = t.by_op[id];
     if (op.scalar && (op.scalar->selects || rows.f32 || rows.i32 || rows.b8))
       r.add(op.name, KernelTier::Simd,
-            {.name = "simd_elementwise", .refuse = simd::refuse, .run = simd::run, .flags = kStridedInputs | kInPlaceAny});
+            {.name = "simd_elementwise",
+             .refuse = simd::refuse,
+             .run = simd::run,
+             .flags = kStridedInputs | kInPlaceAny});
   }
   r.add("typecvt", KernelTier::Simd,
         {.name = "simd_typecvt", .refuse = simd::refuse, .run = simd::run, .flags = kStridedInputs | kInPlace0});

@@ -11,9 +11,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace mge::body::HWY_NAMESPACE {
 
-void fill_exp(simd::RowTable& t) {
-  set_rows<false>(t, ExpUnaryOps());
-}
+void fill_exp(simd::RowTable& t) { set_rows<false>(t, ExpUnaryOps()); }
 
 }  // namespace mge::body::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

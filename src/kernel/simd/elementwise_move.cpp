@@ -106,7 +106,9 @@ template <>
 struct Element<DType::BF16> {
   using Mem = uint16_t;
   using D = hn::Rebind<uint16_t, DI>;
-  static HWY_INLINE VF load(const uint16_t* p) { return from_bits(shl<16>(VI(hn::PromoteTo(DI(), hn::LoadU(D(), p))))); }
+  static HWY_INLINE VF load(const uint16_t* p) {
+    return from_bits(shl<16>(VI(hn::PromoteTo(DI(), hn::LoadU(D(), p)))));
+  }
   static HWY_INLINE void put(VF v, uint16_t* p) {
     VI u = bits(v), kept = sar<16>(u);
     VI rounded = sar<16>(u + VI(0x7fff) + (kept & VI(1)));
@@ -126,9 +128,7 @@ struct Narrow {
   using D = hn::Rebind<T, DI>;
   using U = hn::Rebind<std::make_unsigned_t<T>, DI>;
   static HWY_INLINE VI load(const T* p) { return VI(hn::PromoteTo(DI(), hn::LoadU(D(), p))); }
-  static HWY_INLINE void put(VI v, T* p) {
-    hn::StoreU(hn::BitCast(D(), hn::DemoteTo(U(), (v & VI(kMask)).v)), D(), p);
-  }
+  static HWY_INLINE void put(VI v, T* p) { hn::StoreU(hn::BitCast(D(), hn::DemoteTo(U(), (v & VI(kMask)).v)), D(), p); }
 };
 template <>
 struct Element<DType::U8> : Narrow<uint8_t, 0xff> {};

@@ -11,9 +11,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace mge::body::HWY_NAMESPACE {
 
-void fill_trig(simd::RowTable& t) {
-  set_rows<false>(t, TrigUnaryOps());
-}
+void fill_trig(simd::RowTable& t) { set_rows<false>(t, TrigUnaryOps()); }
 
 }  // namespace mge::body::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

@@ -21,8 +21,8 @@ constexpr int64_t kMC = 16 * kMR;
 constexpr int64_t kNC = 32 * kNR;
 
 // One thread's share: C[m,n] (+)= op(A)·op(B).
-void sgemm_serial(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const float* a, int64_t lda, const float* b, int64_t ldb,
-                  float* c, int64_t ldc, bool accumulate) {
+void sgemm_serial(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const float* a, int64_t lda, const float* b,
+                  int64_t ldb, float* c, int64_t ldc, bool accumulate) {
   const int64_t kc_max = k_block(k);
   // Reading in place saves the packing pass; packing saves cache conflicts and pages when the operand is read often.
   const bool a_in_place = ta && (n <= 4 * kNR || m <= kMR);
@@ -85,7 +85,8 @@ Grid choose_grid(int64_t m, int64_t n, int64_t parts) {
   for (int64_t r = 1; r <= std::min(parts, max_rows); ++r) {
     const int64_t c = std::min(parts / r, max_cols);
     // Time of the largest piece, then what each piece has to read.
-    const double cost = static_cast<double>(m) / r * (static_cast<double>(n) / c) * 1e3 + static_cast<double>(m) / r + static_cast<double>(n) / c;
+    const double cost = static_cast<double>(m) / r * (static_cast<double>(n) / c) * 1e3 + static_cast<double>(m) / r +
+                        static_cast<double>(n) / c;
     if (cost < best_cost) best_cost = cost, best = {r, c};
   }
   return best;
@@ -98,8 +99,9 @@ int64_t cut(int64_t size, int64_t i, int64_t pieces, int64_t unit) {
 
 }  // namespace
 
-void sgemm_batched(int64_t batch, bool ta, bool tb, int64_t m, int64_t n, int64_t k, const float* a, int64_t lda, int64_t stride_a,
-                   const float* b, int64_t ldb, int64_t stride_b, float* c, int64_t ldc, int64_t stride_c, bool accumulate) {
+void sgemm_batched(int64_t batch, bool ta, bool tb, int64_t m, int64_t n, int64_t k, const float* a, int64_t lda,
+                   int64_t stride_a, const float* b, int64_t ldb, int64_t stride_b, float* c, int64_t ldc,
+                   int64_t stride_c, bool accumulate) {
   if (batch <= 0 || m <= 0 || n <= 0) return;
   if (k <= 0) {
     if (accumulate) return;
@@ -132,8 +134,8 @@ void sgemm_batched(int64_t batch, bool ta, bool tb, int64_t m, int64_t n, int64_
   });
 }
 
-void sgemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const float* a, int64_t lda, const float* b, int64_t ldb, float* c,
-           int64_t ldc, bool accumulate) {
+void sgemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const float* a, int64_t lda, const float* b, int64_t ldb,
+           float* c, int64_t ldc, bool accumulate) {
   sgemm_batched(1, ta, tb, m, n, k, a, lda, 0, b, ldb, 0, c, ldc, 0, accumulate);
 }
 

@@ -2,23 +2,24 @@
 //
 //   sgemm(false, true, m, n, k, x, k, w, k, y, n, false);   // y[m,n] = x[m,k] · w[n,k]ᵀ
 //
-// Each element of C is a sum over k in one fixed order: fused multiply-adds in sequence inside a k-block, blocks added in
-// sequence; the blocks depend on k alone. So results do not depend on threads, on m and n, or on where in C the element sits.
-// (AVX2 and AVX-512 give the same bits; SSE4 has no fused multiply-add and does not.)
-// Arguments are not checked. C must not overlap A or B. No allocation after the first calls (thread-local scratch that grows).
+// Each element of C is a sum over k in one fixed order: fused multiply-adds in sequence inside a k-block, blocks added
+// in sequence; the blocks depend on k alone. So results do not depend on threads, on m and n, or on where in C the
+// element sits. (AVX2 and AVX-512 give the same bits; SSE4 has no fused multiply-add and does not.) Arguments are not
+// checked. C must not overlap A or B. No allocation after the first calls (thread-local scratch that grows).
 #pragma once
 
 #include <cstdint>
 
 namespace mge::simd {
 
-// C[m,n] = op(A)[m,k] · op(B)[k,n], plus the old C when `accumulate`. op(A) is A, or its transpose when `ta` (A is then [k,m]).
-// k == 0 gives zeros (or leaves C when accumulating); m == 0 or n == 0 does nothing.
-void sgemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const float* a, int64_t lda, const float* b, int64_t ldb, float* c,
-           int64_t ldc, bool accumulate);
+// C[m,n] = op(A)[m,k] · op(B)[k,n], plus the old C when `accumulate`. op(A) is A, or its transpose when `ta` (A is then
+// [k,m]). k == 0 gives zeros (or leaves C when accumulating); m == 0 or n == 0 does nothing.
+void sgemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const float* a, int64_t lda, const float* b, int64_t ldb,
+           float* c, int64_t ldc, bool accumulate);
 
 // `batch` products; matrix i starts at a + i * stride_a and so on. A stride of 0 in a or b shares that matrix.
-void sgemm_batched(int64_t batch, bool ta, bool tb, int64_t m, int64_t n, int64_t k, const float* a, int64_t lda, int64_t stride_a,
-                   const float* b, int64_t ldb, int64_t stride_b, float* c, int64_t ldc, int64_t stride_c, bool accumulate);
+void sgemm_batched(int64_t batch, bool ta, bool tb, int64_t m, int64_t n, int64_t k, const float* a, int64_t lda,
+                   int64_t stride_a, const float* b, int64_t ldb, int64_t stride_b, float* c, int64_t ldc,
+                   int64_t stride_c, bool accumulate);
 
 }  // namespace mge::simd

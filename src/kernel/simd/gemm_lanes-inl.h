@@ -77,10 +77,12 @@ HWY_INLINE int64_t opaque(int64_t i) {
 }
 
 // dst[k][w] (row distance ds) from src[w][k] (row distance ld).
-inline void transpose(const float* HWY_RESTRICT src, int64_t ld, int64_t w, int64_t k, float* HWY_RESTRICT dst, int64_t ds) {
+inline void transpose(const float* HWY_RESTRICT src, int64_t ld, int64_t w, int64_t k, float* HWY_RESTRICT dst,
+                      int64_t ds) {
   const hn::FixedTag<float, 4> d4;
   const hn::Repartition<double, decltype(d4)> d2;
-  for (int64_t p0 = 0; p0 < k; p0 += 16) {  // one cache line of each source row at a time: rows may collide in the cache
+  for (int64_t p0 = 0; p0 < k;
+       p0 += 16) {  // one cache line of each source row at a time: rows may collide in the cache
     const int64_t pe = std::min<int64_t>(k, p0 + 16);
     int64_t i = 0;
     for (; i + 4 <= w; i += 4) {
@@ -89,8 +91,10 @@ inline void transpose(const float* HWY_RESTRICT src, int64_t ld, int64_t w, int6
       for (; p + 4 <= pe; p += 4) {
         const auto r0 = hn::LoadU(d4, s + p), r1 = hn::LoadU(d4, s + ld + p);
         const auto r2 = hn::LoadU(d4, s + 2 * ld + p), r3 = hn::LoadU(d4, s + 3 * ld + p);
-        const auto lo01 = hn::BitCast(d2, hn::InterleaveLower(d4, r0, r1)), hi01 = hn::BitCast(d2, hn::InterleaveUpper(d4, r0, r1));
-        const auto lo23 = hn::BitCast(d2, hn::InterleaveLower(d4, r2, r3)), hi23 = hn::BitCast(d2, hn::InterleaveUpper(d4, r2, r3));
+        const auto lo01 = hn::BitCast(d2, hn::InterleaveLower(d4, r0, r1)),
+                   hi01 = hn::BitCast(d2, hn::InterleaveUpper(d4, r0, r1));
+        const auto lo23 = hn::BitCast(d2, hn::InterleaveLower(d4, r2, r3)),
+                   hi23 = hn::BitCast(d2, hn::InterleaveUpper(d4, r2, r3));
         float* o = dst + p * ds + i;
         hn::StoreU(hn::BitCast(d4, hn::InterleaveLower(d2, lo01, lo23)), d4, o);
         hn::StoreU(hn::BitCast(d4, hn::InterleaveUpper(d2, lo01, lo23)), d4, o + ds);

@@ -1,8 +1,9 @@
 // The inside of a matrix product, once per instruction set: packing, the register tile, and one k-block of C.
 // Included by gemm.cpp and conv2d_raw*.cpp after foreach_target.
 //
-// Operand layout of the tile: A is [k][rows of the tile], B is [k][kNR columns]; both may be read in place from a matrix that
-// already runs that way (a transposed A, a plain B), because the tile takes the distance between two k as an argument.
+// Operand layout of the tile: A is [k][rows of the tile], B is [k][kNR columns]; both may be read in place from a
+// matrix that already runs that way (a transposed A, a plain B), because the tile takes the distance between two k as
+// an argument.
 #if defined(MGE_GEMM_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef MGE_GEMM_TILE_INL_H_
 #undef MGE_GEMM_TILE_INL_H_
@@ -39,8 +40,8 @@ inline int64_t k_block(int64_t k) {
 
 // C[MR][NV vectors] = (C if add) + A·B over k. `tail` lanes count in the last vector when kTail.
 template <int MR, int NV, bool kTail>
-void tile(int64_t k, const float* HWY_RESTRICT a, int64_t as, const float* HWY_RESTRICT b, int64_t bs, float* HWY_RESTRICT c,
-          int64_t ldc, int tail, bool add) {
+void tile(int64_t k, const float* HWY_RESTRICT a, int64_t as, const float* HWY_RESTRICT b, int64_t bs,
+          float* HWY_RESTRICT c, int64_t ldc, int tail, bool add) {
   const DF d;
   const MF mask = hn::FirstN(d, kTail ? tail : kLanes);
   VF acc[MR][NV];
@@ -51,7 +52,8 @@ void tile(int64_t k, const float* HWY_RESTRICT a, int64_t as, const float* HWY_R
   for (int64_t p = 0; p < k; ++p) {
     VF bv[NV];
 #pragma GCC unroll 2
-    for (int v = 0; v < NV; ++v) bv[v] = kTail && v == NV - 1 ? load_n(mask, b + v * kLanes, tail) : hn::LoadU(d, b + v * kLanes);
+    for (int v = 0; v < NV; ++v)
+      bv[v] = kTail && v == NV - 1 ? load_n(mask, b + v * kLanes, tail) : hn::LoadU(d, b + v * kLanes);
 #pragma GCC unroll 16
     for (int i = 0; i < MR; ++i) {
       const VF ai = hn::Set(d, a[i]);
@@ -92,14 +94,16 @@ struct RowTiles {
 };
 
 // The same, with zeros from w up to ds.
-inline void pack_transposed(const float* HWY_RESTRICT src, int64_t ld, int64_t w, int64_t k, float* HWY_RESTRICT dst, int64_t ds) {
+inline void pack_transposed(const float* HWY_RESTRICT src, int64_t ld, int64_t w, int64_t k, float* HWY_RESTRICT dst,
+                            int64_t ds) {
   transpose(src, ld, w, k, dst, ds);
   for (int64_t p = 0; p < k && w < ds; ++p)
     for (int64_t i = w; i < ds; ++i) dst[p * ds + i] = 0.f;
 }
 
 // dst[k][w] (row distance ds, zero up to ds) from src[k][w] (row distance ld).
-inline void pack_straight(const float* HWY_RESTRICT src, int64_t ld, int64_t w, int64_t k, float* HWY_RESTRICT dst, int64_t ds) {
+inline void pack_straight(const float* HWY_RESTRICT src, int64_t ld, int64_t w, int64_t k, float* HWY_RESTRICT dst,
+                          int64_t ds) {
   const DF d;
   if (w == kNR && ds == kNR) {
     for (int64_t p = 0; p < k; ++p)
@@ -120,12 +124,15 @@ struct Operand {
 };
 
 // Columns of the panel that starts at column j, rounded up to whole vectors: the row distance of a packed panel.
-inline int64_t panel_stride(int64_t n, int64_t j) { return std::min<int64_t>(kNR, (n - j + kLanes - 1) / kLanes * kLanes); }
+inline int64_t panel_stride(int64_t n, int64_t j) {
+  return std::min<int64_t>(kNR, (n - j + kLanes - 1) / kLanes * kLanes);
+}
 
 // Row tiles [t0, t1) of C[m,n] (+)= A·B over one k-block of kc; all pointers are to the whole operands.
-inline void multiply_tiles(const RowTiles& rows, int64_t t0, int64_t t1, int64_t n, int64_t kc, Operand a, Operand b, float* c,
-                           int64_t ldc, bool add) {
-  // Rows outside: a tile of A (28 KiB) stays in L1 while B streams from L2. NOTE(perf): 1024^3 103 GFLOP/s against 95 the other way.
+inline void multiply_tiles(const RowTiles& rows, int64_t t0, int64_t t1, int64_t n, int64_t kc, Operand a, Operand b,
+                           float* c, int64_t ldc, bool add) {
+  // Rows outside: a tile of A (28 KiB) stays in L1 while B streams from L2. NOTE(perf): 1024^3 103 GFLOP/s against 95
+  // the other way.
   for (int64_t t = t0; t < t1; ++t) {
     const int64_t i = rows.begin(t), mr = rows.begin(t + 1) - i;
     const float* ap = a.ld ? a.data + i : a.data + i * kc;

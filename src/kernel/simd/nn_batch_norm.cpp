@@ -245,15 +245,22 @@ HWY_EXPORT(batch_norm_infer);
 
 void register_batch_norm(KernelRegistry& r) {
   add(r, "batch_norm_train", "simd_batch_norm_train",
-      [](const KernelArgs& a) { HWY_DYNAMIC_DISPATCH(batch_norm_train)
-                                (a); },
+      [](const KernelArgs& a) {
+        HWY_DYNAMIC_DISPATCH(batch_norm_train)
+        (a);
+      },
       {.flags = kInPlace0, .workspace = bn_workspace});
-  add(r, "batch_norm_bwd", "simd_batch_norm_bwd", [](const KernelArgs& a) { HWY_DYNAMIC_DISPATCH(batch_norm_bwd)
-                                                                            (a); },
+  add(r, "batch_norm_bwd", "simd_batch_norm_bwd",
+      [](const KernelArgs& a) {
+        HWY_DYNAMIC_DISPATCH(batch_norm_bwd)
+        (a);
+      },
       {.workspace = bn_workspace, .alias = {1, -1, -1, -1}});
   add(r, "batch_norm_infer", "simd_batch_norm_infer",
-      [](const KernelArgs& a) { HWY_DYNAMIC_DISPATCH(batch_norm_infer)
-                                (a); },
+      [](const KernelArgs& a) {
+        HWY_DYNAMIC_DISPATCH(batch_norm_infer)
+        (a);
+      },
       {.flags = kInPlace0, .workspace = bn_workspace});
 }
 

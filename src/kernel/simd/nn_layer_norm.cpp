@@ -121,11 +121,17 @@ HWY_EXPORT(layer_norm);
 HWY_EXPORT(layer_norm_bwd);
 
 void register_layer_norm(KernelRegistry& r) {
-  add(r, "layer_norm", "simd_layer_norm", [](const KernelArgs& a) { HWY_DYNAMIC_DISPATCH(layer_norm)
-                                                                    (a); },
+  add(r, "layer_norm", "simd_layer_norm",
+      [](const KernelArgs& a) {
+        HWY_DYNAMIC_DISPATCH(layer_norm)
+        (a);
+      },
       {.flags = kInPlace0});
-  add(r, "layer_norm_bwd", "simd_layer_norm_bwd", [](const KernelArgs& a) { HWY_DYNAMIC_DISPATCH(layer_norm_bwd)
-                                                                            (a); },
+  add(r, "layer_norm_bwd", "simd_layer_norm_bwd",
+      [](const KernelArgs& a) {
+        HWY_DYNAMIC_DISPATCH(layer_norm_bwd)
+        (a);
+      },
       {.workspace = ln_bwd_workspace, .alias = {1, -1, -1, -1}});
 }
 

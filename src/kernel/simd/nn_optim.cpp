@@ -80,14 +80,23 @@ HWY_EXPORT(sgd_momentum_update);
 HWY_EXPORT(adam_update);
 
 void register_optim(KernelRegistry& r) {
-  add(r, "sgd_update", "simd_sgd_update", [](const KernelArgs& a) { HWY_DYNAMIC_DISPATCH(sgd_update)
-                                                                    (a); },
+  add(r, "sgd_update", "simd_sgd_update",
+      [](const KernelArgs& a) {
+        HWY_DYNAMIC_DISPATCH(sgd_update)
+        (a);
+      },
       {.flags = kInPlace0});
   add(r, "sgd_momentum_update", "simd_sgd_momentum_update",
-      [](const KernelArgs& a) { HWY_DYNAMIC_DISPATCH(sgd_momentum_update)
-                                (a); }, {.alias = {0, 3, -1, -1}});
-  add(r, "adam_update", "simd_adam_update", [](const KernelArgs& a) { HWY_DYNAMIC_DISPATCH(adam_update)
-                                                                      (a); },
+      [](const KernelArgs& a) {
+        HWY_DYNAMIC_DISPATCH(sgd_momentum_update)
+        (a);
+      },
+      {.alias = {0, 3, -1, -1}});
+  add(r, "adam_update", "simd_adam_update",
+      [](const KernelArgs& a) {
+        HWY_DYNAMIC_DISPATCH(adam_update)
+        (a);
+      },
       {.alias = {0, 2, 3, -1}});
 }
 

@@ -131,14 +131,23 @@ HWY_EXPORT(rng_normal);
 HWY_EXPORT(dropout);
 
 void register_rng(KernelRegistry& r) {
-  add(r, "rng_uniform", "simd_rng_uniform", [](const KernelArgs& a) { HWY_DYNAMIC_DISPATCH(rng_uniform)
-                                                                      (a); },
+  add(r, "rng_uniform", "simd_rng_uniform",
+      [](const KernelArgs& a) {
+        HWY_DYNAMIC_DISPATCH(rng_uniform)
+        (a);
+      },
       {.alias = {-1, 0, -1, -1}});
-  add(r, "rng_normal", "simd_rng_normal", [](const KernelArgs& a) { HWY_DYNAMIC_DISPATCH(rng_normal)
-                                                                    (a); },
+  add(r, "rng_normal", "simd_rng_normal",
+      [](const KernelArgs& a) {
+        HWY_DYNAMIC_DISPATCH(rng_normal)
+        (a);
+      },
       {.alias = {-1, 0, -1, -1}});
-  add(r, "dropout", "simd_dropout", [](const KernelArgs& a) { HWY_DYNAMIC_DISPATCH(dropout)
-                                                              (a); },
+  add(r, "dropout", "simd_dropout",
+      [](const KernelArgs& a) {
+        HWY_DYNAMIC_DISPATCH(dropout)
+        (a);
+      },
       {.alias = {0, -1, 1, -1}});
 }
 

@@ -216,24 +216,42 @@ HWY_EXPORT(softmax_xent);
 HWY_EXPORT(softmax_xent_bwd);
 
 void register_softmax(KernelRegistry& r) {
-  add(r, "softmax", "simd_softmax", [](const KernelArgs& a) { HWY_DYNAMIC_DISPATCH(softmax)
-                                                              (a); },
+  add(r, "softmax", "simd_softmax",
+      [](const KernelArgs& a) {
+        HWY_DYNAMIC_DISPATCH(softmax)
+        (a);
+      },
       {.flags = kInPlace0});
-  add(r, "softmax_bwd", "simd_softmax_bwd", [](const KernelArgs& a) { HWY_DYNAMIC_DISPATCH(softmax_bwd)
-                                                                      (a); },
+  add(r, "softmax_bwd", "simd_softmax_bwd",
+      [](const KernelArgs& a) {
+        HWY_DYNAMIC_DISPATCH(softmax_bwd)
+        (a);
+      },
       {.flags = kInPlaceAny});
-  add(r, "logsoftmax", "simd_logsoftmax", [](const KernelArgs& a) { HWY_DYNAMIC_DISPATCH(logsoftmax)
-                                                                    (a); },
+  add(r, "logsoftmax", "simd_logsoftmax",
+      [](const KernelArgs& a) {
+        HWY_DYNAMIC_DISPATCH(logsoftmax)
+        (a);
+      },
       {.flags = kInPlace0});
-  add(r, "logsoftmax_bwd", "simd_logsoftmax_bwd", [](const KernelArgs& a) { HWY_DYNAMIC_DISPATCH(logsoftmax_bwd)
-                                                                            (a); },
+  add(r, "logsoftmax_bwd", "simd_logsoftmax_bwd",
+      [](const KernelArgs& a) {
+        HWY_DYNAMIC_DISPATCH(logsoftmax_bwd)
+        (a);
+      },
       {.flags = kInPlaceAny});
-  add(r, "softmax_xent", "simd_softmax_xent", [](const KernelArgs& a) { HWY_DYNAMIC_DISPATCH(softmax_xent)
-                                                                        (a); },
+  add(r, "softmax_xent", "simd_softmax_xent",
+      [](const KernelArgs& a) {
+        HWY_DYNAMIC_DISPATCH(softmax_xent)
+        (a);
+      },
       {.workspace = xent_workspace});
   add(r, "softmax_xent_bwd", "simd_softmax_xent_bwd",
-      [](const KernelArgs& a) { HWY_DYNAMIC_DISPATCH(softmax_xent_bwd)
-                                (a); }, {.flags = kInPlace0});
+      [](const KernelArgs& a) {
+        HWY_DYNAMIC_DISPATCH(softmax_xent_bwd)
+        (a);
+      },
+      {.flags = kInPlace0});
 }
 
 }  // namespace mge::simd_nn

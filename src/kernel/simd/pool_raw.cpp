@@ -34,12 +34,17 @@ struct SumOp {
 struct Span {
   int64_t begin, end;
   Span(int64_t o, int64_t stride, int64_t pad, int64_t kernel, int64_t size)
-      : begin(std::min(size, std::max<int64_t>(0, o * stride - pad))), end(std::max(begin, std::min(size, o * stride - pad + kernel))) {}
+      : begin(std::min(size, std::max<int64_t>(0, o * stride - pad))),
+        end(std::max(begin, std::min(size, o * stride - pad + kernel))) {}
   int64_t count() const { return end - begin; }
 };
 
-inline bool is_2x2(const Pool2dGeom& g) { return g.kh == 2 && g.kw == 2 && g.sh == 2 && g.sw == 2 && g.ph == 0 && g.pw == 0; }
-inline int64_t plane_grain(const Pool2dGeom& g) { return std::max<int64_t>(1, 16 * 1024 / std::max<int64_t>(1, g.h * g.w)); }
+inline bool is_2x2(const Pool2dGeom& g) {
+  return g.kh == 2 && g.kw == 2 && g.sh == 2 && g.sw == 2 && g.ph == 0 && g.pw == 0;
+}
+inline int64_t plane_grain(const Pool2dGeom& g) {
+  return std::max<int64_t>(1, 16 * 1024 / std::max<int64_t>(1, g.h * g.w));
+}
 
 // The even and odd elements of p[0..2n).
 HWY_INLINE void load_pairs(const float* HWY_RESTRICT p, int n, VF* even, VF* odd) {
@@ -87,7 +92,8 @@ void pool_2x2(const Pool2dGeom& g, const float* x, float* y, float scale) {
 template <class Op, class Finish>
 void pool_any(const Pool2dGeom& g, const float* x, float* y, Finish finish) {
   const DF d;
-  const int64_t pitch = ((g.ow - 1) * g.sw + g.kw - 1) / g.sw + 1 + kLanes, width = std::max(g.w + g.pw, pitch * g.sw) + kLanes;
+  const int64_t pitch = ((g.ow - 1) * g.sw + g.kw - 1) / g.sw + 1 + kLanes,
+                width = std::max(g.w + g.pw, pitch * g.sw) + kLanes;
   parallel_for(g.planes, plane_grain(g), [&](int64_t begin, int64_t end) {
     float* line = scratch(Scratch::Planes, width + pitch * g.sw);
     float* phases = g.sw == 1 ? line : line + width;
@@ -194,7 +200,8 @@ void max_bwd(const Pool2dGeom& g, const float* x, const float* y, const float* d
 // dst[ox]: how many columns of the image (or of the window) the mean is over.
 inline void column_counts(const Pool2dGeom& g, bool count_include_pad, float* dst) {
   for (int64_t ox = 0; ox < g.ow; ++ox)
-    dst[ox] = static_cast<float>(count_include_pad ? g.kw : std::max<int64_t>(1, Span(ox, g.sw, g.pw, g.kw, g.w).count()));
+    dst[ox] =
+        static_cast<float>(count_include_pad ? g.kw : std::max<int64_t>(1, Span(ox, g.sw, g.pw, g.kw, g.w).count()));
 }
 inline float row_count(const Pool2dGeom& g, bool count_include_pad, int64_t oy) {
   return static_cast<float>(count_include_pad ? g.kh : std::max<int64_t>(1, Span(oy, g.sh, g.ph, g.kh, g.h).count()));
@@ -213,7 +220,9 @@ void avg_fwd(const Pool2dGeom& g, const float* x, float* y, bool count_include_p
   if (is_2x2(g)) return pool_2x2<SumOp>(g, x, y, 0.25f);
   float* columns = scratch(Scratch::Partial, g.ow);
   column_counts(g, count_include_pad, columns);
-  pool_any<SumOp>(g, x, y, [&](float* line, int64_t oy) { divide_line(line, columns, row_count(g, count_include_pad, oy), g.ow, line); });
+  pool_any<SumOp>(g, x, y, [&](float* line, int64_t oy) {
+    divide_line(line, columns, row_count(g, count_include_pad, oy), g.ow, line);
+  });
 }
 
 void avg_bwd_2x2(const Pool2dGeom& g, const float* dy, float* dx) {

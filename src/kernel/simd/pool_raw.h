@@ -2,8 +2,8 @@
 //
 //   max_pool2d_fwd({.planes = n * c, .h = 28, .w = 28, .oh = 14, .ow = 14, .kh = 2, .kw = 2, .sh = 2, .sw = 2}, x, y);
 //
-// x [planes,h,w], y [planes,oh,ow]; the caller has computed oh and ow. Outputs are overwritten. Planes are independent, so
-// results do not depend on threads. A window that lies wholly in the padding gives -inf (max) or 0 (average).
+// x [planes,h,w], y [planes,oh,ow]; the caller has computed oh and ow. Outputs are overwritten. Planes are independent,
+// so results do not depend on threads. A window that lies wholly in the padding gives -inf (max) or 0 (average).
 #pragma once
 
 #include <cstdint>

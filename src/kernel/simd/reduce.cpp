@@ -78,7 +78,8 @@ HWY_INLINE hn::Vec<D> load_part(D d, const float* x, int64_t n) {
   for (int64_t i = 0; i < N; ++i) part[i] = i < n ? x[i] : Op::identity;
   return hn::Load(d, part);
 }
-// Rows that fit one vector of D. The other lanes of the 32 would hold the identity, and combining with it changes no bit.
+// Rows that fit one vector of D. The other lanes of the 32 would hold the identity, and combining with it changes no
+// bit.
 template <class Op, class D>
 HWY_INLINE void short_rows(D d, const float* x, int64_t rows, int64_t n, float* y) {
   const auto identity = hn::Set(d, Op::identity);
@@ -143,10 +144,14 @@ ReduceLeaves<float> make() {
 }
 ReduceLeaves<float> leaves(ReduceMode mode) {
   switch (mode) {
-    case ReduceMode::Max: return make<MaxOp>();
-    case ReduceMode::Min: return make<MinOp>();
-    case ReduceMode::Prod: return make<ProdOp>();
-    default: return make<SumOp>();
+    case ReduceMode::Max:
+      return make<MaxOp>();
+    case ReduceMode::Min:
+      return make<MinOp>();
+    case ReduceMode::Prod:
+      return make<ProdOp>();
+    default:
+      return make<SumOp>();
   }
 }
 

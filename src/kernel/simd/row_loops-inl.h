@@ -78,7 +78,8 @@ HWY_INLINE void pad_tail(T* HWY_RESTRICT to, const T* HWY_RESTRICT from, int64_t
 }
 
 template <class Op, class V, class Out, size_t... k>
-HWY_INLINE void run_row(const void* const* in, const int64_t* stride, void* out_v, int64_t n, std::index_sequence<k...>) {
+HWY_INLINE void run_row(const void* const* in, const int64_t* stride, void* out_v, int64_t n,
+                        std::index_sequence<k...>) {
   using L = Lane<V>;
   using Mem = typename L::Mem;
   constexpr int64_t N = L::n;

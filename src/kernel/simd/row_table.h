@@ -12,9 +12,9 @@ struct OpRows {
 };
 
 struct RowTable {
-  std::vector<OpRows> by_op;      // index: OpId
-  RowFn where[3] = {};            // elements of 1, 2, 4 bytes
-  RowFn cast[12][12] = {};        // [from][to], DType::Bool..F64
+  std::vector<OpRows> by_op;  // index: OpId
+  RowFn where[3] = {};        // elements of 1, 2, 4 bytes
+  RowFn cast[12][12] = {};    // [from][to], DType::Bool..F64
 
   void set(const char* op, OpRows rows);
 };

@@ -1,5 +1,5 @@
-// The op bodies of op/elementwise.h on Highway vectors: wrappers with operators, so that the same source compiles for float and
-// for a register of floats. Included once per instruction set, after foreach_target.
+// The op bodies of op/elementwise.h on Highway vectors: wrappers with operators, so that the same source compiles for
+// float and for a register of floats. Included once per instruction set, after foreach_target.
 #if defined(MGE_SIMD_VEC_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef MGE_SIMD_VEC_INL_H_
 #undef MGE_SIMD_VEC_INL_H_
@@ -104,8 +104,8 @@ HWY_INLINE bool any_of(VM m) { return !hn::AllFalse(DF(), m.m); }
 HWY_INLINE bool all_of(VM m) { return hn::AllTrue(DF(), m.m); }
 
 #if HWY_TARGET == HWY_SSE4 || HWY_TARGET == HWY_SSSE3
-// Without the instruction: the product is exact in double; the sum is rounded to odd there, which makes the second rounding,
-// to float, give what a single rounding would (Boldo and Melquiond, 2008).
+// Without the instruction: the product is exact in double; the sum is rounded to odd there, which makes the second
+// rounding, to float, give what a single rounding would (Boldo and Melquiond, 2008).
 HWY_INLINE hn::Vec<hn::Half<DF>> fma_half(hn::Vec<hn::Half<DF>> a, hn::Vec<hn::Half<DF>> b, hn::Vec<hn::Half<DF>> c) {
   using DD = hn::Rebind<double, hn::Half<DF>>;
   using DL = hn::RebindToSigned<DD>;

@@ -65,8 +65,10 @@ std::vector<int> ints(const Vec& v) {
 
 TEST_F(SmallVecTest, StartsInsideTheObjectAndMovesToTheHeap) {
   Vec v{1, 2, 3};
-  auto inside = [&] { return reinterpret_cast<char*>(v.data()) >= reinterpret_cast<char*>(&v) &&
-                             reinterpret_cast<char*>(v.data()) < reinterpret_cast<char*>(&v + 1); };
+  auto inside = [&] {
+    return reinterpret_cast<char*>(v.data()) >= reinterpret_cast<char*>(&v) &&
+           reinterpret_cast<char*>(v.data()) < reinterpret_cast<char*>(&v + 1);
+  };
   EXPECT_TRUE(inside());
   v.push_back(4);
   EXPECT_FALSE(inside());

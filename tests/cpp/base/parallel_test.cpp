@@ -38,7 +38,8 @@ void expect_partition(int64_t n, int64_t grain) {
     ++ranges;
     for (int64_t i = b; i < e; ++i) ++hits[static_cast<size_t>(i)];
   });
-  for (int64_t i = 0; i < n; ++i) ASSERT_EQ(hits[static_cast<size_t>(i)], 1) << "index " << i << " of " << n << ", grain " << grain;
+  for (int64_t i = 0; i < n; ++i)
+    ASSERT_EQ(hits[static_cast<size_t>(i)], 1) << "index " << i << " of " << n << ", grain " << grain;
   EXPECT_LE(ranges, num_threads());
   EXPECT_EQ(ranges > 0, n > 0);
   EXPECT_LE(ranges, grain > 0 ? (n + grain - 1) / grain : n);
@@ -160,7 +161,8 @@ TEST_F(ParallelTest, SameSumForEveryThreadCount) {
     set_num_threads(threads);
     std::vector<double> rows(100);  // each row is summed by one range, so the split cannot show
     parallel_for(100, 1, [&](int64_t b, int64_t e) {
-      for (int64_t r = b; r < e; ++r) rows[static_cast<size_t>(r)] = std::accumulate(x.begin() + r * 1000, x.begin() + (r + 1) * 1000, 0.0);
+      for (int64_t r = b; r < e; ++r)
+        rows[static_cast<size_t>(r)] = std::accumulate(x.begin() + r * 1000, x.begin() + (r + 1) * 1000, 0.0);
     });
     double sum = std::accumulate(rows.begin(), rows.end(), 0.0);
     if (threads == 1) want = sum;
@@ -199,12 +201,11 @@ TEST_F(ParallelTest, ManyShortRegionsBackToBack) {
 
 TEST_F(ParallelTest, BackendIsUsedAndToldTheThreadCount) {
   static int told = 0, runs = 0;
-  static const ParallelBackend serial = {
-      [](int n, FunctionRef<void(int)> task) {
-        ++runs;
-        for (int i = n - 1; i >= 0; --i) task(i);
-      },
-      [](int n) { told = n; }};
+  static const ParallelBackend serial = {[](int n, FunctionRef<void(int)> task) {
+                                           ++runs;
+                                           for (int i = n - 1; i >= 0; --i) task(i);
+                                         },
+                                         [](int n) { told = n; }};
   set_num_threads(3);
   set_parallel_backend(&serial);
   EXPECT_EQ(told, 3);

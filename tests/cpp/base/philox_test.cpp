@@ -13,14 +13,14 @@ using Block = std::array<uint32_t, 4>;
 
 TEST(Philox, KnownAnswerZero) { EXPECT_EQ(Philox{0}(0), (Block{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8})); }
 
-// Our generator fixes the upper half of the counter at 0, so of the published vectors only the first fits. This is the same
-// algorithm written out as in the paper, and it must also reproduce the vectors that use all four counter words.
+// Our generator fixes the upper half of the counter at 0, so of the published vectors only the first fits. This is the
+// same algorithm written out as in the paper, and it must also reproduce the vectors that use all four counter words.
 Block paper_philox(Block c, uint32_t k0, uint32_t k1) {
   for (int round = 0; round < 10; ++round) {
     if (round) k0 += 0x9E3779B9, k1 += 0xBB67AE85;
     uint64_t a = uint64_t{0xD2511F53} * c[0], b = uint64_t{0xCD9E8D57} * c[2];
-    c = {static_cast<uint32_t>(b >> 32) ^ c[1] ^ k0, static_cast<uint32_t>(b), static_cast<uint32_t>(a >> 32) ^ c[3] ^ k1,
-         static_cast<uint32_t>(a)};
+    c = {static_cast<uint32_t>(b >> 32) ^ c[1] ^ k0, static_cast<uint32_t>(b),
+         static_cast<uint32_t>(a >> 32) ^ c[3] ^ k1, static_cast<uint32_t>(a)};
   }
   return c;
 }

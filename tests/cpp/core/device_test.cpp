@@ -45,10 +45,11 @@ TEST(DeviceNames, LogicalKeepsXAndPrintsTheStream) {
 }
 
 TEST(DeviceNames, PublicFormIsTheRegexOfTheApi) {
-  for (const char* good : {"cpu0", "xpux", "gpu7", "gpu0:1", "rocm0", "multithread4", "multithread4:12", "cambricon0", "atlasx", "cpux:0", "cpu123456"})
+  for (const char* good : {"cpu0", "xpux", "gpu7", "gpu0:1", "rocm0", "multithread4", "multithread4:12", "cambricon0",
+                           "atlasx", "cpux:0", "cpu123456"})
     EXPECT_TRUE(CompNode::is_valid_name(good)) << good;
-  for (const char* bad : {"", "cpu", "xpu", "cpu:0", "cpu:default", "cpu0:", "cpu0:x", "cpu0:1:2", "cpu-1", "Cpu0", "cpu0 ", " cpu0", "tpu0", "cpuxx",
-                          "cpu0x", "multithread", "multithread:default:2"})
+  for (const char* bad : {"", "cpu", "xpu", "cpu:0", "cpu:default", "cpu0:", "cpu0:x", "cpu0:1:2", "cpu-1", "Cpu0",
+                          "cpu0 ", " cpu0", "tpu0", "cpuxx", "cpu0x", "multithread", "multithread:default:2"})
     EXPECT_FALSE(CompNode::is_valid_name(bad)) << bad;
 }
 
@@ -67,7 +68,8 @@ TEST(DeviceNames, WrongNamesSayWhatIsUnderstood) {
     EXPECT_EQ(e.kind(), ErrorKind::Value);
     EXPECT_EQ(e.text(), "device: 'gpu0' names a gpu device, and this build has none. Devices here: cpu0.");
   }
-  for (const char* bad : {"", "cpu0:", "multithread:default:", "multithread:default:x", "cpu:default:1", ":", "x"}) EXPECT_THROW(CompNode::get(bad), Error) << bad;
+  for (const char* bad : {"", "cpu0:", "multithread:default:", "multithread:default:x", "cpu:default:1", ":", "x"})
+    EXPECT_THROW(CompNode::get(bad), Error) << bad;
 }
 
 TEST(DeviceNames, SameDeviceUnderTwoNames) {

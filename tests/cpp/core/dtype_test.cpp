@@ -121,7 +121,9 @@ TEST(HalfTest, FloatRoundsToNearestEven) {
       check(-f);
     }
   }
-  for (float f : {0.0f, -0.0f, INFINITY, -INFINITY, 65504.0f, 65519.996f, 65520.0f, 0x1p-25f, 0x1.000002p-25f, 0x1p-149f}) check(f);
+  for (float f :
+       {0.0f, -0.0f, INFINITY, -INFINITY, 65504.0f, 65519.996f, 65520.0f, 0x1p-25f, 0x1.000002p-25f, 0x1p-149f})
+    check(f);
 }
 
 TEST(HalfTest, BfloatRoundsToNearestEven) {
@@ -134,11 +136,12 @@ TEST(HalfTest, BfloatRoundsToNearestEven) {
       continue;
     }
     uint32_t u = std::bit_cast<uint32_t>(f);
-    double below = bfloat_to_float(static_cast<uint16_t>(u >> 16)), above = bfloat_to_float(static_cast<uint16_t>((u >> 16) + 1));
+    double below = bfloat_to_float(static_cast<uint16_t>(u >> 16)),
+           above = bfloat_to_float(static_cast<uint16_t>((u >> 16) + 1));
     if (std::isinf(above)) above = std::copysign(0x1p128, above);
     double d_below = std::abs(f - below), d_above = std::abs(above - f);
     uint16_t want = d_below < d_above || (d_below == d_above && !(u >> 16 & 1)) ? static_cast<uint16_t>(u >> 16)
-                                                                                 : static_cast<uint16_t>((u >> 16) + 1);
+                                                                                : static_cast<uint16_t>((u >> 16) + 1);
     ASSERT_EQ(got, want) << std::hexfloat << f;
   }
   EXPECT_EQ(bfloat_to_float(float_to_bfloat(INFINITY)), INFINITY);

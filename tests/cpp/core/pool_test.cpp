@@ -145,7 +145,8 @@ TEST(PoolTest, BestFitTakesTheSmallestHole) {
   EXPECT_EQ(c, b);
   void* d = pool.allocate(3 * kMiB);
   EXPECT_EQ(d, a);
-  for (auto [p, n] : {std::pair<void*, size_t>{c, 2 * kMiB}, {d, 3 * kMiB}, {wall1, kMiB}, {wall2, kMiB}}) pool.free(p, n);
+  for (auto [p, n] : {std::pair<void*, size_t>{c, 2 * kMiB}, {d, 3 * kMiB}, {wall1, kMiB}, {wall2, kMiB}})
+    pool.free(p, n);
   EXPECT_EQ(pool.stats().allocated, 0u);
 }
 
@@ -249,10 +250,14 @@ TEST(PoolTest, RandomTrafficAgainstAShadow) {
     size_t peak = 0;
     auto some_size = [&]() -> size_t {
       switch (rng() % 10) {
-        case 0: return 1 + rng() % (6 * kMiB);
-        case 1: return 200 * kKiB + rng() % (120 * kKiB);  // around the border between small and large
-        case 2: return 64u << (rng() % 13);
-        default: return 1 + rng() % 20000;
+        case 0:
+          return 1 + rng() % (6 * kMiB);
+        case 1:
+          return 200 * kKiB + rng() % (120 * kKiB);  // around the border between small and large
+        case 2:
+          return 64u << (rng() % 13);
+        default:
+          return 1 + rng() % 20000;
       }
     };
     for (int step = 0; step < 6000; ++step) {

@@ -65,7 +65,8 @@ TEST(ShapeTest, AtMostEightDimensions) {
                "shape: at most 8 dimensions are supported; got [1,1,1,1,1,1,1,1] and one more.");
   expect_error([&] { full.insert(3, 1); }, ErrorKind::Value,
                "shape: at most 8 dimensions are supported; got [1,1,1,1,1,1,1,1] and one more.");
-  expect_error([] { Shape{1, 1, 1, 1, 1, 1, 1, 1, 1}; }, ErrorKind::Value, "shape: at most 8 dimensions are supported; got 9.");
+  expect_error([] { Shape{1, 1, 1, 1, 1, 1, 1, 1, 1}; }, ErrorKind::Value,
+               "shape: at most 8 dimensions are supported; got 9.");
 }
 
 TEST(ShapeTest, SizeOverflowIsAnError) {
@@ -73,12 +74,22 @@ TEST(ShapeTest, SizeOverflowIsAnError) {
   check_shape("full", {int64_t{1} << 58, 1, 1});
   expect_error([] { check_shape("full", {INT64_MAX / 16 + 1}); }, ErrorKind::Value,
                "full: the size of shape [576460752303423488] overflows.");
-  expect_error([] { check_shape("full", {int64_t{1} << 32, int64_t{1} << 32}); }, ErrorKind::Value,
-               "full: the size of shape [4294967296,4294967296] overflows.");
+  expect_error(
+      [] {
+        check_shape("full", {int64_t{1} << 32, int64_t{1} << 32});
+      },
+      ErrorKind::Value, "full: the size of shape [4294967296,4294967296] overflows.");
   // The product wraps to 0 in 64 bits; it must not pass for an empty tensor.
-  expect_error([] { check_shape("full", {int64_t{1} << 32, int64_t{1} << 32, 4}); }, ErrorKind::Value,
-               "full: the size of shape [4294967296,4294967296,4] overflows.");
-  expect_error([] { check_shape("full", {2, -1}); }, ErrorKind::Value, "full: a dimension cannot be negative; got shape [2,-1].");
+  expect_error(
+      [] {
+        check_shape("full", {int64_t{1} << 32, int64_t{1} << 32, 4});
+      },
+      ErrorKind::Value, "full: the size of shape [4294967296,4294967296,4] overflows.");
+  expect_error(
+      [] {
+        check_shape("full", {2, -1});
+      },
+      ErrorKind::Value, "full: a dimension cannot be negative; got shape [2,-1].");
   expect_error([] { check_shape("full", {INT64_MIN}); }, ErrorKind::Value,
                "full: a dimension cannot be negative; got shape [-9223372036854775808].");
 }
@@ -92,18 +103,26 @@ TEST(ShapeTest, Broadcasting) {
   EXPECT_EQ(b({4, 1, 3}, {5, 1}), "[4,5,3]");
   EXPECT_EQ(b({1}, {0}), "[0]") << "1 stretches to 0 as well";
   EXPECT_EQ(b({0, 1}, {1, 7}), "[0,7]");
-  for (auto [x, y] : {std::pair<Shape, Shape>{{2, 3}, {3, 2}}, {{3, 2}, {2, 3}}, {{0}, {2}}}) EXPECT_THROW(broadcast_shapes("add", x, y), Error);
-  expect_error([] { broadcast_shapes("add", {2, 3, 4}, {5, 4}); }, ErrorKind::Value,
-               "add: shapes [2,3,4] and [5,4] do not broadcast (axis 1 from the right: 3 against 5). Sizes must be equal or 1; "
-               "reshape or expand_dims one operand.");
+  for (auto [x, y] : {std::pair<Shape, Shape>{{2, 3}, {3, 2}}, {{3, 2}, {2, 3}}, {{0}, {2}}})
+    EXPECT_THROW(broadcast_shapes("add", x, y), Error);
+  expect_error(
+      [] {
+        broadcast_shapes("add", {2, 3, 4}, {5, 4});
+      },
+      ErrorKind::Value,
+      "add: shapes [2,3,4] and [5,4] do not broadcast (axis 1 from the right: 3 against 5). Sizes must be equal or 1; "
+      "reshape or expand_dims one operand.");
 }
 
 TEST(ShapeTest, NormalizeAxis) {
   for (int rank = 1; rank <= 8; ++rank)
     for (int axis = -rank; axis < rank; ++axis) EXPECT_EQ(normalize_axis("sum", axis, rank), (axis + rank) % rank);
-  expect_error([] { normalize_axis("sum", 2, 2); }, ErrorKind::Value, "sum: axis 2 is out of range for a tensor of 2 dimensions.");
-  expect_error([] { normalize_axis("sum", -3, 2); }, ErrorKind::Value, "sum: axis -3 is out of range for a tensor of 2 dimensions.");
-  expect_error([] { normalize_axis("sum", 0, 0); }, ErrorKind::Value, "sum: axis 0 is out of range for a tensor of 0 dimensions.");
+  expect_error([] { normalize_axis("sum", 2, 2); }, ErrorKind::Value,
+               "sum: axis 2 is out of range for a tensor of 2 dimensions.");
+  expect_error([] { normalize_axis("sum", -3, 2); }, ErrorKind::Value,
+               "sum: axis -3 is out of range for a tensor of 2 dimensions.");
+  expect_error([] { normalize_axis("sum", 0, 0); }, ErrorKind::Value,
+               "sum: axis 0 is out of range for a tensor of 0 dimensions.");
   expect_error([] { normalize_axis("sum", INT64_MIN, 3); }, ErrorKind::Value,
                "sum: axis -9223372036854775808 is out of range for a tensor of 3 dimensions.");
 }

@@ -29,8 +29,9 @@ TEST_F(Dispatch, DevicesMustAgree) {
   Meta m = meta_of({2});
   m.cn = CompNode::get("cpu0:1");
   TensorPtr x = filled({2}, 1), y = tensor_from_buffer(m, allocate_buffer(m));
-  expect_error(ErrorKind::Value, "add: ambiguous device; inputs are on xpux:0 and cpu0:1. Move one with .to().",
-               [&] { apply("add", {x, y}); });
+  expect_error(ErrorKind::Value, "add: ambiguous device; inputs are on xpux:0 and cpu0:1. Move one with .to().", [&] {
+    apply("add", {x, y});
+  });
 }
 
 TEST_F(Dispatch, AssignReplacesTheValueOfOneCellOnly) {
@@ -57,7 +58,8 @@ TEST_F(Dispatch, AssignTakesTheGradientHistoryAlong) {
 
 TEST_F(Dispatch, ScalarsOfEveryDtypeConvertLikeTypecvt) {
   for (double v : {0.0, 1.0, -1.0, 2.75, -2.75, 300.0, -40000.0, 1e20, -1e20, double(NAN), double(INFINITY)})
-    for (DType t : {DType::Bool, DType::U8, DType::I8, DType::U16, DType::I16, DType::I32, DType::I64, DType::F16, DType::BF16, DType::F32, DType::F64}) {
+    for (DType t : {DType::Bool, DType::U8, DType::I8, DType::U16, DType::I16, DType::I32, DType::I64, DType::F16,
+                    DType::BF16, DType::F32, DType::F64}) {
       TensorPtr s = scalar_tensor(v, t, nullptr);
       NamedAttr to{"dtype", t};
       TensorPtr want = apply("typecvt", {scalar(v, DType::F64)}, op_of("typecvt").schema.build("typecvt", {&to, 1}));
@@ -66,14 +68,16 @@ TEST_F(Dispatch, ScalarsOfEveryDtypeConvertLikeTypecvt) {
       EXPECT_EQ(bytes_of(*s), bytes_of(*want)) << dtype_name(t) << " of " << v;
     }
   expect_error(ErrorKind::Type, "tensor: a number cannot become qint8.", [] { scalar_tensor(1, DType::QI8, nullptr); });
-  expect_error(ErrorKind::Type, "tensor: a number cannot become complex64.", [] { scalar_tensor(1, DType::C64, nullptr); });
+  expect_error(ErrorKind::Type, "tensor: a number cannot become complex64.",
+               [] { scalar_tensor(1, DType::C64, nullptr); });
 }
 
 TEST_F(Dispatch, UpdateChecksItsCells) {
   TensorPtr x = filled({2}, 1), y = filled({2}, 1);
   Tensor *in[] = {x.get(), y.get()}, *cells[] = {x.get(), y.get()};
-  expect_error(ErrorKind::Value, "add: 2 cells for 1 outputs.", [&] { dispatch_update(op_of("add"), nullptr, in, cells); });
-  Tensor *bad[] = {x.get(), filled({3}, 1).get()};
+  expect_error(ErrorKind::Value, "add: 2 cells for 1 outputs.",
+               [&] { dispatch_update(op_of("add"), nullptr, in, cells); });
+  Tensor* bad[] = {x.get(), filled({3}, 1).get()};
   TensorPtr keep = filled({3}, 1);
   bad[1] = keep.get();
   EXPECT_THROW(dispatch_update(op_of("add"), nullptr, bad, {cells, 1}), Error);

@@ -78,11 +78,20 @@ inline std::vector<double> values(Tensor& t) {
     }
   };
   switch (t.meta().dtype) {
-    case DType::F32: take(static_cast<float*>(nullptr)); break;
-    case DType::F64: take(static_cast<double*>(nullptr)); break;
-    case DType::I32: take(static_cast<int32_t*>(nullptr)); break;
-    case DType::Bool: take(static_cast<uint8_t*>(nullptr)); break;
-    default: ADD_FAILURE() << "values of " << dtype_name(t.meta().dtype);
+    case DType::F32:
+      take(static_cast<float*>(nullptr));
+      break;
+    case DType::F64:
+      take(static_cast<double*>(nullptr));
+      break;
+    case DType::I32:
+      take(static_cast<int32_t*>(nullptr));
+      break;
+    case DType::Bool:
+      take(static_cast<uint8_t*>(nullptr));
+      break;
+    default:
+      ADD_FAILURE() << "values of " << dtype_name(t.meta().dtype);
   }
   return out;
 }
@@ -110,9 +119,9 @@ struct NoteAttrs {
   int64_t ms = 0;
   static constexpr auto fields() { return field_list("ms", &NoteAttrs::ms); }
 };
-inline std::atomic<int> g_count{0};        // runs of test_count
-inline std::atomic<bool> g_gate{true};     // test_gate waits until open
-inline std::atomic<bool> g_fail{true};     // test_fail fails while set
+inline std::atomic<int> g_count{0};     // runs of test_count
+inline std::atomic<bool> g_gate{true};  // test_gate waits until open
+inline std::atomic<bool> g_fail{true};  // test_fail fails while set
 
 inline void copy_through(const KernelArgs& a) { copy_strided(a.in[0], a.out[0]); }
 
@@ -124,7 +133,14 @@ inline void register_test_ops() {
     r.op("test_count").in("x").out("y").infer(same).doc("y = x, counted.").traits(kNoGrad);
     r.op("test_gate").in("x").out("y").infer(same).doc("y = x, once the gate is open.").traits(kNoGrad);
     r.op("test_sleep").attrs<NoteAttrs>().in("x").out("y").infer(same).doc("y = x, after a while.").traits(kNoGrad);
-    r.op("test_fail").attrs<NoteAttrs>().in("x").opt("z").out("y", "y2").infer(same2).doc("Fails with a Value error.").traits(kNoGrad);
+    r.op("test_fail")
+        .attrs<NoteAttrs>()
+        .in("x")
+        .opt("z")
+        .out("y", "y2")
+        .infer(same2)
+        .doc("Fails with a Value error.")
+        .traits(kNoGrad);
     r.op("test_throw").in("x").out("y").infer(same).doc("Throws std::runtime_error.").traits(kNoGrad);
     r.op("test_no_grad_rule").in("x").out("y").infer(same).doc("y = x, with no vjp though it is differentiable.");
     KernelRegistry& k = KernelRegistry::global();

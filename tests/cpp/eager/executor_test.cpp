@@ -69,8 +69,9 @@ TEST_F(Executor, UserErrorsAreThrownAtTheCallAndLeaveNothing) {
   TensorPtr x = filled({2, 3}, 1), y = filled({4}, 1);
   expect_error(ErrorKind::Value, "add: shapes [2,3] and [4] do not broadcast", [&] { apply("add", {x, y}); });
   expect_error(ErrorKind::Type, "takes 2 inputs; got 1", [&] { apply("add", {x}); });
-  expect_error(ErrorKind::Type, "different signedness",
-               [&] { apply("add", {apply("full", {}, make_attrs(FullAttrs{{2}, 1, DType::U8})), tensor({2}, {1, 1}, DType::I32)}); });
+  expect_error(ErrorKind::Type, "different signedness", [&] {
+    apply("add", {apply("full", {}, make_attrs(FullAttrs{{2}, 1, DType::U8})), tensor({2}, {1, 1}, DType::I32)});
+  });
   sync();
 }
 
@@ -84,7 +85,8 @@ TEST_F(Executor, AsyncFailureNamesOpShapesAttrsAndLine) {
   g_line = 99;  // where the error is noticed is another line
   Error e = caught([&] { wait(*out[0]->value); });
   EXPECT_EQ(e.kind(), ErrorKind::Async);
-  EXPECT_EQ(e.text(), "test_fail: refuses to work.\n  in test_fail(float32[2,3], float32[3]) {ms=5}\n  at train.py:31 in step");
+  EXPECT_EQ(e.text(),
+            "test_fail: refuses to work.\n  in test_fail(float32[2,3], float32[3]) {ms=5}\n  at train.py:31 in step");
   EXPECT_EQ(caught([&] { wait(*out[1]->value); }).text(), e.text()) << "all outputs fail alike";
   EXPECT_EQ(caught([&] { values(out[0]); }).text(), e.text()) << "each reading says so again";
   sync();  // it has been seen
@@ -216,7 +218,8 @@ TEST_F(Executor, MemoryLimitIsAnErrorAndLifeGoesOn) {
   EXPECT_EQ(e.kind(), ErrorKind::Memory);
   EXPECT_THAT(e.text(), HasSubstr("memory limit: 1048576 bytes asked"));
   EXPECT_THAT(e.text(), HasSubstr("in exp(float32[256,1024])"));
-  EXPECT_EQ(item(apply("reduce", {x}, make_attrs(ReduceAttrs{"sum", {}, false}))), 256 * 1024) << "small results still fit";
+  EXPECT_EQ(item(apply("reduce", {x}, make_attrs(ReduceAttrs{"sum", {}, false}))), 256 * 1024)
+      << "small results still fit";
   go_async();
   TensorPtr y = apply("exp", {x}), z = apply("test_count", {y});
   e = caught([&] { values(z); });
@@ -339,7 +342,8 @@ TEST_F(Executor, ForkInAsyncModeIsAClearErrorNotAHang) {
       try {
         f();
       } catch (const Error& e) {
-        return e.kind() == ErrorKind::Env && e.text().find("forked after asynchronous execution began") != std::string::npos;
+        return e.kind() == ErrorKind::Env &&
+               e.text().find("forked after asynchronous execution began") != std::string::npos;
       }
       return false;
     };
@@ -397,7 +401,12 @@ void leave_work_pending() {
 
 TEST_F(ExecutorDeathTest, ExitWithWorkPending) {
   auto start = std::chrono::steady_clock::now();
-  EXPECT_EXIT({ leave_work_pending(); exit(0); }, testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(
+      {
+        leave_work_pending();
+        exit(0);
+      },
+      testing::ExitedWithCode(0), "");
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
 }
 

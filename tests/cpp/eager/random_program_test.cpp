@@ -1,5 +1,5 @@
-// Random programs give the same bits inline and asynchronously, with and without donation, on one and on two threads, while
-// freed memory is overwritten with garbage all the time.
+// Random programs give the same bits inline and asynchronously, with and without donation, on one and on two threads,
+// while freed memory is overwritten with garbage all the time.
 #include <random>
 
 #include "eager/eager_test_util.h"
@@ -12,7 +12,8 @@ struct Setting {
   bool donation;
   int threads;
   std::string str() const {
-    return std::string(policy == ExecPolicy::Inline ? "inline" : "async") + (donation ? " donating " : " ") + std::to_string(threads) + " threads";
+    return std::string(policy == ExecPolicy::Inline ? "inline" : "async") + (donation ? " donating " : " ") +
+           std::to_string(threads) + " threads";
   }
 };
 
@@ -68,9 +69,12 @@ class Program {
     TensorPtr x = pick();
     const Shape s = x->meta().shape;
     switch (below(12)) {
-      case 0: return keep(apply("add", {x, random_tensor({})}));
-      case 1: return keep(apply(below(2) ? "mul" : "sub", {x, x}));
-      case 2: return keep(apply("tanh", {apply("add", {x, random_tensor(s)})}));  // keeps values small; the sum dies at once
+      case 0:
+        return keep(apply("add", {x, random_tensor({})}));
+      case 1:
+        return keep(apply(below(2) ? "mul" : "sub", {x, x}));
+      case 2:
+        return keep(apply("tanh", {apply("add", {x, random_tensor(s)})}));  // keeps values small; the sum dies at once
       case 3: {
         TensorPtr y = pick();
         try {
@@ -79,7 +83,8 @@ class Program {
           return;
         }
       }
-      case 4: return keep(apply("reshape", {x}, make_attrs(ShapeAttrs{{-1}})));
+      case 4:
+        return keep(apply("reshape", {x}, make_attrs(ShapeAttrs{{-1}})));
       case 5: {
         Ints perm;
         for (int i = 0; i < s.rank; ++i) perm.push_back((i + 1) % s.rank);
@@ -89,7 +94,8 @@ class Program {
         if (s.rank == 0) return;
         int64_t ax = static_cast<int64_t>(below(s.rank)), size = s[static_cast<int>(ax)];
         if (below(2)) return keep(apply("slice", {x}, make_attrs(SliceAttrs{{ax}, {size - 1}, {-1}, {-1}})));
-        return keep(apply("slice", {x}, make_attrs(SliceAttrs{{ax}, {size / 3}, {size}, {1 + static_cast<int64_t>(below(2))}})));
+        return keep(apply("slice", {x},
+                          make_attrs(SliceAttrs{{ax}, {size / 3}, {size}, {1 + static_cast<int64_t>(below(2))}})));
       }
       case 7: {
         if (s.rank == 0 || s.numel() > 2000) return;
@@ -98,7 +104,9 @@ class Program {
       case 8: {
         if (s.rank == 0) return;
         const char* modes[] = {"sum", "mean", "max", "min"};
-        return keep(apply("reduce", {x}, make_attrs(ReduceAttrs{modes[below(4)], {static_cast<int64_t>(below(s.rank))}, below(2) == 0})));
+        return keep(
+            apply("reduce", {x},
+                  make_attrs(ReduceAttrs{modes[below(4)], {static_cast<int64_t>(below(s.rank))}, below(2) == 0})));
       }
       case 9: {
         if (s.rank < 2) return;
@@ -134,8 +142,9 @@ TEST_P(RandomPrograms, SameBitsUnderEverySetting) {
   for (uint32_t k = 0; k < 12; ++k) {
     uint32_t seed = static_cast<uint32_t>(GetParam()) * 1000 + k;
     std::vector<std::string> want;
-    for (Setting s : {Setting{ExecPolicy::Inline, false, 1}, Setting{ExecPolicy::Inline, true, 1}, Setting{ExecPolicy::Inline, true, 2},
-                      Setting{ExecPolicy::Async, false, 1}, Setting{ExecPolicy::Async, true, 1}, Setting{ExecPolicy::Async, true, 2}}) {
+    for (Setting s : {Setting{ExecPolicy::Inline, false, 1}, Setting{ExecPolicy::Inline, true, 1},
+                      Setting{ExecPolicy::Inline, true, 2}, Setting{ExecPolicy::Async, false, 1},
+                      Setting{ExecPolicy::Async, true, 1}, Setting{ExecPolicy::Async, true, 2}}) {
       sync();
       set_exec_policy(s.policy);
       set_donation(s.donation);
@@ -148,12 +157,14 @@ TEST_P(RandomPrograms, SameBitsUnderEverySetting) {
         continue;
       }
       ASSERT_EQ(got.size(), want.size());
-      for (size_t i = 0; i < want.size(); ++i) ASSERT_TRUE(got[i] == want[i]) << "seed " << seed << ", value " << i << " under " << s.str();
+      for (size_t i = 0; i < want.size(); ++i)
+        ASSERT_TRUE(got[i] == want[i]) << "seed " << seed << ", value " << i << " under " << s.str();
     }
   }
   EXPECT_EQ(in_use(), before) << "memory leaked";
 }
-INSTANTIATE_TEST_SUITE_P(Seeds, RandomPrograms, testing::Range(0, 4), [](auto& info) { return "seed" + std::to_string(info.param); });
+INSTANTIATE_TEST_SUITE_P(Seeds, RandomPrograms, testing::Range(0, 4),
+                         [](auto& info) { return "seed" + std::to_string(info.param); });
 
 }  // namespace
 }  // namespace mge

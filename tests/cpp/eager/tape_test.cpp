@@ -71,9 +71,11 @@ void expect_gradients(const Fn& f, const std::vector<TensorPtr>& in, double tole
 Val sum(const Val& x) { return reduce(x, "sum", {}, false); }
 
 TEST_F(Tape, CompositeFunctionsMatchFiniteDifferences) {
-  expect_gradients([](auto& v) { return sum(unary("tanh", matmul(v[0], v[1], false, false) + v[2]) * unary("exp", -v[2])); },
-                   {ramp({3, 4}, -0.5, 0.1), ramp({4, 2}, 0.3, -0.07), ramp({2}, 0.1, 0.2)});
-  expect_gradients([](auto& v) { return sum(v[0] / (unary("square", v[1]) + 1) - v[0] * 3); }, {ramp({2, 3}, 1, 0.3), ramp({3}, -1, 0.25)});
+  expect_gradients(
+      [](auto& v) { return sum(unary("tanh", matmul(v[0], v[1], false, false) + v[2]) * unary("exp", -v[2])); },
+      {ramp({3, 4}, -0.5, 0.1), ramp({4, 2}, 0.3, -0.07), ramp({2}, 0.1, 0.2)});
+  expect_gradients([](auto& v) { return sum(v[0] / (unary("square", v[1]) + 1) - v[0] * 3); },
+                   {ramp({2, 3}, 1, 0.3), ramp({3}, -1, 0.25)});
   expect_gradients([](auto& v) { return sum(unary("sigmoid", v[0]) * v[0] * v[0]); }, {ramp({5}, -1, 0.3)});
   // x reaches the result by three ways.
   expect_gradients([](auto& v) { return sum(v[0] * v[0] + unary("exp", v[0]) * v[0]); }, {ramp({4}, -1, 0.4)});
@@ -92,14 +94,23 @@ TEST_F(Tape, ShapeOpsPassGradientsThrough) {
   expect_gradients([&](auto& v) { return weigh(broadcast_to(v[0], {2, 2, 3, 4})); }, {x});
   expect_gradients([&](auto& v) { return weigh(broadcast_to(v[0], {3, 4})); }, {ramp({3, 1}, 1, 0.5)});
   expect_gradients([&](auto& v) { return weigh(emit(v[0], "expand_dims", make_attrs(AxesAttrs{{0, 2}}))); }, {x});
-  expect_gradients([&](auto& v) { return weigh(emit(v[0], "squeeze", make_attrs(AxesAttrs{}))); }, {ramp({1, 3, 1}, 1, 0.5)});
-  expect_gradients([&](auto& v) { return weigh(emit(v[0], "slice", make_attrs(SliceAttrs{{1, 2}, {2, 0}, {-1, 4}, {-1, 3}}))); }, {x});
+  expect_gradients([&](auto& v) { return weigh(emit(v[0], "squeeze", make_attrs(AxesAttrs{}))); },
+                   {ramp({1, 3, 1}, 1, 0.5)});
+  expect_gradients(
+      [&](auto& v) {
+        return weigh(emit(v[0], "slice", make_attrs(SliceAttrs{{1, 2}, {2, 0}, {-1, 4}, {-1, 3}})));
+      },
+      {x});
   expect_gradients([&](auto& v) { return weigh(emit(v[0], "copy", nullptr)); }, {x});
   expect_gradients(
-      [&](auto& v) { return weigh(v[0].em->emit1("set_slice", {v[0], v[1]}, make_attrs(SliceAttrs{{1}, {1}, {3}, {1}}))); },
+      [&](auto& v) {
+        return weigh(v[0].em->emit1("set_slice", {v[0], v[1]}, make_attrs(SliceAttrs{{1}, {1}, {3}, {1}})));
+      },
       {x, ramp({2, 2, 4}, 0, 0.1)});
   expect_gradients(
-      [&](auto& v) { return weigh(v[0].em->emit1("concat", {v[0], v[1], v[0]}, make_attrs(AxisAttrs{-2}))); },
+      [&](auto& v) {
+        return weigh(v[0].em->emit1("concat", {v[0], v[1], v[0]}, make_attrs(AxisAttrs{-2})));
+      },
       {x, ramp({2, 1, 4}, 0, 0.1)});
 }
 
@@ -306,7 +317,8 @@ TEST_F(Tape, SuppressedOpsAreNotRecorded) {
 TEST_F(Tape, BackwardWithoutStart) {
   TensorPtr x = filled({2}, 1);
   GradSession s;
-  expect_error(ErrorKind::Env, "no computation history. did you forget record() or call a method that clears the history?",
+  expect_error(ErrorKind::Env,
+               "no computation history. did you forget record() or call a method that clears the history?",
                [&] { backward(s, x); });
   expect_error(ErrorKind::Env, "attach: the session is not recording.", [&] { s.attach(*x, nullptr); });
   s.start();
@@ -349,7 +361,8 @@ TEST_F(Tape, AnOpWithoutARuleSaysSo) {
   s.start();
   s.attach(*x, [&](TensorPtr g) { gx = g; });
   TensorPtr y = apply("test_no_grad_rule", {x});
-  expect_error(ErrorKind::NotImplemented, "test_no_grad_rule: this op has no gradient. Detach its inputs, or leave it out of the loss.",
+  expect_error(ErrorKind::NotImplemented,
+               "test_no_grad_rule: this op has no gradient. Detach its inputs, or leave it out of the loss.",
                [&] { backward(s, y); });
   backward(s, apply("exp", {x}));  // the session is still good
   EXPECT_TRUE(gx);
@@ -399,7 +412,11 @@ TEST_F(Tape, KeepsOnlyWhatBackwardNeeds) {
     return (in_use() - before) / 4096;
   };
   EXPECT_EQ(held_by([&] { return apply("add", {apply("neg", {x}), y}); }), 1u) << "only the result";
-  EXPECT_EQ(held_by([&] { return apply("relu", {apply("add", {x, y})}); }), 1u) << "relu keeps its output, not its input";
+  EXPECT_EQ(held_by([&] {
+              return apply("relu", {apply("add", {x, y})});
+            }),
+            1u)
+      << "relu keeps its output, not its input";
   EXPECT_EQ(held_by([&] { return apply("reshape", {apply("add", {x, y})}, make_attrs(ShapeAttrs{{32, 32}})); }), 1u);
 }
 

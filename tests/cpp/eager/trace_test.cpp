@@ -24,7 +24,8 @@ std::vector<Tensor*> raw(const Tensors& ts) {
 /// A traced function as the Python layer drives it.
 class Traced {
  public:
-  explicit Traced(Body body, int opt_level = 2) : body_(std::move(body)), r_(make_ref<Recording>(TraceOptions{opt_level})) {}
+  explicit Traced(Body body, int opt_level = 2)
+      : body_(std::move(body)), r_(make_ref<Recording>(TraceOptions{opt_level})) {}
   Tensors record(const Tensors& args) {
     auto in = raw(args);
     r_->record_begin(in);
@@ -192,7 +193,8 @@ TEST_P(Trace, CapturedTensorsAreReadAtEachCall) {
   EXPECT_EQ(item(t.match({x})[0]), 20);
   EXPECT_EQ(item(t.replay({x})[0]), 20);
   assign(*w, *filled({3}, 1));
-  EXPECT_THAT(trace_error([&] { t.replay({x}); }), HasSubstr("a captured tensor changed from float32[2] to float32[3]"));
+  EXPECT_THAT(trace_error([&] { t.replay({x}); }),
+              HasSubstr("a captured tensor changed from float32[2] to float32[3]"));
   assign(*w, *filled({2}, 4));
   EXPECT_EQ(item(t.replay({x})[0]), 8) << "usable again";
 }
@@ -235,7 +237,10 @@ TEST_P(Trace, ReplayChecksItsArguments) {
               HasSubstr("argument 0 changed from float32[2] to float32[3]"));
   EXPECT_THAT(trace_error([&] { t.replay({filled({2}, 0, DType::F64)}); }), HasSubstr("argument 0 changed"));
   EXPECT_THAT(trace_error([&] { t.replay({}); }), HasSubstr("takes 1 tensor arguments; got 0"));
-  EXPECT_THAT(trace_error([&] { t.replay({filled({2}, 0), filled({2}, 0)}); }), HasSubstr("takes 1 tensor arguments; got 2"));
+  EXPECT_THAT(trace_error([&] {
+                t.replay({filled({2}, 0), filled({2}, 0)});
+              }),
+              HasSubstr("takes 1 tensor arguments; got 2"));
   EXPECT_THAT(trace_error([&] { t.match({}); }), HasSubstr("takes 1 tensor arguments; got 0"));
   EXPECT_EQ(item(t.replay({filled({2}, 0)})[0]), 1);
 }
@@ -260,7 +265,8 @@ TEST_P(Trace, HostModeRefusesAShapeThatAnOpNames) {
   t.record(batch(70, 3));
   std::string before = m.bytes();
   EXPECT_THAT(trace_error([&] { t.match(batch(80, 7)); }),
-              HasSubstr("operator mismatch: the recording has broadcast_to{shape=[3,2]} here, the call made broadcast_to{shape=[7,2]}"));
+              HasSubstr("operator mismatch: the recording has broadcast_to{shape=[3,2]} here, the call made "
+                        "broadcast_to{shape=[7,2]}"));
   EXPECT_FALSE(any_grad_session());
   EXPECT_TRUE(m.bytes() == before);
 }
@@ -396,7 +402,8 @@ TEST_P(Trace, ReadingWhatWasNotReadIsAnError) {
   TensorPtr x = filled({2}, 0);
   t.record({x});
   curious = true;
-  EXPECT_THAT(trace_error([&] { t.match({x}); }), HasSubstr("data unreadable: this value was not read in the recorded call"));
+  EXPECT_THAT(trace_error([&] { t.match({x}); }),
+              HasSubstr("data unreadable: this value was not read in the recorded call"));
   curious = false;
   EXPECT_EQ(item(t.match({x})[0]), -1);
 }
@@ -429,7 +436,8 @@ TEST_P(Trace, ValuesThatWereNotKeptAreUnreadableAfterwards) {
   steal = true;
   t.match({x});
   EXPECT_EQ(trace_error([&] { values(stolen); }),
-            "trace error because data unreadable: the traced program does not keep this value, since the recorded call did not. "
+            "trace error because data unreadable: the traced program does not keep this value, since the recorded call "
+            "did not. "
             "Return it from the traced function.");
   trace_error([&] { values(apply("neg", {stolen})); });  // neither are values made from it
 
@@ -464,11 +472,12 @@ TEST_P(Trace, MismatchTexts) {
     EXPECT_EQ(item(t.match({x})[0]), 9) << "usable after: " << text;
     return text;
   };
-  EXPECT_EQ(error([&](const Tensors& a) {
-              g_line = 44;
-              return Tensors{apply("sub", {a[0], w})};
-            }),
-            "trace error because operator mismatch: the recording has add here, the call made sub\n  at train.py:44 in step");
+  EXPECT_EQ(
+      error([&](const Tensors& a) {
+        g_line = 44;
+        return Tensors{apply("sub", {a[0], w})};
+      }),
+      "trace error because operator mismatch: the recording has add here, the call made sub\n  at train.py:44 in step");
   EXPECT_THAT(error([&](const Tensors& a) {
                 TensorPtr z = apply("mul", {apply("add", {a[0], w}), a[0]});
                 return Tensors{z};
@@ -499,9 +508,13 @@ TEST_P(Trace, MismatchTexts) {
                 return Tensors{apply("concat", {z, u}, make_attrs(AxisAttrs{0}))};
               }),
               HasSubstr("input id mismatch"));
-  EXPECT_THAT(error([&](const Tensors& a) { return Tensors{apply("add", {a[0], filled({2}, 1, DType::F32)}), apply("neg", {w})}; }),
+  EXPECT_THAT(error([&](const Tensors& a) {
+                return Tensors{apply("add", {a[0], filled({2}, 1, DType::F32)}), apply("neg", {w})};
+              }),
               HasSubstr("operator mismatch"));
-  EXPECT_THAT(error([&](const Tensors& a) { return Tensors{apply("add", {a[0], w})}; }),
+  EXPECT_THAT(error([&](const Tensors& a) {
+                return Tensors{apply("add", {a[0], w})};
+              }),
               HasSubstr("mismature end: 1 of 3 recorded ops were run"));
   EXPECT_THAT(error([&](const Tensors& a) {
                 body(a);
@@ -672,7 +685,8 @@ TEST_P(Trace, AbandonedRecordingStopsTracing) {
   EXPECT_EQ(item(apply("neg", {filled({2}, 1)})), -1);
 }
 
-// With the tracer paused (exclude_from_trace) a value that the open call has not computed cannot be had: an error, not a hang.
+// With the tracer paused (exclude_from_trace) a value that the open call has not computed cannot be had: an error, not
+// a hang.
 TEST_P(Trace, PendingValuesOutsideTheTraceAreAnErrorNotAHang) {
   bool first = true;
   Traced t([&](const Tensors& a) {
@@ -758,14 +772,32 @@ Tensors random_body(uint32_t seed, const Tensors& args, const Tensors& state, st
     TensorPtr x = live[below(live.size())], y = live[below(live.size())];
     const Shape s = x->meta().shape;
     switch (below(9)) {
-      case 0: live.push_back(apply("tanh", {x})); break;
-      case 1: live.push_back(apply("mul", {x, scalar(0.5 + static_cast<double>(below(3)))})); break;
-      case 2: live.push_back(apply("transpose", {x}, make_attrs(PermAttrs{{1, 0}}))); break;
-      case 3: live.push_back(apply("tanh", {apply("matmul", {x, y})})); break;
-      case 4: live.push_back(apply("add", {x, apply("reduce", {y}, make_attrs(ReduceAttrs{"mean", {1}, true}))})); break;
-      case 5: live.push_back(apply("slice", {apply("concat", {x, y}, make_attrs(AxisAttrs{0}))}, make_attrs(SliceAttrs{{0}, {7}, {-1}, {-2}}))); break;
-      case 6: live.push_back(apply("reshape", {apply("reshape", {x}, make_attrs(ShapeAttrs{{2, 8}}))}, make_attrs(ShapeAttrs{to_ints(s)}))); break;
-      case 7: assign(*state[below(state.size())], *apply("tanh", {apply("add", {x, y})})); break;
+      case 0:
+        live.push_back(apply("tanh", {x}));
+        break;
+      case 1:
+        live.push_back(apply("mul", {x, scalar(0.5 + static_cast<double>(below(3)))}));
+        break;
+      case 2:
+        live.push_back(apply("transpose", {x}, make_attrs(PermAttrs{{1, 0}})));
+        break;
+      case 3:
+        live.push_back(apply("tanh", {apply("matmul", {x, y})}));
+        break;
+      case 4:
+        live.push_back(apply("add", {x, apply("reduce", {y}, make_attrs(ReduceAttrs{"mean", {1}, true}))}));
+        break;
+      case 5:
+        live.push_back(apply("slice", {apply("concat", {x, y}, make_attrs(AxisAttrs{0}))},
+                             make_attrs(SliceAttrs{{0}, {7}, {-1}, {-2}})));
+        break;
+      case 6:
+        live.push_back(apply("reshape", {apply("reshape", {x}, make_attrs(ShapeAttrs{{2, 8}}))},
+                             make_attrs(ShapeAttrs{to_ints(s)})));
+        break;
+      case 7:
+        assign(*state[below(state.size())], *apply("tanh", {apply("add", {x, y})}));
+        break;
       default:
         if (reads && below(3) == 0) reads->push_back(item(x));
         live.push_back(apply("sub", {x, y}));
@@ -788,7 +820,10 @@ TEST_P(Trace, RandomBodiesEagerMatchedReplayed) {
       Traced t(body);
       for (uint32_t call = 0; call < 4; ++call) {
         Tensors args{Model::random({4, 4}, 100 + call), Model::random({4, 4}, 200 + call)};
-        Tensors out = std::string(mode) == "eager" ? body(args) : call == 0 ? t.record(args) : std::string(mode) == "match" ? t.match(args) : t.replay(args);
+        Tensors out = std::string(mode) == "eager"   ? body(args)
+                      : call == 0                    ? t.record(args)
+                      : std::string(mode) == "match" ? t.match(args)
+                                                     : t.replay(args);
         std::string got;
         for (auto& o : out) got += bytes_of(*o);
         for (auto& c : state) got += bytes_of(*c);

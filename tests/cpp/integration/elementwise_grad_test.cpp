@@ -1,5 +1,5 @@
-// vjp rules of the elementwise and reduce ops against central differences in float64, first and second order. A small tape over
-// the reference kernels stands in for eager mode, so that a failure here is the rule's.
+// vjp rules of the elementwise and reduce ops against central differences in float64, first and second order. A small
+// tape over the reference kernels stands in for eager mode, so that a failure here is the rule's.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -82,7 +82,8 @@ class Tape : public Emitter {
       for (size_t i = 0; i < n.in.size(); ++i)
         if (n.op->saves.inputs >> i & 1) saved_in[i] = n.in[i];
       Val saved_out = n.op->saves.outputs & 1 ? *it : Val();
-      VjpCtx c{this, n.op, n.attrs.get(), saved_in, {&saved_out, 1}, in_metas, {&n.meta, 1}, {&found->second, 1}, gxs, wanted};
+      VjpCtx c{this,     n.op,         n.attrs.get(),       saved_in, {&saved_out, 1},
+               in_metas, {&n.meta, 1}, {&found->second, 1}, gxs,      wanted};
       n.op->vjp(c);
       for (size_t i = 0; i < n.in.size(); ++i) {
         if (!gxs[i]) continue;
@@ -129,7 +130,8 @@ void check(Problem p, int order) {
   };
   std::vector<double> w, w2[2];
   for (int i = 0; i < 2; ++i)
-    if (static_cast<size_t>(i) < p.x.size()) w2[i] = random_values(static_cast<int64_t>(p.x[static_cast<size_t>(i)].size()), 0.5, 1.5);
+    if (static_cast<size_t>(i) < p.x.size())
+      w2[i] = random_values(static_cast<int64_t>(p.x[static_cast<size_t>(i)].size()), 0.5, 1.5);
   auto objective = [&](Tape& tape, std::vector<Val>& xs) {
     Val y = forward(tape, xs);
     if (w.empty()) w = random_values(y.shape().numel(), 0.5, 1.5);
@@ -168,10 +170,11 @@ struct Range {
   double lo, hi;
 };
 Range range_of(const std::string& op, size_t input) {
-  static const std::map<std::string, Range> kRanges = {{"log", {0.3, 3}},     {"sqrt", {0.3, 3}},    {"rsqrt", {0.3, 3}},  {"log1p", {-0.5, 2}},
-                                                       {"asin", {-0.8, 0.8}}, {"acos", {-0.8, 0.8}}, {"atanh", {-0.8, 0.8}}, {"acosh", {1.3, 3}},
-                                                       {"tan", {-1, 1}},      {"pow", {0.4, 2}},     {"div", {0.5, 2}},    {"mod", {1.1, 1.9}},
-                                                       {"floor_div", {1.1, 1.9}}};
+  static const std::map<std::string, Range> kRanges = {
+      {"log", {0.3, 3}},        {"sqrt", {0.3, 3}},    {"rsqrt", {0.3, 3}},    {"log1p", {-0.5, 2}},
+      {"asin", {-0.8, 0.8}},    {"acos", {-0.8, 0.8}}, {"atanh", {-0.8, 0.8}}, {"acosh", {1.3, 3}},
+      {"tan", {-1, 1}},         {"pow", {0.4, 2}},     {"div", {0.5, 2}},      {"mod", {1.1, 1.9}},
+      {"floor_div", {1.1, 1.9}}};
   auto it = kRanges.find(op);
   if (it == kRanges.end()) return {-2, 2};
   if (input == 1 && op == "mod") return {0.53, 0.54};
@@ -189,7 +192,8 @@ TEST(ElementwiseGrad, EveryRuleMatchesDifferences) {
     if (!op.vjp) continue;
     for (int order : {1, 2}) {
       Problem p{op, nullptr, {}, {}, {}};
-      const Shape shapes[] = {op.scalar->arity == 2 && op.promote != Promote::Same ? Shape{3, 1} : Shape{3, 2}, Shape{3, 2}};
+      const Shape shapes[] = {op.scalar->arity == 2 && op.promote != Promote::Same ? Shape{3, 1} : Shape{3, 2},
+                              Shape{3, 2}};
       for (int k = 0; k < op.scalar->arity; ++k) {
         Range range = range_of(op.name, static_cast<size_t>(k));
         p.shapes.push_back(shapes[k]);
@@ -205,7 +209,11 @@ TEST(ElementwiseGrad, EveryRuleMatchesDifferences) {
 TEST(ElementwiseGrad, WherePassesEachSideItsPart) {
   Tape tape;
   Val mask = binary("lt", tape.leaf({2, 1}, {0, 1}), tape.leaf({2}, {0.5, 2}));
-  Problem p{OpRegistry::global().get("where"), nullptr, {{2, 2}, {2}}, {random_values(4, -1, 1), random_values(2, -1, 1)}, {mask}};
+  Problem p{OpRegistry::global().get("where"),
+            nullptr,
+            {{2, 2}, {2}},
+            {random_values(4, -1, 1), random_values(2, -1, 1)},
+            {mask}};
   check(p, 1);
   check(p, 2);
 }
@@ -229,12 +237,17 @@ TEST(ElementwiseGrad, PowIsFiniteAtZero) {
 }
 
 TEST(ReduceGrad, EveryModeMatchesDifferences) {
-  const std::pair<Shape, Ints> cases[] = {{{5}, {}}, {{2, 3}, {1}}, {{2, 3}, {0}}, {{2, 3, 2}, {0, 2}}, {{2, 1, 3}, {1}}};
+  const std::pair<Shape, Ints> cases[] = {
+      {{5}, {}}, {{2, 3}, {1}}, {{2, 3}, {0}}, {{2, 3, 2}, {0, 2}}, {{2, 1, 3}, {1}}};
   for (auto& [shape, axes] : cases)
     for (const char* mode : {"sum", "mean", "max", "min", "prod"})
       for (bool keepdims : {false, true})
         for (int order : {1, 2})
-          check({OpRegistry::global().get("reduce"), make_attrs(ReduceAttrs{mode, axes, keepdims}), {shape}, {random_values(shape.numel(), 0.4, 2)}, {}},
+          check({OpRegistry::global().get("reduce"),
+                 make_attrs(ReduceAttrs{mode, axes, keepdims}),
+                 {shape},
+                 {random_values(shape.numel(), 0.4, 2)},
+                 {}},
                 order);
 }
 

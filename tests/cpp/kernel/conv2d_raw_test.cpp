@@ -17,8 +17,8 @@ namespace mge::simd {
 namespace {
 
 // Fills in oh and ow.
-Conv2dGeom geom(int64_t n, int64_t c, int64_t h, int64_t w, int64_t oc, int64_t kh, int64_t kw, int64_t sh = 1, int64_t sw = 1,
-                int64_t ph = 0, int64_t pw = 0, int64_t dh = 1, int64_t dw = 1, int64_t groups = 1) {
+Conv2dGeom geom(int64_t n, int64_t c, int64_t h, int64_t w, int64_t oc, int64_t kh, int64_t kw, int64_t sh = 1,
+                int64_t sw = 1, int64_t ph = 0, int64_t pw = 0, int64_t dh = 1, int64_t dw = 1, int64_t groups = 1) {
   Conv2dGeom g{n, c, h, w, oc, 0, 0, kh, kw, sh, sw, ph, pw, dh, dw, groups};
   g.oh = (h + 2 * ph - dh * (kh - 1) - 1) / sh + 1;
   g.ow = (w + 2 * pw - dw * (kw - 1) - 1) / sw + 1;
@@ -27,8 +27,9 @@ Conv2dGeom geom(int64_t n, int64_t c, int64_t h, int64_t w, int64_t oc, int64_t 
 
 std::string name(const Conv2dGeom& g) {
   const auto s = [](int64_t v) { return std::to_string(v); };
-  return "n" + s(g.n) + "c" + s(g.c) + "x" + s(g.h) + "x" + s(g.w) + "o" + s(g.oc) + "k" + s(g.kh) + "x" + s(g.kw) + "s" + s(g.sh) +
-         "x" + s(g.sw) + "p" + s(g.ph) + "x" + s(g.pw) + "d" + s(g.dh) + "x" + s(g.dw) + "g" + s(g.groups);
+  return "n" + s(g.n) + "c" + s(g.c) + "x" + s(g.h) + "x" + s(g.w) + "o" + s(g.oc) + "k" + s(g.kh) + "x" + s(g.kw) +
+         "s" + s(g.sh) + "x" + s(g.sw) + "p" + s(g.ph) + "x" + s(g.pw) + "d" + s(g.dh) + "x" + s(g.dw) + "g" +
+         s(g.groups);
 }
 
 std::vector<float> uniform(int64_t size, unsigned seed) {
@@ -72,7 +73,8 @@ void check(const std::vector<Sum>& want, F kernel, const char* what) {
     kernel(got.data());
     if (threads == 1) {
       first = got;
-      for (size_t i = 0; i < want.size(); ++i) ASSERT_NEAR(got[i], want[i].value, 2e-6 * want[i].size + 1e-30) << what << " at " << i;
+      for (size_t i = 0; i < want.size(); ++i)
+        ASSERT_NEAR(got[i], want[i].value, 2e-6 * want[i].size + 1e-30) << what << " at " << i;
     } else {
       ASSERT_EQ(got, first) << what << " with " << threads << " threads";
     }
@@ -93,57 +95,71 @@ TEST_P(Conv2dRaw, MatchesFloat64AndIsTheSameForAnyThreadCount) {
       dx[xi].add(double(dy[yi]) * w[wi]);
       dw[wi].add(double(dy[yi]) * x[xi]);
     });
-    check(y, [&](float* out) { conv2d_fwd(g, x.data(), w.data(), out, nullptr); }, "fwd");
-    check(dx, [&](float* out) { conv2d_bwd_data(g, dy.data(), w.data(), out); }, "bwd_data");
-    check(dw, [&](float* out) { conv2d_bwd_weight(g, x.data(), dy.data(), out); }, "bwd_weight");
+    check(
+        y, [&](float* out) { conv2d_fwd(g, x.data(), w.data(), out, nullptr); }, "fwd");
+    check(
+        dx, [&](float* out) { conv2d_bwd_data(g, dy.data(), w.data(), out); }, "bwd_data");
+    check(
+        dw, [&](float* out) { conv2d_bwd_weight(g, x.data(), dy.data(), out); }, "bwd_weight");
     if (ny == 0 || nx == 0) return;
     // Every algorithm on every geometry it accepts, not only the chosen one.
-    check(y, [&](float* out) { conv2d_fwd_gemm(g, x.data(), w.data(), out, nullptr); }, "fwd_gemm");
-    check(y, [&](float* out) { conv2d_fwd_rows(g, x.data(), w.data(), out, nullptr); }, "fwd_rows");
-    check(dx, [&](float* out) { conv2d_bwd_data_gemm(g, dy.data(), w.data(), out); }, "bwd_data_gemm");
-    check(dx, [&](float* out) { conv2d_bwd_data_rows(g, dy.data(), w.data(), out); }, "bwd_data_rows");
-    check(dw, [&](float* out) { conv2d_bwd_weight_gemm(g, x.data(), dy.data(), out); }, "bwd_weight_gemm");
-    check(dw, [&](float* out) { conv2d_bwd_weight_rows(g, x.data(), dy.data(), out); }, "bwd_weight_rows");
+    check(
+        y, [&](float* out) { conv2d_fwd_gemm(g, x.data(), w.data(), out, nullptr); }, "fwd_gemm");
+    check(
+        y, [&](float* out) { conv2d_fwd_rows(g, x.data(), w.data(), out, nullptr); }, "fwd_rows");
+    check(
+        dx, [&](float* out) { conv2d_bwd_data_gemm(g, dy.data(), w.data(), out); }, "bwd_data_gemm");
+    check(
+        dx, [&](float* out) { conv2d_bwd_data_rows(g, dy.data(), w.data(), out); }, "bwd_data_rows");
+    check(
+        dw, [&](float* out) { conv2d_bwd_weight_gemm(g, x.data(), dy.data(), out); }, "bwd_weight_gemm");
+    check(
+        dw, [&](float* out) { conv2d_bwd_weight_rows(g, x.data(), dy.data(), out); }, "bwd_weight_rows");
     if (g.sw != 1) return;
-    check(y, [&](float* out) { conv2d_fwd_channels(g, x.data(), w.data(), out, nullptr); }, "fwd_channels");
+    check(
+        y, [&](float* out) { conv2d_fwd_channels(g, x.data(), w.data(), out, nullptr); }, "fwd_channels");
     if (g.dw == 1 && (g.kw == 3 || g.kw == 5))
-      check(dw, [&](float* out) { conv2d_bwd_weight_channels(g, x.data(), dy.data(), out); }, "bwd_weight_channels");
+      check(
+          dw, [&](float* out) { conv2d_bwd_weight_channels(g, x.data(), dy.data(), out); }, "bwd_weight_channels");
   });
 }
 
 const Conv2dGeom kCases[] = {
-    geom(2, 1, 28, 28, 6, 5, 5, 1, 1, 2, 2),               // LeNet conv1
-    geom(3, 1, 32, 32, 6, 5, 5),                           // LeNet conv1, no padding
-    geom(5, 6, 14, 14, 16, 5, 5),                          // LeNet conv2
-    geom(2, 3, 23, 21, 20, 7, 7, 2, 2, 3, 3),              // ResNet stem
-    geom(2, 20, 9, 11, 24, 3, 3, 1, 1, 1, 1),              //
-    geom(2, 20, 10, 13, 24, 3, 3, 2, 2, 1, 1),             //
-    geom(1, 50, 7, 7, 70, 3, 3, 1, 1, 1, 1),               // two k-blocks
-    geom(2, 33, 6, 5, 19, 1, 1),                           // 1x1
-    geom(2, 12, 9, 9, 9, 1, 1, 2, 2),                      // 1x1, strided: pixels no tap reaches
-    geom(2, 8, 12, 12, 8, 3, 3, 1, 1, 1, 1, 1, 1, 8),      // depthwise
-    geom(2, 8, 13, 40, 8, 3, 3, 2, 2, 1, 1, 1, 1, 8),      // depthwise, strided
-    geom(1, 4, 9, 9, 12, 5, 5, 1, 1, 2, 2, 1, 1, 4),       // depthwise with multiplier 3
-    geom(2, 12, 8, 8, 20, 3, 3, 1, 1, 1, 1, 1, 1, 4),      // grouped
-    geom(1, 5, 17, 15, 18, 3, 2, 1, 1, 2, 1, 2, 3),        // dilated
-    geom(2, 4, 15, 16, 3, 3, 3, 3, 2, 2, 4, 2, 1),         // strided, dilated, over-padded
-    geom(1, 2, 3, 50, 5, 1, 3, 1, 3, 0, 0, 1, 2),          //
-    geom(1, 3, 5, 5, 4, 5, 5),                             // one output pixel
-    geom(2, 3, 4, 70, 17, 2, 3, 1, 1, 0, 1),               // wide
-    geom(1, 2, 2, 2, 3, 1, 1, 1, 1, 3, 3),                 // padding beyond the kernel: negative adjoint padding
-    geom(0, 3, 8, 8, 4, 3, 3),                             // empty batch
-    geom(17, 2, 6, 6, 10, 3, 3),                           // more images than parts
+    geom(2, 1, 28, 28, 6, 5, 5, 1, 1, 2, 2),           // LeNet conv1
+    geom(3, 1, 32, 32, 6, 5, 5),                       // LeNet conv1, no padding
+    geom(5, 6, 14, 14, 16, 5, 5),                      // LeNet conv2
+    geom(2, 3, 23, 21, 20, 7, 7, 2, 2, 3, 3),          // ResNet stem
+    geom(2, 20, 9, 11, 24, 3, 3, 1, 1, 1, 1),          //
+    geom(2, 20, 10, 13, 24, 3, 3, 2, 2, 1, 1),         //
+    geom(1, 50, 7, 7, 70, 3, 3, 1, 1, 1, 1),           // two k-blocks
+    geom(2, 33, 6, 5, 19, 1, 1),                       // 1x1
+    geom(2, 12, 9, 9, 9, 1, 1, 2, 2),                  // 1x1, strided: pixels no tap reaches
+    geom(2, 8, 12, 12, 8, 3, 3, 1, 1, 1, 1, 1, 1, 8),  // depthwise
+    geom(2, 8, 13, 40, 8, 3, 3, 2, 2, 1, 1, 1, 1, 8),  // depthwise, strided
+    geom(1, 4, 9, 9, 12, 5, 5, 1, 1, 2, 2, 1, 1, 4),   // depthwise with multiplier 3
+    geom(2, 12, 8, 8, 20, 3, 3, 1, 1, 1, 1, 1, 1, 4),  // grouped
+    geom(1, 5, 17, 15, 18, 3, 2, 1, 1, 2, 1, 2, 3),    // dilated
+    geom(2, 4, 15, 16, 3, 3, 3, 3, 2, 2, 4, 2, 1),     // strided, dilated, over-padded
+    geom(1, 2, 3, 50, 5, 1, 3, 1, 3, 0, 0, 1, 2),      //
+    geom(1, 3, 5, 5, 4, 5, 5),                         // one output pixel
+    geom(2, 3, 4, 70, 17, 2, 3, 1, 1, 0, 1),           // wide
+    geom(1, 2, 2, 2, 3, 1, 1, 1, 1, 3, 3),             // padding beyond the kernel: negative adjoint padding
+    geom(0, 3, 8, 8, 4, 3, 3),                         // empty batch
+    geom(17, 2, 6, 6, 10, 3, 3),                       // more images than parts
 };
-INSTANTIATE_TEST_SUITE_P(Shapes, Conv2dRaw, testing::ValuesIn(kCases), [](const auto& info) { return name(info.param); });
+INSTANTIATE_TEST_SUITE_P(Shapes, Conv2dRaw, testing::ValuesIn(kCases),
+                         [](const auto& info) { return name(info.param); });
 
 TEST(Conv2dRawEpilogue, SameBitsAsSeparateSteps) {
   each_target([&] {
     for (const Conv2dGeom& g : kCases) {
-      const int64_t nx = g.n * g.c * g.h * g.w, nw = g.oc * (g.c / g.groups) * g.kh * g.kw, out = g.oh * g.ow, ny = g.n * g.oc * out;
+      const int64_t nx = g.n * g.c * g.h * g.w, nw = g.oc * (g.c / g.groups) * g.kh * g.kw, out = g.oh * g.ow,
+                    ny = g.n * g.oc * out;
       auto x = uniform(nx, 1);
       const auto w = uniform(nw, 2), bias = uniform(g.oc, 3), scale = uniform(g.oc, 4), shift = uniform(g.oc, 5);
       auto add = uniform(ny, 6);
-      if (ny > 3) add[ny / 2] = std::numeric_limits<float>::quiet_NaN(), add[ny / 3] = -std::numeric_limits<float>::infinity();
+      if (ny > 3)
+        add[ny / 2] = std::numeric_limits<float>::quiet_NaN(), add[ny / 3] = -std::numeric_limits<float>::infinity();
       std::vector<float> plain(ny);
       conv2d_fwd(g, x.data(), w.data(), plain.data(), nullptr);
       for (int mode = 0; mode < 16; ++mode) {
@@ -168,7 +184,8 @@ TEST(Conv2dRawEpilogue, SameBitsAsSeparateSteps) {
         for (int threads = 1; threads <= 2; ++threads) {
           set_num_threads(threads);
           conv2d_fwd(g, x.data(), w.data(), got.data(), &e);
-          ASSERT_TRUE(ny == 0 || std::memcmp(got.data(), want.data(), ny * sizeof(float)) == 0) << name(g) << " mode " << mode;
+          ASSERT_TRUE(ny == 0 || std::memcmp(got.data(), want.data(), ny * sizeof(float)) == 0)
+              << name(g) << " mode " << mode;
         }
         set_num_threads(1);
       }
@@ -191,7 +208,8 @@ TEST(Conv2dRaw, NanStaysInItsWindow) {
   each_target([&] {
     for (const Conv2dGeom& g : kCases) {
       if (g.n == 0) continue;
-      const int64_t nx = g.n * g.c * g.h * g.w, nw = g.oc * (g.c / g.groups) * g.kh * g.kw, ny = g.n * g.oc * g.oh * g.ow;
+      const int64_t nx = g.n * g.c * g.h * g.w, nw = g.oc * (g.c / g.groups) * g.kh * g.kw,
+                    ny = g.n * g.oc * g.oh * g.ow;
       auto x = uniform(nx, 1), w = uniform(nw, 2), dy = uniform(ny, 3);
       x[nx / 2] = std::numeric_limits<float>::quiet_NaN();
       std::vector<char> nan_y(ny), nan_w(nw);

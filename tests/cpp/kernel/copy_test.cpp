@@ -18,14 +18,17 @@ constexpr DType kBySize[] = {DType::U8, DType::I16, DType::F32, DType::F64};
 struct Block {
   std::vector<uint8_t> bytes;
   TensorArg arg;
-  Block(const Shape& s, const Layout& l, int64_t extent, DType t, uint32_t seed) : bytes(static_cast<size_t>(extent) * dtype_size(t)) {
+  Block(const Shape& s, const Layout& l, int64_t extent, DType t, uint32_t seed)
+      : bytes(static_cast<size_t>(extent) * dtype_size(t)) {
     for (auto& b : bytes) b = static_cast<uint8_t>((seed = seed * 1664525u + 1013904223u) >> 24);
     arg.dtype = t;
     arg.shape = s;
     arg.layout = l;
     arg.ptr = bytes.data() + l.offset * static_cast<int64_t>(dtype_size(t));
   }
-  const uint8_t* at(const Index& i) const { return bytes.data() + address(arg.layout, i) * static_cast<int64_t>(dtype_size(arg.dtype)); }
+  const uint8_t* at(const Index& i) const {
+    return bytes.data() + address(arg.layout, i) * static_cast<int64_t>(dtype_size(arg.dtype));
+  }
 };
 
 void expect_copy(const Block& src, Block& dst, const std::string& what) {
@@ -135,7 +138,8 @@ TEST(LoopNest, VisitsTheRightAddresses) {
     });
     for_each_index(c.out, [&](const Index& at) {
       Index x(c.in.rank);
-      for (int d = 0; d < c.in.rank; ++d) x[static_cast<size_t>(d)] = c.in[d] == 1 ? 0 : at[static_cast<size_t>(d + c.out.rank - c.in.rank)];
+      for (int d = 0; d < c.in.rank; ++d)
+        x[static_cast<size_t>(d)] = c.in[d] == 1 ? 0 : at[static_cast<size_t>(d + c.out.rank - c.in.rank)];
       want.push_back({address(out.layout, at), address(in.layout, x)});
     });
     ASSERT_EQ(got, want) << c.str();

@@ -28,11 +28,16 @@ void each_instruction_set(F body) {
 
 std::vector<float> special_floats() {
   const float inf = INFINITY, nan = NAN;
-  std::vector<float> v = {0.f,    0x1p-149f, 0x1.8p-140f, 0x1p-127f, 0x1p-126f, 0x1.fffffep-126f, 1e-30f, 1e-10f, 0x1p-25f, 1e-4f, 0.1f,
-                          0.4999999f, 0.5f,  0.5000001f,  0.625f,    0.7071068f, 0.9999999f, 1.f, 1.0000001f, 1.4142135f, 1.5f, 1.5707964f,
-                          2.f,    2.5f,      3.f,         3.1415927f, 3.5f,     5.9999995f, 6.f,  7.f,     10.2f,    17.5f,   31.f,
-                          65.f,   87.3f,     88.f,        88.72283f, 88.8f,     103.9f, 104.f, 150.f, 2047.5f, 29999.f, 30001.f, 65504.f, 65520.f,
-                          1e6f,   8388607.5f, 8388608.f,  16777216.f, 2147483520.f, 2147483648.f, 4294967296.f, 1e15f, 0x1p100f, 0x1.fffffep127f, inf, nan};
+  std::vector<float> v = {0.f,        0x1p-149f,       0x1.8p-140f,  0x1p-127f,    0x1p-126f,    0x1.fffffep-126f,
+                          1e-30f,     1e-10f,          0x1p-25f,     1e-4f,        0.1f,         0.4999999f,
+                          0.5f,       0.5000001f,      0.625f,       0.7071068f,   0.9999999f,   1.f,
+                          1.0000001f, 1.4142135f,      1.5f,         1.5707964f,   2.f,          2.5f,
+                          3.f,        3.1415927f,      3.5f,         5.9999995f,   6.f,          7.f,
+                          10.2f,      17.5f,           31.f,         65.f,         87.3f,        88.f,
+                          88.72283f,  88.8f,           103.9f,       104.f,        150.f,        2047.5f,
+                          29999.f,    30001.f,         65504.f,      65520.f,      1e6f,         8388607.5f,
+                          8388608.f,  16777216.f,      2147483520.f, 2147483648.f, 4294967296.f, 1e15f,
+                          0x1p100f,   0x1.fffffep127f, inf,          nan};
   for (size_t i = 0, n = v.size(); i < n; ++i) v.push_back(-v[i]);
   return v;
 }
@@ -52,7 +57,8 @@ std::vector<T> interesting(size_t n) {
       v.push_back(ordinary ? (static_cast<float>(u) * 0x1p-32f - 0.5f) * 20.f : std::bit_cast<float>(u));
     }
   } else {
-    constexpr int64_t kSome[] = {0, 1, 2, 3, 6, 7, 127, 128, 255, 256, 32767, 32768, 65535, INT32_MAX, INT32_MIN, -1, -2, -7, -128, -129, -32768};
+    constexpr int64_t kSome[] = {0,     1,     2,         3,         6,  7,  127, 128,  255,  256,   32767,
+                                 32768, 65535, INT32_MAX, INT32_MIN, -1, -2, -7,  -128, -129, -32768};
     for (int64_t s : kSome) v.push_back(static_cast<T>(s));
     while (v.size() < n) v.push_back(static_cast<T>(rng()()));
   }
@@ -70,8 +76,10 @@ void fill_interesting(TestTensor& t) {
       for (int64_t i = 0; i < n; ++i) t.data<uint8_t>()[i] = rng()() & 1;
       return;
     }
-    case DType::F32: return copy(interesting<float>(need));
-    case DType::I32: return copy(interesting<int32_t>(need));
+    case DType::F32:
+      return copy(interesting<float>(need));
+    case DType::I32:
+      return copy(interesting<int32_t>(need));
     case DType::F64: {
       auto v = interesting<float>(need);
       for (int64_t i = 0; i < n; ++i) t.data<double>()[i] = v[static_cast<size_t>(i)];
@@ -110,7 +118,8 @@ bool same(DType t, const void* a, const void* b) {
       std::memcpy(&y, b, 8);
       return std::memcmp(a, b, 8) == 0 || (std::isnan(x) && std::isnan(y));
     }
-    default: return std::memcmp(a, b, dtype_size(t)) == 0;
+    default:
+      return std::memcmp(a, b, dtype_size(t)) == 0;
   }
 }
 std::string element(const TensorArg& t, int64_t i) {
@@ -128,12 +137,14 @@ std::string element(const TensorArg& t, int64_t i) {
 ::testing::AssertionResult same_tensors(const Call& c, const TestTensor& got, const TestTensor& want) {
   size_t size = dtype_size(want.arg.dtype);
   for (int64_t i = 0; i < want.arg.numel(); ++i) {
-    if (same(want.arg.dtype, got.data<char>() + static_cast<size_t>(i) * size, want.data<char>() + static_cast<size_t>(i) * size)) continue;
+    if (same(want.arg.dtype, got.data<char>() + static_cast<size_t>(i) * size,
+             want.data<char>() + static_cast<size_t>(i) * size))
+      continue;
     std::string ins;
     for (auto& t : c.in)
       if (t.shape == want.arg.shape) ins += " " + element(t, i);
-    return ::testing::AssertionFailure() << c.op.name << " element " << i << " of" << ins << ": got " << element(got.arg, i)
-                                         << ", reference " << element(want.arg, i);
+    return ::testing::AssertionFailure() << c.op.name << " element " << i << " of" << ins << ": got "
+                                         << element(got.arg, i) << ", reference " << element(want.arg, i);
   }
   return ::testing::AssertionSuccess();
 }
@@ -159,7 +170,8 @@ bool takes(const OpDef& op, DType t) { return op.scalar->row[static_cast<int>(co
 std::vector<TestTensor> make_inputs(const OpDef& op, DType t, const std::vector<Shape>& shapes, int64_t shift = 0) {
   std::vector<TestTensor> in;
   for (int k = 0; k < op.scalar->arity; ++k) {
-    in.emplace_back(op.scalar->selects && k == 0 ? DType::Bool : t, shapes[static_cast<size_t>(k) % shapes.size()], shift);
+    in.emplace_back(op.scalar->selects && k == 0 ? DType::Bool : t, shapes[static_cast<size_t>(k) % shapes.size()],
+                    shift);
     fill_interesting(in.back());
   }
   return in;
@@ -211,9 +223,10 @@ TEST_P(EveryOp, VectorEqualsReferenceForAllTailsAndAlignments) {
 TEST_P(EveryOp, VectorEqualsReferenceForStridesAndBroadcasts) {
   const OpDef& op = *GetParam();
   const std::vector<std::vector<Shape>> cases = {
-      {{5, 37}, {37}},         {{37}, {5, 37}},    {{5, 37}, {5, 1}},     {{5, 1}, {1, 37}}, {{5, 37}, {}},     {{}, {5, 37}},
-      {{2, 3, 40}, {3, 1}},    {{2, 3, 4}, {3, 1}}, {{700, 3}, {3}},      {{3}, {700, 1}},   {{1, 1}, {1}},     {{4, 1, 50}, {1, 6, 50}},
-      {{2, 0, 3}, {1, 1, 3}},  {{33000}, {1}},     {{300, 200}, {200}},   {{40, 1, 30}, {50, 1}}};
+      {{5, 37}, {37}},        {{37}, {5, 37}}, {{5, 37}, {5, 1}},    {{5, 1}, {1, 37}},
+      {{5, 37}, {}},          {{}, {5, 37}},   {{2, 3, 40}, {3, 1}}, {{2, 3, 4}, {3, 1}},
+      {{700, 3}, {3}},        {{3}, {700, 1}}, {{1, 1}, {1}},        {{4, 1, 50}, {1, 6, 50}},
+      {{2, 0, 3}, {1, 1, 3}}, {{33000}, {1}},  {{300, 200}, {200}},  {{40, 1, 30}, {50, 1}}};
   each_instruction_set([&] {
     for (DType t : {DType::F32, DType::I32, DType::F16}) {
       if (!takes(op, t)) continue;
@@ -364,7 +377,8 @@ double ulp_of(double r) {
 double ulps(float got, double want) {
   auto rounded = static_cast<float>(want);
   if (std::isnan(want) || std::isnan(got)) return std::isnan(want) && std::isnan(got) ? 0 : 1e9;
-  if (std::isinf(rounded) || std::isinf(got)) return rounded == got ? 0 : std::fabs(want) > 3.4028e38 && std::fabs(got) > 3.4028e38f ? 0.5 : 1e9;
+  if (std::isinf(rounded) || std::isinf(got))
+    return rounded == got ? 0 : std::fabs(want) > 3.4028e38 && std::fabs(got) > 3.4028e38f ? 0.5 : 1e9;
   return std::fabs(got - want) / ulp_of(want);
 }
 
@@ -415,7 +429,8 @@ TEST(Accuracy, UnaryWithinUlpsOfTheCLibrary) {
       row(in, stride, y.data(), static_cast<int64_t>(x.size()));
       for (size_t i = 0; i < x.size(); ++i) {
         double want = c.exact(x[i]);
-        if ((c.op == std::string("silu") || c.op == std::string("gelu")) && std::fabs(want) < 1e-36 && x[i] < -1) continue;
+        if ((c.op == std::string("silu") || c.op == std::string("gelu")) && std::fabs(want) < 1e-36 && x[i] < -1)
+          continue;
         double e = ulps(y[i], want);
         if (e > worst) worst = e, at = x[i];
       }
@@ -441,9 +456,12 @@ TEST(Accuracy, BinaryWithinUlpsOfTheCLibrary) {
                         {"atan2", std::atan2, 3},
                         {"mod", std::fmod, 0},
                         {"div", [](double a, double b) { return a / b; }, 0.5001},
-                        {"logaddexp", [](double a, double b) {
-                           return a == b ? a + std::log(2.0) : std::fmax(a, b) + std::log1p(std::exp(-std::fabs(a - b)));
-                         }, 5}};
+                        {"logaddexp",
+                         [](double a, double b) {
+                           return a == b ? a + std::log(2.0)
+                                         : std::fmax(a, b) + std::log1p(std::exp(-std::fabs(a - b)));
+                         },
+                         5}};
   for (auto& c : cases) {
     const RowFn row = OpRegistry::global().get(c.op).scalar->row[static_cast<int>(Compute::F32)];
     std::vector<float> x, y;
@@ -467,9 +485,11 @@ TEST(Accuracy, BinaryWithinUlpsOfTheCLibrary) {
       double want = c.exact(x[i], y[i]);
       double e = ulps(z[i], want);
       // logaddexp is max + log1p(…): when the two cancel, the error is that of the larger term.
-      if (c.op == std::string("logaddexp") && std::fabs(want) < 1) e *= ulp_of(want) / ulp_of(std::fmax(std::fabs(want), std::fabs(std::fmax(x[i], y[i]))));
+      if (c.op == std::string("logaddexp") && std::fabs(want) < 1)
+        e *= ulp_of(want) / ulp_of(std::fmax(std::fabs(want), std::fabs(std::fmax(x[i], y[i]))));
       if (e > worst) worst = e, at = i;
-      bool zero_sign = want == 0 && z[i] == 0 && std::signbit(want) != std::signbit(z[i]) && c.op != std::string("logaddexp");
+      bool zero_sign =
+          want == 0 && z[i] == 0 && std::signbit(want) != std::signbit(z[i]) && c.op != std::string("logaddexp");
       EXPECT_FALSE(zero_sign) << c.op << " sign of zero at " << format("{:a}, {:a}", x[i], y[i]);
     }
     EXPECT_LE(worst, c.limit) << c.op << " at " << format("{:a}, {:a}", x[at], y[at]);
@@ -550,13 +570,17 @@ TEST(Errors, NameTheRuleTheValuesAndTheWayOut) {
   };
   Meta b = meta({2}, DType::Bool), f = meta({2, 3}, DType::F32), g = meta({4}, DType::F32), i = meta({2}, DType::I32);
   EXPECT_EQ(text("add", {b, b}),
-            "add: takes integer or floating-point tensors; got bool. Cast with astype(\"int32\"), or use logical_and, logical_or, "
+            "add: takes integer or floating-point tensors; got bool. Cast with astype(\"int32\"), or use logical_and, "
+            "logical_or, "
             "logical_not.");
   EXPECT_EQ(text("add", {f, g}),
-            "add: shapes [2,3] and [4] do not broadcast (axis 0 from the right: 3 against 4). Sizes must be equal or 1; reshape or "
+            "add: shapes [2,3] and [4] do not broadcast (axis 0 from the right: 3 against 4). Sizes must be equal or "
+            "1; reshape or "
             "expand_dims one operand.");
-  EXPECT_EQ(text("logical_not", {f}), "logical_not: takes bool tensors; got float32. Compare first, for example x != 0.");
-  EXPECT_EQ(text("where", {f, f, f}), "where: the condition must be a bool tensor; got float32. Compare first, for example x > 0.");
+  EXPECT_EQ(text("logical_not", {f}),
+            "logical_not: takes bool tensors; got float32. Compare first, for example x != 0.");
+  EXPECT_EQ(text("where", {f, f, f}),
+            "where: the condition must be a bool tensor; got float32. Compare first, for example x > 0.");
   EXPECT_EQ(text("left_shift", {f, f}), "left_shift: takes integer tensors; got float32. Cast with astype.");
   EXPECT_EQ(text("sub", {f, i}), "sub: inputs must share one dtype; got float32 and int32. Cast one with astype.");
 }

@@ -51,7 +51,8 @@ TEST_P(Sgemm, MatchesFloat64AndIsTheSameForAnyThreadCount) {
           for (int64_t j = 0; j < n; ++j) {
             double sum = accumulate ? c0[i * ldc + j] : 0.0, size = std::abs(sum);
             for (int64_t p = 0; p < k; ++p) {
-              const double t = static_cast<double>(ta ? a[p * lda + i] : a[i * lda + p]) * (tb ? b[j * ldb + p] : b[p * ldb + j]);
+              const double t =
+                  static_cast<double>(ta ? a[p * lda + i] : a[i * lda + p]) * (tb ? b[j * ldb + p] : b[p * ldb + j]);
               sum += t;
               size += std::abs(t);
             }
@@ -65,12 +66,14 @@ TEST_P(Sgemm, MatchesFloat64AndIsTheSameForAnyThreadCount) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, Sgemm,
-                         testing::Values(Case{1, 1, 1}, Case{3, 5, 0}, Case{0, 5, 3}, Case{5, 0, 3}, Case{1, 33, 7}, Case{33, 1, 7},
-                                         Case{14, 32, 16}, Case{15, 31, 17}, Case{13, 48, 1}, Case{6, 784, 25}, Case{16, 100, 150},
-                                         Case{150, 100, 16}, Case{64, 10, 84}, Case{64, 120, 400}, Case{29, 65, 401}, Case{7, 9, 1203},
-                                         Case{230, 70, 50}, Case{40, 1100, 30}, Case{100, 130, 500}),
+                         testing::Values(Case{1, 1, 1}, Case{3, 5, 0}, Case{0, 5, 3}, Case{5, 0, 3}, Case{1, 33, 7},
+                                         Case{33, 1, 7}, Case{14, 32, 16}, Case{15, 31, 17}, Case{13, 48, 1},
+                                         Case{6, 784, 25}, Case{16, 100, 150}, Case{150, 100, 16}, Case{64, 10, 84},
+                                         Case{64, 120, 400}, Case{29, 65, 401}, Case{7, 9, 1203}, Case{230, 70, 50},
+                                         Case{40, 1100, 30}, Case{100, 130, 500}),
                          [](const auto& info) {
-                           return std::to_string(info.param.m) + "x" + std::to_string(info.param.n) + "x" + std::to_string(info.param.k);
+                           return std::to_string(info.param.m) + "x" + std::to_string(info.param.n) + "x" +
+                                  std::to_string(info.param.k);
                          });
 
 // An element's sum does not depend on which other rows and columns are computed beside it.
@@ -95,11 +98,13 @@ TEST(SgemmBatched, EqualsSingleProductsForAnyThreadCount) {
         const auto a = uniform(batch * s.m * s.k + 1, 1), b = uniform(s.k * s.n, 2);
         std::vector<float> want(batch * s.m * s.n + 1), got(want.size());
         for (int64_t i = 0; i < batch; ++i)
-          sgemm(false, false, s.m, s.n, s.k, a.data() + i * s.m * s.k, s.k, b.data(), s.n, want.data() + i * s.m * s.n, s.n, false);
+          sgemm(false, false, s.m, s.n, s.k, a.data() + i * s.m * s.k, s.k, b.data(), s.n, want.data() + i * s.m * s.n,
+                s.n, false);
         for (int threads = 1; threads <= 3; ++threads) {
           set_num_threads(threads);
           std::fill(got.begin(), got.end(), 0.f);
-          sgemm_batched(batch, false, false, s.m, s.n, s.k, a.data(), s.k, s.m * s.k, b.data(), s.n, 0, got.data(), s.n, s.m * s.n, false);
+          sgemm_batched(batch, false, false, s.m, s.n, s.k, a.data(), s.k, s.m * s.k, b.data(), s.n, 0, got.data(), s.n,
+                        s.m * s.n, false);
           ASSERT_EQ(got, want) << "batch " << batch << " threads " << threads;
         }
         set_num_threads(1);

@@ -9,7 +9,8 @@
 
 namespace mge::testing_kernels {
 
-/// A contiguous tensor, optionally starting `shift` elements after a 64-byte boundary; `arg` may be given other strides.
+/// A contiguous tensor, optionally starting `shift` elements after a 64-byte boundary; `arg` may be given other
+/// strides.
 struct TestTensor {
   std::vector<char> memory;
   size_t size = 0;

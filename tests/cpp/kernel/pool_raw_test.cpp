@@ -17,14 +17,15 @@ namespace {
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-Pool2dGeom geom(int64_t planes, int64_t h, int64_t w, int64_t kh, int64_t kw, int64_t sh, int64_t sw, int64_t ph = 0, int64_t pw = 0) {
+Pool2dGeom geom(int64_t planes, int64_t h, int64_t w, int64_t kh, int64_t kw, int64_t sh, int64_t sw, int64_t ph = 0,
+                int64_t pw = 0) {
   return {planes, h, w, (h + 2 * ph - kh) / sh + 1, (w + 2 * pw - kw) / sw + 1, kh, kw, sh, sw, ph, pw};
 }
 
 std::string name(const Pool2dGeom& g) {
   const auto s = [](int64_t v) { return std::to_string(v); };
-  return "n" + s(g.planes) + "x" + s(g.h) + "x" + s(g.w) + "k" + s(g.kh) + "x" + s(g.kw) + "s" + s(g.sh) + "x" + s(g.sw) + "p" + s(g.ph) +
-         "x" + s(g.pw);
+  return "n" + s(g.planes) + "x" + s(g.h) + "x" + s(g.w) + "k" + s(g.kh) + "x" + s(g.kw) + "s" + s(g.sh) + "x" +
+         s(g.sw) + "p" + s(g.ph) + "x" + s(g.pw);
 }
 
 // Few distinct values, so that windows hold ties; some NaN and -inf when asked.
@@ -84,7 +85,8 @@ TEST_P(PoolRaw, MatchesPlainLoops) {
           max_y[o] = best;
           if (first >= 0) max_dx[first] += dy[o];
           for (int include = 0; include < 2; ++include) {
-            const double n = include ? static_cast<double>(g.kh * g.kw) : static_cast<double>(std::max<int64_t>(1, count));
+            const double n =
+                include ? static_cast<double>(g.kh * g.kw) : static_cast<double>(std::max<int64_t>(1, count));
             avg_y[include][o] = sum / n;
             window(g, p, oy, ox, [&](int64_t i) { avg_dx[include][i] += dy[o] / n; });
           }
@@ -106,13 +108,14 @@ TEST_P(PoolRaw, MatchesPlainLoops) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, PoolRaw,
-                         testing::Values(geom(5, 28, 28, 2, 2, 2, 2), geom(3, 10, 10, 2, 2, 2, 2), geom(3, 7, 9, 2, 2, 2, 2),
-                                         geom(2, 5, 71, 2, 2, 2, 2), geom(2, 2, 2, 2, 2, 2, 2), geom(3, 15, 13, 3, 3, 2, 2, 1, 1),
-                                         geom(3, 15, 40, 3, 3, 1, 1, 1, 1), geom(2, 9, 11, 3, 2, 3, 1), geom(2, 9, 50, 1, 4, 1, 3, 0, 2),
-                                         geom(2, 8, 8, 8, 8, 1, 1), geom(2, 6, 7, 2, 2, 2, 2, 1, 1), geom(1, 9, 9, 1, 1, 3, 3),
-                                         geom(1, 3, 3, 2, 2, 1, 1, 3, 3), geom(0, 4, 4, 2, 2, 2, 2), geom(40, 33, 35, 3, 3, 2, 2)),
-                         [](const auto& info) { return name(info.param); });
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, PoolRaw,
+    testing::Values(geom(5, 28, 28, 2, 2, 2, 2), geom(3, 10, 10, 2, 2, 2, 2), geom(3, 7, 9, 2, 2, 2, 2),
+                    geom(2, 5, 71, 2, 2, 2, 2), geom(2, 2, 2, 2, 2, 2, 2), geom(3, 15, 13, 3, 3, 2, 2, 1, 1),
+                    geom(3, 15, 40, 3, 3, 1, 1, 1, 1), geom(2, 9, 11, 3, 2, 3, 1), geom(2, 9, 50, 1, 4, 1, 3, 0, 2),
+                    geom(2, 8, 8, 8, 8, 1, 1), geom(2, 6, 7, 2, 2, 2, 2, 1, 1), geom(1, 9, 9, 1, 1, 3, 3),
+                    geom(1, 3, 3, 2, 2, 1, 1, 3, 3), geom(0, 4, 4, 2, 2, 2, 2), geom(40, 33, 35, 3, 3, 2, 2)),
+    [](const auto& info) { return name(info.param); });
 
 }  // namespace
 }  // namespace mge::simd

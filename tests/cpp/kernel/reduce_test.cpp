@@ -1,5 +1,5 @@
-// Reductions: vector code against the reference bit for bit for every axes pattern, instruction set and thread count; the
-// reference against a plain double loop.
+// Reductions: vector code against the reference bit for bit for every axes pattern, instruction set and thread count;
+// the reference against a plain double loop.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -25,27 +25,49 @@ void fill_random(TestTensor& t, float scale, float offset) {
   for (int64_t i = 0; i < t.arg.numel(); ++i) {
     float v = (static_cast<float>(g()) * 0x1p-32f - 0.5f) * scale + offset;
     switch (t.arg.dtype) {
-      case DType::F32: t.data<float>()[i] = v; break;
-      case DType::F64: t.data<double>()[i] = v; break;
-      case DType::F16: t.data<uint16_t>()[i] = float_to_half(v); break;
-      case DType::BF16: t.data<uint16_t>()[i] = float_to_bfloat(v); break;
-      case DType::I32: t.data<int32_t>()[i] = static_cast<int32_t>(v * 100); break;
-      case DType::U8: t.data<uint8_t>()[i] = static_cast<uint8_t>(std::fabs(v) * 10); break;
-      case DType::Bool: t.data<uint8_t>()[i] = v > offset; break;
-      default: t.data<int64_t>()[i] = static_cast<int64_t>(v * 100);
+      case DType::F32:
+        t.data<float>()[i] = v;
+        break;
+      case DType::F64:
+        t.data<double>()[i] = v;
+        break;
+      case DType::F16:
+        t.data<uint16_t>()[i] = float_to_half(v);
+        break;
+      case DType::BF16:
+        t.data<uint16_t>()[i] = float_to_bfloat(v);
+        break;
+      case DType::I32:
+        t.data<int32_t>()[i] = static_cast<int32_t>(v * 100);
+        break;
+      case DType::U8:
+        t.data<uint8_t>()[i] = static_cast<uint8_t>(std::fabs(v) * 10);
+        break;
+      case DType::Bool:
+        t.data<uint8_t>()[i] = v > offset;
+        break;
+      default:
+        t.data<int64_t>()[i] = static_cast<int64_t>(v * 100);
     }
   }
 }
 double value(const TestTensor& t, int64_t i) {
   switch (t.arg.dtype) {
-    case DType::F32: return t.data<float>()[i];
-    case DType::F64: return t.data<double>()[i];
-    case DType::F16: return half_to_float(t.data<uint16_t>()[i]);
-    case DType::BF16: return bfloat_to_float(t.data<uint16_t>()[i]);
-    case DType::I32: return t.data<int32_t>()[i];
+    case DType::F32:
+      return t.data<float>()[i];
+    case DType::F64:
+      return t.data<double>()[i];
+    case DType::F16:
+      return half_to_float(t.data<uint16_t>()[i]);
+    case DType::BF16:
+      return bfloat_to_float(t.data<uint16_t>()[i]);
+    case DType::I32:
+      return t.data<int32_t>()[i];
     case DType::U8:
-    case DType::Bool: return t.data<uint8_t>()[i];
-    default: return static_cast<double>(t.data<int64_t>()[i]);
+    case DType::Bool:
+      return t.data<uint8_t>()[i];
+    default:
+      return static_cast<double>(t.data<int64_t>()[i]);
   }
 }
 // Straight from the definition, in double.
@@ -76,13 +98,40 @@ struct Case {
   Shape shape;
   Ints axes;
 };
-const Case kCases[] = {
-    {{7}, {}},          {{1}, {0}},           {{}, {}},             {{31}, {0}},          {{32}, {0}},          {{33}, {0}},
-    {{4096}, {0}},      {{4097}, {0}},        {{70000}, {0}},       {{5, 37}, {1}},       {{5, 37}, {0}},       {{300, 3}, {1}},
-    {{300, 3}, {0}},    {{50, 8}, {1}}, {{50, 9}, {1}}, {{50, 16}, {1}}, {{50, 17}, {1}}, {{50, 47}, {1}},
-    {{65, 16}, {0}},      {{3, 64, 5}, {1}},    {{3, 4100, 5}, {1}},  {{40000, 2}, {0}},    {{20000, 7}, {0}},
-    {{3, 1300}, {0}},   {{130, 1300}, {0}},   {{4, 5, 6, 7}, {0, 2, 3}}, {{4, 5, 6, 7}, {1, 3}}, {{4, 5, 6, 7}, {0, 2}}, {{4, 5, 6, 7}, {-1}},
-    {{2, 3, 70, 90}, {0, 2, 3}}, {{1, 5, 1, 9}, {2}}, {{6, 1, 9}, {0, 1}}, {{2, 100000}, {1}}, {{3, 4, 5, 6, 2}, {1, 3}}};
+const Case kCases[] = {{{7}, {}},
+                       {{1}, {0}},
+                       {{}, {}},
+                       {{31}, {0}},
+                       {{32}, {0}},
+                       {{33}, {0}},
+                       {{4096}, {0}},
+                       {{4097}, {0}},
+                       {{70000}, {0}},
+                       {{5, 37}, {1}},
+                       {{5, 37}, {0}},
+                       {{300, 3}, {1}},
+                       {{300, 3}, {0}},
+                       {{50, 8}, {1}},
+                       {{50, 9}, {1}},
+                       {{50, 16}, {1}},
+                       {{50, 17}, {1}},
+                       {{50, 47}, {1}},
+                       {{65, 16}, {0}},
+                       {{3, 64, 5}, {1}},
+                       {{3, 4100, 5}, {1}},
+                       {{40000, 2}, {0}},
+                       {{20000, 7}, {0}},
+                       {{3, 1300}, {0}},
+                       {{130, 1300}, {0}},
+                       {{4, 5, 6, 7}, {0, 2, 3}},
+                       {{4, 5, 6, 7}, {1, 3}},
+                       {{4, 5, 6, 7}, {0, 2}},
+                       {{4, 5, 6, 7}, {-1}},
+                       {{2, 3, 70, 90}, {0, 2, 3}},
+                       {{1, 5, 1, 9}, {2}},
+                       {{6, 1, 9}, {0, 1}},
+                       {{2, 100000}, {1}},
+                       {{3, 4, 5, 6, 2}, {1, 3}}};
 
 TEST(Reduce, VectorEqualsReferenceForEveryIsaAndThreadCount) {
   const int before = num_threads();
@@ -116,7 +165,8 @@ TEST(Reduce, VectorEqualsReferenceForEveryIsaAndThreadCount) {
 TEST(Reduce, MatchesThePlainDefinition) {
   for (auto& c : kCases)
     for (const char* mode : kModes)
-      for (DType t : {DType::F32, DType::F64, DType::F16, DType::BF16, DType::I32, DType::I64, DType::U8, DType::Bool}) {
+      for (DType t :
+           {DType::F32, DType::F64, DType::F16, DType::BF16, DType::I32, DType::I64, DType::U8, DType::Bool}) {
         bool wraps = t == DType::U8 || ((t == DType::I32 || t == DType::I64) && mode == std::string("prod"));
         if (wraps && (mode == std::string("sum") || mode == std::string("prod"))) continue;
         TestTensor x(t, c.shape), y;
@@ -125,7 +175,10 @@ TEST(Reduce, MatchesThePlainDefinition) {
         call.run(KernelTier::Simd, y);
         auto want = plain_reduce(x, mode, reduced_axes(c.axes, c.shape.rank));
         double per = static_cast<double>(x.arg.numel()) / static_cast<double>(want.size());
-        double eps = y.arg.dtype == DType::F32 ? 0x1p-24 : y.arg.dtype == DType::F16 ? 0x1p-11 : y.arg.dtype == DType::BF16 ? 0x1p-8 : 0x1p-53;
+        double eps = y.arg.dtype == DType::F32    ? 0x1p-24
+                     : y.arg.dtype == DType::F16  ? 0x1p-11
+                     : y.arg.dtype == DType::BF16 ? 0x1p-8
+                                                  : 0x1p-53;
         // 1024/32 + log2 additions one after the other; a product multiplies relative errors of all factors.
         double tol = mode == std::string("prod") ? per + 4 : std::fmin(per, 200) + 4;
         for (size_t i = 0; i < want.size(); ++i) {
@@ -167,7 +220,9 @@ TEST(Reduce, NothingToReduce) {
     Call("reduce", make_attrs(ReduceAttrs{"max", {1}, false}), {x.arg}).infer();
     FAIL();
   } catch (const Error& e) {
-    EXPECT_EQ(e.text(), "reduce: max over no elements has no value; input shape [2,0], axes [1]. sum and prod of nothing are defined.");
+    EXPECT_EQ(
+        e.text(),
+        "reduce: max over no elements has no value; input shape [2,0], axes [1]. sum and prod of nothing are defined.");
   }
 }
 

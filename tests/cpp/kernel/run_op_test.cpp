@@ -1,4 +1,5 @@
-// run_op: views, copies and ref kernels of the shape ops agree with a naive reference; donation and kernel choice rules.
+// run_op: views, copies and ref kernels of the shape ops agree with a naive reference; donation and kernel choice
+// rules.
 #include "kernel/run.h"
 
 #include <gmock/gmock.h>
@@ -31,7 +32,8 @@ Buffer iota(const Shape& s, const Layout& l, int64_t extent, int32_t first = 0) 
 }
 std::vector<int32_t> values(const Shape& s, const Buffer& b) {
   std::vector<int32_t> out;
-  for_each_index(s, [&](const Index& at) { out.push_back(static_cast<int32_t*>(b.storage->ptr)[address(b.layout, at)]); });
+  for_each_index(s,
+                 [&](const Index& at) { out.push_back(static_cast<int32_t*>(b.storage->ptr)[address(b.layout, at)]); });
   return out;
 }
 Buffer run(const char* op, const Attrs& attrs, std::vector<OpInput> in, const Meta& out, bool ref = false) {
@@ -84,7 +86,8 @@ TEST(RunOp, ChainsOfViewsAgreeWithCopies) {
             c.attrs = make_attrs(a);
           }
         }
-        if (c.op == "reshape" && s.numel() > 0) c = {"reshape", make_attrs(ShapeAttrs{{s.numel()}}), s, {s.numel()}, nullptr};
+        if (c.op == "reshape" && s.numel() > 0)
+          c = {"reshape", make_attrs(ShapeAttrs{{s.numel()}}), s, {s.numel()}, nullptr};
       }
       if (c.out.numel() == 0) break;
       Meta in = meta(s), out = meta(c.out);
@@ -154,7 +157,8 @@ TEST(RunOp, ConcatOfStridedInputs) {
     for_each_index(out.shape, [&](const Index& at) {
       Index x = at;
       size_t k = 0;
-      while (x[static_cast<size_t>(axis)] >= metas[k].shape[axis]) x[static_cast<size_t>(axis)] -= metas[k++].shape[axis];
+      while (x[static_cast<size_t>(axis)] >= metas[k].shape[axis])
+        x[static_cast<size_t>(axis)] -= metas[k++].shape[axis];
       want.push_back(static_cast<int32_t>(k) * 10000 + static_cast<int32_t>(linear(metas[k].shape, x)));
     });
     Attrs attrs = make_attrs(AxisAttrs{cases.below(2) ? axis : axis - base.rank});
@@ -164,8 +168,10 @@ TEST(RunOp, ConcatOfStridedInputs) {
 
 // full is typecvt of its number: out-of-range values must not depend on the compiler.
 TEST(RunOp, FullConvertsLikeTypecvt) {
-  for (double v : {0.0, 1.0, -1.0, 2.5, -2.5, 255.0, 256.0, 300.0, -129.0, 65536.0, 3e9, -3e9, 1e20, double(NAN), double(INFINITY), -double(INFINITY)})
-    for (DType t : {DType::Bool, DType::U8, DType::I8, DType::U16, DType::I16, DType::I32, DType::I64, DType::F16, DType::BF16, DType::F32, DType::F64}) {
+  for (double v : {0.0, 1.0, -1.0, 2.5, -2.5, 255.0, 256.0, 300.0, -129.0, 65536.0, 3e9, -3e9, 1e20, double(NAN),
+                   double(INFINITY), -double(INFINITY)})
+    for (DType t : {DType::Bool, DType::U8, DType::I8, DType::U16, DType::I16, DType::I32, DType::I64, DType::F16,
+                    DType::BF16, DType::F32, DType::F64}) {
       Meta out = meta({3}, t), number = meta({3}, DType::F64);
       Buffer x{allocate_storage({}, 24), Layout::contiguous({3})};
       std::fill_n(static_cast<double*>(x.storage->ptr), 3, v);
@@ -197,7 +203,10 @@ const OpDef& probe() {
     KernelRegistry& r = KernelRegistry::global();
     r.add("test_add_one", KernelTier::Simd, {.name = "probe_never", .refuse = refuse_all, .run = add_one});
     r.add("test_add_one", KernelTier::Simd,
-          {.name = "probe_short", .refuse = refuse_long, .run = add_one, .workspace = [](const KernelArgs&) { return size_t{128}; },
+          {.name = "probe_short",
+           .refuse = refuse_long,
+           .run = add_one,
+           .workspace = [](const KernelArgs&) { return size_t{128}; },
            .flags = kInPlace0});
     return ops.get("test_add_one");
   }();
@@ -251,7 +260,8 @@ TEST(RunOp, RefusalsAreListed) {
   } catch (const Error& e) {
     EXPECT_EQ(e.kind(), ErrorKind::NotImplemented);
     EXPECT_EQ(e.text(),
-              "test_add_one: no cpu kernel for int32[101]. Tried: probe_never (is only here to refuse), probe_short (needs at most 100 elements).");
+              "test_add_one: no cpu kernel for int32[101]. Tried: probe_never (is only here to refuse), probe_short "
+              "(needs at most 100 elements).");
   }
   try {
     run_op(probe(), nullptr, {&in, 1}, {&m, 1}, {&y, 1}, {.ref_only = true});
@@ -271,12 +281,14 @@ TEST(RunOp, KernelsAddedLaterAreSeen) {
   once();
   static int fast = 0;
   for (int i = 0; i < 20; ++i)  // enough to make the list grow
-    KernelRegistry::global().add("test_add_one", KernelTier::Simd, {.name = "probe_more", .refuse = refuse_all, .run = add_one});
+    KernelRegistry::global().add("test_add_one", KernelTier::Simd,
+                                 {.name = "probe_more", .refuse = refuse_all, .run = add_one});
   once();
-  KernelRegistry::global().add("test_add_one", KernelTier::Library, {.name = "probe_fast", .run = [](const KernelArgs& a) {
-                                                                       ++fast;
-                                                                       add_one(a);
-                                                                     }});
+  KernelRegistry::global().add("test_add_one", KernelTier::Library,
+                               {.name = "probe_fast", .run = [](const KernelArgs& a) {
+                                  ++fast;
+                                  add_one(a);
+                                }});
   once();
   EXPECT_EQ(fast, 1) << "the cached slower kernel was used";
   set_kernel_tier(1);

@@ -20,8 +20,8 @@ struct Probe {  // one field of each kind
   Ints axes{0, 1};
   DType dtype = DType::F32;
   static constexpr auto fields() {
-    return field_list("flag", &Probe::flag, "n", &Probe::n, "x", &Probe::x, "mode", &Probe::mode, "axes", &Probe::axes, "dtype",
-                      &Probe::dtype);
+    return field_list("flag", &Probe::flag, "n", &Probe::n, "x", &Probe::x, "mode", &Probe::mode, "axes", &Probe::axes,
+                      "dtype", &Probe::dtype);
   }
 };
 struct Other {
@@ -101,8 +101,11 @@ AttrValue round_trip(const AttrValue& v) { return parse_attr("test", print_attr(
 TEST(AttrsTest, PrintAndParseAreInverse) {
   std::vector<AttrValue> values{true, false};
   for (int64_t i : {int64_t{0}, int64_t{-1}, INT64_MAX, INT64_MIN}) values.push_back(i);
-  for (double d : {0.0, -0.0, 1.0, -2.5, 0.1, 1e300, 5e-324, 1.0 / 3, 1e22, 123456789.0, double(INFINITY), -double(INFINITY)}) values.push_back(d);
-  for (const char* s : {"", "sum", "a b", "\"", "\\", "\\\"", "a\\", "[1,2]", "}, x=1", "line\nbreak", "tab\tand\rreturn", "\xc3\xa9", "n", "\\n"})
+  for (double d :
+       {0.0, -0.0, 1.0, -2.5, 0.1, 1e300, 5e-324, 1.0 / 3, 1e22, 123456789.0, double(INFINITY), -double(INFINITY)})
+    values.push_back(d);
+  for (const char* s : {"", "sum", "a b", "\"", "\\", "\\\"", "a\\", "[1,2]", "}, x=1", "line\nbreak",
+                        "tab\tand\rreturn", "\xc3\xa9", "n", "\\n"})
     values.push_back(std::string(s));
   values.push_back(std::string("with\0zero", 9));
   values.push_back(Ints{});
@@ -152,7 +155,8 @@ Attrs build(std::vector<NamedAttr> given) { return make_schema<Probe>().build("p
 
 TEST(AttrsTest, BuildFillsDefaultsAndCoercesLikePython) {
   EXPECT_TRUE(equal(build({}), make_attrs(Probe{})));
-  Attrs a = build({{"x", int64_t{2}}, {"n", true}, {"flag", int64_t{1}}, {"axes", int64_t{5}}, {"dtype", std::string("int8")}});
+  Attrs a = build(
+      {{"x", int64_t{2}}, {"n", true}, {"flag", int64_t{1}}, {"axes", int64_t{5}}, {"dtype", std::string("int8")}});
   EXPECT_EQ(a->print(), R"({flag=true, n=1, x=2.0, mode="sum", axes=[5], dtype=int8})");
   auto schema = make_schema<Probe>();
   ASSERT_EQ(schema.defaults.size(), 6u);
@@ -161,14 +165,33 @@ TEST(AttrsTest, BuildFillsDefaultsAndCoercesLikePython) {
 }
 
 TEST(AttrsTest, BuildErrorsNameOpAndAttribute) {
-  expect_error([] { build({{"groups", int64_t{1}}}); }, ErrorKind::Type,
-               "probe: there is no attribute 'groups'; known: flag, n, x, mode, axes, dtype.");
+  expect_error(
+      [] {
+        build({{"groups", int64_t{1}}});
+      },
+      ErrorKind::Type, "probe: there is no attribute 'groups'; known: flag, n, x, mode, axes, dtype.");
   expect_error([] { build({{"n", 0.5}}); }, ErrorKind::Type, "probe: attribute 'n': expected an int, got 0.5.");
-  expect_error([] { build({{"x", std::string("a")}}); }, ErrorKind::Type, "probe: attribute 'x': expected a float, got \"a\".");
+  expect_error(
+      [] {
+        build({{"x", std::string("a")}});
+      },
+      ErrorKind::Type, "probe: attribute 'x': expected a float, got \"a\".");
   expect_error([] { build({{"flag", 1.0}}); }, ErrorKind::Type, "probe: attribute 'flag': expected a bool, got 1.0.");
-  expect_error([] { build({{"mode", int64_t{1}}}); }, ErrorKind::Type, "probe: attribute 'mode': expected a string, got 1.");
-  expect_error([] { build({{"axes", 1.5}}); }, ErrorKind::Type, "probe: attribute 'axes': expected a list of ints, got 1.5.");
-  expect_error([] { build({{"dtype", Ints{1}}}); }, ErrorKind::Type, "probe: attribute 'dtype': expected a dtype, got [1].");
+  expect_error(
+      [] {
+        build({{"mode", int64_t{1}}});
+      },
+      ErrorKind::Type, "probe: attribute 'mode': expected a string, got 1.");
+  expect_error(
+      [] {
+        build({{"axes", 1.5}});
+      },
+      ErrorKind::Type, "probe: attribute 'axes': expected a list of ints, got 1.5.");
+  expect_error(
+      [] {
+        build({{"dtype", Ints{1}}});
+      },
+      ErrorKind::Type, "probe: attribute 'dtype': expected a dtype, got [1].");
   try {
     build({{"dtype", std::string("f32")}});
     FAIL();
@@ -188,12 +211,18 @@ TEST(AttrsTest, AllOpsRoundTrip) {
     auto changed = op.schema.defaults;
     for (auto& a : changed) {
       EXPECT_EQ(parse_attr(op.name, print_attr(a.value), a.value), a.value) << op.name << " " << a.name;
-      if (auto* i = std::get_if<int64_t>(&a.value)) *i += 1;
-      else if (auto* b = std::get_if<bool>(&a.value)) *b = !*b;
-      else if (auto* d = std::get_if<double>(&a.value)) *d += 0.1;
-      else if (auto* s = std::get_if<std::string>(&a.value)) *s += "\"x\n";
-      else if (auto* v = std::get_if<Ints>(&a.value)) v->push_back(7);
-      else a.value = std::get<DType>(a.value) == DType::I8 ? DType::U8 : DType::I8;
+      if (auto* i = std::get_if<int64_t>(&a.value))
+        *i += 1;
+      else if (auto* b = std::get_if<bool>(&a.value))
+        *b = !*b;
+      else if (auto* d = std::get_if<double>(&a.value))
+        *d += 0.1;
+      else if (auto* s = std::get_if<std::string>(&a.value))
+        *s += "\"x\n";
+      else if (auto* v = std::get_if<Ints>(&a.value))
+        v->push_back(7);
+      else
+        a.value = std::get<DType>(a.value) == DType::I8 ? DType::U8 : DType::I8;
       Attrs one = op.schema.build(op.name, {&a, 1});
       EXPECT_FALSE(attrs_equal(defaults.get(), one.get())) << op.name << " ignores " << a.name;
     }

@@ -50,7 +50,8 @@ TEST(RegistryTest, UnknownNamesSuggestNearOnes) {
   OpRegistry& r = OpRegistry::global();
   EXPECT_EQ(r.find("no_such_op"), nullptr);
   EXPECT_EQ(error_of(ErrorKind::Value, [&] { r.get("zzz"); }), "op: there is no op 'zzz'.");
-  EXPECT_THAT(error_of(ErrorKind::Value, [&] { r.get("reshape2"); }), HasSubstr("there is no op 'reshape2'. Did you mean "));
+  EXPECT_THAT(error_of(ErrorKind::Value, [&] { r.get("reshape2"); }),
+              HasSubstr("there is no op 'reshape2'. Did you mean "));
   EXPECT_THAT(error_of(ErrorKind::Value, [&] { r.get("reshape2"); }), HasSubstr("reshape?"));
 }
 
@@ -65,8 +66,16 @@ TEST(RegistryTest, TwiceTheSameNameIsOurBug) {
 
 TEST(RegistryTest, BuilderFillsTheDefinition) {
   OpRegistry r;
-  r.op("probe").in("x", "w").opt("b").out("y", "mean").infer(infer_nothing).promote(Promote::Float).traits(kComputeBound)
-      .traits(kCommutative).version(3).doc("text");
+  r.op("probe")
+      .in("x", "w")
+      .opt("b")
+      .out("y", "mean")
+      .infer(infer_nothing)
+      .promote(Promote::Float)
+      .traits(kComputeBound)
+      .traits(kCommutative)
+      .version(3)
+      .doc("text");
   const OpDef& op = r.get("probe");
   EXPECT_THAT(op.inputs, testing::ElementsAre("x", "w", "b"));
   EXPECT_EQ(op.required, 2);
@@ -100,15 +109,23 @@ TEST(InferOpTest, DevicesMustAgree) {
   r.op("many").variadic_in("xs").out("z").infer(infer_nothing);
   Meta a, b, c, out;
   a.cn = CompNode::get("xpux"), b.cn = CompNode::get("cpu0"), c.cn = CompNode::get("cpu0:1");
-  auto run = [&](std::initializer_list<const Meta*> in) { infer_op(r.get("many"), nullptr, {in.begin(), in.size()}, {&out, 1}); };
+  auto run = [&](std::initializer_list<const Meta*> in) {
+    infer_op(r.get("many"), nullptr, {in.begin(), in.size()}, {&out, 1});
+  };
   run({&a, &b});
   EXPECT_EQ(out.cn, a.cn);
-  EXPECT_EQ(error_of(ErrorKind::Value, [&] { run({&a, &c}); }),
+  EXPECT_EQ(error_of(ErrorKind::Value,
+                     [&] {
+                       run({&a, &c});
+                     }),
             "many: ambiguous device; inputs are on xpux:0 and cpu0:1. Move one with .to().");
   Meta nowhere;  // a meta without a device goes with any
   run({&nowhere, &c});
   EXPECT_EQ(out.cn, c.cn);
-  EXPECT_EQ(error_of(ErrorKind::Value, [&] { run({&nowhere, &a, &c}); }),
+  EXPECT_EQ(error_of(ErrorKind::Value,
+                     [&] {
+                       run({&nowhere, &a, &c});
+                     }),
             "many: ambiguous device; inputs are on xpux:0 and cpu0:1. Move one with .to().");
   run({&nowhere});
   EXPECT_EQ(out.cn, nullptr);
@@ -119,7 +136,10 @@ TEST(InferOpTest, ResultShapesAreChecked) {
   r.op("big").in("x").out("y").infer([](InferCtx& c) { c.out[0].shape = {int64_t{1} << 40, int64_t{1} << 40}; });
   Meta m, out;
   const Meta* in[] = {&m};
-  EXPECT_EQ(error_of(ErrorKind::Value, [&] { infer_op(r.get("big"), nullptr, in, {&out, 1}); }),
+  EXPECT_EQ(error_of(ErrorKind::Value,
+                     [&] {
+                       infer_op(r.get("big"), nullptr, in, {&out, 1});
+                     }),
             "big: the size of shape [1099511627776,1099511627776] overflows.");
 }
 
@@ -132,19 +152,31 @@ std::string promoted(DType a, DType b) {
   if (qa || qb) return name(qa ? a : b);
   auto kind = [](DType t) {
     switch (t) {
-      case DType::F16: case DType::BF16: case DType::F32: case DType::F64: return 'f';
-      case DType::I8: case DType::I16: case DType::I32: case DType::I64: return 'i';
-      case DType::U8: case DType::U16: return 'u';
-      case DType::Bool: return 'b';
-      default: return '?';
+      case DType::F16:
+      case DType::BF16:
+      case DType::F32:
+      case DType::F64:
+        return 'f';
+      case DType::I8:
+      case DType::I16:
+      case DType::I32:
+      case DType::I64:
+        return 'i';
+      case DType::U8:
+      case DType::U16:
+        return 'u';
+      case DType::Bool:
+        return 'b';
+      default:
+        return '?';
     }
   };
   char ka = kind(a), kb = kind(b);
   if (ka == '?' || kb == '?') return "error";
   if (a == DType::F64 || b == DType::F64) return "float64";
-  if (ka == 'f' || kb == 'f') return "float32";      // f2 counts as f4; other categories give f4; bf16 with f4 is f4
-  if (ka == 'b' || kb == 'b') return "float32";      // bool with int: not NumPy's rule
-  if (ka != kb) return "error";                      // signedness
+  if (ka == 'f' || kb == 'f') return "float32";  // f2 counts as f4; other categories give f4; bf16 with f4 is f4
+  if (ka == 'b' || kb == 'b') return "float32";  // bool with int: not NumPy's rule
+  if (ka != kb) return "error";                  // signedness
   return name(dtype_info(a).bits > dtype_info(b).bits ? a : b);
 }
 
@@ -165,7 +197,8 @@ TEST(PromoteTest, EveryPairFollowsTheTable) {
 
 TEST(PromoteTest, ErrorTexts) {
   EXPECT_EQ(error_of(ErrorKind::Type, [] { promote_types("add", DType::U8, DType::I32); }),
-            "add: dtype promotion rule between different signedness is undefined; got uint8 and int32. Cast one with astype.");
+            "add: dtype promotion rule between different signedness is undefined; got uint8 and int32. Cast one with "
+            "astype.");
   EXPECT_EQ(error_of(ErrorKind::Type, [] { promote_types("add", DType::QI8, DType::QU8); }),
             "add: quantised dtypes qint8 and quint8 differ.");
   EXPECT_EQ(error_of(ErrorKind::Type, [] { promote_types("add", DType::C64, DType::F32); }),
@@ -206,9 +239,15 @@ TEST(PromoteTest, RulesOfOps) {
   EXPECT_THAT(promote(Promote::Float, {DType::F64, DType::I32}).want, Each(DType::F64));
   EXPECT_FALSE(promote(Promote::Bool, {DType::Bool, DType::Bool}).any);
   EXPECT_FALSE(promote(Promote::Arith, {}).any);
-  EXPECT_EQ(error_of(ErrorKind::Type, [] { promote(Promote::Bool, {DType::Bool, DType::F32}); }),
+  EXPECT_EQ(error_of(ErrorKind::Type,
+                     [] {
+                       promote(Promote::Bool, {DType::Bool, DType::F32});
+                     }),
             "op: needs bool tensors; got float32. Compare first, for example x > 0.");
-  EXPECT_EQ(error_of(ErrorKind::Type, [] { promote(Promote::Same, {DType::F32, DType::F16}); }),
+  EXPECT_EQ(error_of(ErrorKind::Type,
+                     [] {
+                       promote(Promote::Same, {DType::F32, DType::F16});
+                     }),
             "op: inputs must share one dtype; got float32 and float16. Cast one with astype.");
 }
 

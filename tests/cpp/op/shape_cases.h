@@ -77,7 +77,8 @@ class ShapeCases {
       }
     }
     for (int i = 0; i < s.rank; ++i) {
-      if (s[i] == 1) l.stride[i] = std::vector<int64_t>{1, 0, 7, -3, l.stride[i ? i - 1 : 0]}[static_cast<size_t>(below(5))];
+      if (s[i] == 1)
+        l.stride[i] = std::vector<int64_t>{1, 0, 7, -3, l.stride[i ? i - 1 : 0]}[static_cast<size_t>(below(5))];
       if (s[i] > 1) (l.stride[i] < 0 ? lo : hi) += l.stride[i] * (s[i] - 1);
     }
     l.offset = -lo + below(3);
@@ -87,12 +88,18 @@ class ShapeCases {
 
   ShapeCase next() {
     switch (below(7)) {
-      case 0: return reshape();
-      case 1: return transpose();
-      case 2: return broadcast_to();
-      case 3: return expand_dims();
-      case 4: return squeeze();
-      case 5: return slice();
+      case 0:
+        return reshape();
+      case 1:
+        return transpose();
+      case 2:
+        return broadcast_to();
+      case 3:
+        return expand_dims();
+      case 4:
+        return squeeze();
+      case 5:
+        return slice();
       default: {
         Shape s = shape();
         return {"copy", nullptr, s, s, [s](const Index& at) { return linear(s, at); }};
@@ -126,7 +133,8 @@ class ShapeCases {
     for (int64_t n = below(3); n > 0; --n) out.insert(0, 1 + below(3));
     return {"broadcast_to", make_attrs(ShapeAttrs{to_ints(out)}), in, out, [in, out](const Index& at) {
               Index x(in.rank);
-              for (int i = 0; i < in.rank; ++i) x[static_cast<size_t>(i)] = in[i] == 1 ? 0 : at[static_cast<size_t>(i + out.rank - in.rank)];
+              for (int i = 0; i < in.rank; ++i)
+                x[static_cast<size_t>(i)] = in[i] == 1 ? 0 : at[static_cast<size_t>(i + out.rank - in.rank)];
               return linear(in, x);
             }};
   }
@@ -213,10 +221,13 @@ class ShapeCases {
     size_t k = 0;
     while (k < primes.size()) {
       int64_t d = 1;
-      for (int64_t take = out.rank == 5 ? static_cast<int64_t>(primes.size()) : below(3); take >= 0 && k < primes.size(); --take) d *= primes[k++];
+      for (int64_t take = out.rank == 5 ? static_cast<int64_t>(primes.size()) : below(3);
+           take >= 0 && k < primes.size(); --take)
+        d *= primes[k++];
       out.push_back(d);
     }
-    for (int64_t ones = below(3); ones > 0 && out.rank < 8; --ones) out.insert(static_cast<int>(below(out.rank + 1)), 1);
+    for (int64_t ones = below(3); ones > 0 && out.rank < 8; --ones)
+      out.insert(static_cast<int>(below(out.rank + 1)), 1);
     return out;
   }
   std::mt19937 rng_;

@@ -88,24 +88,29 @@ TEST(ShapeOps, Reshape) {
   EXPECT_EQ(infer("reshape", shape({}), {meta({1, 1})}).shape.str(), "[]");
   EXPECT_EQ(infer("reshape", shape({0}), {meta({3, 0})}).shape.str(), "[0]");
   EXPECT_EQ(infer("reshape", shape({5, -1}), {meta({0, 3})}).shape.str(), "[5,0]");
-  expect_error(ErrorKind::Value, "reshape: cannot turn [2,3,4] (24 elements) into [5,-1]; 24 is not a multiple of 5.", "reshape",
-               shape({5, -1}), {meta({2, 3, 4})});
-  expect_error(ErrorKind::Value, "reshape: cannot turn [2,3] (6 elements) into [4] (4 elements).", "reshape", shape({4}), {meta({2, 3})});
-  expect_error(ErrorKind::Value, "reshape: only one dimension can be -1; got [-1,-1].", "reshape", shape({-1, -1}), {meta({4})});
-  expect_error(ErrorKind::Value, "reshape: a dimension cannot be -2; got [-2,2]. Use -1 once to infer it.", "reshape", shape({-2, 2}),
+  expect_error(ErrorKind::Value, "reshape: cannot turn [2,3,4] (24 elements) into [5,-1]; 24 is not a multiple of 5.",
+               "reshape", shape({5, -1}), {meta({2, 3, 4})});
+  expect_error(ErrorKind::Value, "reshape: cannot turn [2,3] (6 elements) into [4] (4 elements).", "reshape",
+               shape({4}), {meta({2, 3})});
+  expect_error(ErrorKind::Value, "reshape: only one dimension can be -1; got [-1,-1].", "reshape", shape({-1, -1}),
                {meta({4})});
-  expect_error(ErrorKind::Value, "reshape: the -1 in [0,-1] could be anything, since another dimension is 0; got x [0].", "reshape",
+  expect_error(ErrorKind::Value, "reshape: a dimension cannot be -2; got [-2,2]. Use -1 once to infer it.", "reshape",
+               shape({-2, 2}), {meta({4})});
+  expect_error(ErrorKind::Value,
+               "reshape: the -1 in [0,-1] could be anything, since another dimension is 0; got x [0].", "reshape",
                shape({0, -1}), {meta({0})});
   expect_error(ErrorKind::Value, "reshape: the size of shape [1099511627776,1099511627776] overflows.", "reshape",
                shape({int64_t{1} << 40, int64_t{1} << 40}), {meta({4})});
-  expect_error(ErrorKind::Value, "shape: at most 8 dimensions are supported; got 9.", "reshape", shape(Ints(9, int64_t{1})), {meta({1})});
+  expect_error(ErrorKind::Value, "shape: at most 8 dimensions are supported; got 9.", "reshape",
+               shape(Ints(9, int64_t{1})), {meta({1})});
 }
 
 TEST(ShapeOps, Transpose) {
   auto perm = [](Ints p) { return make_attrs(PermAttrs{std::move(p)}); };
   EXPECT_EQ(infer("transpose", perm({}), {meta({})}).shape.str(), "[]");
   for (Ints bad : {Ints{0}, Ints{0, 0}, Ints{0, 2}, Ints{0, -1}, Ints{0, 1, 2}})
-    expect_error(ErrorKind::Value, "transpose: perm " + print_attr(bad) + " must name each of the 2 axes of [2,3] once.", "transpose",
+    expect_error(ErrorKind::Value,
+                 "transpose: perm " + print_attr(bad) + " must name each of the 2 axes of [2,3] once.", "transpose",
                  perm(bad), {meta({2, 3})});
 }
 
@@ -113,24 +118,28 @@ TEST(ShapeOps, BroadcastTo) {
   EXPECT_EQ(infer("broadcast_to", shape({3, 0}), {meta({1})}).shape.str(), "[3,0]");
   for (auto [in, to] : {std::pair<Shape, Ints>{{2, 3}, {3}}, {{2}, {3}}, {{2, 3}, {2, 4}}, {{0}, {1}}})
     expect_error(ErrorKind::Value,
-                 "broadcast_to: " + in.str() + " does not broadcast to " + print_attr(to) + "; aligned from the right, each size must be equal or 1.",
+                 "broadcast_to: " + in.str() + " does not broadcast to " + print_attr(to) +
+                     "; aligned from the right, each size must be equal or 1.",
                  "broadcast_to", shape(to), {meta(in)});
-  expect_error(ErrorKind::Value, "broadcast_to: a dimension cannot be negative; got shape [2,-1].", "broadcast_to", shape({2, -1}), {meta({1})});
-  expect_error(ErrorKind::Value, "broadcast_to: the size of shape [1099511627776,1099511627776] overflows.", "broadcast_to",
-               shape({int64_t{1} << 40, int64_t{1} << 40}), {meta({1})});
+  expect_error(ErrorKind::Value, "broadcast_to: a dimension cannot be negative; got shape [2,-1].", "broadcast_to",
+               shape({2, -1}), {meta({1})});
+  expect_error(ErrorKind::Value, "broadcast_to: the size of shape [1099511627776,1099511627776] overflows.",
+               "broadcast_to", shape({int64_t{1} << 40, int64_t{1} << 40}), {meta({1})});
 }
 
 TEST(ShapeOps, ExpandDimsAndSqueeze) {
   EXPECT_EQ(infer("expand_dims", axes({0, -1}), {meta({3})}).shape.str(), "[1,3,1]");
   EXPECT_EQ(infer("expand_dims", axes({0}), {meta({})}).shape.str(), "[1]");
-  expect_error(ErrorKind::Value, "expand_dims: axis 3 is out of range for a tensor of 2 dimensions.", "expand_dims", axes({3}), {meta({2})});
+  expect_error(ErrorKind::Value, "expand_dims: axis 3 is out of range for a tensor of 2 dimensions.", "expand_dims",
+               axes({3}), {meta({2})});
   expect_error(ErrorKind::Value, "expand_dims: axis 1 is named twice.", "expand_dims", axes({1, -2}), {meta({2})});
-  expect_error(ErrorKind::Value, "expand_dims: the result would have 9 dimensions; at most 8 are supported.", "expand_dims", axes({0}),
-               {meta(Shape::filled(8, 1))});
+  expect_error(ErrorKind::Value, "expand_dims: the result would have 9 dimensions; at most 8 are supported.",
+               "expand_dims", axes({0}), {meta(Shape::filled(8, 1))});
   EXPECT_EQ(infer("squeeze", axes({}), {meta({1, 3, 1})}).shape.str(), "[3]");
   EXPECT_EQ(infer("squeeze", axes({-1}), {meta({1, 3, 1})}).shape.str(), "[1,3]");
   expect_error(ErrorKind::Value, "squeeze: axis 1 of [1,3] has size 3, not 1.", "squeeze", axes({1}), {meta({1, 3})});
-  expect_error(ErrorKind::Value, "squeeze: axis 5 is out of range for a tensor of 2 dimensions.", "squeeze", axes({5}), {meta({1, 3})});
+  expect_error(ErrorKind::Value, "squeeze: axis 5 is out of range for a tensor of 2 dimensions.", "squeeze", axes({5}),
+               {meta({1, 3})});
 }
 
 TEST(ShapeOps, SliceErrors) {
@@ -164,10 +173,10 @@ TEST(ShapeOps, SliceBoundsFromAFileCannotOverflow) {
 
 TEST(ShapeOps, SetSlice) {
   EXPECT_EQ(infer("set_slice", cut({0}, {3}, {-1}, {-2}), {meta({4, 5}), meta({2, 5})}).shape.str(), "[4,5]");
-  expect_error(ErrorKind::Value, "set_slice: the value has shape [3,5] but the region [2,5].", "set_slice", cut({0}, {0}, {2}, {1}),
-               {meta({4, 5}), meta({3, 5})});
-  expect_error(ErrorKind::Type, "set_slice: the value is int32 but the tensor float32.", "set_slice", cut({0}, {0}, {2}, {1}),
-               {meta({4, 5}), meta({2, 5}, DType::I32)});
+  expect_error(ErrorKind::Value, "set_slice: the value has shape [3,5] but the region [2,5].", "set_slice",
+               cut({0}, {0}, {2}, {1}), {meta({4, 5}), meta({3, 5})});
+  expect_error(ErrorKind::Type, "set_slice: the value is int32 but the tensor float32.", "set_slice",
+               cut({0}, {0}, {2}, {1}), {meta({4, 5}), meta({2, 5}, DType::I32)});
   expect_error(ErrorKind::Index, "set_slice: [0:9:1] leaves axis 0 of [4,5].", "set_slice", cut({0}, {0}, {9}, {1}),
                {meta({4, 5}), meta({9, 5})});
 }
@@ -175,21 +184,24 @@ TEST(ShapeOps, SetSlice) {
 TEST(ShapeOps, Concat) {
   auto axis = [](int64_t a) { return make_attrs(AxisAttrs{a}); };
   EXPECT_EQ(infer("concat", axis(-1), {meta({2, 3}), meta({2, 0}), meta({2, 4})}).shape.str(), "[2,7]");
-  expect_error(ErrorKind::Value, "concat: needs tensors of at least one dimension; got a scalar. Use stack or expand_dims.", "concat",
+  expect_error(ErrorKind::Value,
+               "concat: needs tensors of at least one dimension; got a scalar. Use stack or expand_dims.", "concat",
                axis(0), {meta({}), meta({})});
-  expect_error(ErrorKind::Value, "concat: shapes must agree except on axis 1; input 0 is [2,3], input 2 is [3,3].", "concat", axis(1),
-               {meta({2, 3}), meta({2, 1}), meta({3, 3})});
-  expect_error(ErrorKind::Value, "concat: axis 2 is out of range for a tensor of 2 dimensions.", "concat", axis(2), {meta({2, 3})});
+  expect_error(ErrorKind::Value, "concat: shapes must agree except on axis 1; input 0 is [2,3], input 2 is [3,3].",
+               "concat", axis(1), {meta({2, 3}), meta({2, 1}), meta({3, 3})});
+  expect_error(ErrorKind::Value, "concat: axis 2 is out of range for a tensor of 2 dimensions.", "concat", axis(2),
+               {meta({2, 3})});
   // Dispatch promotes first; a graph from a file does not.
-  expect_error(ErrorKind::Type, "concat: inputs must share one dtype; got float32 and float64. Cast one with astype.", "concat", axis(0),
-               {meta({2}), meta({2}, DType::F64)});
+  expect_error(ErrorKind::Type, "concat: inputs must share one dtype; got float32 and float64. Cast one with astype.",
+               "concat", axis(0), {meta({2}), meta({2}, DType::F64)});
   std::vector<Meta> many(40, meta({int64_t{1} << 58, 0}));
   EXPECT_THROW(infer("concat", axis(0), many), Error) << "the sum of the sizes overflows";
 }
 
 TEST(ShapeOps, FullAndFillLike) {
   EXPECT_EQ(infer("full", make_attrs(FullAttrs{{2, 0}, 1.5, DType::I8}), {}).str(), "int8[2,0]");
-  expect_error(ErrorKind::Value, "full: a dimension cannot be negative; got shape [-1].", "full", make_attrs(FullAttrs{{-1}, 0, DType::F32}), {});
+  expect_error(ErrorKind::Value, "full: a dimension cannot be negative; got shape [-1].", "full",
+               make_attrs(FullAttrs{{-1}, 0, DType::F32}), {});
   expect_error(ErrorKind::Value, "full: the size of shape [576460752303423488] overflows.", "full",
                make_attrs(FullAttrs{{INT64_MAX / 16 + 1}, 0, DType::F32}), {});
   EXPECT_EQ(infer("fill_like", make_attrs(ValueAttrs{1}), {meta({3}, DType::U16)}).str(), "uint16[3]");

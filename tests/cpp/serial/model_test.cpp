@@ -125,6 +125,30 @@ std::vector<uint8_t> patched(std::string_view from, std::string_view to) {
   return b;
 }
 
+// An op of our own, whose version and attributes tests may play with.
+void infer_same(InferCtx& c) { c.out[0] = c.x(0); }
+struct TestAttrs {
+  int64_t width = 3;
+  bool fast = true;
+  static constexpr auto fields() { return field_list("width", &TestAttrs::width, "fast", &TestAttrs::fast); }
+};
+OpDef& versioned_op() {
+  static OpDef* op = [] {
+    OpRegistry& r = OpRegistry::global();
+    r.op("serial_test_op").attrs<TestAttrs>().in("x").out("y").infer(infer_same).version(1);
+    return const_cast<OpDef*>(r.find("serial_test_op"));
+  }();
+  return *op;
+}
+std::vector<uint8_t> write_with_version(int version) {
+  OpDef& op = versioned_op();
+  op.version = version;
+  Graph g;
+  auto x = g.add_input("x", f32({2}));
+  g.add_output("y", g.add1("serial_test_op", make_attrs(TestAttrs{.width = 8}), {x}));
+  return write_model(g);
+}
+
 TEST(Xxh64, MatchesPublishedVectors) {
   auto hash = [](std::string_view s, uint64_t seed = 0) {
     return xxh64({reinterpret_cast<const uint8_t*>(s.data()), s.size()}, seed);
@@ -263,6 +287,13 @@ TEST(ModelErrors, WhatCannotBeWritten) {
               HasSubstr("is float32[2] but its value is float32[1]"));
 }
 
+TEST(ModelErrors, NumbersThatWouldOverflow) {
+  versioned_op();
+  Graph g;
+  g.add_output("y", g.add1("serial_test_op", make_attrs(TestAttrs{.width = INT64_MAX}), {g.add_input("x", f32({2}))}));
+  EXPECT_THROW(write_model(g), Error);
+}
+
 TEST(ModelErrors, ForeignFiles) {
   auto named = [](std::string_view bytes) {
     std::vector<uint8_t> b(bytes.begin(), bytes.end());
@@ -346,31 +377,6 @@ TEST(ModelErrors, RequiredSectionOfAnotherKind) {
     EXPECT_TRUE(read_model(b).info.preprocess.empty());
     return;
   }
-}
-
-// ---- versions of ops
-
-void infer_same(InferCtx& c) { c.out[0] = c.x(0); }
-struct TestAttrs {
-  int64_t width = 3;
-  bool fast = true;
-  static constexpr auto fields() { return field_list("width", &TestAttrs::width, "fast", &TestAttrs::fast); }
-};
-OpDef& versioned_op() {
-  static OpDef* op = [] {
-    OpRegistry& r = OpRegistry::global();
-    r.op("serial_test_op").attrs<TestAttrs>().in("x").out("y").infer(infer_same).version(1);
-    return const_cast<OpDef*>(r.find("serial_test_op"));
-  }();
-  return *op;
-}
-std::vector<uint8_t> write_with_version(int version) {
-  OpDef& op = versioned_op();
-  op.version = version;
-  Graph g;
-  auto x = g.add_input("x", f32({2}));
-  g.add_output("y", g.add1("serial_test_op", make_attrs(TestAttrs{.width = 8}), {x}));
-  return write_model(g);
 }
 
 TEST(ModelVersions, NewerOpIsRefused) {
