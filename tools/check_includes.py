@@ -24,7 +24,7 @@ THIRD_PARTY = (
     (re.compile(r"(Halide|HalideRuntime)\w*\.h$"), "Halide", ("src/jit/halide",), False),
     (re.compile(r"gloo/|nccl\.h$"), "Gloo/NCCL", ("src/dist",), False),
 )
-SYSTEM = re.compile(r"[a-z0-9_]+(\.h)?$|(sys|linux|asm|arpa|netinet|bits)/")  # STL, libc, compiler intrinsics
+SYSTEM = re.compile(r"[a-z0-9_]+(\.h)?$|(sys|linux|asm|arpa|netinet|bits|sanitizer)/")  # STL, libc, compiler intrinsics
 NEVER_IN_LITE = ("src/eager/", "src/dist/", "src/jit/mlir/", "src/jit/nvrtc/", "src/jit/halide/", "Python")
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]', re.MULTILINE)
 ROOM_LINE = re.compile(r"mge_room\((\w+)\s+DEPS\s+([^)]*)\)")
