@@ -51,6 +51,7 @@ class LiteNetwork:
     def __init__(self, config: LiteConfig | None = None, io: LiteNetworkIO | None = None) -> None:
         self._network = _Handle()
         self._callbacks: dict[str, Any] = {}  # C may call them as long as the network lives
+        self._held: dict[int, Any] = {}  # memory of the caller that a tensor of this network looks at, by handle
         self._error: BaseException | None = None
         self.config = LiteConfig() if config is None else config
         self.network_io = LiteNetworkIO() if io is None else io

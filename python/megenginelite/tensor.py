@@ -84,6 +84,13 @@ class LiteTensor:
             self._owned = False
             call("destroy_tensor", [_Handle], self._tensor)
 
+    def _hold(self, data: Any) -> None:
+        """Keep memory that the tensor looks at. A tensor of a network outlives this object, so the network keeps it."""
+        self._data = data
+        held = getattr(self._keep, "_held", None)
+        if held is not None:
+            held[self._tensor.value] = data
+
     def _get_int(self, name: str) -> int:
         value = ctypes.c_int()
         call(name, [_Handle, _int_p], self._tensor, ctypes.byref(value))
@@ -137,7 +144,7 @@ class LiteTensor:
     def share_memory_with(self, src_tensor: LiteTensor) -> None:
         """From now on both are the same memory."""
         call("tensor_share_memory_with", [_Handle, _Handle], self._tensor, src_tensor._tensor)
-        self._data = src_tensor
+        self._hold(src_tensor)
 
     def copy_from(self, src_tensor: LiteTensor) -> None:
         call("tensor_copy", [_Handle, _Handle], self._tensor, src_tensor._tensor)
@@ -187,7 +194,6 @@ class LiteTensor:
         if isinstance(data, np.ndarray):
             if not data.flags.c_contiguous:
                 raise RuntimeError("lite: only a contiguous array can be shared; use np.ascontiguousarray or copy it.")
-            self._data = None
             layout = LiteLayout(data.shape, data.dtype) if layout is None else layout
             address: Any = ctypes.c_void_p(data.ctypes.data)
             length = data.nbytes
@@ -200,7 +206,7 @@ class LiteTensor:
         if length < wanted:
             raise RuntimeError(f"lite: {length} bytes of memory cannot hold {layout}, which takes {wanted}.")
         call("reset_tensor", [_Handle, LiteLayout, ctypes.c_void_p], self._tensor, layout, address)
-        self._data = data
+        self._hold(data)
 
     def set_data_by_copy(self, data: Any, data_length: int = 0, layout: LiteLayout | None = None) -> None:
         """Copy values in: a NumPy array, a list (taken as the tensor's type) or a ctypes object."""

@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
+#include <cstdlib>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
-#include <vector>
+#include <utility>
 
 #include "base/error.h"
 
@@ -64,9 +66,13 @@ class Pool {
 
  private:
   void ensure(int workers) {
-    while (static_cast<int>(threads_) < workers) {
+    while (threads_ < workers) {
+      try {
+        std::thread([this, seen = epoch_.load()]() mutable { loop(seen); }).detach();
+      } catch (const std::system_error&) {
+        return;  // the system gives no more threads: those there are do the work
+      }
       ++threads_;
-      std::thread([this, seen = epoch_.load()]() mutable { loop(seen); }).detach();
     }
   }
   void loop(uint64_t seen) {

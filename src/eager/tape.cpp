@@ -128,6 +128,7 @@ void tape_record(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> i
   bool differentiable = false;
   for (auto& o : out) differentiable |= is_float(o->meta().dtype);
   if (!differentiable) return;
+  const Saves saves = op.saves_of ? op.saves_of(attrs.get()) : op.saves;
   for (auto* s : g_sessions) {
     if (!s->recording()) continue;
     RefPtr<GradNode> node;
@@ -150,12 +151,12 @@ void tape_record(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> i
     node->saved_in.resize(in.size());
     for (size_t i = 0; i < in.size(); ++i) {
       node->in_metas.push_back(in[i]->meta());
-      if (i < 32 && (op.saves.inputs >> i & 1)) node->saved_in[i] = saved_view(*in[i], s->level());
+      if (i < 32 && (saves.inputs >> i & 1)) node->saved_in[i] = saved_view(*in[i], s->level());
     }
     node->saved_out.resize(out.size());
     for (size_t i = 0; i < out.size(); ++i) {
       node->out_metas.push_back(out[i]->meta());
-      if (op.saves.outputs >> i & 1) node->saved_out[i] = saved_view(*out[i], s->level());
+      if (saves.outputs >> i & 1) node->saved_out[i] = saved_view(*out[i], s->level());
     }
     for (size_t i = 0; i < out.size(); ++i)
       if (is_float(out[i]->meta().dtype)) add_link(*out[i], {s, s->id(), node, static_cast<uint32_t>(i)});

@@ -18,10 +18,16 @@ void store(void* dst, int64_t stride, const void* src, int64_t n) {
   auto* d = static_cast<T*>(dst);
   for (int64_t i = 0; i < n; ++i) d[i * stride] = static_cast<T>(s[i]);
 }
+// Memory from outside may hold other bytes than 0 and 1, which C++ must not read as bool.
+void load_bool(const void* src, int64_t stride, void* dst, int64_t n) {
+  auto* s = static_cast<const uint8_t*>(src);
+  auto* d = static_cast<uint8_t*>(dst);
+  for (int64_t i = 0; i < n; ++i) d[i] = s[i * stride] != 0;
+}
 void load_native(DType t, const void* src, int64_t stride, void* dst, int64_t n) {
   switch (t) {
     case DType::Bool:
-      return load<uint8_t, bool>(src, stride, dst, n);
+      return load_bool(src, stride, dst, n);
     case DType::U8:
       return load<int64_t, uint8_t>(src, stride, dst, n);
     case DType::I8:

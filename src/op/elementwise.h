@@ -1,7 +1,8 @@
 // Elementwise ops: one struct per op, and its name in a list at the end. To add one: a struct here, a vjp row in
 // elementwise.grad.cpp, a row in tests/python/op_cases.py. Reference, SIMD and fused execution are derived from eval.
 // Read once per instruction set, like scalar_math.h.
-// clang-format off: a table; one op reads best on one line.
+// A table: one op reads best on one line.
+// clang-format off
 #if !defined(MGE_OP_ELEMENTWISE_H_) || defined(MGE_BODY_TARGET)
 #include "op/opdef.h"
 #include "op/scalar_body.h"
@@ -37,103 +38,33 @@ using IntBinary = ElementwiseOp<Domain::Integer, Promote::Arith, 2, false, kNoGr
 // The local derivative times the incoming gradient, in one pass over memory.
 using GradBinary = ElementwiseOp<Domain::Number, Promote::Same, 2>;
 
-#define MGE_BODY1    \
-  template <class V> \
-  static V eval(V x)
-#define MGE_BODY2(a, b) \
-  template <class V>    \
-  static V eval(V a, V b)
+#define MGE_BODY1 template <class V> static V eval(V x)
+#define MGE_BODY2(a, b) template <class V> static V eval(V a, V b)
 #define MGE_OP(text_name, text) static constexpr const char *name = text_name, *doc = text
 
 // ---- unary, floating point ----
-struct Exp : FloatUnary {
-  MGE_OP("exp", "e to the power x.");
-  MGE_BODY1 { return exp(x); }
-};
-struct Expm1 : FloatUnary {
-  MGE_OP("expm1", "exp(x) - 1, accurate near 0.");
-  MGE_BODY1 { return expm1(x); }
-};
-struct Log : FloatUnary {
-  MGE_OP("log", "Natural logarithm; NaN below 0, -inf at 0.");
-  MGE_BODY1 { return log(x); }
-};
-struct Log1p : FloatUnary {
-  MGE_OP("log1p", "log(1 + x), accurate near 0.");
-  MGE_BODY1 { return log1p(x); }
-};
-struct Sqrt : FloatUnary {
-  MGE_OP("sqrt", "Square root; NaN below 0.");
-  MGE_BODY1 { return sqrt(x); }
-};
-struct Rsqrt : FloatUnary {
-  MGE_OP("rsqrt", "1 / sqrt(x).");
-  MGE_BODY1 { return V(1.f) / sqrt(x); }
-};
-struct Sin : FloatUnary {
-  MGE_OP("sin", "Sine of radians.");
-  MGE_BODY1 { return sin(x); }
-};
-struct Cos : FloatUnary {
-  MGE_OP("cos", "Cosine of radians.");
-  MGE_BODY1 { return cos(x); }
-};
-struct Tan : FloatUnary {
-  MGE_OP("tan", "Tangent of radians.");
-  MGE_BODY1 { return tan(x); }
-};
-struct Asin : FloatUnary {
-  MGE_OP("asin", "Inverse sine; NaN outside [-1,1].");
-  MGE_BODY1 { return asin(x); }
-};
-struct Acos : FloatUnary {
-  MGE_OP("acos", "Inverse cosine; NaN outside [-1,1].");
-  MGE_BODY1 { return acos(x); }
-};
-struct Atan : FloatUnary {
-  MGE_OP("atan", "Inverse tangent.");
-  MGE_BODY1 { return atan(x); }
-};
-struct Sinh : FloatUnary {
-  MGE_OP("sinh", "Hyperbolic sine.");
-  MGE_BODY1 { return sinh(x); }
-};
-struct Cosh : FloatUnary {
-  MGE_OP("cosh", "Hyperbolic cosine.");
-  MGE_BODY1 { return cosh(x); }
-};
-struct Tanh : FloatUnary {
-  MGE_OP("tanh", "Hyperbolic tangent.");
-  MGE_BODY1 { return tanh(x); }
-};
-struct Asinh : FloatUnary {
-  MGE_OP("asinh", "Inverse hyperbolic sine.");
-  MGE_BODY1 { return asinh(x); }
-};
-struct Acosh : FloatUnary {
-  MGE_OP("acosh", "Inverse hyperbolic cosine; NaN below 1.");
-  MGE_BODY1 { return acosh(x); }
-};
-struct Atanh : FloatUnary {
-  MGE_OP("atanh", "Inverse hyperbolic tangent; NaN outside [-1,1].");
-  MGE_BODY1 { return atanh(x); }
-};
-struct Erf : FloatUnary {
-  MGE_OP("erf", "Gauss error function.");
-  MGE_BODY1 { return erf(x); }
-};
-struct Sigmoid : FloatUnary {
-  MGE_OP("sigmoid", "1 / (1 + exp(-x)).");
-  MGE_BODY1 { return sigmoid(x); }
-};
-struct Gelu : FloatUnary {
-  MGE_OP("gelu", "x times the normal distribution function of x.");
-  MGE_BODY1 { return x * normal_cdf(x); }
-};
-struct Silu : FloatUnary {
-  MGE_OP("silu", "x * sigmoid(x).");
-  MGE_BODY1 { return x * sigmoid(x); }
-};
+struct Exp : FloatUnary { MGE_OP("exp", "e to the power x."); MGE_BODY1 { return exp(x); } };
+struct Expm1 : FloatUnary { MGE_OP("expm1", "exp(x) - 1, accurate near 0."); MGE_BODY1 { return expm1(x); } };
+struct Log : FloatUnary { MGE_OP("log", "Natural logarithm; NaN below 0, -inf at 0."); MGE_BODY1 { return log(x); } };
+struct Log1p : FloatUnary { MGE_OP("log1p", "log(1 + x), accurate near 0."); MGE_BODY1 { return log1p(x); } };
+struct Sqrt : FloatUnary { MGE_OP("sqrt", "Square root; NaN below 0."); MGE_BODY1 { return sqrt(x); } };
+struct Rsqrt : FloatUnary { MGE_OP("rsqrt", "1 / sqrt(x)."); MGE_BODY1 { return V(1.f) / sqrt(x); } };
+struct Sin : FloatUnary { MGE_OP("sin", "Sine of radians."); MGE_BODY1 { return sin(x); } };
+struct Cos : FloatUnary { MGE_OP("cos", "Cosine of radians."); MGE_BODY1 { return cos(x); } };
+struct Tan : FloatUnary { MGE_OP("tan", "Tangent of radians."); MGE_BODY1 { return tan(x); } };
+struct Asin : FloatUnary { MGE_OP("asin", "Inverse sine; NaN outside [-1,1]."); MGE_BODY1 { return asin(x); } };
+struct Acos : FloatUnary { MGE_OP("acos", "Inverse cosine; NaN outside [-1,1]."); MGE_BODY1 { return acos(x); } };
+struct Atan : FloatUnary { MGE_OP("atan", "Inverse tangent."); MGE_BODY1 { return atan(x); } };
+struct Sinh : FloatUnary { MGE_OP("sinh", "Hyperbolic sine."); MGE_BODY1 { return sinh(x); } };
+struct Cosh : FloatUnary { MGE_OP("cosh", "Hyperbolic cosine."); MGE_BODY1 { return cosh(x); } };
+struct Tanh : FloatUnary { MGE_OP("tanh", "Hyperbolic tangent."); MGE_BODY1 { return tanh(x); } };
+struct Asinh : FloatUnary { MGE_OP("asinh", "Inverse hyperbolic sine."); MGE_BODY1 { return asinh(x); } };
+struct Acosh : FloatUnary { MGE_OP("acosh", "Inverse hyperbolic cosine; NaN below 1."); MGE_BODY1 { return acosh(x); } };
+struct Atanh : FloatUnary { MGE_OP("atanh", "Inverse hyperbolic tangent; NaN outside [-1,1]."); MGE_BODY1 { return atanh(x); } };
+struct Erf : FloatUnary { MGE_OP("erf", "Gauss error function."); MGE_BODY1 { return erf(x); } };
+struct Sigmoid : FloatUnary { MGE_OP("sigmoid", "1 / (1 + exp(-x))."); MGE_BODY1 { return sigmoid(x); } };
+struct Gelu : FloatUnary { MGE_OP("gelu", "x times the normal distribution function of x."); MGE_BODY1 { return x * normal_cdf(x); } };
+struct Silu : FloatUnary { MGE_OP("silu", "x * sigmoid(x)."); MGE_BODY1 { return x * sigmoid(x); } };
 struct Softplus : FloatUnary {
   MGE_OP("softplus", "log(1 + exp(x)), computed so that large x does not overflow.");
   MGE_BODY1 { return maximum(x, V(0.f)) + log1p(exp(-abs(x))); }
@@ -152,22 +83,10 @@ struct HSigmoid : FloatUnary {
 };
 
 // ---- unary, any number ----
-struct Abs : NumberUnary {
-  MGE_OP("abs", "Absolute value.");
-  MGE_BODY1 { return abs(x); }
-};
-struct Neg : NumberUnary {
-  MGE_OP("neg", "-x.");
-  MGE_BODY1 { return -x; }
-};
-struct Square : NumberUnary {
-  MGE_OP("square", "x * x.");
-  MGE_BODY1 { return x * x; }
-};
-struct Relu : NumberUnary {
-  MGE_OP("relu", "max(x, 0); NaN stays NaN.");
-  MGE_BODY1 { return select(x <= V(0.f), V(0.f), x); }
-};
+struct Abs : NumberUnary { MGE_OP("abs", "Absolute value."); MGE_BODY1 { return abs(x); } };
+struct Neg : NumberUnary { MGE_OP("neg", "-x."); MGE_BODY1 { return -x; } };
+struct Square : NumberUnary { MGE_OP("square", "x * x."); MGE_BODY1 { return x * x; } };
+struct Relu : NumberUnary { MGE_OP("relu", "max(x, 0); NaN stays NaN."); MGE_BODY1 { return select(x <= V(0.f), V(0.f), x); } };
 struct Relu6 : NumberUnary {
   MGE_OP("relu6", "min(max(x, 0), 6); NaN stays NaN.");
   MGE_BODY1 { return select(x <= V(0.f), V(0.f), select(x > V(6.f), V(6.f), x)); }
@@ -194,19 +113,10 @@ struct Round : NumberUnary {
   }
   static Int64 eval(Int64 x) { return x; }
 };
-struct IsNan : TestUnary {
-  MGE_OP("isnan", "x is NaN; false for integers.");
-  template <class V>
-  static auto eval(V x) {
-    return x != x;
-  }
-};
+struct IsNan : TestUnary { MGE_OP("isnan", "x is NaN; false for integers."); template <class V> static auto eval(V x) { return x != x; } };
 struct IsInf : TestUnary {
   MGE_OP("isinf", "x is +inf or -inf; false for integers.");
-  template <class V>
-  static auto eval(V x) {
-    return abs(x) == V(kInf<V>);
-  }
+  template <class V> static auto eval(V x) { return abs(x) == V(kInf<V>); }
   static bool eval(Int64) { return false; }
   static bool eval(bool) { return false; }
 };
@@ -216,18 +126,9 @@ struct LogicalNot : ElementwiseOp<Domain::Bool, Promote::Bool, 1, false, kNoGrad
 };
 
 // ---- binary ----
-struct Add : ArithBinary<kCommutative> {
-  MGE_OP("add", "x + y.");
-  MGE_BODY2(x, y) { return x + y; }
-};
-struct Sub : ArithBinary<> {
-  MGE_OP("sub", "x - y.");
-  MGE_BODY2(x, y) { return x - y; }
-};
-struct Mul : ArithBinary<kCommutative> {
-  MGE_OP("mul", "x * y.");
-  MGE_BODY2(x, y) { return x * y; }
-};
+struct Add : ArithBinary<kCommutative> { MGE_OP("add", "x + y."); MGE_BODY2(x, y) { return x + y; } };
+struct Sub : ArithBinary<> { MGE_OP("sub", "x - y."); MGE_BODY2(x, y) { return x - y; } };
+struct Mul : ArithBinary<kCommutative> { MGE_OP("mul", "x * y."); MGE_BODY2(x, y) { return x * y; } };
 struct FloorDiv : ArithBinary<> {
   MGE_OP("floor_div", "floor(x / y); integers round towards -inf and give 0 for y = 0.");
   MGE_BODY2(x, y) { return floor(x / y); }
@@ -238,26 +139,11 @@ struct Mod : ArithBinary<> {
   MGE_BODY2(x, y) { return fmod(x, y); }
   static Int64 eval(Int64 x, Int64 y) { return mod(x, y); }
 };
-struct Maximum : ArithBinary<> {
-  MGE_OP("maximum", "The larger; NaN if either is NaN.");
-  MGE_BODY2(x, y) { return maximum(x, y); }
-};
-struct Minimum : ArithBinary<> {
-  MGE_OP("minimum", "The smaller; NaN if either is NaN.");
-  MGE_BODY2(x, y) { return minimum(x, y); }
-};
-struct Div : FloatBinary<> {
-  MGE_OP("div", "x / y; integers are divided as float32.");
-  MGE_BODY2(x, y) { return x / y; }
-};
-struct Pow : FloatBinary<> {
-  MGE_OP("pow", "x to the power y, always floating point.");
-  MGE_BODY2(x, y) { return pow(x, y); }
-};
-struct Atan2 : FloatBinary<> {
-  MGE_OP("atan2", "Angle of the point (second input, first input).");
-  MGE_BODY2(y, x) { return atan2(y, x); }
-};
+struct Maximum : ArithBinary<> { MGE_OP("maximum", "The larger; NaN if either is NaN."); MGE_BODY2(x, y) { return maximum(x, y); } };
+struct Minimum : ArithBinary<> { MGE_OP("minimum", "The smaller; NaN if either is NaN."); MGE_BODY2(x, y) { return minimum(x, y); } };
+struct Div : FloatBinary<> { MGE_OP("div", "x / y; integers are divided as float32."); MGE_BODY2(x, y) { return x / y; } };
+struct Pow : FloatBinary<> { MGE_OP("pow", "x to the power y, always floating point."); MGE_BODY2(x, y) { return pow(x, y); } };
+struct Atan2 : FloatBinary<> { MGE_OP("atan2", "Angle of the point (second input, first input)."); MGE_BODY2(y, x) { return atan2(y, x); } };
 struct LogAddExp : FloatBinary<> {
   MGE_OP("logaddexp", "log(exp(x) + exp(y)) without overflow.");
   MGE_BODY2(x, y) {
@@ -265,71 +151,28 @@ struct LogAddExp : FloatBinary<> {
     return select(x == y, x + constant<V>(0.69314718055994530942), s);  // also both +inf or both -inf
   }
 };
-#define MGE_COMPARE(expr)      \
-  template <class V>           \
-  static auto eval(V x, V y) { \
-    return expr;               \
-  }
-struct Lt : CompareBinary<> {
-  MGE_OP("lt", "x < y.");
-  MGE_COMPARE(x < y)
-};
-struct Le : CompareBinary<> {
-  MGE_OP("le", "x <= y.");
-  MGE_COMPARE(x <= y)
-};
-struct Eq : CompareBinary<kCommutative> {
-  MGE_OP("eq", "x == y.");
-  MGE_COMPARE(x == y)
-};
-struct Ne : CompareBinary<kCommutative> {
-  MGE_OP("ne", "x != y.");
-  MGE_COMPARE(x != y)
-};
+#define MGE_COMPARE(expr) template <class V> static auto eval(V x, V y) { return expr; }
+struct Lt : CompareBinary<> { MGE_OP("lt", "x < y."); MGE_COMPARE(x < y) };
+struct Le : CompareBinary<> { MGE_OP("le", "x <= y."); MGE_COMPARE(x <= y) };
+struct Eq : CompareBinary<kCommutative> { MGE_OP("eq", "x == y."); MGE_COMPARE(x == y) };
+struct Ne : CompareBinary<kCommutative> { MGE_OP("ne", "x != y."); MGE_COMPARE(x != y) };
 #undef MGE_COMPARE
-struct LogicalAnd : BoolBinary {
-  MGE_OP("logical_and", "x and y, for bool tensors.");
-  MGE_BODY2(x, y) { return mask_and(x, y); }
-};
-struct LogicalOr : BoolBinary {
-  MGE_OP("logical_or", "x or y, for bool tensors.");
-  MGE_BODY2(x, y) { return mask_or(x, y); }
-};
-struct LogicalXor : BoolBinary {
-  MGE_OP("logical_xor", "x differs from y, for bool tensors.");
-  MGE_BODY2(x, y) { return mask_xor(x, y); }
-};
-struct LeftShift : IntBinary {
-  MGE_OP("left_shift", "x << y.");
-  static Int64 eval(Int64 x, Int64 y) { return shift_left(x, y); }
-};
-struct RightShift : IntBinary {
-  MGE_OP("right_shift", "x >> y, keeping the sign.");
-  static Int64 eval(Int64 x, Int64 y) { return shift_right(x, y); }
-};
+struct LogicalAnd : BoolBinary { MGE_OP("logical_and", "x and y, for bool tensors."); MGE_BODY2(x, y) { return mask_and(x, y); } };
+struct LogicalOr : BoolBinary { MGE_OP("logical_or", "x or y, for bool tensors."); MGE_BODY2(x, y) { return mask_or(x, y); } };
+struct LogicalXor : BoolBinary { MGE_OP("logical_xor", "x differs from y, for bool tensors."); MGE_BODY2(x, y) { return mask_xor(x, y); } };
+struct LeftShift : IntBinary { MGE_OP("left_shift", "x << y."); static Int64 eval(Int64 x, Int64 y) { return shift_left(x, y); } };
+struct RightShift : IntBinary { MGE_OP("right_shift", "x >> y, keeping the sign."); static Int64 eval(Int64 x, Int64 y) { return shift_right(x, y); } };
 
 // ---- gradients in one pass: y is the forward output, x the forward input, g the incoming gradient ----
-struct ReluGrad : GradBinary {
-  MGE_OP("relu_grad", "g where y > 0, else 0.");
-  MGE_BODY2(y, g) { return select(y > V(0.f), g, V(0.f)); }
-};
-struct AbsGrad : GradBinary {
-  MGE_OP("abs_grad", "g where x > 0, else -g.");
-  MGE_BODY2(x, g) { return select(x > V(0.f), g, -g); }
-};
+struct ReluGrad : GradBinary { MGE_OP("relu_grad", "g where y > 0, else 0."); MGE_BODY2(y, g) { return select(y > V(0.f), g, V(0.f)); } };
+struct AbsGrad : GradBinary { MGE_OP("abs_grad", "g where x > 0, else -g."); MGE_BODY2(x, g) { return select(x > V(0.f), g, -g); } };
 struct Relu6Grad : GradBinary {
   MGE_OP("relu6_grad", "g where 0 < y < 6, else 0.");
   MGE_BODY2(y, g) { return select(mask_and(y > V(0.f), y < V(6.f)), g, V(0.f)); }
 };
 struct FloatGrad : ElementwiseOp<Domain::Float, Promote::Same, 2> {};
-struct SigmoidGrad : FloatGrad {
-  MGE_OP("sigmoid_grad", "g * y * (1 - y).");
-  MGE_BODY2(y, g) { return g * (y * (V(1.f) - y)); }
-};
-struct TanhGrad : FloatGrad {
-  MGE_OP("tanh_grad", "g * (1 - y^2).");
-  MGE_BODY2(y, g) { return g * (V(1.f) - y * y); }
-};
+struct SigmoidGrad : FloatGrad { MGE_OP("sigmoid_grad", "g * y * (1 - y)."); MGE_BODY2(y, g) { return g * (y * (V(1.f) - y)); } };
+struct TanhGrad : FloatGrad { MGE_OP("tanh_grad", "g * (1 - y^2)."); MGE_BODY2(y, g) { return g * (V(1.f) - y * y); } };
 struct HSigmoidGrad : FloatGrad {
   MGE_OP("hsigmoid_grad", "g / 6 where 0 < y < 1, else 0.");
   MGE_BODY2(y, g) { return select(mask_and(y > V(0.f), y < V(1.f)), g / V(6.f), V(0.f)); }
@@ -356,10 +199,7 @@ struct GeluGrad : FloatGrad {
 // ---- select ----
 struct Where : ElementwiseOp<Domain::Any, Promote::None, 3> {
   MGE_OP("where", "x where the condition holds, else y.");
-  template <class M, class V>
-  static V eval(M c, V x, V y) {
-    return select(c, x, y);
-  }
+  template <class M, class V> static V eval(M c, V x, V y) { return select(c, x, y); }
 };
 
 #undef MGE_BODY1
@@ -376,8 +216,7 @@ using ArithOps = OpList<Add, Sub, Mul, FloorDiv, Mod, Maximum, Minimum, Div>;
 using MathBinaryOps = OpList<Pow, Atan2, LogAddExp>;
 using CompareOps = OpList<Lt, Le, Eq, Ne>;
 using ShiftOps = OpList<LeftShift, RightShift>;
-using GradOps =
-    OpList<ReluGrad, AbsGrad, Relu6Grad, SigmoidGrad, TanhGrad, HSigmoidGrad, HSwishGrad, SiluGrad, GeluGrad>;
+using GradOps = OpList<ReluGrad, AbsGrad, Relu6Grad, SigmoidGrad, TanhGrad, HSigmoidGrad, HSwishGrad, SiluGrad, GeluGrad>;
 
 }  // namespace mge::body::MGE_BODY_NAMESPACE
 #endif

@@ -24,10 +24,11 @@ OpBuilder OpRegistry::op(const char* name) {
   return OpBuilder(d);
 }
 
-void OpRegistry::grad(std::string_view op, void (*vjp)(VjpCtx&), Saves saves) {
+void OpRegistry::grad(std::string_view op, void (*vjp)(VjpCtx&), Saves saves, Saves (*saves_of)(const AttrsBase*)) {
   auto* d = const_cast<OpDef*>(&get(op));
   d->vjp = vjp;
   d->saves = saves;
+  d->saves_of = saves_of;
 }
 
 const OpDef* OpRegistry::find(std::string_view name) const {

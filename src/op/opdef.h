@@ -79,6 +79,7 @@ struct OpDef {
   bool (*view)(const ViewCtx&) = nullptr;
   void (*vjp)(VjpCtx&) = nullptr;
   Saves saves;
+  Saves (*saves_of)(const AttrsBase*) = nullptr;  // fewer than `saves` for some attributes; null: always `saves`
   /// Emits primitives that compute the same value (not always the same bits); null for primitives.
   void (*decompose)(Emitter&, const AttrsBase*, std::span<const Val> in, std::span<Val> out) = nullptr;
   const ScalarBody* scalar = nullptr;
@@ -147,7 +148,7 @@ class OpRegistry {
   const OpDef& get(std::string_view name) const;
   const OpDef& at(OpId id) const { return *ops_[id]; }
   /// vjp rules live in *.grad.cpp files, which Lite leaves out: r.grad("conv2d", vjp_conv2d, {.inputs = 0b11}).
-  void grad(std::string_view op, void (*vjp)(VjpCtx&), Saves saves = {});
+  void grad(std::string_view op, void (*vjp)(VjpCtx&), Saves saves = {}, Saves (*saves_of)(const AttrsBase*) = nullptr);
   size_t size() const { return ops_.size(); }
 
  private:

@@ -55,8 +55,17 @@ void vjp_reduce(VjpCtx& c) {
 }  // namespace
 
 void register_reduce_grads(OpRegistry& r) {
-  // max, min and prod need the values; saving depends on the op only, so sum and mean keep them too. See vjp_reduce.
-  r.grad("reduce", vjp_reduce, {.inputs = 1, .outputs = 1});
+  r.grad("reduce", vjp_reduce, {.inputs = 1, .outputs = 1}, [](const AttrsBase* a) -> Saves {
+    switch (parse_reduce_mode(attrs_as<ReduceAttrs>(a).mode)) {
+      case ReduceMode::Sum:
+      case ReduceMode::Mean:
+        return {};  // only the shape
+      case ReduceMode::Prod:
+        return {.inputs = 1};
+      default:
+        return {.inputs = 1, .outputs = 1};
+    }
+  });
 }
 
 }  // namespace mge

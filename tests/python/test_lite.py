@@ -88,6 +88,17 @@ def test_share_data(net: lite.LiteNetwork) -> None:
         net.get_io_tensor("data").set_data_by_share(pixels[:, :, ::2])
 
 
+def test_shared_arrays_live_as_long_as_the_network_needs_them(net: lite.LiteNetwork) -> None:
+    want = run(net)
+    net.get_io_tensor("data").set_data_by_share(PIXELS.copy())
+    gc.collect()
+    rubbish = [np.full_like(PIXELS, 7) for _ in range(100)]
+    net.forward()
+    net.wait()
+    assert net.get_io_tensor("logits").to_numpy().tobytes() == want.tobytes()
+    assert len(rubbish) == 100
+
+
 def test_arrays_keep_their_network_alive() -> None:
     network = lite.LiteNetwork()
     network.load(MODEL)

@@ -417,6 +417,16 @@ TEST_F(Tape, KeepsOnlyWhatBackwardNeeds) {
             }),
             1u)
       << "relu keeps its output, not its input";
+  for (const char* mode : {"sum", "mean"})
+    EXPECT_EQ(held_by([&] {
+                return apply("reduce", {apply("add", {x, y})}, make_attrs(ReduceAttrs{mode, {}, false}));
+              }),
+              0u)
+        << mode;
+  EXPECT_EQ(held_by([&] {
+              return apply("reduce", {apply("add", {x, y})}, make_attrs(ReduceAttrs{"max", {}, false}));
+            }),
+            1u);
   EXPECT_EQ(held_by([&] { return apply("reshape", {apply("add", {x, y})}, make_attrs(ShapeAttrs{{32, 32}})); }), 1u);
 }
 
