@@ -13,6 +13,17 @@
 #include "base/error.h"
 #include "core/storage.h"
 
+// Under AddressSanitizer, memory that is not handed out is poisoned to the byte, so that a kernel that leaves its tensor or
+// uses one that was freed is caught as with malloc.
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#define MGE_NO_ASAN __attribute__((no_sanitize("address")))
+#else
+#define ASAN_POISON_MEMORY_REGION(p, n) ((void)(p), (void)(n))
+#define ASAN_UNPOISON_MEMORY_REGION(p, n) ((void)(p), (void)(n))
+#define MGE_NO_ASAN
+#endif
+
 namespace mge {
 namespace {
 
@@ -23,6 +34,16 @@ constexpr size_t kRegion = 32 << 20;  // large regions are mapped in multiples o
 constexpr int kClassCount = 64;
 
 size_t align_up(size_t n, size_t a) { return (n + a - 1) / a * a; }
+
+void unmap_pages(void* p, size_t bytes) {
+  ASAN_UNPOISON_MEMORY_REGION(p, bytes);  // the addresses may go to somebody else
+  munmap(p, bytes);
+}
+
+// A free small block carries a mark in its first word, so that freeing it again is noticed.
+uint64_t free_mark(void* p) { return reinterpret_cast<uintptr_t>(p) ^ 0xF4EEB10C5EEDC0DEull; }
+MGE_NO_ASAN bool has_free_mark(void* p) { return *static_cast<uint64_t*>(p) == free_mark(p); }
+MGE_NO_ASAN void set_free_mark(void* p, bool on) { *static_cast<uint64_t*>(p) = on ? free_mark(p) : 0; }
 
 // Four classes per power of two: at most 25 % is lost to rounding.
 int class_of(size_t bytes, size_t* rounded) {
@@ -62,6 +83,7 @@ struct Pool::Impl {
     void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED) return nullptr;
     madvise(p, bytes, MADV_HUGEPAGE);
+    ASAN_POISON_MEMORY_REGION(p, bytes);
     ++stats.system_calls;
     stats.reserved += bytes;
     stats.max_reserved = std::max(stats.max_reserved, stats.reserved);
@@ -74,7 +96,7 @@ struct Pool::Impl {
     if (!list.empty()) {
       void* p = list.back();
       list.pop_back();
-      *static_cast<uint64_t*>(p) = 0;
+      set_free_mark(p, false);
       return p;
     }
     if (slab_left < rounded) {
@@ -90,13 +112,9 @@ struct Pool::Impl {
     return p;
   }
 
-  // A free small block carries this in its first word, so that freeing it again is noticed.
-  static uint64_t free_mark(void* p) { return reinterpret_cast<uintptr_t>(p) ^ 0xF4EEB10C5EEDC0DEull; }
-
   void give_small(int cls, void* p) {
-    auto* word = static_cast<uint64_t*>(p);
-    MGE_ASSERT(*word != free_mark(p), "a block was freed twice");
-    *word = free_mark(p);
+    MGE_ASSERT(!has_free_mark(p), "a block was freed twice");
+    set_free_mark(p, true);
     small[cls].push_back(p);
   }
 
@@ -145,7 +163,7 @@ struct Pool::Impl {
   }
 
   void unmap(char* p, size_t bytes) {
-    munmap(p, bytes);
+    unmap_pages(p, bytes);
     stats.reserved -= bytes;
   }
 
@@ -193,8 +211,8 @@ Pool::Pool() : impl_(new Impl) {}
 
 Pool::~Pool() {
   for (auto& [at, block] : impl_->blocks)
-    if (at == block.region) munmap(at, block.region_size);
-  for (auto& s : impl_->slabs) munmap(s.base, kSlab);
+    if (at == block.region) unmap_pages(at, block.region_size);
+  for (auto& s : impl_->slabs) unmap_pages(s.base, kSlab);
   delete impl_;
 }
 
@@ -236,6 +254,7 @@ void* Pool::allocate(size_t bytes) {
   s.stats.allocated += counted;
   s.stats.max_allocated = std::max(s.stats.max_allocated, s.stats.allocated);
   ++s.stats.allocations;
+  ASAN_UNPOISON_MEMORY_REGION(p, bytes);
   return p;
 }
 
@@ -250,6 +269,7 @@ void Pool::free(void* ptr, size_t bytes) {
   } else {
     s.give_large(static_cast<char*>(ptr));
   }
+  ASAN_POISON_MEMORY_REGION(ptr, counted);
   s.stats.allocated -= counted;
 }
 

@@ -91,10 +91,12 @@ void pick(const KernelArgs& a, Job& job) {
   if (!bool_out) job.store = t.cast[static_cast<int>(DType::F32)][static_cast<int>(in)];
 }
 
-// n elements whose operands are contiguous (stride 1) or a single value (stride 0).
-void run_span(const Job& job, const void* const* in, const int64_t* stride, void* out, int64_t n) {
-  if (!job.load) return job.row(in, stride, out, n);
+// 16-bit floats: tiles are widened to float32, computed and narrowed. Kept out of line, so that its buffers do not
+// weigh on the frame of the plain case.
+[[gnu::noinline]] void run_converted(const Job& job, const void* const* in, const int64_t* stride, void* out,
+                                     int64_t n) {
   alignas(64) float tile[3][kTile], result[kTile];
+  const int64_t one = 1;
   const char* p[3];
   for (int k = 0; k < job.n_in; ++k) p[k] = static_cast<const char*>(in[k]);
   char* o = static_cast<char*>(out);
@@ -103,21 +105,24 @@ void run_span(const Job& job, const void* const* in, const int64_t* stride, void
     const void* from[3];
     for (int k = 0; k < job.n_in; ++k) {
       const void* raw = p[k];
-      const int64_t one = 1;
       job.load(&raw, &one, tile[k], stride[k] ? m : 1);
       from[k] = tile[k];
       p[k] += stride[k] * m * job.in_size[k];
     }
+    job.row(from, stride, job.store ? static_cast<void*>(result) : o, m);
     if (job.store) {
       const void* r = result;
-      const int64_t one = 1;
-      job.row(from, stride, result, m);
       job.store(&r, &one, o, m);
-    } else {
-      job.row(from, stride, o, m);
     }
     o += m * job.out_size;
   }
+}
+// n elements whose operands are contiguous (stride 1) or a single value (stride 0).
+void run_span(const Job& job, const void* const* in, const int64_t* stride, void* out, int64_t n) {
+  if (job.load)
+    run_converted(job, in, stride, out, n);
+  else
+    job.row(in, stride, out, n);
 }
 
 void run_contiguous(const Job& job, const int64_t* stride, int64_t n) {
@@ -382,7 +387,7 @@ LoopNest nest_in_output_order(const TensorArg& out, std::span<const TensorArg* c
   return make_loop_nest(moved[0].shape, {p, operands.size()});
 }
 
-void run_strided(const Job& job, const KernelArgs& a) {
+[[gnu::noinline]] void run_strided(const Job& job, const KernelArgs& a) {
   const TensorArg* operands[4] = {&a.out[0]};
   for (int k = 0; k < job.n_in; ++k) operands[k + 1] = &a.in[static_cast<size_t>(k)];
   LoopNest nest = nest_in_output_order(a.out[0], {operands, static_cast<size_t>(job.n_in) + 1});
