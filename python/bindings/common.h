@@ -95,6 +95,9 @@ int set_index(PyObject* self, PyObject* key, PyObject* value);
 void set_index_hooks(PyObject* get, PyObject* set);
 bool add_errors(PyObject* module);
 void init_locations(const char* package_dir);
+// dlpack.cpp; both return null with a Python error set
+PyObject* to_dlpack(PyObject*, PyObject* tensor);
+PyObject* from_dlpack(PyObject*, PyObject* capsule);
 TensorPtr apply1(const OpDef& op, const Attrs& attrs, std::initializer_list<Tensor*> in);
 
 }  // namespace mge::py

@@ -6,13 +6,15 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "base/parallel.h"
 #include "common.h"
 #include "core/pool.h"
 #include "eager/tape.h"
 #include "eager/trace.h"
 #include "jit/interp/interp.h"
-#include "kernel/kernel.h"
+#include "kernel/tune.h"
 
 namespace nb = nanobind;
 
@@ -44,6 +46,8 @@ int64_t option(const std::string& name) {
   if (name == "executor") return static_cast<int>(exec_policy());
   if (name == "donation") return donation();
   if (name == "kernel_tier") return kernel_tier();
+  if (name == "kernel_strategy") return kernel_strategy();
+  if (name == "workspace_limit") return static_cast<int64_t>(std::min<size_t>(workspace_limit(), INT64_MAX));
   fail(ErrorKind::Value, "option: there is no option '{}'.", name);
 }
 void set_option(const std::string& name, int64_t v) {
@@ -54,6 +58,11 @@ void set_option(const std::string& name, int64_t v) {
   }
   if (name == "donation") return set_donation(v != 0);
   if (name == "kernel_tier") return set_kernel_tier(static_cast<int>(v));
+  if (name == "kernel_strategy") return set_kernel_strategy(static_cast<uint32_t>(v));
+  if (name == "workspace_limit") {
+    MGE_CHECK(v >= 0, Value, "workspace_limit: expected a number of bytes; got {}.", v);
+    return set_workspace_limit(v == INT64_MAX ? SIZE_MAX : static_cast<size_t>(v));
+  }
   fail(ErrorKind::Value, "option: there is no option '{}'.", name);
 }
 
@@ -147,6 +156,12 @@ NB_MODULE(_core, m) {
         return nb::steal(wrap(tensor_from_object(data.ptr(), opt)));
       },
       "A tensor that keeps float64 and int64 data as they are (for gradient checks).");
+  auto steal = [](PyObject* r) {
+    if (!r) throw nb::python_error();
+    return nb::steal(r);
+  };
+  m.def("to_dlpack", [steal](nb::handle tensor) { return steal(to_dlpack(nullptr, tensor.ptr())); });
+  m.def("from_dlpack", [steal](nb::handle capsule) { return steal(from_dlpack(nullptr, capsule.ptr())); });
   m.def("get_default_device", [] { return CompNode::default_name(); });
   m.def("set_default_device", [](const std::string& n) { CompNode::set_default(n); });
   m.def("is_valid_device_name", [](const std::string& n) { return CompNode::is_valid_name(n); });
@@ -167,7 +182,19 @@ NB_MODULE(_core, m) {
       "full_sync", [] { mge::sync(); }, nb::call_guard<nb::gil_scoped_release>());
   m.def(
       "shutdown", [] { shutdown_executor(); }, nb::call_guard<nb::gil_scoped_release>());
-  m.def("set_num_threads", [](int n) { set_num_threads(n); });
+  m.def("set_num_threads", [](int n) {
+    set_num_threads(n);
+    forget_kernel_choices();  // the fastest kernel for one thread need not be so for two
+  });
+  m.def("set_tuning_file", [](const std::string& path) { set_tuning_file(path); });
+  m.def("tuning_file", [] { return tuning_file(); });
+  m.def("default_tuning_file", [] { return default_tuning_file(); });
+  m.def("tuning_stats", [] {
+    nb::dict d;
+    d["measured"] = tuning_stats().measured;
+    d["found"] = tuning_stats().found;
+    return d;
+  });
   m.def("get_num_threads", [] { return num_threads(); });
   install_interp();
   set_fusion(interp_can_fuse);

@@ -2,6 +2,7 @@
 // Python on top of this type.
 #include "common.h"
 #include "eager/tape.h"
+#include "op/quantize.h"
 #include "op/shape_ops.h"
 
 namespace mge::py {
@@ -254,6 +255,27 @@ PyObject* detach_method(PyObject* o, PyObject*) {
   MGE_PY_CATCH(nullptr)
 }
 
+TensorPtr change_type(Tensor* t, DType want) {
+  NamedAttr a{"dtype", want};
+  return apply1(*ops().typecvt, ops().typecvt->schema.build("astype", {&a, 1}), {t});
+}
+
+// Quantised dtypes are reached from float32 and left to float32.
+TensorPtr converted(Tensor* t, DType want, const Quant& q) {
+  if (!is_quant(want) && !is_quant(t->meta().dtype)) return change_type(t, want);
+  static const OpDef &quantize = OpRegistry::global().get("quantize"),
+                     &dequantize = OpRegistry::global().get("dequantize");
+  TensorPtr real(t);
+  if (is_quant(t->meta().dtype)) {
+    const Quant& from = t->meta().quant;
+    real = apply1(dequantize, make_attrs(QuantizeAttrs{t->meta().dtype, from.scale, from.zero_point}), {t});
+  } else if (!is_float(t->meta().dtype)) {
+    real = change_type(t, DType::F32);
+  }
+  if (is_quant(want)) return apply1(quantize, make_attrs(QuantizeAttrs{want, q.scale, q.zero_point}), {real.get()});
+  return want == DType::F32 ? real : change_type(real.get(), want);
+}
+
 PyObject* astype(PyObject* o, PyObject* dtype) {
   MGE_PY_TRY
   Tensor* t = tensor_of(o);
@@ -268,8 +290,7 @@ PyObject* astype(PyObject* o, PyObject* dtype) {
   if (want == DType::F64) want = DType::F32;
   if (want == DType::I64) want = DType::I32;
   if (want == t->meta().dtype && q == t->meta().quant) return Py_NewRef(o);
-  NamedAttr a{"dtype", want};
-  return wrap(apply1(*ops().typecvt, ops().typecvt->schema.build("astype", {&a, 1}), {t}));
+  return wrap(converted(t, want, q));
   MGE_PY_CATCH(nullptr)
 }
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from .core import get_option, set_option
+from .core import _core, get_option, set_option
 
 __all__ = [
     "_auto_format_convert",
@@ -46,24 +46,37 @@ _values: dict[str, Any] = {
 }
 
 
+def _apply_strategy() -> None:
+    profile = _values["benchmark_kernel"]
+    if profile and not _core.tuning_file():
+        _core.set_tuning_file(_core.default_tuning_file())
+    set_option("kernel_strategy", (2 if profile else 1) | (4 if _values["deterministic_kernel"] else 0))
+
+
 class _Config(ModuleType):
     @property
     def benchmark_kernel(self) -> bool:
-        """Choose kernels by measuring them. Default False."""
+        """Choose kernels by measuring them. Default False.
+
+        Winners are kept in ``$MGE_FASTRUN_CACHE_DIR`` (``~/.cache/megengine``), so another process need not measure;
+        with ``MGE_FASTRUN_CACHE_TYPE=MEMORY`` they are kept in memory only. Changing it forgets all choices.
+        """
         return bool(_values["benchmark_kernel"])
 
     @benchmark_kernel.setter
     def benchmark_kernel(self, option: bool) -> None:
         _values["benchmark_kernel"] = bool(option)
+        _apply_strategy()
 
     @property
     def deterministic_kernel(self) -> bool:
-        """Use only kernels that give the same bits each time. Default False; all CPU kernels do."""
+        """Use only kernels whose bits do not depend on the number of threads. Default False."""
         return bool(_values["deterministic_kernel"])
 
     @deterministic_kernel.setter
     def deterministic_kernel(self, option: bool) -> None:
         _values["deterministic_kernel"] = bool(option)
+        _apply_strategy()
 
     @property
     def benchmark_with_subprocess(self) -> bool:

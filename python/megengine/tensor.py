@@ -367,10 +367,22 @@ class Tensor(TensorBase, ArrayMethodMixin):
             new._qparams = qparams
         return new
 
-    def __dlpack__(self, stream: int | None = None) -> Any:
-        from .utils.dlpack import to_dlpack
+    def __dlpack__(
+        self,
+        stream: int | None = None,
+        *,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """The tensor as a DLPack capsule that shares its memory; ``torch.from_dlpack(x)`` and NumPy call this."""
+        if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
+            raise BufferError(f"__dlpack__: the tensor is in CPU memory; device {tuple(dl_device)} was asked for.")
+        return _core.to_dlpack(ops.copy(self) if copy else self)
 
-        return to_dlpack(self, stream)
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """(1, 0): CPU memory."""
+        return (1, 0)
 
 
 class Parameter(Tensor):

@@ -6,6 +6,8 @@
 #include <shared_mutex>
 #include <unordered_map>
 
+#include "kernel/tune.h"
+
 namespace mge {
 namespace {
 
@@ -101,7 +103,8 @@ const Kernel& KernelRegistry::choose(const KernelArgs& a) {
   uint64_t key = key_of(a);
   Entry& e = cache->slots[key % kSlots];
   if (e.kernel && e.key == key) return *e.kernel;
-  const Kernel& k = find(a, static_cast<KernelTier>(kernel_tier()));
+  if (const Kernel* forced = forced_kernel(*a.op)) return *forced;  // being measured: not a choice to remember
+  const Kernel& k = pick_kernel(*this, a, static_cast<KernelTier>(kernel_tier()));
   e = {key, &k};
   return k;
 }
@@ -109,8 +112,10 @@ const Kernel& KernelRegistry::choose(const KernelArgs& a) {
 void set_kernel_tier(int level) {
   MGE_CHECK(level >= 0 && level <= 2, Value, "kernel tier: expected 0 (all), 1 (simd) or 2 (ref); got {}.", level);
   tier_level().store(level);
-  g_epoch.fetch_add(1);
+  forget_kernel_choices();
 }
+
+void forget_kernel_choices() { g_epoch.fetch_add(1); }
 
 int kernel_tier() { return tier_level().load(std::memory_order_relaxed); }
 

@@ -87,5 +87,7 @@ void register_onednn_kernels(KernelRegistry& r);
 /// 0 all kernels, 1 from simd on, 2 ref only (env MGB_USE_MEGDNN_DBG). Clears the choice cache.
 void set_kernel_tier(int level);
 int kernel_tier();
+/// Makes choose() choose anew, after something it depends on has changed.
+void forget_kernel_choices();
 
 }  // namespace mge

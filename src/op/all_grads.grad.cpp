@@ -9,6 +9,7 @@ void register_all_grads(OpRegistry& r) {
   register_reduce_grads(r);
   register_shape_grads(r);
   register_nn_grads(r);
+  register_scan_grads(r);
 }
 
 }  // namespace mge

@@ -10,6 +10,8 @@ void register_all(OpRegistry& r) {
   register_reduce(r);
   register_shape_ops(r);
   register_nn(r);
+  register_scan(r);
+  register_quantize(r);
   register_fused(r);
 }
 

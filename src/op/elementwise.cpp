@@ -145,7 +145,7 @@ void infer_typecvt(InferCtx& c) {
   DType to = attrs_as<TypeCvtAttrs>(c.attrs).dtype, from = c.dtype(0);
   MGE_CHECK(accepts(Domain::Any, from) && accepts(Domain::Any, to), Type,
             "typecvt: converts between bool, integer and floating-point dtypes; got {} to {}. "
-            "Quantised dtypes are converted by quantise and dequantise.",
+            "Quantised dtypes are converted by quantize and dequantize.",
             dtype_name(from), dtype_name(to));
   c.out[0].shape = c.shape(0);
   c.out[0].dtype = to;
@@ -178,7 +178,13 @@ void register_elementwise(OpRegistry& r) {
   add_ops(r, CompareOps());
   add_ops(r, ShiftOps());
   add_ops(r, GradOps());
-  r.op(Where::name).in("cond", "x", "y").out("z").infer(infer_elementwise).doc(Where::doc).scalar(&kWhereBody);
+  r.op(Where::name)
+      .in("cond", "x", "y")
+      .out("z")
+      .infer(infer_elementwise)
+      .promote(Where::promote)
+      .doc(Where::doc)
+      .scalar(&kWhereBody);
   r.op("typecvt")
       .attrs<TypeCvtAttrs>()
       .in("x")

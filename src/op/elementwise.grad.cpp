@@ -38,10 +38,20 @@ void register_unary(OpRegistry& r) {
   r.grad("asinh", [](VjpCtx& c) { c.set(0, c.gy() / unary("sqrt", unary("square", c.in(0)) + 1)); }, kInput);
   r.grad("acosh", [](VjpCtx& c) { c.set(0, c.gy() / unary("sqrt", unary("square", c.in(0)) - 1)); }, kInput);
   r.grad("atanh", [](VjpCtx& c) { c.set(0, c.gy() / (1 - unary("square", c.in(0)))); }, kInput);
+  // The density 2/sqrt(pi) exp(-x^2), and its reciprocal at the result of an inverse.
+  static constexpr double kTwoOverSqrtPi = 1.12837916709551257390;
   r.grad("erf", [](VjpCtx& c) {
-    constexpr double kTwoOverSqrtPi = 1.12837916709551257390;
     c.set(0, c.gy() * (unary("exp", -unary("square", c.in(0))) * kTwoOverSqrtPi));
   }, kInput);
+  r.grad("erfc", [](VjpCtx& c) {
+    c.set(0, c.gy() * (unary("exp", -unary("square", c.in(0))) * -kTwoOverSqrtPi));
+  }, kInput);
+  r.grad("erfinv", [](VjpCtx& c) {
+    c.set(0, c.gy() * (unary("exp", unary("square", c.out())) / kTwoOverSqrtPi));
+  }, kOutput);
+  r.grad("erfcinv", [](VjpCtx& c) {
+    c.set(0, c.gy() * (unary("exp", unary("square", c.out())) / -kTwoOverSqrtPi));
+  }, kOutput);
   r.grad("sigmoid", [](VjpCtx& c) { c.set(0, binary("sigmoid_grad", c.out(), c.gy())); }, kOutput);
   r.grad("gelu", [](VjpCtx& c) { c.set(0, binary("gelu_grad", c.in(0), c.gy())); }, kInput);
   r.grad("silu", [](VjpCtx& c) { c.set(0, binary("silu_grad", c.in(0), c.gy())); }, kInput);

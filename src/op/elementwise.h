@@ -62,6 +62,9 @@ struct Asinh : FloatUnary { MGE_OP("asinh", "Inverse hyperbolic sine."); MGE_BOD
 struct Acosh : FloatUnary { MGE_OP("acosh", "Inverse hyperbolic cosine; NaN below 1."); MGE_BODY1 { return acosh(x); } };
 struct Atanh : FloatUnary { MGE_OP("atanh", "Inverse hyperbolic tangent; NaN outside [-1,1]."); MGE_BODY1 { return atanh(x); } };
 struct Erf : FloatUnary { MGE_OP("erf", "Gauss error function."); MGE_BODY1 { return erf(x); } };
+struct Erfc : FloatUnary { MGE_OP("erfc", "1 - erf(x), accurate for large x."); MGE_BODY1 { return erfc(x); } };
+struct ErfInv : FloatUnary { MGE_OP("erfinv", "The x whose erf is given; infinite at -1 and 1, NaN outside."); MGE_BODY1 { return erfinv(x); } };
+struct ErfcInv : FloatUnary { MGE_OP("erfcinv", "The x whose erfc is given; infinite at 0 and 2, NaN outside."); MGE_BODY1 { return erfcinv(x); } };
 struct Sigmoid : FloatUnary { MGE_OP("sigmoid", "1 / (1 + exp(-x))."); MGE_BODY1 { return sigmoid(x); } };
 struct Gelu : FloatUnary { MGE_OP("gelu", "x times the normal distribution function of x."); MGE_BODY1 { return x * normal_cdf(x); } };
 struct Silu : FloatUnary { MGE_OP("silu", "x * sigmoid(x)."); MGE_BODY1 { return x * sigmoid(x); } };
@@ -197,7 +200,7 @@ struct GeluGrad : FloatGrad {
 };
 
 // ---- select ----
-struct Where : ElementwiseOp<Domain::Any, Promote::None, 3> {
+struct Where : ElementwiseOp<Domain::Any, Promote::Arith, 3> {
   MGE_OP("where", "x where the condition holds, else y.");
   template <class M, class V> static V eval(M c, V x, V y) { return select(c, x, y); }
 };
@@ -208,7 +211,7 @@ struct Where : ElementwiseOp<Domain::Any, Promote::None, 3> {
 
 // Lists by how they are compiled: each is one file in kernel/simd.
 using CheapUnaryOps = OpList<Sqrt, Rsqrt, HSwish, HSigmoid, Abs, Neg, Square, Relu, Relu6, Sign, Floor, Ceil, Round>;
-using ExpUnaryOps = OpList<Exp, Expm1, Log, Log1p, Sigmoid, Tanh, Silu, Softplus, LogSigmoid, Erf, Gelu>;
+using ExpUnaryOps = OpList<Exp, Expm1, Log, Log1p, Sigmoid, Tanh, Silu, Softplus, LogSigmoid, Erf, Erfc, ErfInv, ErfcInv, Gelu>;
 using TrigUnaryOps = OpList<Sin, Cos, Tan, Asin, Acos, Atan, Sinh, Cosh, Asinh, Acosh, Atanh>;
 using TestOps = OpList<IsNan, IsInf>;
 using BoolOps = OpList<LogicalNot, LogicalAnd, LogicalOr, LogicalXor>;

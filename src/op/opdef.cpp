@@ -1,5 +1,7 @@
 #include "op/opdef.h"
 
+#include "op/scalar_body.h"
+
 #include <algorithm>
 
 namespace mge {
@@ -103,8 +105,9 @@ bool promote_op(const OpDef& op, std::span<const Meta* const> in, std::span<DTyp
                 op.name, dtype_name(m->dtype));
     return false;
   }
-  DType common = in[0]->dtype;
-  for (size_t i = 1; i < in.size(); ++i) {
+  const size_t first = op.scalar && op.scalar->selects ? 1 : 0;  // the condition of a select keeps its dtype
+  DType common = in[first]->dtype;
+  for (size_t i = first + 1; i < in.size(); ++i) {
     if (op.promote == Promote::Same)
       MGE_CHECK(in[i]->dtype == common, Type, "{}: inputs must share one dtype; got {} and {}. Cast one with astype.",
                 op.name, dtype_name(common), dtype_name(in[i]->dtype));
@@ -113,7 +116,7 @@ bool promote_op(const OpDef& op, std::span<const Meta* const> in, std::span<DTyp
   }
   if (op.promote == Promote::Float && (is_int(common) || common == DType::Bool)) common = DType::F32;
   bool any = false;
-  for (size_t i = 0; i < in.size(); ++i) {
+  for (size_t i = first; i < in.size(); ++i) {
     any |= want[i] != common;
     want[i] = common;
   }

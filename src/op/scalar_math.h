@@ -133,6 +133,7 @@ inline double asinh(double x) { return std::asinh(x); }
 inline double acosh(double x) { return std::acosh(x); }
 inline double atanh(double x) { return std::atanh(x); }
 inline double erf(double x) { return std::erf(x); }
+inline double erfc(double x) { return std::erfc(x); }
 inline double normal_cdf(double x) { return 0.5 * std::erfc(-x * 0.70710678118654752440); }
 inline double atan2(double y, double x) { return std::atan2(y, x); }
 inline double fmod(double x, double y) { return std::fmod(x, y); }
@@ -364,6 +365,47 @@ inline V erf(V x) {
   V a = abs(x), s = a * a;
   V y = select(a > V(4.f), V(1.f), V(1.f) - erfc_big(a, s, fma(a, a, -s)));
   return select(a > V(1.f), copysign(y, x), select(x == V(0.f), x, erf_small(x)));
+}
+template <class V>
+inline V erfc(V x) {
+  V a = abs(x), s = a * a, tail = erfc_big(a, s, fma(a, a, -s));
+  return select(a > V(1.f), select(x < V(0.f), V(2.f) - tail, tail), V(1.f) - erf_small(x));
+}
+// Inverses of erf and erfc: Winitzki's closed form, good to 0.2 %, then Halley's steps, each of which triples the
+// digits. `l` is log(1 - erf(y)^2) of the y that is wanted.
+template <class V>
+inline V erfinv_guess(V l) {
+  const V a = constant<V>(0.147);
+  V t = constant<V>(4.33074675) + V(0.5f) * l, s = sqrt(t * t - l / a);
+  return sqrt(select(t > V(0.f), (-l / a) / (s + t), s - t));
+}
+template <class V>
+inline V erfinv_step(V y, V excess) {  // excess = erf(y) - wanted
+  V u = excess / exp(-y * y) * constant<V>(0.88622692545275801365);
+  return y - u / (V(1.f) + y * u);
+}
+template <class V>
+inline V erfinv_centre(V x) {  // |x| <= 0.5
+  V y = copysign(erfinv_guess(log1p(-x * x)), x);
+  for (int i = 0; i < 3; ++i) y = erfinv_step(y, erf(y) - x);
+  return select(x == V(0.f), x, y);
+}
+template <class V>
+inline V erfcinv_tail(V q) {  // 0 < q <= 0.5
+  V y = erfinv_guess(log(q) + log(V(2.f) - q));
+  for (int i = 0; i < 3; ++i) y = erfinv_step(y, q - erfc(y));
+  return select(q == V(0.f), V(kInf<V>), y);
+}
+template <class V>
+inline V erfinv(V x) {
+  V a = abs(x);
+  return select(a > V(0.5f), copysign(erfcinv_tail(V(1.f) - a), x), erfinv_centre(x));
+}
+template <class V>
+inline V erfcinv(V q) {
+  V high = select(q < V(1.f), erfcinv_tail(q), -erfcinv_tail(V(2.f) - q));
+  V x = V(1.f) - q;
+  return select(abs(x) >= V(0.5f), high, erfinv_centre(x));
 }
 /// P(N(0,1) <= x), accurate in the left tail.
 template <class V>

@@ -148,6 +148,9 @@ for name, fn, kw in [
     ("hswish", lambda x: x * np.clip(x + 3, 0, 6) / 6, {"lo": -5, "hi": 5, "kinks": (-3, 3)}),
     ("hsigmoid", lambda x: np.clip(x + 3, 0, 6) / 6, {"lo": -5, "hi": 5, "kinks": (-3, 3)}),
     ("erf", ref.erf, {}),
+    ("erfc", ref.erfc, {"hi": 4}),
+    ("erfinv", ref.erfinv, {"lo": -0.95, "hi": 0.95}),
+    ("erfcinv", ref.erfcinv, {"lo": 0.05, "hi": 1.95}),
     ("abs", np.abs, {"kinks": (0,)}),
     ("neg", np.negative, {}),
     ("square", np.square, {}),
@@ -443,6 +446,20 @@ CASES += [
     ),
 ]
 
+# ---- running sums and products
+for scan_axis, scan_shape in ((0, (7,)), (-1, (2, 3, 5)), (1, (2, 4, 70)), (0, (0, 3)), (0, (9, 1))):
+    for back in (False, True):
+        label = f"{'x'.join(map(str, scan_shape))}-{'back' if back else 'forth'}"
+        CASES += [
+            *(OpCase("cumsum", ref.cumsum, draw([scan_shape]), {"axis": scan_axis, "exclusive": e, "reverse": back}, label=f"{label}-{int(e)}") for e in (False, True)),
+            OpCase("cumprod", ref.cumprod, draw([scan_shape], 0.3, 1.5), {"axis": scan_axis, "reverse": back}, label=label),
+            OpCase("affine_scan", ref.affine_scan, draw([scan_shape, scan_shape], -0.9, 0.9), {"axis": scan_axis, "reverse": back}, label=label),
+        ]  # fmt: skip
+CASES += [
+    OpCase("cumsum", ref.cumsum, ints((3, 4)), {"axis": 1}, label="int32", **NO_GRAD),
+    OpCase("cumprod", ref.cumprod, lambda rng: [np.array([[1.5, 0.0, 2.0, 0.0, 3.0]])], {"axis": 1}, label="zeros"),
+]
+
 # ---- optimizer steps
 for wd in (0.0, 0.01):
     CASES += [
@@ -460,5 +477,7 @@ ELSEWHERE = {
     "rng_uniform": "random: test_random.py checks distribution, determinism and thread independence",
     "rng_normal": "random: test_random.py",
     "dropout": "random: test_random.py checks mask, scale and gradient",
+    "quantize": "its result has a quantised dtype: test_quantized_dtypes.py compares with NumPy",
+    "dequantize": "its input has a quantised dtype: test_quantized_dtypes.py",
     "fused": "made by a pass: tests/cpp/pass and tests/cpp/jit compare it with the unfused graph",
 }

@@ -7,6 +7,40 @@ import math
 import numpy as np
 
 erf = np.vectorize(math.erf, otypes=[np.float64])
+erfc = np.vectorize(math.erfc, otypes=[np.float64])
+
+
+def erfcinv(q):
+    """By halving the interval until it cannot be halved."""
+    lo, hi = np.full(np.shape(q), -30.0), np.full(np.shape(q), 30.0)
+    for _ in range(200):
+        mid = (lo + hi) / 2
+        above = erfc(mid) > q
+        lo, hi = np.where(above, mid, lo), np.where(above, hi, mid)
+    return (lo + hi) / 2
+
+
+def erfinv(x):
+    return np.copysign(erfcinv(1 - np.abs(x)), x)
+
+
+def cumsum(x, axis, exclusive=False, reverse=False):
+    x = np.flip(x, axis) if reverse else x
+    y = np.cumsum(x, axis, dtype=x.dtype)
+    y = y - x if exclusive else y
+    return np.flip(y, axis) if reverse else y
+
+
+def cumprod(x, axis, reverse=False):
+    return np.flip(np.cumprod(np.flip(x, axis), axis), axis) if reverse else np.cumprod(x, axis)
+
+
+def affine_scan(a, b, axis, reverse=False):
+    a, b = np.moveaxis(a, axis, 0), np.moveaxis(b, axis, 0)
+    y, last = np.zeros_like(b), 0.0
+    for i in reversed(range(len(b))) if reverse else range(len(b)):
+        last = y[i] = a[i] * last + b[i]
+    return np.moveaxis(y, 0, axis)
 
 
 def round_half_away(x: np.ndarray) -> np.ndarray:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from enum import IntFlag
+from typing import Any
 
 from .. import config
+from ..core._imperative_rt.ops import OPS
 
 __all__ = [
     "get_conv_execution_strategy",
@@ -14,22 +15,17 @@ __all__ = [
 ]
 
 
-class Strategy(IntFlag):
-    """Ways to choose a kernel."""
-
-    HEURISTIC = 1
-    PROFILE = 2
-    REPRODUCIBLE = 4
-    OPTIMIZED = 8
+#: The bit enum of the convolution op: HEURISTIC, PROFILE, REPRODUCIBLE, OPTIMIZED.
+Strategy: Any = OPS["Convolution"].__dict__["Strategy"]
 
 
-def get_execution_strategy() -> Strategy:
+def get_execution_strategy() -> Any:
     """The strategy that ``config`` describes."""
-    strategy = Strategy.PROFILE if config.benchmark_kernel else Strategy.HEURISTIC
-    return strategy | Strategy.REPRODUCIBLE if config.deterministic_kernel else strategy
+    names = ["PROFILE" if config.benchmark_kernel else "HEURISTIC"]
+    return Strategy.of(names + ["REPRODUCIBLE"] * config.deterministic_kernel)
 
 
-def set_execution_strategy(option: str | Strategy) -> None:
+def set_execution_strategy(option: Any) -> None:
     """Set the strategy by value, or by names joined with ``_``.
 
     >>> from megengine.functional.debug_param import get_execution_strategy, set_execution_strategy
@@ -45,15 +41,13 @@ def set_execution_strategy(option: str | Strategy) -> None:
             raise ValueError(
                 f"execution strategy: use HEURISTIC, PROFILE and REPRODUCIBLE joined by _; got {option!r}."
             )
-        value = Strategy(0)
-        for n in names:
-            value |= Strategy[n]
+        value = Strategy.of(names)
     elif isinstance(option, Strategy):
         value = option
     else:
         raise TypeError(f"execution strategy: needs a string or a Strategy; got {type(option).__name__}.")
-    config.benchmark_kernel = bool(value & Strategy.PROFILE)
-    config.deterministic_kernel = bool(value & Strategy.REPRODUCIBLE)
+    config.benchmark_kernel = bool(value & "PROFILE")
+    config.deterministic_kernel = bool(value & "REPRODUCIBLE")
 
 
 get_conv_execution_strategy = get_execution_strategy

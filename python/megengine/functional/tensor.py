@@ -337,7 +337,7 @@ def stack(inps: Sequence[Tensor], axis: int = 0, device: Any = None) -> Tensor:
     return ops.concat(*(ops.expand_dims(x, axes=(axis,)) for x in tensors), axis=axis)
 
 
-def split(inp: Tensor, nsplits_or_sections: int | Sequence[int], axis: int = 0) -> list[Tensor]:
+def split(inp: Tensor, nsplits_or_sections: int | Sequence[int], axis: int = 0) -> tuple[Tensor, ...]:
     """Cut a tensor along ``axis``.
 
     Args:
@@ -365,7 +365,7 @@ def split(inp: Tensor, nsplits_or_sections: int | Sequence[int], axis: int = 0) 
         if any(a > b for a, b in zip(cuts, cuts[1:])):
             raise ValueError(f"Invalid nsplits_or_secions: {given}")
     front = (slice(None),) * at
-    return [inp[front + (slice(a, b),)] for a, b in zip(cuts, cuts[1:])]
+    return tuple(inp[front + (slice(a, b),)] for a, b in zip(cuts, cuts[1:]))
 
 
 def repeat(inp: Tensor, repeats: int, axis: int | None = None) -> Tensor:
@@ -434,14 +434,7 @@ def cumsum(inp: Tensor, axis: int) -> Tensor:
     >>> F.cumsum(mge.tensor([[1, 2, 3]]), 1).tolist()
     [[1, 3, 6]]
     """
-    at = _normalize_axis(inp.ndim, axis)
-    size = inp.shape[at]
-    front = (slice(None),) * at
-    x, by = ops.copy(inp), 1
-    while by < size:  # each pass doubles the reach of every sum
-        x = ops.concat(x[front + (slice(0, by),)], x[front + (slice(by, None),)] + x[front + (slice(0, -by),)], axis=at)
-        by *= 2
-    return x
+    return ops.cumsum(inp, axis=axis)
 
 
 # ---- selection

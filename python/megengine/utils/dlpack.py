@@ -1,4 +1,15 @@
-"""Exchange of tensors with other frameworks without a copy."""
+"""Exchange of tensors with other frameworks without a copy.
+
+>>> from megengine.utils.dlpack import from_dlpack
+>>> a = np.arange(3, dtype="float32")
+>>> x = from_dlpack(a)
+>>> a[0] = 7
+>>> x.tolist()
+[7.0, 1.0, 2.0]
+
+The memory is shared, so whoever writes into it changes what the other side sees. Tensors here never write into shared
+memory: an in-place operator gives the tensor memory of its own.
+"""
 
 from __future__ import annotations
 
@@ -9,23 +20,19 @@ from ..core import _core
 if TYPE_CHECKING:
     from ..tensor import Tensor
 
+__all__ = ["from_dlpack", "to_dlpack"]
+
 
 def to_dlpack(tensor: Tensor, stream: int | None = None) -> Any:
-    """A DLPack capsule of ``tensor``."""
+    """A DLPack capsule of ``tensor``; the tensor's memory lives as long as the capsule's user needs it."""
     assert stream is None or stream >= 0, f"to_dlpack: the stream must be at least 0; got {stream}."
-    make = getattr(_core, "to_dlpack", None)
-    if make is None:
-        raise NotImplementedError("to_dlpack: arrives with the DLPack exchange; use Tensor.numpy() until then.")
-    return make(tensor)
+    return _core.to_dlpack(tensor)
 
 
 def from_dlpack(ext_tensor: Any, stream: int | None = None) -> Tensor:
-    """A tensor of a DLPack capsule, or of an object with ``__dlpack__``."""
+    """A tensor of a DLPack capsule, or of an object with ``__dlpack__`` (PyTorch, NumPy, JAX).
+
+    float64 and int64 become float32 and int32, which takes a copy.
+    """
     assert stream is None or stream >= 0, f"from_dlpack: the stream must be at least 0; got {stream}."
-    make = getattr(_core, "from_dlpack", None)
-    if make is None:
-        raise NotImplementedError(
-            "from_dlpack: arrives with the DLPack exchange; use tensor(np.asarray(x)) until then."
-        )
-    capsule = ext_tensor.__dlpack__() if hasattr(ext_tensor, "__dlpack__") else ext_tensor
-    return make(capsule)  # type: ignore[no-any-return]
+    return _core.from_dlpack(ext_tensor.__dlpack__() if hasattr(ext_tensor, "__dlpack__") else ext_tensor)

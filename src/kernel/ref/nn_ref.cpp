@@ -13,6 +13,8 @@ void register_ref_nn(KernelRegistry& r) {
   register_ref_indexing(r);
   register_ref_optim(r);
   register_ref_rng(r);
+  register_ref_scan(r);
+  register_ref_quantize(r);
 }
 
 namespace ref {

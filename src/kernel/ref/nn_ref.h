@@ -18,6 +18,8 @@ void register_ref_softmax(KernelRegistry& r);
 void register_ref_indexing(KernelRegistry& r);
 void register_ref_optim(KernelRegistry& r);
 void register_ref_rng(KernelRegistry& r);
+void register_ref_scan(KernelRegistry& r);
+void register_ref_quantize(KernelRegistry& r);
 
 namespace ref {
 

@@ -171,10 +171,10 @@ struct Range {
 };
 Range range_of(const std::string& op, size_t input) {
   static const std::map<std::string, Range> kRanges = {
-      {"log", {0.3, 3}},        {"sqrt", {0.3, 3}},    {"rsqrt", {0.3, 3}},    {"log1p", {-0.5, 2}},
-      {"asin", {-0.8, 0.8}},    {"acos", {-0.8, 0.8}}, {"atanh", {-0.8, 0.8}}, {"acosh", {1.3, 3}},
-      {"tan", {-1, 1}},         {"pow", {0.4, 2}},     {"div", {0.5, 2}},      {"mod", {1.1, 1.9}},
-      {"floor_div", {1.1, 1.9}}};
+      {"log", {0.3, 3}},       {"sqrt", {0.3, 3}},      {"rsqrt", {0.3, 3}},      {"log1p", {-0.5, 2}},
+      {"asin", {-0.8, 0.8}},   {"acos", {-0.8, 0.8}},   {"atanh", {-0.8, 0.8}},   {"acosh", {1.3, 3}},
+      {"erfinv", {-0.8, 0.8}}, {"erfcinv", {0.2, 1.8}}, {"tan", {-1, 1}},         {"pow", {0.4, 2}},
+      {"div", {0.5, 2}},       {"mod", {1.1, 1.9}},     {"floor_div", {1.1, 1.9}}};
   auto it = kRanges.find(op);
   if (it == kRanges.end()) return {-2, 2};
   if (input == 1 && op == "mod") return {0.53, 0.54};

@@ -6,7 +6,8 @@ from typing import Any
 
 from ...tensor import Tensor
 from .._core import AsyncError, CompNode, TraceError, full_sync, sync
-from ..tensor.utils import dtype_promotion, get_device, make_shape_tuple
+from ..tensor.utils import dtype_promotion, get_convert_inputs, get_device, make_shape_tuple, set_convert_inputs
+from .lower import apply
 
 __all__ = [
     "AsyncError",
@@ -14,6 +15,7 @@ __all__ = [
     "Const",
     "Tensor",
     "TraceError",
+    "apply",
     "astype_cpp",
     "dtype_promotion",
     "full_sync",
@@ -31,3 +33,7 @@ def Const(value: Any, dtype: Any = None, device: Any = None) -> Tensor:
 def astype_cpp(x: Tensor, dtype: Any) -> Tensor:
     """The same as ``x.astype(dtype)``."""
     return x.astype(dtype)
+
+
+_get_convert_inputs = get_convert_inputs
+_set_convert_inputs = set_convert_inputs

@@ -1,0 +1,167 @@
+// DLPack both ways, without a copy. The structs are the exchange format's ABI (DLPack 0.8 and 1.0).
+#include <algorithm>
+
+#include "common.h"
+#include "eager/dispatch.h"
+
+namespace mge::py {
+namespace {
+
+struct DLDevice {
+  int32_t type, id;
+};
+struct DLType {
+  uint8_t code, bits;
+  uint16_t lanes;
+};
+struct DLTensor {
+  void* data;
+  DLDevice device;
+  int32_t ndim;
+  DLType dtype;
+  int64_t *shape, *strides;  // strides in elements; null = contiguous
+  uint64_t byte_offset;
+};
+struct DLManaged {
+  DLTensor tensor;
+  void* context;
+  void (*deleter)(DLManaged*);
+};
+struct DLManagedVersioned {
+  uint32_t major, minor;
+  void* context;
+  void (*deleter)(DLManagedVersioned*);
+  uint64_t flags;
+  DLTensor tensor;
+};
+constexpr int32_t kCpu = 1, kPinnedHost = 3;
+constexpr uint8_t kInt = 0, kUInt = 1, kFloat = 2, kBfloat = 4, kComplex = 5, kBool = 6;
+constexpr const char *kFresh = "dltensor", *kUsed = "used_dltensor", *kFresh1 = "dltensor_versioned",
+                     *kUsed1 = "used_dltensor_versioned";
+
+struct TypeRow {
+  DType ours;
+  uint8_t code, bits;
+};
+constexpr TypeRow kTypes[] = {
+    {DType::F32, kFloat, 32}, {DType::F16, kFloat, 16}, {DType::F64, kFloat, 64}, {DType::BF16, kBfloat, 16},
+    {DType::I8, kInt, 8},     {DType::I16, kInt, 16},   {DType::I32, kInt, 32},   {DType::I64, kInt, 64},
+    {DType::U8, kUInt, 8},    {DType::U16, kUInt, 16},  {DType::Bool, kBool, 8},  {DType::C64, kComplex, 64},
+};
+
+// What an exported capsule keeps alive.
+struct Export {
+  DLManaged managed;
+  RefPtr<Storage> storage;
+  int64_t shape[kMaxRank], strides[kMaxRank];
+};
+
+void drop_capsule(PyObject* capsule) {
+  if (!PyCapsule_IsValid(capsule, kFresh)) return;  // somebody took it over
+  auto* m = static_cast<DLManaged*>(PyCapsule_GetPointer(capsule, kFresh));
+  m->deleter(m);
+}
+
+DType dtype_of(const DLType& t) {
+  MGE_CHECK(t.lanes == 1, Type, "from_dlpack: vector elements are not supported; got {} lanes.", t.lanes);
+  for (auto& row : kTypes)
+    if (row.code == t.code && row.bits == t.bits) return row.ours;
+  fail(ErrorKind::Type,
+       "from_dlpack: element type code {} of {} bits has no dtype here; convert it to float32 or int32 first.", t.code,
+       t.bits);
+}
+
+// Memory of the other side as a tensor; `release` is run when the last user is gone, or at once on an error.
+TensorPtr adopt(const DLTensor& t, std::function<void()> release) {
+  struct Guard {
+    std::function<void()>* fn;
+    ~Guard() {
+      if (fn) (*fn)();
+    }
+  } guard{&release};
+  MGE_CHECK(t.device.type == kCpu || t.device.type == kPinnedHost, Value,
+            "from_dlpack: the tensor is on device type {}; only CPU memory can be shared in this build. Copy it to the "
+            "CPU first.",
+            t.device.type);
+  MGE_CHECK(t.ndim >= 0 && t.ndim <= kMaxRank, Value, "from_dlpack: at most {} dimensions are supported; got {}.",
+            kMaxRank, t.ndim);
+  Meta m;
+  m.dtype = dtype_of(t.dtype);
+  m.cn = CompNode::default_node();
+  for (int i = 0; i < t.ndim; ++i) m.shape.push_back(t.shape[i]);
+  Buffer b;
+  b.layout = Layout::contiguous(m.shape);
+  int64_t low = 0, high = m.shape.numel() ? 1 : 0;
+  for (int i = 0; i < t.ndim && m.shape.numel(); ++i) {
+    if (t.strides) b.layout.stride[i] = t.strides[i];
+    int64_t reach = b.layout.stride[i] * (m.shape[i] - 1);
+    (reach < 0 ? low : high) += reach;
+  }
+  int64_t size = static_cast<int64_t>(dtype_size(m.dtype));
+  b.layout.offset = -low;
+  char* data = static_cast<char*>(t.data) + t.byte_offset + low * size;
+  guard.fn = nullptr;
+  b.storage = wrap_storage(data, static_cast<size_t>((high - low) * size), /*writable=*/false, std::move(release));
+  return tensor_from_buffer(m, std::move(b));
+}
+
+// Elements of 64 bits become the dtypes Tensors have.
+TensorPtr narrowed(TensorPtr t) {
+  DType want = t->meta().dtype == DType::F64   ? DType::F32
+               : t->meta().dtype == DType::I64 ? DType::I32
+                                               : t->meta().dtype;
+  if (want == t->meta().dtype) return t;
+  const OpDef& cast = OpRegistry::global().get("typecvt");
+  NamedAttr a{"dtype", want};
+  return apply1(cast, cast.schema.build("from_dlpack", {&a, 1}), {t.get()});
+}
+
+}  // namespace
+
+PyObject* to_dlpack(PyObject*, PyObject* o) {
+  MGE_PY_TRY
+  MGE_CHECK(is_tensor(o), Type, "to_dlpack: needs a Tensor; got {}.", Py_TYPE(o)->tp_name);
+  Tensor& t = *tensor_of(o);
+  const Meta& m = t.meta();
+  const TypeRow* row = std::find_if(std::begin(kTypes), std::end(kTypes), [&](auto& r) { return r.ours == m.dtype; });
+  MGE_CHECK(row != std::end(kTypes), Type, "to_dlpack: dtype {} has no DLPack type; cast it with astype first.",
+            dtype_name(m.dtype));
+  Obj array = check(to_numpy(t));  // waits for the value and lets a trace know that the host reads it
+  const Buffer b = make_contiguous(m, read_buffer(t));
+  auto* e = new Export;
+  e->storage = b.storage;
+  for (int i = 0; i < m.shape.rank; ++i) {
+    e->shape[i] = m.shape[i];
+    e->strides[i] = b.layout.stride[i];
+  }
+  e->managed.tensor = {b.data(m.dtype), {kCpu, 0}, m.shape.rank, {row->code, row->bits, 1}, e->shape, e->strides, 0};
+  e->managed.context = e;
+  e->managed.deleter = [](DLManaged* managed) { delete static_cast<Export*>(managed->context); };
+  PyObject* capsule = PyCapsule_New(&e->managed, kFresh, drop_capsule);
+  if (!capsule) delete e;
+  return capsule;
+  MGE_PY_CATCH(nullptr)
+}
+
+PyObject* from_dlpack(PyObject*, PyObject* capsule) {
+  MGE_PY_TRY
+  if (PyCapsule_IsValid(capsule, kFresh1)) {
+    auto* m = static_cast<DLManagedVersioned*>(PyCapsule_GetPointer(capsule, kFresh1));
+    MGE_CHECK(m->major == 1, Value, "from_dlpack: version {}.{} of the format is not known here.", m->major, m->minor);
+    if (PyCapsule_SetName(capsule, kUsed1)) return nullptr;
+    return wrap(narrowed(adopt(m->tensor, [m] {
+      if (m->deleter) m->deleter(m);
+    })));
+  }
+  MGE_CHECK(PyCapsule_IsValid(capsule, kFresh), Type,
+            "from_dlpack: needs a DLPack capsule that nobody has used yet, or an object with __dlpack__; got {}.",
+            PyCapsule_CheckExact(capsule) ? "a used or foreign capsule" : Py_TYPE(capsule)->tp_name);
+  auto* m = static_cast<DLManaged*>(PyCapsule_GetPointer(capsule, kFresh));
+  if (PyCapsule_SetName(capsule, kUsed)) return nullptr;
+  return wrap(narrowed(adopt(m->tensor, [m] {
+    if (m->deleter) m->deleter(m);
+  })));
+  MGE_PY_CATCH(nullptr)
+}
+
+}  // namespace mge::py

@@ -1,0 +1,284 @@
+#include "kernel/tune.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <string_view>
+#include <unordered_map>
+
+#include "base/parallel.h"
+#include "kernel/run.h"
+
+namespace mge {
+namespace {
+
+constexpr int kMostRuns = 5;
+constexpr double kEnoughSeconds = 0.02;  // of measuring one kernel
+
+struct Tuning {
+  std::mutex mutex;
+  uint32_t strategy = kHeuristic;
+  size_t workspace = SIZE_MAX;
+  std::string file;
+  bool loaded = false;
+  std::unordered_map<std::string, std::string> winners;  // key -> kernel name
+  TuningStats stats;
+};
+Tuning& tuning() {
+  static Tuning* t = new Tuning;
+  return *t;
+}
+
+uint64_t checksum(std::string_view s) {
+  uint64_t h = 0xcbf29ce484222325ull;  // FNV-1a
+  for (unsigned char c : s) h = (h ^ c) * 0x100000001b3ull;
+  return h;
+}
+
+// Everything that decides which kernel is fastest here, as one line of text.
+std::string key_text(const KernelArgs& a) {
+  std::string s = format("{} {} threads={}", a.op->name, a.attrs ? a.attrs->print() : "", num_threads());
+  for (auto& t : a.in) {
+    s += format(" {}{}", dtype_name(t.dtype), t.shape.str());
+    if (t.contiguous()) continue;
+    for (int i = 0; i < t.shape.rank; ++i) s += format("{}{}", i ? "," : "@", t.layout.stride[i]);
+  }
+  for (char& c : s)
+    if (c == '\n' || c == '\t') c = ' ';
+  return s;
+}
+
+// An open file under a lock of the kind given, which ends with this object.
+class LockedFile {
+ public:
+  LockedFile(const std::string& path, int flags, int lock) : fd_(open(path.c_str(), flags | O_CLOEXEC, 0644)) {
+    if (fd_ >= 0 && flock(fd_, lock) != 0) {
+      close(fd_);
+      fd_ = -1;
+    }
+  }
+  LockedFile(const LockedFile&) = delete;
+  ~LockedFile() {
+    if (fd_ >= 0) close(fd_);
+  }
+  explicit operator bool() const { return fd_ >= 0; }
+  std::string read_all() const {
+    std::string text;
+    char part[1 << 16];
+    for (ssize_t n; (n = read(fd_, part, sizeof part)) > 0;) text.append(part, static_cast<size_t>(n));
+    return text;
+  }
+  void append(const std::string& text) const {
+    if (write(fd_, text.data(), text.size()) != static_cast<ssize_t>(text.size())) return;  // the next reader skips it
+  }
+
+ private:
+  int fd_;
+};
+
+// line: checksum of the rest, key, winner, microseconds; separated by tabs
+void load(Tuning& t) {
+  t.loaded = true;
+  if (t.file.empty()) return;
+  LockedFile f(t.file, O_RDONLY, LOCK_SH);
+  if (!f) return;
+  std::string text = f.read_all();
+  std::string_view rest = text;
+  while (!rest.empty()) {
+    std::string_view line = rest.substr(0, rest.find('\n'));
+    rest.remove_prefix(std::min(rest.size(), line.size() + 1));
+    size_t tab = line.find('\t');
+    if (tab == line.npos) continue;
+    std::string_view body = line.substr(tab + 1);
+    if (format("{:016x}", checksum(body)) != line.substr(0, tab)) continue;
+    size_t key_end = body.find('\t'), name_end = key_end == body.npos ? body.npos : body.find('\t', key_end + 1);
+    if (name_end == body.npos) continue;
+    t.winners[std::string(body.substr(0, key_end))] = std::string(body.substr(key_end + 1, name_end - key_end - 1));
+  }
+}
+
+void make_folder_of(const std::string& path) {
+  for (size_t at = path.find('/', 1); at != path.npos; at = path.find('/', at + 1))
+    mkdir(path.substr(0, at).c_str(), 0755);
+}
+
+void save(const Tuning& t, const std::string& key, const char* winner, double seconds) {
+  if (t.file.empty()) return;
+  make_folder_of(t.file);
+  LockedFile f(t.file, O_WRONLY | O_CREAT | O_APPEND, LOCK_EX);
+  if (!f) return;  // a cache that cannot be written is no error
+  std::string body = format("{}\t{}\t{:.1f}", key, winner, seconds * 1e6);
+  f.append(format("{:016x}\t{}\n", checksum(body), body));
+}
+
+thread_local const Kernel* g_forced = nullptr;
+thread_local const OpDef* g_forced_op = nullptr;
+
+// A tensor with the type and layout of `t`; floats are ordinary numbers, the rest zeros, which are valid indices.
+Buffer scratch(const TensorArg& t, Meta* meta) {
+  meta->dtype = t.dtype;
+  meta->shape = t.shape;
+  int64_t low = 0, high = t.numel() ? 1 : 0;
+  for (int i = 0; i < t.shape.rank && t.numel(); ++i) {
+    int64_t reach = t.layout.stride[i] * (t.shape[i] - 1);
+    (reach < 0 ? low : high) += reach;
+  }
+  Buffer b;
+  b.layout = t.layout;
+  b.layout.offset = -low;
+  size_t bytes = dtype_bytes(t.dtype, high - low);
+  b.storage = allocate_storage({}, bytes);
+  std::memset(b.storage->ptr, 0, bytes);
+  if (t.dtype == DType::F32)
+    for (int64_t i = 0; i < high - low; ++i) static_cast<float*>(b.storage->ptr)[i] = static_cast<float>(i % 7) - 3.f;
+  return b;
+}
+
+double measure(const Kernel& k, const KernelArgs& a) {
+  SmallVec<Meta, 4> in_meta(a.in.size()), out_meta(a.out.size());
+  SmallVec<Buffer, 4> in_buffer(a.in.size());
+  SmallVec<OpInput, 4> in;
+  for (size_t i = 0; i < a.in.size(); ++i) in_buffer[i] = scratch(a.in[i], &in_meta[i]);
+  for (size_t i = 0; i < a.in.size(); ++i) in.push_back({&in_meta[i], &in_buffer[i], false});
+  for (size_t o = 0; o < a.out.size(); ++o) {
+    out_meta[o].dtype = a.out[o].dtype;
+    out_meta[o].shape = a.out[o].shape;
+  }
+  g_forced = &k;
+  g_forced_op = a.op;
+  struct Reset {
+    ~Reset() { g_forced = nullptr, g_forced_op = nullptr; }
+  } reset;
+  auto once = [&] {
+    SmallVec<Buffer, 4> out(a.out.size());
+    auto t0 = std::chrono::steady_clock::now();
+    run_op(*a.op, a.attrs, {in.data(), in.size()}, {out_meta.data(), out_meta.size()}, {out.data(), out.size()});
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - t0).count();
+  };
+  double best = once(), spent = 0;  // the first run also prepares; it counts only when it is all there is
+  for (int i = 0; i < kMostRuns && spent < kEnoughSeconds; ++i) {
+    double s = once();
+    spent += s;
+    best = i == 0 ? s : std::min(best, s);
+  }
+  return best;
+}
+
+using Candidates = SmallVec<const Kernel*, 4>;
+
+// Kernels that accept and fit the workspace limit; ref only when nothing else does.
+Candidates candidates(const KernelRegistry& r, const KernelArgs& a, KernelTier from, size_t limit) {
+  Candidates c;
+  for (int t = static_cast<int>(from); t < 3; ++t) {
+    if (static_cast<KernelTier>(t) == KernelTier::Ref && !c.empty()) break;
+    for (auto& k : r.list(a.op->id, static_cast<KernelTier>(t)))
+      if ((!k.refuse || !k.refuse(a)) && (!k.workspace || k.workspace(a) <= limit)) c.push_back(&k);
+  }
+  return c;
+}
+
+const Kernel* by_name(const Candidates& c, const std::string& name) {
+  for (auto* k : c)
+    if (name == k->name) return k;
+  return nullptr;
+}
+
+}  // namespace
+
+const Kernel* forced_kernel(const OpDef& op) { return g_forced_op == &op ? g_forced : nullptr; }
+
+const Kernel& pick_kernel(const KernelRegistry& r, const KernelArgs& a, KernelTier from) {
+  Tuning& t = tuning();
+  std::unique_lock<std::mutex> lock(t.mutex);
+  if (t.strategy == kHeuristic && t.workspace == SIZE_MAX) return r.find(a, from);
+  if ((t.strategy & kReproducible) && from == KernelTier::Library) from = KernelTier::Simd;
+  Candidates c = candidates(r, a, from, t.workspace);
+  if (c.empty()) return r.find(a, from);  // over the limit is better than nothing; or the error that lists refusals
+  if (!(t.strategy & kProfile) || c.size() == 1) return *c[0];
+  if (!t.loaded) load(t);
+  std::string key = key_text(a);
+  if (auto known = t.winners.find(key); known != t.winners.end())
+    if (const Kernel* k = by_name(c, known->second)) {
+      ++t.stats.found;
+      return *k;
+    }
+  lock.unlock();  // measuring runs ops, which choose kernels
+  const Kernel* best = c[0];
+  double best_s = -1;
+  try {
+    for (auto* k : c) {
+      double s = measure(*k, a);
+      if (best_s < 0 || s < best_s) best = k, best_s = s;
+    }
+  } catch (const Error&) {
+    return *c[0];  // no memory to measure with
+  }
+  lock.lock();
+  ++t.stats.measured;
+  t.winners[key] = best->name;
+  save(t, key, best->name, best_s);
+  return *best;
+}
+
+void set_kernel_strategy(uint32_t flags) {
+  MGE_CHECK(flags && !(flags & ~7u) && (flags & 3u) != 3u, Value,
+            "kernel strategy: expected heuristic (1) or profile (2), and reproducible (4) if wanted; got {}.", flags);
+  {
+    std::lock_guard<std::mutex> lock(tuning().mutex);
+    tuning().strategy = flags & 3u ? flags : flags | kHeuristic;
+  }
+  forget_kernel_choices();
+}
+uint32_t kernel_strategy() {
+  std::lock_guard<std::mutex> lock(tuning().mutex);
+  return tuning().strategy;
+}
+void set_workspace_limit(size_t bytes) {
+  {
+    std::lock_guard<std::mutex> lock(tuning().mutex);
+    tuning().workspace = bytes;
+  }
+  forget_kernel_choices();
+}
+size_t workspace_limit() {
+  std::lock_guard<std::mutex> lock(tuning().mutex);
+  return tuning().workspace;
+}
+void set_tuning_file(std::string path) {
+  {
+    std::lock_guard<std::mutex> lock(tuning().mutex);
+    tuning().file = std::move(path);
+    tuning().loaded = false;
+    tuning().winners.clear();
+  }
+  forget_kernel_choices();
+}
+std::string tuning_file() {
+  std::lock_guard<std::mutex> lock(tuning().mutex);
+  return tuning().file;
+}
+TuningStats tuning_stats() {
+  std::lock_guard<std::mutex> lock(tuning().mutex);
+  return tuning().stats;
+}
+
+std::string default_tuning_file() {
+  auto env = [](const char* name) {
+    const char* v = std::getenv(name);
+    return std::string(v ? v : "");
+  };
+  if (env("MGE_FASTRUN_CACHE_TYPE") == "MEMORY") return "";
+  std::string dir = env("MGE_FASTRUN_CACHE_DIR");
+  if (dir.empty() && !env("XDG_CACHE_HOME").empty()) dir = env("XDG_CACHE_HOME") + "/megengine";
+  if (dir.empty() && !env("HOME").empty()) dir = env("HOME") + "/.cache/megengine";
+  return dir.empty() ? "" : dir + "/kernel_choices.tsv";
+}
+
+}  // namespace mge

@@ -1,0 +1,43 @@
+// Fast-run: how choose() picks among the kernels that accept. Heuristic takes the first of the list; profile measures
+// them once on scratch memory and remembers the winner, in memory and in a file that processes share.
+//   set_kernel_strategy(kProfile); set_tuning_file(default_tuning_file());
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "kernel/kernel.h"
+
+namespace mge {
+
+enum KernelStrategy : uint32_t {
+  kHeuristic = 1,
+  kProfile = 2,
+  kReproducible = 4,  // only kernels whose bits do not depend on the number of threads
+};
+/// A union of the flags above; forgets all choices made so far.
+void set_kernel_strategy(uint32_t flags);
+uint32_t kernel_strategy();
+/// Kernels that need more scratch memory than this are passed over, unless no other accepts. Forgets all choices.
+void set_workspace_limit(size_t bytes);
+size_t workspace_limit();
+
+/// Where winners are kept between processes; "" keeps them in memory only. Reading and appending are safe among
+/// processes; a line that does not verify is ignored.
+void set_tuning_file(std::string path);
+std::string tuning_file();
+/// $MGE_FASTRUN_CACHE_DIR, else $XDG_CACHE_HOME/megengine, else ~/.cache/megengine; "" with
+/// MGE_FASTRUN_CACHE_TYPE=MEMORY.
+std::string default_tuning_file();
+
+struct TuningStats {
+  uint64_t measured = 0;  // choices made by measuring
+  uint64_t found = 0;     // choices found in memory or in the file
+};
+TuningStats tuning_stats();
+
+/// The slow path of choose(): applies strategy, limits and tuning table.
+const Kernel& pick_kernel(const KernelRegistry& r, const KernelArgs& a, KernelTier from);
+/// Set while a kernel is being measured: choose() returns it.
+const Kernel* forced_kernel(const OpDef& op);
+
+}  // namespace mge

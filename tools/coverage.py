@@ -1,0 +1,87 @@
+#!/usr/bin/env python3
+"""docs/coverage.md from the op registry: kernels, dtypes that run, gradient. `tools/coverage.py --check` compares."""
+
+from __future__ import annotations
+
+import argparse
+import pathlib
+import sys
+import warnings
+
+import numpy as np
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests" / "python"))
+
+from op_cases import CASES, ELSEWHERE  # noqa: E402
+
+from megengine.core import _core  # noqa: E402
+from megengine.core.tensor.dtype import bfloat16  # noqa: E402
+
+DTYPES = {
+    "f32": "float32", "f64": "float64", "f16": "float16", "bf16": bfloat16, "i8": "int8", "u8": "uint8", "i16": "int16",
+    "u16": "uint16", "i32": "int32", "bool": "bool",
+}  # fmt: skip
+HEAD = """# Ops
+
+Made by `tools/coverage.py` from the op registry; not edited by hand.
+*kernels*: in the order they are tried, `ref` last.
+*dtypes*: of the floating or first inputs, for which a test row of the op runs.
+*gradient*: whether the op has a vjp rule; ops without one are not differentiable or are steps of an optimizer.
+
+"""
+
+
+def runs(case, dtype) -> bool:
+    tensors = []
+    for a in case.inputs(np.random.RandomState(0)):
+        t = _core.exact_tensor(a)
+        if a.dtype == np.float64 or (a.dtype == np.int32 and not any_float(case)):
+            t = t if dtype == "float64" and a.dtype == np.float64 else t.astype("float32").astype(dtype)
+            if dtype == "float64" and a.dtype != np.float64:
+                return False
+        tensors.append(t)
+    try:
+        getattr(_core.ops, case.name)(*tensors, **case.attrs)
+        _core.sync()
+    except (RuntimeError, NotImplementedError, TypeError, ValueError):
+        return False
+    return True
+
+
+def any_float(case) -> bool:
+    return any(a.dtype == np.float64 for a in case.inputs(np.random.RandomState(0)))
+
+
+def table() -> str:
+    rows = []
+    for name in sorted(_core.op_names()):
+        info = _core.op_info(name)
+        cases = [c for c in CASES if c.name == name]
+        ok = [short for short, d in DTYPES.items() if any(runs(c, d) for c in cases)]
+        grad = "yes" if info["has_vjp"] else "by parts" if info["has_decompose"] else "–"
+        where = "" if cases else f" ({ELSEWHERE[name].split(':')[0]})"
+        inputs = ", ".join(info["inputs"])
+        rows.append(f"| `{name}`{where} | {inputs} | {', '.join(info['kernels'])} | {' '.join(ok) or '–'} | {grad} |")
+    head = "| op | inputs | kernels | dtypes | gradient |\n| --- | --- | --- | --- | --- |\n"
+    return HEAD + f"{len(rows)} ops.\n\n" + head + "\n".join(rows) + "\n"
+
+
+def main() -> int:
+    args = argparse.ArgumentParser(description=__doc__)
+    args.add_argument("--check", action="store_true", help="fail when docs/coverage.md is not what this would write")
+    check = args.parse_args().check
+    warnings.simplefilter("ignore")
+    path, text = ROOT / "docs" / "coverage.md", table()
+    if check:
+        if path.read_text() != text:
+            print("docs/coverage.md is out of date; tools/coverage.py writes it anew.")
+            return 1
+        return 0
+    path.write_text(text)
+    print(f"{path.relative_to(ROOT)}: {text.count(chr(10)) - HEAD.count(chr(10)) - 4} ops")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
