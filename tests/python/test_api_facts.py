@@ -1,0 +1,383 @@
+"""Facts of the API that programs written for MegEngine rely on, one test each, with NumPy as the judge where it can be."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+
+import numpy as np
+import pytest
+
+import megengine as mge
+import megengine.functional as F
+import megengine.module as M
+import megengine.random as rand
+from megengine import Parameter, Tensor, tensor
+from megengine.autodiff import GradManager
+from megengine.core.tensor import dtype as dt
+from megengine.jit import trace
+
+X = np.arange(12, dtype="float32").reshape(3, 4) - 4
+
+
+def same(got: Tensor, want: np.ndarray) -> None:
+    assert got.shape == want.shape, (got.shape, want.shape)
+    np.testing.assert_allclose(got.numpy(), want, rtol=1e-5, atol=1e-6)
+
+
+def grad_of(fn, x: np.ndarray) -> np.ndarray:
+    t = tensor(x)
+    gm = GradManager().attach([t])
+    with gm:
+        gm.backward(fn(t).sum())
+    return t.grad.numpy()
+
+
+# ---- tensors
+
+
+def test_construction_narrows_to_32_bits() -> None:
+    assert tensor(np.arange(3)).dtype == np.int32 and tensor(np.arange(3.0)).dtype == np.float32
+    assert tensor([1, 2]).dtype == np.int32 and tensor(True).dtype == np.bool_ and tensor([1, 2.0]).dtype == np.float32
+    for bad in ({"dtype": "int32"}, {"device": "cpu0:1"}):
+        with pytest.raises(RuntimeError):
+            tensor(tensor([1.0]), **bad)
+    assert tensor(tensor([1.0], name="a")).name == ""
+    for bad in (np.arange(3, dtype="uint32"), "abc", np.array([object()])):
+        with pytest.raises(RuntimeError):
+            tensor(bad)
+
+
+def test_the_class_is_reached_through_the_module_name() -> None:
+    import megengine.tensor as T
+
+    assert T is Tensor and mge.tensor is Tensor
+
+
+def test_none_as_an_operand() -> None:
+    with pytest.raises(TypeError, match="^the operand is None and is not supported.$"):
+        tensor([1.0]) + None
+
+
+def test_devices_compare_with_names() -> None:
+    assert tensor([1]).device == "xpux" and str(tensor([1], device="cpu0:1").device) == "cpu0:1"
+
+
+def test_numpy_functions_and_operands() -> None:
+    x = tensor(X, device="cpu0:1")
+    for got in (np.sin(x), np.add(x, 1), X + x, np.float32(2) * x):
+        assert isinstance(got, Tensor) and got.device == "cpu0:1"
+    same(np.sin(x), np.sin(X))
+    h = tensor(np.ones(3, "float16"))
+    for got in (h + tensor(np.ones(3, "float32")), h + np.ones(3, "float32"), np.ones(3, "float32") - h):
+        assert got.dtype == np.float32 and isinstance(got, Tensor)
+    assert (tensor([1, 2, 3]) // [1, 2, 1]).tolist() == [1, 1, 3]
+    assert (tensor([1, 2]) / 2).dtype == np.float32 and (tensor([-7, 7]) // 2).tolist() == [-4, 3]
+    u = tensor(np.array([3, 4], "uint16"))
+    assert (u * u).dtype == np.uint16
+
+
+def test_pickles() -> None:
+    x = tensor(X)
+    assert [type(a) for a in x.__getnewargs__()[3:]] == [bool, bool, type(None), str]
+    assert x.__getnewargs__()[2] == "xpux:0" and x.__getstate__() == {}
+    p = Parameter([1.0])
+    for twin in (copy.copy(p), copy.deepcopy(p), pickle.loads(pickle.dumps(p))):
+        assert type(twin) is Parameter and twin.tolist() == [1.0]
+    p.qparams.scale = tensor(0.5)
+    assert copy.copy(p).qparams is p.qparams and copy.deepcopy(p).qparams is not p.qparams
+    f = io.BytesIO()
+    mge.save({"p": p}, f)
+    f.seek(0)
+    assert type(mge.load(f, map_location="cpu0:1")["p"]) is Parameter
+
+
+def test_scalars_stay_scalars() -> None:
+    s = tensor(2.0)
+    for y in (
+        s.sum(),
+        s + 1,
+        s.astype("int32"),
+        s.transpose(),
+        F.where(tensor(True), s, s),
+        F.squeeze(tensor([[1.0]])),
+    ):
+        assert y.shape == () and y.ndim == 0
+    assert tensor([[1, 2]]).sum(axis=1).ndim == 1
+    assert rand.permutation(tensor(7)).shape == (1,)
+
+
+def test_reductions_of_bools_and_integers() -> None:
+    b = np.array([[True, False], [True, True]])
+    for name in ("sum", "prod", "min", "max", "mean"):
+        for axis in (None, 0, 1):
+            got = getattr(F, name)(tensor(b), axis)
+            np.testing.assert_allclose(got.numpy().astype(float), getattr(b, name)(axis).astype(float), rtol=1e-6)
+    assert F.mean(tensor([1, 2])).dtype == np.float32 and F.mean(tensor(np.ones(2, "float16"))).dtype == np.float32
+    assert F.sum(tensor(np.array([250, 10], "uint8"))).item() == 4
+    with pytest.raises(AssertionError):
+        F.sum(tensor(np.ones((2, 3, 4))), axis=(-1, 2))
+
+
+@pytest.mark.parametrize("shape", [(0,), (2, 0, 3)])
+def test_empty_tensors_everywhere(shape) -> None:
+    x = tensor(np.zeros(shape, "float32"))
+    skip = {"logical_and", "logical_or", "logical_xor", "logical_not", "left_shift", "right_shift", "clip"}
+    binary = """add sub mul div floor_div pow mod logaddexp maximum minimum atan2 equal not_equal less less_equal greater
+    greater_equal""".split()
+    for name in F.elemwise.__all__:
+        if name in skip:
+            continue
+        fn = getattr(F.elemwise, name)
+        got = fn(x, x) if name in binary else fn(x)
+        assert got.shape == shape, name
+        if name in binary:
+            assert fn(x, 1.0).shape == shape
+    assert x.sum().item() == 0 and x.prod().item() == 1
+    assert F.matmul(tensor(np.zeros((2, 0))), tensor(np.zeros((0, 3)))).tolist() == [[0] * 3] * 2
+    assert F.roll(x, 1).shape == shape and F.reshape(tensor(np.zeros((10, 0))), (0,)).shape == (0,)
+    assert F.reshape(tensor(np.zeros((100, 0, 1))), (100, 0, 10)).shape == (100, 0, 10)
+    assert rand.uniform(size=(0, 2)).shape == (0, 2) and rand.permutation(0).shape == (0,)
+    for v in F.cond_take(x > 0, x):
+        assert v.shape == (0,)
+
+
+@pytest.mark.parametrize("name", [n for n in F.elemwise.__all__ if n != "erf" and not n.startswith("logical")])
+def test_elementwise_functions_take_integers(name: str) -> None:
+    fn, x = getattr(F.elemwise, name), tensor([1, 2], dtype="int32")
+    try:
+        fn(x)
+    except (TypeError, AssertionError):
+        fn(x, x)
+
+
+def test_argmax_of_infinities_and_nan() -> None:
+    for v in (np.inf, -np.inf):
+        a = np.full((2, 3), v, "float32")
+        assert F.argmax(tensor(a), 1).tolist() == [0, 0] and F.argmin(tensor(a), 1).tolist() == [0, 0]
+    n = np.array([1, np.nan, 3], "float32")
+    assert np.isnan(F.max(tensor(n)).item()) and np.isnan(F.min(tensor(n)).item())
+    assert F.argmax(tensor(n)).item() == np.argmax(n) and F.argmin(tensor(n)).item() == np.argmin(n)
+
+
+# ---- shapes
+
+
+def test_split() -> None:
+    assert [p.shape[0] for p in F.split(F.arange(20), 3)] == [7, 7, 6]
+    with pytest.raises(ValueError, match=r"Invalid nsplits_or_secions: \[3, 2, 5\]"):
+        F.split(F.arange(20), [3, 2, 5])
+    with pytest.raises(ValueError):
+        F.split(F.arange(2), 4)
+
+
+def test_broadcast_to() -> None:
+    v = tensor([1.0, 2.0, 3.0])
+    same(F.broadcast_to(v, (2, None)), np.broadcast_to(v.numpy(), (2, 3)))
+    for bad, kind in (((2, -1), ValueError), ((None, 1, 2, 3), ValueError), ((2, 4), RuntimeError), ((), RuntimeError)):
+        with pytest.raises(kind):
+            F.broadcast_to(v, bad)
+
+
+def test_expand_dims_and_reshape_arguments() -> None:
+    for axis in (1, -2, (1, 2)):
+        with pytest.raises(RuntimeError):
+            F.expand_dims(tensor(1.0), axis)
+    same(F.expand_dims(tensor(X), (0, 3)), np.expand_dims(X, (0, 3)))
+    for shape in ((2, tensor(6)), (np.int64(2), 6), np.array([2, 6]), tensor([2, 6]), (tensor(2), -1)):
+        assert tensor(X).reshape(shape).shape == (2, 6)
+
+
+def test_clip_bounds_of_zero_count() -> None:
+    same(F.clip(tensor(X), 0, 6), np.clip(X, 0, 6))
+    same(F.clip(tensor(X), -6, 0), np.clip(X, -6, 0))
+
+
+def test_gradient_of_equal_maximum() -> None:
+    assert grad_of(lambda x: F.maximum(x, x), np.ones(3, "float32")).tolist() == [1, 1, 1]
+
+
+# ---- indexing
+
+
+@pytest.mark.parametrize("key", [
+    np.s_[None, 0], np.s_[[0, 2], 1:], np.s_[..., [1, 1, 0]], np.s_[[0, 1], [1, 2]], np.s_[::-1, ::-2], np.s_[[]],
+    np.s_[np.array([[0, 1], [2, 0]])], np.s_[[True, False, True]], np.s_[:, [True, False, True, True]], np.s_[100:200],
+    np.s_[-10:2:2], np.s_[None, [0, 1], None, 1], np.s_[[0, 1], None, [1, 2]], np.s_[X > 0], np.s_[-1, ..., -1],
+    np.s_[np.array([True, False, True]), ..., 1], np.s_[np.array([[-1], [0]]), np.array([0, 1])], np.s_[True], np.s_[False],
+])  # fmt: skip
+def test_index_forms_agree_with_numpy(key) -> None:
+    same(tensor(X)[key], X[key])
+    y, want = tensor(X), X.copy()
+    y[key] = 7
+    want[key] = 7
+    same(y, want)
+
+
+def test_index_errors() -> None:
+    x = tensor(X)
+    for key in (np.s_[..., ...], np.s_[0, 0, 0], np.s_[X[:2] > 0]):
+        with pytest.raises(IndexError):
+            x[key]
+    with pytest.raises(ValueError):
+        x[:] = np.ones(3)
+    b = tensor(np.ones((2, 2), bool))
+    b[np.array([[True, False], [False, True]])] = False
+    assert b.tolist() == [[False, True], [True, False]]
+    assert x[tensor(0) : tensor(2), tensor(1)].tolist() == X[0:2, 1].tolist()
+
+
+# ---- dtypes
+
+
+def test_quantised_dtype_arguments() -> None:
+    for bad in ((0.05, 0.233), (0.02, 777), (0.02, -1)):
+        with pytest.raises(ValueError):
+            dt.quint8(*bad)
+    with pytest.raises(ValueError):
+        dt.quint4(0.02, 18)
+
+
+def test_low_bit_dtypes() -> None:
+    for bits, kind in ((1, dt.intb1), (2, dt.intb2), (4, dt.intb4)):
+        top = 2**bits - 1
+        odd = np.arange(-top, top + 1, 2)
+        assert odd.astype(kind).astype("int32").tolist() == odd.tolist()
+        assert pickle.loads(pickle.dumps(np.dtype(kind))) == np.dtype(kind)
+    assert tensor([1.0, 2.5]).astype(dt.bfloat16).numpy().dtype == dt.bfloat16
+
+
+# ---- functions
+
+
+def test_losses() -> None:
+    label = np.array([0, 1, 2], "int32")
+    base = F.nn.cross_entropy(tensor(X), tensor(label)).item()
+    assert F.nn.cross_entropy(tensor(X), label, axis=-1).item() == base
+    for bad in ("MEAN", "max"):
+        with pytest.raises(ValueError):
+            F.nn.cross_entropy(tensor(X), label, reduction=bad)
+    smooth = F.nn.cross_entropy(tensor(X), label, label_smooth=0.1, reduction="none").mean().item()
+    assert smooth == pytest.approx(F.nn.cross_entropy(tensor(X), label, label_smooth=0.1).item(), rel=1e-6)
+    wide = F.nn.cross_entropy(tensor([[150.0, -150.0]]), tensor([1]))
+    assert wide.item() == pytest.approx(300)
+    assert F.nn.hinge_loss(tensor([[1.0, 2.0], [0.5, 0.5]]), tensor([[-1.0, -1.0], [1.0, 1.0]])).item() == 3.0
+
+
+def test_dropout_mask_is_the_gradient_mask() -> None:
+    x = tensor(np.ones((100,), "float32"))
+    gm = GradManager().attach([x])
+    with gm:
+        y = F.dropout(x, 0.4)
+        gm.backward(y.sum())
+    np.testing.assert_array_equal(x.grad.numpy(), y.numpy())
+    assert F.dropout(tensor(1.0), 0.5).shape == ()
+    mge.random.seed(3)
+    a = F.dropout(x, 0.4).numpy()
+    mge.random.seed(3)
+    np.testing.assert_array_equal(F.dropout(x, 0.4).numpy(), a)
+
+
+def test_pads_and_pools() -> None:
+    for mode, np_mode in (("CONSTANT", "constant"), ("EDGE", "edge"), ("REFLECT", "reflect"), ("replicate", "edge")):
+        same(F.nn.pad(tensor(X), ((1, 2),), mode), np.pad(X, ((1, 2), (0, 0)), np_mode))
+    image = np.arange(16, dtype="float32").reshape(1, 1, 4, 4)
+    same(F.adaptive_max_pool2d(tensor(image), 2), image[:, :, 1::2, 1::2])
+    assert grad_of(lambda x: F.adaptive_max_pool2d(x, 2), image).sum() == 4
+
+
+def test_ones_eye_full_take_tensors() -> None:
+    assert F.ones(tensor(2)).shape == (2,) and F.ones(tensor([2, 3])).shape == (2, 3)
+    assert F.eye([10, 20]).shape == (10, 20) and F.eye(tensor([30])).shape == (30, 30) and F.eye((2, 3)).shape == (2, 3)
+    assert F.eye(2, dtype="bool").dtype == np.bool_
+    for v in (1, 1.0, True):
+        assert F.full((2,), v).dtype == tensor(v).dtype
+    assert F.one_hot(tensor([[0, 1]]), 3).dtype == np.int32
+
+
+def test_devices_are_not_mixed() -> None:
+    a, b = tensor([1.0], device="cpu0"), tensor([1.0], device="cpu0:1")
+    for fn in (F.concat, F.stack):
+        with pytest.raises((ValueError, RuntimeError)):
+            fn([a, b])
+        assert fn([a, b], device="cpu0:1").device == "cpu0:1"
+
+
+def test_conv_with_zero_strides_and_mixed_floats() -> None:
+    base = np.random.RandomState(0).uniform(-1, 1, (1, 3, 5, 5)).astype("float32")
+    wide = np.broadcast_to(base, (4, 3, 5, 5))
+    w = np.ones((2, 3, 3, 3), "float32")
+    same(F.conv2d(tensor(wide), tensor(w))[0], F.conv2d(tensor(base), tensor(w)).numpy()[0])
+    half = F.conv2d(tensor(base.astype("float16")), tensor(w))
+    want = F.conv2d(tensor(base.astype("float16").astype("float32")), tensor(w))
+    assert half.dtype == np.float32
+    np.testing.assert_array_equal(half.numpy(), want.numpy())
+
+
+def test_batch_norm_statistics() -> None:
+    bn = M.BatchNorm2d(3)
+    x = np.random.RandomState(1).normal(2, 3, (4, 3, 5, 5)).astype("float32")
+    bn(tensor(x))
+    same(bn.running_var.reshape(-1), 0.9 + 0.1 * x.var((0, 2, 3), ddof=1))
+    bn.eval()
+    a, b = bn(tensor(x)).numpy(), bn(tensor(x)).numpy()
+    np.testing.assert_array_equal(a, b)
+    bn.train()
+    assert bn(tensor(np.zeros((0, 3, 2, 2)))).shape == (0, 3, 2, 2)
+
+
+def test_transposed_convolution_sizes() -> None:
+    x, w = tensor(np.zeros((2, 16, 5, 8), "float32")), tensor(np.zeros((16, 4, 3, 5), "float32"))
+    y = F.conv_transpose2d(x, w, stride=(2, 1), padding=(4, 2), output_padding=(1, 0), dilation=(2, 1))
+    assert y.shape == (2, 4, (5 - 1) * 2 - 8 + 2 * 2 + 1 + 1, 8 - 1 - 4 + 4 + 1)
+
+
+def test_flip_and_rot90_are_nhwc() -> None:
+    a = np.arange(24, dtype="float32").reshape(1, 2, 3, 4)
+    same(F.vision.flip(tensor(a)), a[:, ::-1, ::-1])
+    same(F.vision.rot90(tensor(a)), np.rot90(a, -1, (1, 2)))
+
+
+def test_random_means_and_streams() -> None:
+    for draw, mean, std in (
+        (lambda g: g.uniform(2, 4, (10000,)), 3, 2 / 12**0.5),
+        (lambda g: g.normal(3, 2, (10000,)), 3, 2),
+        (lambda g: g.exponential(2.0, (10000,)), 0.5, 0.5),
+    ):
+        a, b = rand.RNG(seed=5, device="cpu0"), rand.RNG(seed=5, device="cpu0:1")
+        x, y = draw(a), draw(b)
+        assert y.device == "cpu0:1" and np.allclose(x.numpy(), y.numpy(), atol=1e-6)
+        assert abs(x.numpy().mean() - mean) < 0.1 and abs(x.numpy().std() - std) < 0.1
+    assert sorted(rand.permutation(1000).tolist()) == list(range(1000))
+
+
+def test_memory_statistics_of_one_tensor() -> None:
+    mge._full_sync()
+    mge.coalesce_free_memory()
+    mge.reset_max_memory_stats()
+    before = mge.get_max_allocated_memory()
+    x = F.arange(1024)
+    mge._full_sync()
+    assert 4096 <= mge.get_max_allocated_memory() - before <= 8192 and x.shape == (1024,)
+
+
+def test_every_way_of_running_keeps_scalar_shapes() -> None:
+    def f(x):
+        return x.sum(), x.max(axis=0), (x > 0).astype("int32").sum(), x.mean() * 2
+
+    want = [y.shape for y in f(tensor(X))]
+    for symbolic in (False, True):
+        g = trace(symbolic=symbolic)(f)
+        for _ in range(3):
+            got = g(tensor(X))
+            assert [y.shape for y in got] == want
+            for a, b in zip(got, f(tensor(X))):
+                np.testing.assert_array_equal(a.numpy(), b.numpy())
+
+
+def test_async_level_is_checked() -> None:
+    with pytest.raises(AssertionError):
+        mge.config.async_level = 3
+    with pytest.raises(RuntimeError):
+        F.reshape(tensor(X), tensor([5, 5]))
