@@ -94,6 +94,36 @@ bool Layout::is_contiguous(const Shape& s) const {
   return dense;
 }
 
+Layout Layout::channels_last(const Shape& s) {
+  Layout l;
+  int64_t step = s.d[1];
+  l.stride[1] = 1;
+  for (int i = s.rank - 1; i >= 0; --i) {
+    if (i == 1) continue;
+    l.stride[i] = step;
+    step *= s.d[i];
+  }
+  return l;
+}
+
+bool Layout::is_channels_last(const Shape& s) const {
+  if (s.rank < 3 || s.rank > 5) return false;
+  if (s.d[1] != 1 && stride[1] != 1) return false;
+  int64_t step = s.d[1];
+  for (int i = s.rank - 1; i >= 0; --i) {
+    if (i == 1) continue;
+    if (s.d[i] != 1 && stride[i] != step) return false;
+    step *= s.d[i];
+  }
+  return true;
+}
+
+bool Layout::same_strides(const Shape& s, const Layout& o) const {
+  for (int i = 0; i < s.rank; ++i)
+    if (s.d[i] > 1 && stride[i] != o.stride[i]) return false;
+  return true;
+}
+
 bool Layout::overlaps(const Shape& s) const {
   for (int i = 0; i < s.rank; ++i)
     if (s.d[i] > 1 && stride[i] == 0) return true;

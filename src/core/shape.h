@@ -63,6 +63,11 @@ struct Layout {
 
   static Layout contiguous(const Shape& s);
   bool is_contiguous(const Shape& s) const;
+  /// Dense with axis 1 innermost and the others in order: N,H,W,C for a logical [N,C,H,W]. Rank 3 to 5.
+  static Layout channels_last(const Shape& s);
+  bool is_channels_last(const Shape& s) const;
+  /// Equal strides wherever a dim has more than one element.
+  bool same_strides(const Shape& s, const Layout& o) const;
   /// Some element is read through two indices (a 0 stride over a dim > 1).
   bool overlaps(const Shape& s) const;
 };

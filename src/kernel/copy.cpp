@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/parallel.h"
+#include "kernel/layouts.h"
 
 namespace mge {
 
@@ -35,91 +36,163 @@ LoopNest make_loop_nest(const Shape& shape, std::span<const TensorArg* const> op
 namespace {
 
 template <class T>
-void copy_rows(const LoopNest& n, const T* src, T* dst, int64_t rows, int64_t begin, int64_t end) {
-  int inner = n.rank - 1;
-  int64_t len = n.size[inner], ss = n.stride[1][inner], ds = n.stride[0][inner];
-  (void)rows;
-  for (int64_t r = begin; r < end; ++r) {
-    int64_t so = 0, d_o = 0, q = r;
+void transpose_plain(const T* src, int64_t src_stride, T* dst, int64_t dst_stride, int64_t rows, int64_t cols) {
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t c = 0; c < cols; ++c) dst[r * dst_stride + c] = src[c * src_stride + r];
+}
+void transpose_any(size_t size, const void* src, int64_t src_stride, void* dst, int64_t dst_stride, int64_t rows,
+                   int64_t cols, bool) {
+  auto as = [&](auto t) {
+    using T = decltype(t);
+    transpose_plain(static_cast<const T*>(src), src_stride, static_cast<T*>(dst), dst_stride, rows, cols);
+  };
+  switch (size) {
+    case 1:
+      return as(uint8_t());
+    case 2:
+      return as(uint16_t());
+    case 4:
+      return as(uint32_t());
+    default:
+      return as(uint64_t());
+  }
+}
+void copy_plain(void* dst, const void* src, size_t bytes) { std::memcpy(dst, src, bytes); }
+
+MoveKernels g_moves{transpose_any, copy_plain};
+
+constexpr int64_t kPieceBytes = 64 << 10;  // what one thread takes at least
+
+// Offsets of both sides at item `at` of dims [0, dims) of a nest, the dim `skip` left out.
+struct Offsets {
+  int64_t dst = 0, src = 0;
+  Offsets(const LoopNest& n, int dims, int skip, int64_t at) {
+    for (int i = dims - 1; i >= 0; --i) {
+      if (i == skip) continue;
+      const int64_t ix = at % n.size[i];
+      at /= n.size[i];
+      dst += ix * n.stride[0][i];
+      src += ix * n.stride[1][i];
+    }
+  }
+};
+
+struct Job {
+  LoopNest nest;
+  const char* src;
+  char* dst;
+  int64_t size;   // bytes of an element
+  int64_t total;  // elements
+  bool stream;    // the result does not fit the cache: write past it
+  int inner() const { return nest.rank - 1; }
+};
+
+// Long runs that lie dense on both sides.
+void copy_runs(const Job& j) {
+  const int64_t len = j.nest.size[j.inner()], rows = j.total / len;
+  const int64_t piece = std::min(len, std::max<int64_t>(1, kPieceBytes / j.size)), pieces = (len + piece - 1) / piece;
+  parallel_for(rows * pieces, std::max<int64_t>(1, kPieceBytes / (piece * j.size)), [&](int64_t b, int64_t e) {
+    for (; b < e; ++b) {
+      const Offsets at(j.nest, j.inner(), -1, b / pieces);
+      const int64_t from = b % pieces * piece, n = std::min(piece, len - from);
+      auto* move = j.stream ? g_moves.stream_copy : copy_plain;
+      move(j.dst + (at.dst + from) * j.size, j.src + (at.src + from) * j.size, static_cast<size_t>(n * j.size));
+    }
+  });
+}
+
+// Dim `across` is dense in the source, the innermost one in the destination: blocks of both, so that every cache line
+// that is fetched is used up.
+void copy_transposed(const Job& j, int across) {
+  const LoopNest& n = j.nest;
+  const int inner = j.inner();
+  const int64_t rows = n.size[across], cols = n.size[inner];
+  constexpr int64_t kRows = 64, kCols = 64;
+  const int64_t row_blocks = (rows + kRows - 1) / kRows, col_blocks = (cols + kCols - 1) / kCols;
+  const int64_t outer = j.total / (rows * cols);
+  const int64_t block_bytes = std::min(rows, kRows) * std::min(cols, kCols) * j.size;
+  parallel_for(
+      outer * row_blocks * col_blocks, std::max<int64_t>(1, kPieceBytes / block_bytes), [&](int64_t b, int64_t e) {
+        for (; b < e; ++b) {
+          const int64_t c = b % col_blocks * kCols, r = b / col_blocks % row_blocks * kRows;
+          const Offsets at(n, inner, across, b / col_blocks / row_blocks);
+          g_moves.transpose(static_cast<size_t>(j.size), j.src + (at.src + r + c * n.stride[1][inner]) * j.size,
+                            n.stride[1][inner], j.dst + (at.dst + r * n.stride[0][across] + c) * j.size,
+                            n.stride[0][across], std::min(kRows, rows - r), std::min(kCols, cols - c), j.stream);
+        }
+      });
+}
+
+template <class T>
+void copy_elements(const Job& j) {
+  const LoopNest& n = j.nest;
+  const int inner = j.inner();
+  const int64_t len = n.size[inner], ss = n.stride[1][inner], ds = n.stride[0][inner], rows = j.total / len;
+  auto* src = reinterpret_cast<const T*>(j.src);
+  auto* dst = reinterpret_cast<T*>(j.dst);
+  parallel_for(rows, std::max<int64_t>(1, kPieceBytes / (len * j.size)), [&](int64_t b, int64_t e) {
+    int64_t index[kMaxRank];
+    int64_t so = 0, d_o = 0, q = b;
     for (int i = inner - 1; i >= 0; --i) {
-      int64_t ix = q % n.size[i];
+      index[i] = q % n.size[i];
       q /= n.size[i];
-      so += ix * n.stride[1][i];
-      d_o += ix * n.stride[0][i];
+      so += index[i] * n.stride[1][i];
+      d_o += index[i] * n.stride[0][i];
     }
-    const T* s = src + so;
-    T* d = dst + d_o;
-    if (ss == 1 && ds == 1) {
-      std::memcpy(d, s, static_cast<size_t>(len) * sizeof(T));
-    } else {
-      for (int64_t j = 0; j < len; ++j) d[j * ds] = s[j * ss];
+    for (; b < e; ++b) {
+      const T* s = src + so;
+      T* d = dst + d_o;
+      if (ss == 0 && ds == 1)
+        std::fill_n(d, len, *s);
+      else
+        for (int64_t k = 0; k < len; ++k) d[k * ds] = s[k * ss];
+      for (int i = inner - 1; i >= 0; --i) {
+        so += n.stride[1][i];
+        d_o += n.stride[0][i];
+        if (++index[i] < n.size[i]) break;
+        so -= n.size[i] * n.stride[1][i];
+        d_o -= n.size[i] * n.stride[0][i];
+        index[i] = 0;
+      }
     }
-  }
-}
-
-// Two innermost dims swapped between source and destination: square tiles keep both sides inside the cache.
-template <class T>
-void copy_tiles(const LoopNest& n, const T* src, T* dst, int64_t begin, int64_t end) {
-  constexpr int64_t kTile = 32;
-  int a = n.rank - 2, b = n.rank - 1;
-  int64_t na = n.size[a], nb = n.size[b];
-  for (int64_t r = begin; r < end; ++r) {
-    int64_t so = 0, d_o = 0, q = r;
-    for (int i = a - 1; i >= 0; --i) {
-      int64_t ix = q % n.size[i];
-      q /= n.size[i];
-      so += ix * n.stride[1][i];
-      d_o += ix * n.stride[0][i];
-    }
-    for (int64_t i0 = 0; i0 < na; i0 += kTile)
-      for (int64_t j0 = 0; j0 < nb; j0 += kTile)
-        for (int64_t i = i0; i < std::min(na, i0 + kTile); ++i)
-          for (int64_t j = j0; j < std::min(nb, j0 + kTile); ++j)
-            dst[d_o + i * n.stride[0][a] + j * n.stride[0][b]] = src[so + i * n.stride[1][a] + j * n.stride[1][b]];
-  }
-}
-
-template <class T>
-void copy_typed(const TensorArg& src, const TensorArg& dst) {
-  const TensorArg* ops[] = {&dst, &src};
-  LoopNest n = make_loop_nest(dst.shape, ops);
-  if (n.rank == 0) {
-    *dst.data<T>() = *src.data<T>();
-    return;
-  }
-  int64_t total = 1;
-  for (int i = 0; i < n.rank; ++i) total *= n.size[i];
-  bool tiles = n.rank >= 2 && n.stride[1][n.rank - 1] != 1 && n.stride[1][n.rank - 2] == 1;
-  int64_t per_row = tiles ? n.size[n.rank - 1] * n.size[n.rank - 2] : n.size[n.rank - 1];
-  int64_t rows = total / per_row;
-  int64_t grain = std::max<int64_t>(1, 32768 / per_row);
-  const T* s = src.data<T>();
-  T* d = dst.data<T>();
-  parallel_for(rows, grain, [&](int64_t b, int64_t e) {
-    if (tiles)
-      copy_tiles<T>(n, s, d, b, e);
-    else
-      copy_rows<T>(n, s, d, rows, b, e);
   });
 }
 
 }  // namespace
 
+void set_move_kernels(const MoveKernels& k) { g_moves = k; }
+
 void copy_strided(const TensorArg& src, const TensorArg& dst) {
   MGE_ASSERT(src.dtype == dst.dtype && src.shape == dst.shape, "copy of unlike tensors {} and {}", src.shape.str(),
              dst.shape.str());
-  if (dst.numel() == 0) return;
-  switch (dtype_size(dst.dtype)) {
+  Job j;
+  j.total = dst.numel();
+  if (j.total == 0) return;
+  j.size = static_cast<int64_t>(dtype_size(dst.dtype));
+  if (j.size == 0) fail(ErrorKind::NotImplemented, "copy: packed dtype {} has no strided copy.", dtype_name(dst.dtype));
+  TensorArg to = dst, from = src;
+  if (!dst.contiguous()) sort_axes_by_output(to, {&from, 1});
+  const TensorArg* operands[] = {&to, &from};
+  j.nest = make_loop_nest(to.shape, operands);
+  j.src = static_cast<const char*>(src.ptr);
+  j.dst = static_cast<char*>(dst.ptr);
+  if (j.nest.rank == 0) return void(std::memcpy(j.dst, j.src, static_cast<size_t>(j.size)));
+  const int inner = j.inner();
+  const int64_t ss = j.nest.stride[1][inner], ds = j.nest.stride[0][inner];
+  j.stream = streams(j.total * j.size);
+  if (ss == 1 && ds == 1 && (j.nest.rank == 1 || j.nest.size[inner] * j.size >= 64)) return copy_runs(j);
+  if (ss > 1 && ds == 1)
+    for (int i = inner - 1; i >= 0; --i)
+      if (j.nest.stride[1][i] == 1 && j.nest.size[i] > 1) return copy_transposed(j, i);
+  switch (j.size) {
     case 1:
-      return copy_typed<uint8_t>(src, dst);
+      return copy_elements<uint8_t>(j);
     case 2:
-      return copy_typed<uint16_t>(src, dst);
+      return copy_elements<uint16_t>(j);
     case 4:
-      return copy_typed<uint32_t>(src, dst);
-    case 8:
-      return copy_typed<uint64_t>(src, dst);
+      return copy_elements<uint32_t>(j);
     default:
-      fail(ErrorKind::NotImplemented, "copy: packed dtype {} has no strided copy.", dtype_name(dst.dtype));
+      return copy_elements<uint64_t>(j);
   }
 }
 

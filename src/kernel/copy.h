@@ -7,6 +7,20 @@ namespace mge {
 /// dst[i] = src[i] over dst.shape (== src.shape); dtypes equal; either side may be strided, dst without overlap.
 void copy_strided(const TensorArg& src, const TensorArg& dst);
 
+/// Whether a result of that many bytes is written past the cache: it would not stay there, and a plain store reads the
+/// line it overwrites first.
+inline bool streams(int64_t bytes) { return bytes >= 32 << 20; }
+
+/// The inner loops of copies; a leaf with vector code installs its own.
+struct MoveKernels {
+  /// dst[r*dst_stride + c] = src[c*src_stride + r] for r < rows, c < cols; strides in elements of `size` bytes.
+  void (*transpose)(size_t size, const void* src, int64_t src_stride, void* dst, int64_t dst_stride, int64_t rows,
+                    int64_t cols, bool stream);
+  /// memcpy that writes past the cache.
+  void (*stream_copy)(void* dst, const void* src, size_t bytes);
+};
+void set_move_kernels(const MoveKernels& k);
+
 /// Strided iteration with adjacent dims merged. Operand 0 is usually the output.
 struct LoopNest {
   int rank = 0;

@@ -50,6 +50,11 @@ struct Kernel {
   void (*run)(const KernelArgs&) = nullptr;
   size_t (*workspace)(const KernelArgs&) = nullptr;  // bytes, 64-aligned; null = none
   uint32_t flags = 0;
+  /// Memory order is ours (docs/adr/0007-physical-layout.md). Called after the choice: `in` has the layouts inputs come
+  /// in, `out` is row-major. The kernel may give outputs another dense layout and, without kStridedInputs, ask for
+  /// inputs in one: those laid out otherwise are copied first. It looks at shapes and layouts only, and the kernel's
+  /// bits must not depend on what it answers. Null: outputs, and without kStridedInputs inputs too, are row-major.
+  void (*layouts)(const KernelArgs& a, TensorArg* in, TensorArg* out) = nullptr;
   /// out[i] may be the same memory as in[alias[i]] when dtype, shape and layout agree; -1 = never. For several outputs.
   std::array<int8_t, 4> alias = {-1, -1, -1, -1};
 

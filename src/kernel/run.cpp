@@ -1,6 +1,7 @@
 #include "kernel/run.h"
 
 #include "kernel/copy.h"
+#include "kernel/layouts.h"
 
 namespace mge {
 
@@ -18,6 +19,16 @@ Buffer allocate_buffer(const Meta& m) {
   b.storage = allocate_storage(m.cn ? m.cn->device : Device{}, m.bytes());
   b.layout = Layout::contiguous(m.shape);
   return b;
+}
+
+Buffer allocate_buffer(const Meta& m, const Layout& dense) {
+  return {allocate_storage(m.cn ? m.cn->device : Device{}, m.bytes()), dense};
+}
+
+Buffer relayout(const Meta& m, const Buffer& b, const Layout& dense) {
+  Buffer out = allocate_buffer(m, dense);
+  copy_strided(make_arg(m, b), make_arg(m, out));
+  return out;
 }
 
 Buffer make_contiguous(const Meta& m, const Buffer& b) {
@@ -49,23 +60,26 @@ void run_op(const OpDef& op, const AttrsBase* attrs, std::span<const OpInput> in
   KernelRegistry& reg = KernelRegistry::global();
   const Kernel& k = opt.ref_only ? reg.find(args, KernelTier::Ref) : reg.choose(args);
 
-  SmallVec<Buffer, 4> copies;  // keeps contiguous copies alive during the call
+  if (k.layouts) k.layouts(args, ins.data(), outs.data());
+  SmallVec<Buffer, 4> copies;  // keeps copies in the wanted layout alive during the call
   if (!(k.flags & kStridedInputs)) {
     for (size_t i = 0; i < ins.size(); ++i) {
-      if (ins[i].contiguous()) continue;
-      copies.push_back(make_contiguous(*in[i].meta, *in[i].buffer));
-      ins[i] = make_arg(*in[i].meta, copies.back());
+      if (k.layouts ? ins[i].layout.same_strides(ins[i].shape, in[i].buffer->layout) : ins[i].contiguous()) continue;
+      if (!k.layouts) ask_row_major(ins[i]);
+      copies.push_back(relayout(*in[i].meta, *in[i].buffer, ins[i].layout));
+      ins[i].ptr = copies.back().data(ins[i].dtype);
     }
   }
   for (size_t o = 0; o < out.size(); ++o) {
     Buffer b;
     for (size_t i = 0; i < in.size() && !b.storage; ++i) {
       if (!in[i].donated || !k.in_place(o, i) || !in[i].meta->same_type(out_meta[o])) continue;
-      bool original = ins[i].ptr == in[i].buffer->data(in[i].meta->dtype);  // not a contiguous copy made above
-      if (original && in[i].buffer->storage->writable && in[i].buffer->layout.is_contiguous(out_meta[o].shape))
+      bool original = ins[i].ptr == in[i].buffer->data(in[i].meta->dtype);  // not a copy made above
+      if (original && in[i].buffer->storage->writable &&
+          in[i].buffer->layout.same_strides(out_meta[o].shape, outs[o].layout))
         b = *in[i].buffer;
     }
-    if (!b.storage) b = allocate_buffer(out_meta[o]);
+    if (!b.storage) b = allocate_buffer(out_meta[o], outs[o].layout);
     outs[o].ptr = b.data(out_meta[o].dtype);
     out[o] = std::move(b);
   }

@@ -34,6 +34,10 @@ void run_op(const OpDef& op, const AttrsBase* attrs, std::span<const OpInput> in
 TensorArg make_arg(const Meta& m, const Buffer& b);
 /// A new contiguous buffer for `m`.
 Buffer allocate_buffer(const Meta& m);
+/// A new buffer with a dense layout: some order of the axes, no gaps.
+Buffer allocate_buffer(const Meta& m, const Layout& dense);
+/// A copy with that dense layout.
+Buffer relayout(const Meta& m, const Buffer& b, const Layout& dense);
 /// Same values, contiguous; the same buffer when it already is.
 Buffer make_contiguous(const Meta& m, const Buffer& b);
 

@@ -5,6 +5,7 @@
 
 #include "ir/builder.h"
 #include "ir/verify.h"
+#include "kernel/layouts.h"
 #include "plan/program_impl.h"
 
 namespace mge {
@@ -19,8 +20,8 @@ constexpr int kForever = INT_MAX;
 struct Compiler {
   Program::Impl& p;
   ir::Graph& g;
-  std::vector<int> merged;   // per buffer: the buffer it was folded into by in-place reuse, or itself
-  std::vector<int> copy_of;  // per graph value: argument reference of its contiguous copy, or -1
+  std::vector<int> merged;                  // per buffer: the buffer it was folded into by in-place reuse, or itself
+  std::vector<SmallVec<int, 2>> copies_of;  // per graph value: argument references of its copies in other layouts
 
   int new_buffer(Where where, int index, const Meta& m, int first) {
     PlanBuffer b;
@@ -90,24 +91,27 @@ struct Compiler {
   int now() const { return static_cast<int>(p.code.size()); }
   void touch(int buffer) { p.buffers[buffer].last = std::max(p.buffers[buffer].last, now()); }
 
-  // An explicit copy instruction; one copy serves all readers of the value.
-  Place contiguous_copy(NodeId n, ValueId v, int* copy_value) {
+  // An explicit copy instruction; one copy per layout serves all readers of the value.
+  Place copy_to(NodeId n, ValueId v, const Layout& want, int* copy_value) {
     const Meta& m = g.meta(v);
-    if (copy_of[v] < 0) {
-      Place at{new_buffer(Where::Arena, -1, m, now()), Layout::contiguous(m.shape)};
-      Instr c;
-      c.node = n;
-      c.first_arg = static_cast<uint32_t>(p.args.size());
-      c.n_in = c.n_out = 1;
-      touch(p.place[v].buffer);
-      push_arg(m, p.place[v], v);
-      copy_of[v] = static_cast<int>(p.refs.size());
-      push_arg(m, at, -2 - p.report.copies++);
-      p.code.push_back(c);
-    }
-    const ArgRef& r = p.refs[copy_of[v]];
-    *copy_value = r.value;
-    return {r.buffer, Layout::contiguous(m.shape)};
+    for (int ref : copies_of[v])
+      if (p.args[ref].layout.same_strides(m.shape, want)) {
+        *copy_value = p.refs[ref].value;
+        return {p.refs[ref].buffer, p.args[ref].layout};
+      }
+    Place at{new_buffer(Where::Arena, -1, m, now()), want};
+    at.layout.offset = 0;
+    Instr c;
+    c.node = n;
+    c.first_arg = static_cast<uint32_t>(p.args.size());
+    c.n_in = c.n_out = 1;
+    touch(p.place[v].buffer);
+    push_arg(m, p.place[v], v);
+    copies_of[v].push_back(static_cast<int>(p.refs.size()));
+    *copy_value = -2 - p.report.copies++;
+    push_arg(m, at, *copy_value);
+    p.code.push_back(c);
+    return at;
   }
 
   bool lower_view(const ir::Node& x) {
@@ -129,6 +133,7 @@ struct Compiler {
     KernelArgs args{x.op, x.attrs.get(), {in.data(), in.size()}, {out.data(), out.size()}, nullptr};
     const Kernel& k =
         KernelRegistry::global().choose(args);  // the call eager makes, with the same arguments: same bits
+    if (k.layouts) k.layouts(args, in.data(), out.data());
 
     SmallVec<Place, 6> at;
     SmallVec<int, 6> value;
@@ -136,10 +141,9 @@ struct Compiler {
       ValueId v = x.inputs[i];
       at.push_back(p.place[v]);
       value.push_back(v);
-      if (!(k.flags & kStridedInputs) && !in[i].contiguous()) {
-        at[i] = contiguous_copy(n, v, &value[i]);
-        in[i].layout = at[i].layout;
-      }
+      if (k.flags & kStridedInputs) continue;
+      if (!k.layouts) ask_row_major(in[i]);
+      if (!at[i].layout.same_strides(in[i].shape, in[i].layout)) at[i] = copy_to(n, v, in[i].layout, &value[i]);
     }
     Instr c;
     c.kernel = &k;
@@ -151,8 +155,9 @@ struct Compiler {
       touch(at[i].buffer);
       push_arg(g.meta(x.inputs[i]), at[i], value[i]);
     }
-    for (ValueId v : x.outputs) {
-      put(v, new_buffer(Where::Arena, -1, g.meta(v), now()), Layout::contiguous(g.meta(v).shape), now() + 1);
+    for (size_t o = 0; o < out.size(); ++o) {
+      ValueId v = x.outputs[o];
+      put(v, new_buffer(Where::Arena, -1, g.meta(v), now()), out[o].layout, now() + 1);
       push_arg(g.meta(v), p.place[v], v);
     }
     if (size_t bytes = k.workspace ? k.workspace(args) : 0) {
@@ -198,7 +203,7 @@ struct Compiler {
     p.place.resize(g.n_values());
     p.ready.resize(g.n_values());
     p.done.resize(g.n_node_ids());
-    copy_of.resize(g.n_values(), -1);
+    copies_of.resize(g.n_values());
     for (auto& c : g.constants()) {
       if (c.value == kNone || static_cast<size_t>(c.value) < old) continue;
       p.consts.push_back(c.storage);
@@ -241,8 +246,8 @@ struct Compiler {
     int result = p.refs[out].buffer, var = committed_var(p.refs[out].value);
     for (size_t i = 0; i < c.n_in; ++i) {
       const TensorArg &a = p.args[c.first_arg + i], &y = p.args[out];
-      if (!c.kernel->in_place(o, i) || a.dtype != y.dtype || !(a.shape == y.shape) || !a.contiguous() ||
-          a.layout.offset != 0)
+      if (!c.kernel->in_place(o, i) || a.dtype != y.dtype || !(a.shape == y.shape) ||
+          !a.layout.same_strides(a.shape, y.layout) || a.layout.offset != 0)
         continue;
       if (!only_operand(c, i) || taken_by_result(c, o, i)) continue;
       int b = find(p.refs[c.first_arg + i].buffer);
@@ -337,7 +342,7 @@ struct Compiler {
   void run() {
     p.place.resize(g.n_values());
     p.ready.resize(g.n_values());
-    copy_of.assign(g.n_values(), -1);
+    copies_of.resize(g.n_values());
     place_sources();
     lower_all();
     mark_escapes();

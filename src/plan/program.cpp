@@ -9,15 +9,9 @@
 namespace mge {
 namespace {
 
-bool same_strides(const Shape& s, const Layout& a, const Layout& b) {
-  for (int i = 0; i < s.rank; ++i)
-    if (s[i] > 1 && a.stride[i] != b.stride[i]) return false;
-  return true;
-}
-
 // Copies into memory laid out as the program expects. Only contiguous and permuted layouts ever get here with values to
 // move.
-Buffer relayout(const Meta& m, const Buffer& b, const Layout& want) {
+Buffer as_declared(const Meta& m, const Buffer& b, const Layout& want) {
   if (want.is_contiguous(m.shape)) return make_contiguous(m, b);
   int64_t lo = 0, hi = 0;
   for (int i = 0; i < m.shape.rank; ++i) (want.stride[i] < 0 ? lo : hi) += want.stride[i] * (m.shape[i] - 1);
@@ -99,7 +93,7 @@ void Program::bind_input(size_t i, Buffer b) {
   MGE_ASSERT(i < p.in.size() && b.storage, "program {}: bind_input({}) of {}", p.graph.name(), i, p.in.size());
   const Meta& m = input_meta(i);
   const Layout& want = p.place[p.graph.inputs()[i]].layout;
-  if (!same_strides(m.shape, b.layout, want)) b = relayout(m, b, want);
+  if (!b.layout.same_strides(m.shape, want)) b = as_declared(m, b, want);
   if (!p.in[i].storage) --p.unbound_inputs;
   p.in[i] = std::move(b);
   p.set_base(p.input_buffer[i], p.in[i].data(m.dtype));

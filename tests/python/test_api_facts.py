@@ -1,4 +1,4 @@
-"""Facts of the API that programs written for MegEngine rely on, one test each, with NumPy as the judge where it can be."""
+"""Facts of the API that programs written for MegEngine rely on, with NumPy as the judge where it can be."""
 
 from __future__ import annotations
 
@@ -124,8 +124,8 @@ def test_reductions_of_bools_and_integers() -> None:
 def test_empty_tensors_everywhere(shape) -> None:
     x = tensor(np.zeros(shape, "float32"))
     skip = {"logical_and", "logical_or", "logical_xor", "logical_not", "left_shift", "right_shift", "clip"}
-    binary = """add sub mul div floor_div pow mod logaddexp maximum minimum atan2 equal not_equal less less_equal greater
-    greater_equal""".split()
+    binary = """add sub mul div floor_div pow mod logaddexp maximum minimum atan2 equal not_equal less less_equal
+    greater greater_equal""".split()
     for name in F.elemwise.__all__:
         if name in skip:
             continue
@@ -205,7 +205,8 @@ def test_gradient_of_equal_maximum() -> None:
     np.s_[None, 0], np.s_[[0, 2], 1:], np.s_[..., [1, 1, 0]], np.s_[[0, 1], [1, 2]], np.s_[::-1, ::-2], np.s_[[]],
     np.s_[np.array([[0, 1], [2, 0]])], np.s_[[True, False, True]], np.s_[:, [True, False, True, True]], np.s_[100:200],
     np.s_[-10:2:2], np.s_[None, [0, 1], None, 1], np.s_[[0, 1], None, [1, 2]], np.s_[X > 0], np.s_[-1, ..., -1],
-    np.s_[np.array([True, False, True]), ..., 1], np.s_[np.array([[-1], [0]]), np.array([0, 1])], np.s_[True], np.s_[False],
+    np.s_[np.array([True, False, True]), ..., 1], np.s_[np.array([[-1], [0]]), np.array([0, 1])], np.s_[True],
+    np.s_[False],
 ])  # fmt: skip
 def test_index_forms_agree_with_numpy(key) -> None:
     same(tensor(X)[key], X[key])

@@ -209,3 +209,27 @@ def test_import_is_small_and_fast() -> None:
         print(sorted(m for m in ("torch", "scipy", "matplotlib", "asyncio", "unittest") if m in sys.modules))
     """)
     assert done.stdout.strip() == "[]", done.stdout + done.stderr
+
+
+def test_a_long_chain_of_large_tensors_peaks_at_three() -> None:
+    """Intermediates die as soon as the next op has read them: input, result, and one that is being written."""
+    code = """
+        import numpy as np
+        import megengine as mge
+        import megengine.functional as F
+
+        size = 64 << 20
+        x = mge.Tensor(np.ones(size // 4, np.float32))
+        mge.device.reset_max_memory_stats()
+        y = x
+        for i in range(250):
+            y = y + 1.0
+            y = y * x
+            y = F.relu(y)
+            y = y - x
+        assert float(y[5]) == float(y[-1])
+        print(mge.device.get_max_allocated_memory() / size)
+    """
+    done = python(code, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) < 3.01

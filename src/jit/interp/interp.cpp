@@ -7,6 +7,7 @@
 #include "base/parallel.h"
 #include "jit/interp/lower.h"
 #include "kernel/copy.h"
+#include "kernel/layouts.h"
 #include "kernel/run.h"
 
 namespace mge {
@@ -116,12 +117,14 @@ void run_tile(const Lowered& l, std::span<const Source> in, char* out, size_t ou
 }
 
 void run_fused(const KernelArgs& a) {
-  const TensorArg& out = a.out[0];
+  TensorArg out = a.out[0];
   int64_t total = out.numel();
   if (total == 0) return;
   const Lowered& l = interp::lowered(a.attrs);
+  SmallVec<TensorArg, 8> operands(a.in.begin(), a.in.end());
+  if (!out.contiguous()) sort_axes_by_output(out, {operands.data(), operands.size()});  // tiles follow the memory
   SmallVec<Source, 8> in;
-  for (auto& t : a.in) in.emplace_back(out, t);
+  for (auto& t : operands) in.emplace_back(out, t);
   size_t scratch_bytes = (static_cast<size_t>(l.registers) + in.size()) * static_cast<size_t>(l.tile) * 8;
   int64_t tiles = (total + l.tile - 1) / l.tile;
   int64_t grain = std::max<int64_t>(1, 32768 / (l.tile * static_cast<int64_t>(l.calls.size())));
@@ -195,7 +198,11 @@ bool interp_can_fuse(const OpDef& op, const AttrsBase*, std::span<const DType> i
 
 void register_interp_kernels(KernelRegistry& r) {
   r.add("fused", KernelTier::Simd,
-        {.name = "interp_fused", .refuse = refuse_fused, .run = run_fused, .flags = kStridedInputs | kInPlaceAny});
+        {.name = "interp_fused",
+         .refuse = refuse_fused,
+         .run = run_fused,
+         .flags = kStridedInputs | kInPlaceAny,
+         .layouts = keep_channels_last});
   r.add("fused", KernelTier::Ref, {.name = "interp_fused_ref", .run = run_fused_ref, .flags = kStridedInputs});
 }
 

@@ -5,6 +5,8 @@
 #include "base/parallel.h"
 #include "kernel/copy.h"
 #include "kernel/kernel.h"
+#include "kernel/layouts.h"
+#include "kernel/simd/moves.h"
 #include "kernel/simd/register.h"
 #include "kernel/simd/row_table.h"
 #include "kernel/simd/rows.h"
@@ -50,6 +52,7 @@ struct Job {
   const char* in[3];
   char* out = nullptr;
   int64_t in_size[3], out_size = 0;  // bytes of an element
+  bool stream = false;               // the result is written past the cache
 };
 
 RowFn find(const OpDef& op, DType in, DType out) {
@@ -91,6 +94,8 @@ void pick(const KernelArgs& a, Job& job) {
   if (!bool_out) job.store = t.cast[static_cast<int>(DType::F32)][static_cast<int>(in)];
 }
 
+void run_span(const Job& job, const void* const* in, const int64_t* stride, void* out, int64_t n);
+
 // 16-bit floats: tiles are widened to float32, computed and narrowed. Kept out of line, so that its buffers do not
 // weigh on the frame of the plain case.
 [[gnu::noinline]] void run_converted(const Job& job, const void* const* in, const int64_t* stride, void* out,
@@ -117,9 +122,30 @@ void pick(const KernelArgs& a, Job& job) {
     o += m * job.out_size;
   }
 }
+// Rows write a piece that stays in the first cache; from there it goes past the caches to memory. Costs less than rows
+// with streaming stores of their own would cost in code.
+[[gnu::noinline]] void run_streamed(const Job& job, const void* const* in, const int64_t* stride, void* out,
+                                    int64_t n) {
+  constexpr int64_t kBytes = 8192;
+  alignas(64) char piece[kBytes];
+  Job plain = job;
+  plain.stream = false;
+  const int64_t step = kBytes / job.out_size;
+  const char* p[3] = {};
+  for (int k = 0; k < job.n_in; ++k) p[k] = static_cast<const char*>(in[k]);
+  for (int64_t i = 0; i < n; i += step) {
+    const int64_t m = std::min(step, n - i);
+    const void* from[3] = {p[0], p[1], p[2]};
+    run_span(plain, from, stride, piece, m);
+    stream_copy(static_cast<char*>(out) + i * job.out_size, piece, static_cast<size_t>(m * job.out_size));
+    for (int k = 0; k < job.n_in; ++k) p[k] += stride[k] * m * job.in_size[k];
+  }
+}
 // n elements whose operands are contiguous (stride 1) or a single value (stride 0).
 void run_span(const Job& job, const void* const* in, const int64_t* stride, void* out, int64_t n) {
-  if (job.load)
+  if (job.stream)
+    run_streamed(job, in, stride, out, n);
+  else if (job.load)
     run_converted(job, in, stride, out, n);
   else
     job.row(in, stride, out, n);
@@ -162,13 +188,14 @@ struct Cursor {
 };
 
 // Long innermost rows with strides 0 and 1: run each row as it lies.
-void run_rows(const Job& job, const LoopNest& nest) {
+void run_rows(Job job, const LoopNest& nest) {
   const int inner = nest.rank - 1;
   const int64_t len = nest.size[inner];
   int64_t rows = 1, stride[3];
   for (int i = 0; i < inner; ++i) rows *= nest.size[i];
   for (int k = 0; k < job.n_in; ++k) stride[k] = nest.stride[k + 1][inner];
   const int64_t piece = std::min(len, kPiece), pieces = (len + piece - 1) / piece;
+  if (job.stream && len * job.out_size < 512) job.stream = false;
   auto body = [&](int64_t b, int64_t e) {
     Cursor at(nest, inner, b / pieces);
     for (int64_t i = b, part = b % pieces; i < e; ++i) {
@@ -263,7 +290,8 @@ Access classify(const LoopNest& nest, int k, int64_t* period) {
 }
 
 // Anything else: tiles of consecutive elements are gathered, computed and put back.
-void run_gathered(const Job& job, const LoopNest& nest) {
+void run_gathered(Job job, const LoopNest& nest) {
+  job.stream = false;  // pieces are too short
   int64_t total = 1, period = 1, stride[3];
   for (int i = 0; i < nest.rank; ++i) total *= nest.size[i];
   Access access[4];
@@ -325,7 +353,8 @@ void transpose_block(int64_t size, const char* from, int64_t row_stride, int64_t
 bool is_transposed(const LoopNest& nest, int k) {
   return nest.stride[k][nest.rank - 2] == 1 && static_cast<uint64_t>(nest.stride[k][nest.rank - 1]) > 1;
 }
-void run_blocked(const Job& job, const LoopNest& nest) {
+void run_blocked(Job job, const LoopNest& nest) {
+  job.stream = false;  // pieces are too short
   const int inner = nest.rank - 1, mid = nest.rank - 2;
   const int64_t row_blocks = (nest.size[mid] + kBlockRows - 1) / kBlockRows,
                 col_blocks = (nest.size[inner] + kBlockCols - 1) / kBlockCols;
@@ -368,22 +397,13 @@ void run_blocked(const Job& job, const LoopNest& nest) {
 // still give long rows.
 LoopNest nest_in_output_order(const TensorArg& out, std::span<const TensorArg* const> operands) {
   if (out.contiguous()) return make_loop_nest(out.shape, operands);
-  const int rank = out.shape.rank;
-  int order[kMaxRank];
-  for (int i = 0; i < rank; ++i) order[i] = i;
-  std::stable_sort(order, order + rank, [&](int a, int b) { return out.layout.stride[a] > out.layout.stride[b]; });
   TensorArg moved[4];
   const TensorArg* p[4];
   for (size_t k = 0; k < operands.size(); ++k) {
-    const TensorArg& t = *operands[k];
-    moved[k].shape.rank = static_cast<uint8_t>(rank);
-    for (int i = 0; i < rank; ++i) {
-      int ax = order[i] - (rank - t.shape.rank);
-      moved[k].shape[i] = ax < 0 ? 1 : t.shape[ax];
-      moved[k].layout.stride[i] = ax < 0 ? 0 : t.layout.stride[ax];
-    }
+    moved[k] = *operands[k];
     p[k] = &moved[k];
   }
+  sort_axes_by_output(moved[0], {moved + 1, operands.size() - 1});
   return make_loop_nest(moved[0].shape, {p, operands.size()});
 }
 
@@ -435,6 +455,10 @@ void run(const KernelArgs& a) {
     stride[k] = is_dense(t, out.shape);
     simple = simple && (stride[k] || t.numel() == 1);
   }
+  if (streams(n * job.out_size)) {
+    job.stream = true;
+    for (int k = 0; k < job.n_in; ++k) job.stream = job.stream && job.in[k] != job.out;  // in place: the line is here
+  }
   if (simple) return run_contiguous(job, stride, n);
   run_strided(job, a);
 }
@@ -465,10 +489,15 @@ void register_simd_elementwise(KernelRegistry& r) {
             {.name = "simd_elementwise",
              .refuse = simd::refuse,
              .run = simd::run,
-             .flags = kStridedInputs | kInPlaceAny});
+             .flags = kStridedInputs | kInPlaceAny,
+             .layouts = keep_channels_last});
   }
   r.add("typecvt", KernelTier::Simd,
-        {.name = "simd_typecvt", .refuse = simd::refuse, .run = simd::run, .flags = kStridedInputs | kInPlace0});
+        {.name = "simd_typecvt",
+         .refuse = simd::refuse,
+         .run = simd::run,
+         .flags = kStridedInputs | kInPlace0,
+         .layouts = keep_channels_last});
 }
 
 }  // namespace mge

@@ -1,9 +1,13 @@
-// Batch normalisation of x [outer, channels, inner]. Statistics come from blocks of about 16k elements, each summed in
-// floats while it is in the cache, then joined in doubles in block order: one pass over memory, the same bits for any
-// number of threads, and no cancellation (Chan, Golub & LeVeque 1979).
+// Batch normalisation of x [outer, channels, inner], in memory row-major ("planes") or channels-last ("lanes" along
+// channels). Statistics come from blocks of about 1k elements of a channel, each summed in floats while it is in the
+// cache, then joined in doubles in block order (Chan, Golub & LeVeque 1979): one pass over memory and no cancellation.
+// In a block the pixels of an image go round 16 partial sums, which are folded in halves, image after image. Both
+// memory orders and every instruction set with fma do it so: the same bits for all of them and for any number of
+// threads.
 #include <cmath>
 
 #include "base/parallel.h"
+#include "kernel/layouts.h"
 #include "kernel/simd/nn_simd.h"
 #include "kernel/simd/targets.h"
 #include "op/batch_norm.h"
@@ -19,23 +23,39 @@
 #define MGE_NN_BATCH_NORM_ONCE
 namespace mge::simd_nn {
 
-// How x is cut: blocks of `rows` along the outer axis. `flat` (inner == 1) puts lanes along channels.
+constexpr int64_t kPartials = 16;
+
+// How the elements of a channel are cut: blocks of whole images, or of one segment of one image.
 struct BnPlan {
   BatchNormGeom g;
-  bool flat;
-  int64_t rows, blocks;
-  explicit BnPlan(const Shape& x) : g(batch_norm_geom(x)), flat(g.inner == 1) {
-    int64_t per_row = std::max<int64_t>(1, flat ? std::min<int64_t>(g.channels, 64) : g.inner);
-    rows = std::max<int64_t>(1, 16384 / per_row);
-    blocks = (g.outer + rows - 1) / rows;
+  bool lanes;              // channels are innermost in memory
+  int64_t images, pixels;  // of a block
+  int64_t segments, blocks;
+  explicit BnPlan(const TensorArg& x) : g(batch_norm_geom(x.shape)), lanes(g.inner == 1 || in_channels_last(x)) {
+    constexpr int64_t kBlock = 1024;
+    int64_t inner = std::max<int64_t>(1, g.inner);
+    images = std::max<int64_t>(1, kBlock / inner);
+    segments = (inner + kBlock - 1) / kBlock;
+    pixels = ((inner + segments - 1) / segments + kPartials - 1) / kPartials * kPartials;
+    blocks = (g.outer + images - 1) / images * segments;
   }
-  int64_t begin(int64_t block) const { return block * rows; }
-  int64_t end(int64_t block) const { return std::min(g.outer, (block + 1) * rows); }
+  struct Block {
+    int64_t image, images, pixel, pixels;
+    double size() const { return static_cast<double>(images * pixels); }
+  };
+  Block block(int64_t i) const {
+    int64_t n = i / segments * images, p = i % segments * pixels;
+    return {n, std::min(images, g.outer - n), p, std::max<int64_t>(0, std::min(pixels, g.inner - p))};
+  }
+  // Strides in elements.
+  int64_t image_step() const { return g.channels * g.inner; }
+  int64_t pixel_step() const { return lanes ? g.channels : 1; }
+  int64_t channel_step() const { return lanes ? 1 : g.inner; }
 };
 
 // Two floats per channel and block, then three per channel.
 inline size_t bn_workspace(const KernelArgs& a) {
-  BnPlan p(a.in[0].shape);
+  BnPlan p(a.in[0]);
   return static_cast<size_t>(p.g.channels * (2 * p.blocks + 4)) * sizeof(float);
 }
 
@@ -45,91 +65,152 @@ inline size_t bn_workspace(const KernelArgs& a) {
 HWY_BEFORE_NAMESPACE();
 namespace mge::simd_nn::HWY_NAMESPACE {
 
-// part[2*(c*blocks + block)] = what stat(first element, rows, &two) gives; lanes along channels when flat.
-// The block functions below read `len` elements per row, rows being channels*inner apart.
+// What a block gives per channel: two sums over terms of its elements. The sums of one pixel range of one image:
+//   plane: acc is one vector (or more on short ones) along pixels;  lanes: acc[j] is partial sum j of k channels.
 
+constexpr int kVectors = static_cast<int>(kPartials) / kLanes;
+
+template <class D>
+HWY_INLINE float fold_lanes(D, hn::Vec<D> v) {
+  if constexpr (hn::MaxLanes(D()) == 1) {
+    return hn::GetLane(v);
+  } else {
+    const hn::Half<D> h;
+    return fold_lanes(h, hn::Add(hn::LowerHalf(h, v), hn::UpperHalf(h, v)));
+  }
+}
+template <int kCount>
+HWY_INLINE VF fold_vectors(VF* acc) {
+#pragma GCC unroll 8
+  for (int half = kCount / 2; half > 0; half /= 2)
+#pragma GCC unroll 8
+    for (int j = 0; j < half; ++j) acc[j] = hn::Add(acc[j], acc[j + half]);
+  return acc[0];
+}
+
+// add(acc, i, k) adds the terms of elements [i, i+k) to acc; lanes past k must stay as they are.
+template <class Add>
+HWY_INLINE float sum_plane(int64_t n, Add add) {
+  VF acc[kVectors];
+  for (auto& v : acc) v = hn::Zero(DF());
+  int64_t i = 0;
+  for (; i + kPartials <= n; i += kPartials)
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) acc[v] = add(acc[v], i + v * kLanes, kLanes);
+  for (int v = 0; i < n; ++v, i += kLanes) acc[v] = add(acc[v], i, static_cast<int>(std::min<int64_t>(kLanes, n - i)));
+  return fold_lanes(DF(), fold_vectors<kVectors>(acc));
+}
+// add(acc, i) adds the terms of pixel i, for a vector of channels.
+template <class Add>
+HWY_INLINE VF sum_lanes(int64_t n, Add add) {
+  VF acc[kPartials];
+  for (auto& v : acc) v = hn::Zero(DF());
+  int64_t i = 0;
+  for (; i + kPartials <= n; i += kPartials)
+#pragma GCC unroll 16
+    for (int j = 0; j < kPartials; ++j) acc[j] = add(acc[j], i + j);
+#pragma GCC unroll 16
+  for (int j = 0; j < kPartials; ++j)
+    if (i + j < n) acc[j] = add(acc[j], i + j);
+  return fold_vectors<static_cast<int>(kPartials)>(acc);
+}
+// v in the first k lanes, 0 in the others.
+HWY_INLINE VF keep_n(VF v, int k) {
+  return k == kLanes ? v : hn::IfThenElseZero(hn::FirstN(DF(), static_cast<size_t>(k)), v);
+}
+
+// Mean and sum of squared distances from it.
 struct MeanM2 {
-  // Mean and sum of squared distances from it.
-  static void plane(const BnPlan& p, const float* x, const float*, int64_t rows, int64_t, float* two) {
-    int64_t step = p.g.channels * p.g.inner, n = p.g.inner;
-    float sum = 0;
-    for (int64_t r = 0; r < rows; ++r) sum += sum_of(n, [&](int64_t i, int k) { return load_n(x + r * step + i, k); });
-    float mean = sum / static_cast<float>(rows * n), m2 = 0;
+  void plane(const BnPlan& p, const BnPlan::Block& b, const float* x, const float*, int64_t, float* two) const {
+    float sum = 0, m2 = 0;
+    for (int64_t r = 0; r < b.images; ++r) {
+      const float* q = x + r * p.image_step();
+      sum += sum_plane(b.pixels, [&](VF acc, int64_t i, int k) { return hn::Add(acc, load_n(q + i, k)); });
+    }
+    float mean = sum / static_cast<float>(b.images * b.pixels);
     VF m = set(mean);
-    for (int64_t r = 0; r < rows; ++r)
-      m2 += sum_of(n, [&](int64_t i, int k) {
-        VF v = hn::Sub(load_n(x + r * step + i, k), m);
-        return hn::Mul(v, v);
+    for (int64_t r = 0; r < b.images; ++r) {
+      const float* q = x + r * p.image_step();
+      m2 += sum_plane(b.pixels, [&](VF acc, int64_t i, int k) {
+        VF v = keep_n(hn::Sub(load_n(q + i, k), m), k);
+        return hn::MulAdd(v, v, acc);
       });
+    }
     two[0] = mean, two[1] = m2;
   }
-  static void lanes(const BnPlan& p, const float* x, const float*, int64_t rows, int64_t, int k, VF* a, VF* b) {
-    const DF d;
-    VF sum = hn::Zero(d), m2 = hn::Zero(d);
-    for (int64_t r = 0; r < rows; ++r) sum = hn::Add(sum, load_n(x + r * p.g.channels, k));
-    VF mean = hn::Div(sum, set(static_cast<float>(rows)));
-    for (int64_t r = 0; r < rows; ++r) {
-      VF v = hn::Sub(load_n(x + r * p.g.channels, k), mean);
-      m2 = hn::MulAdd(v, v, m2);
+  void channels(const BnPlan& p, const BnPlan::Block& b, const float* x, const float*, int64_t, int k, VF* u,
+                VF* v) const {
+    VF sum = hn::Zero(DF()), m2 = hn::Zero(DF());
+    for (int64_t r = 0; r < b.images; ++r) {
+      const float* q = x + r * p.image_step();
+      sum = hn::Add(
+          sum, sum_lanes(b.pixels, [&](VF acc, int64_t i) { return hn::Add(acc, load_n(q + i * p.g.channels, k)); }));
     }
-    *a = mean, *b = m2;
+    VF mean = hn::Div(sum, set(static_cast<float>(b.images * b.pixels)));
+    for (int64_t r = 0; r < b.images; ++r) {
+      const float* q = x + r * p.image_step();
+      m2 = hn::Add(m2, sum_lanes(b.pixels, [&](VF acc, int64_t i) {
+                     VF d = hn::Sub(load_n(q + i * p.g.channels, k), mean);
+                     return hn::MulAdd(d, d, acc);
+                   }));
+    }
+    *u = mean, *v = m2;
   }
 };
 
+// sum(gy) and sum(gy * (x - mean))
 struct GradSums {
   const float* mean;
-  // sum(gy) and sum(gy * (x - mean))
-  void plane(const BnPlan& p, const float* x, const float* gy, int64_t rows, int64_t c, float* two) const {
-    int64_t step = p.g.channels * p.g.inner, n = p.g.inner;
+  void plane(const BnPlan& p, const BnPlan::Block& b, const float* x, const float* gy, int64_t c, float* two) const {
     VF m = set(mean[c]);
     two[0] = two[1] = 0;
-    for (int64_t r = 0; r < rows; ++r) {
-      two[0] += sum_of(n, [&](int64_t i, int k) { return load_n(gy + r * step + i, k); });
-      two[1] += sum_of(n, [&](int64_t i, int k) {
-        return hn::Mul(load_n(gy + r * step + i, k), hn::Sub(load_n(x + r * step + i, k), m));
+    for (int64_t r = 0; r < b.images; ++r) {
+      const float *q = x + r * p.image_step(), *g = gy + r * p.image_step();
+      two[0] += sum_plane(b.pixels, [&](VF acc, int64_t i, int k) { return hn::Add(acc, load_n(g + i, k)); });
+      two[1] += sum_plane(b.pixels, [&](VF acc, int64_t i, int k) {
+        return hn::MulAdd(load_n(g + i, k), keep_n(hn::Sub(load_n(q + i, k), m), k), acc);
       });
     }
   }
-  void lanes(const BnPlan& p, const float* x, const float* gy, int64_t rows, int64_t c, int k, VF* a, VF* b) const {
-    const DF d;
+  void channels(const BnPlan& p, const BnPlan::Block& b, const float* x, const float* gy, int64_t c, int k, VF* u,
+                VF* v) const {
     VF m = load_n(mean + c, k);
-    *a = *b = hn::Zero(d);
-    for (int64_t r = 0; r < rows; ++r) {
-      VF g = load_n(gy + r * p.g.channels, k);
-      *a = hn::Add(*a, g);
-      *b = hn::MulAdd(g, hn::Sub(load_n(x + r * p.g.channels, k), m), *b);
+    *u = *v = hn::Zero(DF());
+    for (int64_t r = 0; r < b.images; ++r) {
+      const float *q = x + r * p.image_step(), *g = gy + r * p.image_step();
+      *u = hn::Add(
+          *u, sum_lanes(b.pixels, [&](VF acc, int64_t i) { return hn::Add(acc, load_n(g + i * p.g.channels, k)); }));
+      *v = hn::Add(*v, sum_lanes(b.pixels, [&](VF acc, int64_t i) {
+        return hn::MulAdd(load_n(g + i * p.g.channels, k), hn::Sub(load_n(q + i * p.g.channels, k), m), acc);
+      }));
     }
   }
 };
 
+// part[2*(c*blocks + block)] and the one after it: the two sums.
 template <class S>
 void block_stats(const BnPlan& p, const S& stat, const float* x, const float* gy, float* part) {
-  int64_t channels = p.g.channels;
-  if (p.flat) {
-    int64_t chunks = (channels + 63) / 64;
-    parallel_for(p.blocks * chunks, grain_for(p.rows * 64), [&](int64_t b, int64_t e) {
-      for (; b < e; ++b) {
-        int64_t block = b / chunks, c0 = b % chunks * 64, first = p.begin(block) * channels + c0;
-        each_vector(std::min<int64_t>(64, channels - c0), [&](int64_t i, int k) {
-          VF u, v;
-          stat.lanes(p, x + first + i, gy ? gy + first + i : nullptr, p.end(block) - p.begin(block), c0 + i, k, &u, &v);
-          HWY_ALIGN float tu[kLanes], tv[kLanes];
-          hn::Store(u, DF(), tu);
-          hn::Store(v, DF(), tv);
-          for (int j = 0; j < k; ++j) {
-            float* two = part + 2 * ((c0 + i + j) * p.blocks + block);
-            two[0] = tu[j], two[1] = tv[j];
-          }
-        });
+  const int64_t channels = p.g.channels, wide = p.lanes ? 64 : 1, chunks = (channels + wide - 1) / wide;
+  parallel_for(p.blocks * chunks, grain_for(p.images * p.pixels * wide), [&](int64_t i, int64_t end) {
+    for (; i < end; ++i) {
+      const int64_t at = i / chunks, c0 = i % chunks * wide;
+      const BnPlan::Block b = p.block(at);
+      const int64_t first = b.image * p.image_step() + b.pixel * p.pixel_step() + c0 * p.channel_step();
+      if (!p.lanes) {
+        stat.plane(p, b, x + first, gy ? gy + first : nullptr, c0, part + 2 * (c0 * p.blocks + at));
+        continue;
       }
-    });
-    return;
-  }
-  parallel_for(p.blocks * channels, grain_for(p.rows * p.g.inner), [&](int64_t b, int64_t e) {
-    for (; b < e; ++b) {
-      int64_t block = b / channels, c = b % channels, first = (p.begin(block) * channels + c) * p.g.inner;
-      stat.plane(p, x + first, gy ? gy + first : nullptr, p.end(block) - p.begin(block), c,
-                 part + 2 * (c * p.blocks + block));
+      each_vector(std::min(wide, channels - c0), [&](int64_t c, int k) {
+        VF u, v;
+        stat.channels(p, b, x + first + c, gy ? gy + first + c : nullptr, c0 + c, k, &u, &v);
+        HWY_ALIGN float tu[kLanes], tv[kLanes];
+        hn::Store(u, DF(), tu);
+        hn::Store(v, DF(), tv);
+        for (int j = 0; j < k; ++j) {
+          float* two = part + 2 * ((c0 + c + j) * p.blocks + at);
+          two[0] = tu[j], two[1] = tv[j];
+        }
+      });
     }
   });
 }
@@ -137,8 +218,8 @@ void block_stats(const BnPlan& p, const S& stat, const float* x, const float* gy
 // f(offset, lanes, channel vector getter): every element, with per-channel values broadcast or loaded along channels.
 template <class F>
 void each_element(const BnPlan& p, F f) {
-  if (p.flat) {
-    parallel_for(p.g.outer, grain_for(p.g.channels), [&](int64_t b, int64_t e) {
+  if (p.lanes) {
+    parallel_for(p.g.count(), grain_for(p.g.channels), [&](int64_t b, int64_t e) {
       for (; b < e; ++b)
         each_vector(p.g.channels, [&](int64_t c, int k) {
           f(b * p.g.channels + c, k, [&](const float* per_channel) { return load_n(per_channel + c, k); });
@@ -157,7 +238,7 @@ void each_element(const BnPlan& p, F f) {
 }
 
 void batch_norm_train(const KernelArgs& a) {
-  BnPlan p(a.in[0].shape);
+  BnPlan p(a.in[0]);
   const float *x = a.in[0].data<float>(), *w = a.in[1].data<float>(), *bias = a.in[2].data<float>();
   float *y = a.out[0].data<float>(), *mean = a.out[1].data<float>(), *var = a.out[2].data<float>(),
         *rstd = a.out[3].data<float>();
@@ -166,7 +247,7 @@ void batch_norm_train(const KernelArgs& a) {
   block_stats(p, MeanM2(), x, nullptr, part);
   double count = static_cast<double>(p.g.count()), eps = a.as<BatchNormAttrs>().eps;
   for (int64_t c = 0; c < p.g.channels; ++c) {
-    auto size = [&](int64_t b) { return static_cast<double>((p.end(b) - p.begin(b)) * p.g.inner); };
+    auto size = [&](int64_t b) { return p.block(b).size(); };
     const float* two = part + 2 * c * p.blocks;
     double sum = 0, m2 = 0;
     for (int64_t b = 0; b < p.blocks; ++b) sum += size(b) * static_cast<double>(two[2 * b]);
@@ -188,7 +269,7 @@ void batch_norm_train(const KernelArgs& a) {
 
 // gx = k*(gy - gb/n - xhat*gw/n) = k*gy + (x - mean)*s + t
 void batch_norm_bwd(const KernelArgs& a) {
-  BnPlan p(a.in[0].shape);
+  BnPlan p(a.in[0]);
   const float *x = a.in[0].data<float>(), *gy = a.in[1].data<float>(), *w = a.in[2].data<float>(),
               *mean = a.in[3].data<float>(), *rstd = a.in[4].data<float>();
   float *gx = a.out[0].data<float>(), *gw = a.out[1].data<float>(), *gb = a.out[2].data<float>();
@@ -218,7 +299,7 @@ void batch_norm_bwd(const KernelArgs& a) {
 
 // Each step rounded: the bits of the decomposition.
 void batch_norm_infer(const KernelArgs& a) {
-  BnPlan p(a.in[0].shape);
+  BnPlan p(a.in[0]);
   float eps = static_cast<float>(a.as<BatchNormAttrs>().eps);
   const float *x = a.in[0].data<float>(), *w = a.in[1].data<float>(), *b = a.in[2].data<float>(),
               *mean = a.in[3].data<float>(), *var = a.in[4].data<float>();
@@ -239,6 +320,18 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace mge::simd_nn {
 
+// x decides; per-channel operands are row-major.
+void batch_norm_layouts(const KernelArgs& a, TensorArg* in, TensorArg* out) {
+  const bool last = in_channels_last(in[0]);
+  for (size_t i = 0; i < a.in.size(); ++i) {
+    if (last && in[i].shape == in[0].shape)
+      ask_channels_last(in[i]);
+    else
+      ask_row_major(in[i]);
+  }
+  if (last) ask_channels_last(out[0]);
+}
+
 HWY_EXPORT(batch_norm_train);
 HWY_EXPORT(batch_norm_bwd);
 HWY_EXPORT(batch_norm_infer);
@@ -249,19 +342,19 @@ void register_batch_norm(KernelRegistry& r) {
         HWY_DYNAMIC_DISPATCH(batch_norm_train)
         (a);
       },
-      {.flags = kInPlace0, .workspace = bn_workspace});
+      {.flags = kInPlace0, .workspace = bn_workspace, .layouts = batch_norm_layouts});
   add(r, "batch_norm_bwd", "simd_batch_norm_bwd",
       [](const KernelArgs& a) {
         HWY_DYNAMIC_DISPATCH(batch_norm_bwd)
         (a);
       },
-      {.workspace = bn_workspace, .alias = {1, -1, -1, -1}});
+      {.workspace = bn_workspace, .alias = {1, -1, -1, -1}, .layouts = batch_norm_layouts});
   add(r, "batch_norm_infer", "simd_batch_norm_infer",
       [](const KernelArgs& a) {
         HWY_DYNAMIC_DISPATCH(batch_norm_infer)
         (a);
       },
-      {.flags = kInPlace0, .workspace = bn_workspace});
+      {.flags = kInPlace0, .workspace = bn_workspace, .layouts = batch_norm_layouts});
 }
 
 }  // namespace mge::simd_nn

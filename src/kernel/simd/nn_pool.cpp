@@ -1,3 +1,4 @@
+#include "kernel/layouts.h"
 #include "kernel/simd/nn_simd.h"
 #include "kernel/simd/pool_raw.h"
 #include "op/pool.h"
@@ -21,29 +22,51 @@ simd::Pool2dGeom raw(const A& at, const Shape& x) {
           .pw = g.pw};
 }
 
+// The first input decides for all: every operand is an image.
+void pool_layouts(const KernelArgs& a, TensorArg* in, TensorArg* out) {
+  const bool last = in_channels_last(in[0]);
+  for (size_t i = 0; i < a.in.size(); ++i) last ? ask_channels_last(in[i]) : ask_row_major(in[i]);
+  if (last) ask_channels_last(out[0]);
+}
+
 void run_max(const KernelArgs& a) {
-  simd::max_pool2d_fwd(raw(a.as<PoolAttrs>(), a.in[0].shape), a.in[0].data<float>(), a.out[0].data<float>());
+  auto g = raw(a.as<PoolAttrs>(), a.in[0].shape);
+  const float* x = a.in[0].data<float>();
+  float* y = a.out[0].data<float>();
+  in_channels_last(a.in[0]) ? simd::max_pool2d_fwd_last(g, a.in[0].shape[1], x, y) : simd::max_pool2d_fwd(g, x, y);
 }
 void run_max_bwd(const KernelArgs& a) {
-  simd::max_pool2d_bwd(raw(a.as<PoolAttrs>(), a.in[0].shape), a.in[0].data<float>(), a.in[1].data<float>(),
-                       a.in[2].data<float>(), a.out[0].data<float>());
+  auto g = raw(a.as<PoolAttrs>(), a.in[0].shape);
+  const float *x = a.in[0].data<float>(), *y = a.in[1].data<float>(), *gy = a.in[2].data<float>();
+  float* gx = a.out[0].data<float>();
+  in_channels_last(a.in[0]) ? simd::max_pool2d_bwd_last(g, a.in[0].shape[1], x, y, gy, gx)
+                            : simd::max_pool2d_bwd(g, x, y, gy, gx);
 }
 void run_avg(const KernelArgs& a) {
   const auto& at = a.as<AvgPoolAttrs>();
-  simd::avg_pool2d_fwd(raw(at, a.in[0].shape), a.in[0].data<float>(), a.out[0].data<float>(), at.include_pad);
+  auto g = raw(at, a.in[0].shape);
+  const float* x = a.in[0].data<float>();
+  float* y = a.out[0].data<float>();
+  in_channels_last(a.in[0]) ? simd::avg_pool2d_fwd_last(g, a.in[0].shape[1], x, y, at.include_pad)
+                            : simd::avg_pool2d_fwd(g, x, y, at.include_pad);
 }
 void run_avg_bwd(const KernelArgs& a) {
   const auto& at = a.as<AvgPoolBwdAttrs>();
-  simd::avg_pool2d_bwd(raw(at, a.out[0].shape), a.in[0].data<float>(), a.out[0].data<float>(), at.include_pad);
+  auto g = raw(at, a.out[0].shape);
+  const float* gy = a.in[0].data<float>();
+  float* gx = a.out[0].data<float>();
+  in_channels_last(a.in[0]) ? simd::avg_pool2d_bwd_last(g, a.in[0].shape[1], gy, gx, at.include_pad)
+                            : simd::avg_pool2d_bwd(g, gy, gx, at.include_pad);
 }
 
 }  // namespace
 
 void register_pool(KernelRegistry& r) {
-  add(r, "max_pool2d", "simd_max_pool2d", run_max);
-  add(r, "max_pool2d_bwd", "simd_max_pool2d_bwd", run_max_bwd);
-  add(r, "avg_pool2d", "simd_avg_pool2d", run_avg);
-  add(r, "avg_pool2d_bwd", "simd_avg_pool2d_bwd", run_avg_bwd);
+  const Extra keep{.layouts = pool_layouts};
+  add(r, "max_pool2d", "simd_max_pool2d", run_max, keep);
+  add(r, "max_pool2d_bwd", "simd_max_pool2d_bwd", run_max_bwd, keep);
+  add(r, "avg_pool2d", "simd_avg_pool2d", run_avg, keep);
+  add(r, "avg_pool2d_bwd", "simd_avg_pool2d_bwd", run_avg_bwd, keep);
 }
 
 }  // namespace mge::simd_nn

@@ -28,6 +28,7 @@ struct Extra {
   uint32_t flags = 0;
   size_t (*workspace)(const KernelArgs&) = nullptr;
   std::array<int8_t, 4> alias = {-1, -1, -1, -1};  // out[i] may be written over in[alias[i]]
+  void (*layouts)(const KernelArgs&, TensorArg*, TensorArg*) = nullptr;
 };
 inline void add(KernelRegistry& r, const char* op, const char* name, void (*run)(const KernelArgs&),
                 const Extra& x = {}) {
@@ -37,6 +38,7 @@ inline void add(KernelRegistry& r, const char* op, const char* name, void (*run)
                .run = run,
                .workspace = x.workspace,
                .flags = x.flags,
+               .layouts = x.layouts,
                .alias = x.alias});
 }
 

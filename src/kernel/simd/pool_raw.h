@@ -1,4 +1,4 @@
-// float32 2-d pooling on plain NCHW memory, with adjoints. Raw pointers, no checks.
+// float32 2-d pooling on plain NCHW memory and on channels-last memory, with adjoints. Raw pointers, no checks.
 //
 //   max_pool2d_fwd({.planes = n * c, .h = 28, .w = 28, .oh = 14, .ow = 14, .kh = 2, .kw = 2, .sh = 2, .sw = 2}, x, y);
 //
@@ -23,5 +23,12 @@ void max_pool2d_bwd(const Pool2dGeom& geom, const float* x, const float* y, cons
 // The mean of each window: over kh * kw when `count_include_pad`, else over the pixels inside the image.
 void avg_pool2d_fwd(const Pool2dGeom& geom, const float* x, float* y, bool count_include_pad);
 void avg_pool2d_bwd(const Pool2dGeom& geom, const float* dy, float* dx, bool count_include_pad);
+
+// The same on channels-last memory, x [n,h,w,c] with planes == n * c: same order of joins and sums, same bits.
+void max_pool2d_fwd_last(const Pool2dGeom& geom, int64_t channels, const float* x, float* y);
+void max_pool2d_bwd_last(const Pool2dGeom& geom, int64_t channels, const float* x, const float* y, const float* dy,
+                         float* dx);
+void avg_pool2d_fwd_last(const Pool2dGeom& geom, int64_t channels, const float* x, float* y, bool count_include_pad);
+void avg_pool2d_bwd_last(const Pool2dGeom& geom, int64_t channels, const float* dy, float* dx, bool count_include_pad);
 
 }  // namespace mge::simd

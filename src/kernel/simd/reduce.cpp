@@ -9,6 +9,7 @@
 
 #include <limits>
 
+#include "kernel/layouts.h"
 #include "kernel/reduce_order.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -107,6 +108,41 @@ void row_leaf(const float* x, int64_t rows, int64_t n, float* y) {
   }
 }
 
+// Row blocks of channels-last images: y[c] = the pixels x[i*stride + c], i < n <= kRowBlock, combined as row_leaf does
+// it for each channel. The 32 lanes of the order are pixels here, half of them at a time to stay in registers.
+template <class Op>
+HWY_INLINE void pixel_block(const float* x, int64_t stride, int64_t n, int64_t channels, float* y) {
+  const DF d;
+  constexpr int kHalf = kRowLanes / 2;
+  for (int64_t c = 0; c < channels; c += kLanes) {
+    const int64_t k = std::min(kLanes, channels - c);
+    auto load = [&](int64_t i) HWY_ATTR {
+      return k == kLanes ? hn::LoadU(d, x + i * stride + c) : load_part<Op>(d, x + i * stride + c, k);
+    };
+    VF half[2][kHalf];
+    for (int h = 0; h < 2; ++h) {
+      VF acc[kHalf];
+#pragma GCC unroll 16
+      for (auto& a : acc) a = hn::Set(d, Op::identity);
+      int64_t i = h * kHalf;
+      for (; i + kHalf <= n; i += kRowLanes)
+#pragma GCC unroll 16
+        for (int j = 0; j < kHalf; ++j) acc[j] = Op::apply(acc[j], load(i + j));
+#pragma GCC unroll 16
+      for (int j = 0; j < kHalf; ++j)
+        if (i + j < n) acc[j] = Op::apply(acc[j], load(i + j));
+#pragma GCC unroll 16
+      for (int j = 0; j < kHalf; ++j) half[h][j] = acc[j];
+    }
+    for (int j = 0; j < kHalf; ++j) half[0][j] = Op::apply(half[0][j], half[1][j]);
+    for (int step = kHalf / 2; step > 0; step /= 2)
+      for (int j = 0; j < step; ++j) half[0][j] = Op::apply(half[0][j], half[0][j + step]);
+    HWY_ALIGN float out[kLanes];
+    hn::Store(half[0][0], d, out);
+    std::copy_n(out, k, y + c);
+  }
+}
+
 template <class Op>
 HWY_INLINE void columns_scalar(float* acc, const float* x, int64_t stride, int64_t rows, int64_t n) {
   for (int64_t c = 0; c < n; ++c) {
@@ -155,6 +191,20 @@ ReduceLeaves<float> leaves(ReduceMode mode) {
   }
 }
 
+using PixelLeaf = void (*)(const float*, int64_t, int64_t, int64_t, float*);
+PixelLeaf pixel_leaf(ReduceMode mode) {
+  switch (mode) {
+    case ReduceMode::Max:
+      return pixel_block<MaxOp>;
+    case ReduceMode::Min:
+      return pixel_block<MinOp>;
+    case ReduceMode::Prod:
+      return pixel_block<ProdOp>;
+    default:
+      return pixel_block<SumOp>;
+  }
+}
+
 }  // namespace mge::simd::reduce::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -165,6 +215,52 @@ HWY_AFTER_NAMESPACE();
 namespace mge {
 namespace simd::reduce {
 HWY_EXPORT(leaves);
+HWY_EXPORT(pixel_leaf);
+
+// Over all pixels of each channel, or of each channel and image.
+bool over_pixels(const KernelArgs& a, const Shape& s) {
+  if (a.in[0].dtype != DType::F32 || a.out[0].dtype != DType::F32 || s.rank < 3) return false;
+  const uint32_t mask = reduced_axes(a.as<ReduceAttrs>().axes, s.rank), pixels = ((1u << s.rank) - 1) & ~3u;
+  return (mask & ~1u) == pixels;
+}
+
+// The steps run_reduce takes on row-major memory: pixels of each channel and image first, then images.
+void run_channels_last(const KernelArgs& a, const ReduceLeaves<float>& ops, ReduceMode mode) {
+  const TensorArg& in = a.in[0];
+  const Shape& s = in.shape;
+  const int64_t images = s[0], channels = s[1], pixels = in.numel() / (images * channels);
+  const bool all_images = images > 1 && reduced_axes(a.as<ReduceAttrs>().axes, s.rank) & 1u;
+  const auto leaf = HWY_DYNAMIC_DISPATCH(pixel_leaf)(mode);
+  const int64_t blocks = (pixels + kRowBlock - 1) / kRowBlock;
+  constexpr int64_t kChunk = 64;
+  const int64_t chunks = (channels + kChunk - 1) / kChunk;
+  std::unique_ptr<float[]> part;
+  float *y = a.out[0].data<float>(), *per_image = y;
+  if (all_images) {
+    part.reset(new float[static_cast<size_t>(images * channels)]);
+    per_image = part.get();
+  }
+  parallel_for(images * chunks, std::max<int64_t>(1, 16384 / (pixels * kChunk)), [&](int64_t b, int64_t e) {
+    for (; b < e; ++b) {
+      const int64_t c = b % chunks * kChunk, n = std::min(kChunk, channels - c);
+      const float* x = in.data<float>() + b / chunks * pixels * channels + c;
+      detail::PairwiseTree<float> tree(ops, n, blocks);
+      for (int64_t i = 0; i < blocks; ++i) {
+        leaf(x + i * kRowBlock * channels, channels, std::min(kRowBlock, pixels - i * kRowBlock), n, tree.next());
+        tree.push();
+      }
+      std::copy_n(tree.finish(), n, per_image + b / chunks * channels + c);
+    }
+  });
+  if (all_images) detail::column_step<float>(ops, {per_image, DType::F32}, 1, images, channels, y);
+  if (mode != ReduceMode::Mean) return;
+  const auto count = static_cast<float>(in.numel() / a.out[0].numel());
+  for (int64_t i = 0; i < a.out[0].numel(); ++i) y[i] /= count;
+}
+
+void layouts(const KernelArgs& a, TensorArg* in, TensorArg*) {
+  if (!in_channels_last(in[0]) || !over_pixels(a, in[0].shape)) ask_row_major(in[0]);
+}
 
 void load(DType t, const void* src, float* dst, int64_t n) {
   RowFn row = row_table().cast[static_cast<int>(t)][static_cast<int>(DType::F32)];
@@ -179,6 +275,7 @@ void run(const KernelArgs& a) {
   ReduceMode mode = parse_reduce_mode(a.as<ReduceAttrs>().mode);
   ReduceLeaves<float> ops = HWY_DYNAMIC_DISPATCH(leaves)(mode);
   ops.load = load;
+  if (in_channels_last(a.in[0])) return run_channels_last(a, ops, mode);
   run_reduce<float>(a, ops, mode == ReduceMode::Mean);
 }
 
@@ -192,7 +289,11 @@ const char* refuse(const KernelArgs& a) {
 }  // namespace simd::reduce
 
 void register_simd_reduce(KernelRegistry& r) {
-  r.add("reduce", KernelTier::Simd, {.name = "simd_reduce", .refuse = simd::reduce::refuse, .run = simd::reduce::run});
+  r.add("reduce", KernelTier::Simd,
+        {.name = "simd_reduce",
+         .refuse = simd::reduce::refuse,
+         .run = simd::reduce::run,
+         .layouts = simd::reduce::layouts});
 }
 
 }  // namespace mge

@@ -8,6 +8,8 @@ void register_simd_kernels(KernelRegistry& r) {
   register_simd_elementwise(r);
   register_simd_reduce(r);
   register_simd_nn(r);
+  register_simd_indexing(r);
+  install_simd_moves();
 }
 
 }  // namespace mge

@@ -1,0 +1,34 @@
+#include "kernel/layouts.h"
+
+#include <algorithm>
+
+namespace mge {
+
+void keep_channels_last(const KernelArgs& a, TensorArg* in, TensorArg* out) {
+  const int rank = out[0].shape.rank;
+  if (rank < 3 || rank > 5) return;
+  for (size_t i = 0; i < a.in.size(); ++i) {
+    if (in[i].shape.rank != rank || in[i].contiguous() || !(in[i].shape == out[0].shape)) continue;
+    if (in[i].layout.is_channels_last(in[i].shape)) return ask_channels_last(out[0]);
+  }
+}
+
+void sort_axes_by_output(TensorArg& out, std::span<TensorArg> in) {
+  const int rank = out.shape.rank;
+  int order[kMaxRank];
+  for (int i = 0; i < rank; ++i) order[i] = i;
+  std::stable_sort(order, order + rank, [&](int a, int b) { return out.layout.stride[a] > out.layout.stride[b]; });
+  auto sort = [&](TensorArg& t) {
+    const TensorArg old = t;
+    t.shape.rank = static_cast<uint8_t>(rank);
+    for (int i = 0; i < rank; ++i) {
+      int ax = order[i] - (rank - old.shape.rank);
+      t.shape[i] = ax < 0 ? 1 : old.shape[ax];
+      t.layout.stride[i] = ax < 0 ? 0 : old.layout.stride[ax];
+    }
+  };
+  for (TensorArg& t : in) sort(t);
+  sort(out);
+}
+
+}  // namespace mge

@@ -1,0 +1,26 @@
+// What the convolution kernels of this leaf share.
+#pragma once
+#include "kernel/onednn/leaf.h"
+#include "op/conv2d.h"
+
+namespace mge::onednn {
+
+/// Descriptors of one convolution with channels-last images. Top and bottom padding may differ: a band of an image.
+struct ConvDescs {
+  dnnl::memory::desc x, y, w_plain, w_any;
+  dnnl::memory::dims stride, dilate, pad_low, pad_high;
+  explicit ConvDescs(const Conv2dGeom& g) : ConvDescs(g, g.ph, g.ph) {}
+  ConvDescs(const Conv2dGeom& g, int64_t pad_top, int64_t pad_bottom);
+};
+
+Key conv_key(const Conv2dGeom& g, std::initializer_list<int64_t> more);
+/// By dtype and geometry alone, the same for forward and both adjoints as far as possible, so that memory keeps one
+/// order.
+const char* refuse_conv(const KernelArgs& a, const Conv2dGeom& g);
+
+/// A memory object whose pointer is set later.
+inline dnnl::memory none(const dnnl::memory::desc& d) { return dnnl::memory(d, engine(), DNNL_MEMORY_NONE); }
+
+void register_conv2d_dw(KernelRegistry& r);
+
+}  // namespace mge::onednn
