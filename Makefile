@@ -75,6 +75,7 @@ test: ## everything CI checks: lint, C++ tests, Python tests, doctests
 	@$(MAKE) build
 	@$(MAKE) tidy
 	@$(MAKE) ctest
+	@$(MAKE) instructions
 	@$(MAKE) pytest
 
 bench: build-release .venv-bench-torch/stamp ## speed, beside PyTorch in the same run
@@ -89,10 +90,17 @@ parity: build-release .venv-bench-torch/stamp ## accuracy and behaviour, beside 
 
 # ---- pieces of `make test`
 
-.PHONY: ctest pytest lint lint-fast tidy format
+.PHONY: ctest instructions pytest lint lint-fast tidy format coverage
+coverage: build-dev ## docs/coverage.md anew from the op registry
+	@$(PY) tools/coverage.py
+
 ctest: build-dev
 	$(call say,C++ tests)
 	@ctest --preset dev -j "$$(nproc)" --progress
+
+instructions: build-dev .stamps/apt-count ## instructions per small op, against those recorded
+	$(call say,instructions per small op)
+	@$(PY) tools/instructions.py build/dev/bin/mge_dispatch
 
 pytest: build-dev .venv/stamp-test
 	$(call say,Python tests and doctests)

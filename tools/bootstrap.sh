@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Usage: tools/bootstrap.sh build|lint. Makes sure that the Debian packages of that set are installed.
+# Usage: tools/bootstrap.sh build|lint|count. Makes sure that the Debian packages of that set are installed.
 # As root on Debian it installs the missing ones; otherwise it prints the command to run and stops. SKIP_APT=1 skips it.
 set -euo pipefail
 
@@ -11,7 +11,8 @@ case "$1" in
     "$PYTHON" -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' || packages+=(python3-dev)
     ;;
   lint) packages=(clang-format clang-tidy) ;;
-  *) echo "usage: $0 build|lint"; exit 2 ;;
+  count) packages=(valgrind) ;;
+  *) echo "usage: $0 build|lint|count"; exit 2 ;;
 esac
 [ "${SKIP_APT:-0}" = 1 ] && exit 0
 

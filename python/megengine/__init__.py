@@ -21,6 +21,7 @@ from .device import *
 from .logger import enable_debug_log, get_logger, set_log_file, set_log_level
 from .serialization import load, save
 from .tensor import Parameter, Tensor, tensor
+from .utils import comp_graph_tools as cgtools
 from .version import __version__
 
 _exit_handlers: list[_Callable[[], _Any]] = []

@@ -496,3 +496,11 @@ def greater_equal(x: TensorLike, y: TensorLike) -> Tensor:
     [False, True]
     """
     return ops.le(y, x)
+
+
+def _elemwise_multi_type(*args: Any, mode: str, **kwargs: Any) -> Tensor:
+    """An elementwise op whose result has a dtype of its own, by the original's mode name."""
+    from ..core._imperative_rt.lower import apply
+    from ..core._imperative_rt.ops import OPS
+
+    return apply(OPS["ElemwiseMultiType"](mode=mode, **kwargs), *args)[0]

@@ -35,5 +35,21 @@ def astype_cpp(x: Tensor, dtype: Any) -> Tensor:
     return x.astype(dtype)
 
 
+# Mixed precision is not there yet; the state that programs look at is.
+_amp = {"enabled": False, "high": "float32", "low": "float16"}
+
+
+def _get_amp_dtype_autocast() -> bool:
+    return bool(_amp["enabled"])
+
+
+def _get_amp_high_prec_dtype() -> str:
+    return str(_amp["high"])
+
+
+def _get_amp_low_prec_dtype() -> str:
+    return str(_amp["low"])
+
+
 _get_convert_inputs = get_convert_inputs
 _set_convert_inputs = set_convert_inputs
