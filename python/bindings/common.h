@@ -95,6 +95,8 @@ int set_index(PyObject* self, PyObject* key, PyObject* value);
 void set_index_hooks(PyObject* get, PyObject* set);
 bool add_errors(PyObject* module);
 void init_locations(const char* package_dir);
+bool captures_locations();
+void capture_locations(bool on);  // off only to measure what it costs
 TensorPtr apply1(const OpDef& op, const Attrs& attrs, std::initializer_list<Tensor*> in);
 
 }  // namespace mge::py
