@@ -7,12 +7,14 @@ class OpRegistry;
 void register_elementwise(OpRegistry& r);
 void register_reduce(OpRegistry& r);
 void register_shape_ops(OpRegistry& r);
+void register_copy_to(OpRegistry& r);
 void register_nn(OpRegistry& r);
 void register_fused(OpRegistry& r);
 
 void register_elementwise_grads(OpRegistry& r);
 void register_reduce_grads(OpRegistry& r);
 void register_shape_grads(OpRegistry& r);
+void register_copy_to_grads(OpRegistry& r);
 void register_nn_grads(OpRegistry& r);
 
 }  // namespace mge
