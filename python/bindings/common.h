@@ -98,6 +98,8 @@ void init_locations(const char* package_dir);
 // dlpack.cpp; both return null with a Python error set
 PyObject* to_dlpack(PyObject*, PyObject* tensor);
 PyObject* from_dlpack(PyObject*, PyObject* capsule);
+bool captures_locations();
+void capture_locations(bool on);  // off only to measure what it costs
 TensorPtr apply1(const OpDef& op, const Attrs& attrs, std::initializer_list<Tensor*> in);
 
 }  // namespace mge::py

@@ -298,25 +298,16 @@ TensorPtr tensor_from_object(PyObject* o, const TensorOptions& opt) {
 }
 
 PyObject* to_numpy(Tensor& t) {
-  const Meta& m = t.meta();
+  const Meta m = t.meta();
   MGE_CHECK(to_format(m.dtype), NotImplemented, "numpy: packed dtype {} cannot be exported yet.", dtype_name(m.dtype));
-  const Buffer* src;
-  {
-    Value& v = *t.value;
-    if (active_tracer() || v.ready()) {
-      src = &read_buffer(t);
-    } else {
-      PyThreadState* save = PyEval_SaveThread();  // the worker may need long; let other Python threads go on
-      try {
-        src = &read_buffer(t);
-      } catch (...) {
-        PyEval_RestoreThread(save);
-        throw;
-      }
-      PyEval_RestoreThread(save);
-    }
+  ValuePtr held = t.value;  // other threads run while this one waits, and may assign to the cell
+  const Buffer& src = read_buffer(t);
+  Buffer b;
+  try {
+    b = make_contiguous(m, src);
+  } catch (const Error& e) {  // a broadcast value may be small until somebody wants all of it
+    throw Error(e.kind(), format("numpy: {}\n  for a value of {}", e.text(), m.str()));
   }
-  Buffer b = make_contiguous(m, *src);
   Obj e = check(g_exporter->tp_alloc(g_exporter, 0));
   auto* x = reinterpret_cast<Exporter*>(e.get());
   new (&x->storage) RefPtr<Storage>(b.storage);

@@ -11,6 +11,7 @@
 #include "base/parallel.h"
 #include "common.h"
 #include "core/pool.h"
+#include "eager/fake_device.h"
 #include "eager/tape.h"
 #include "eager/trace.h"
 #include "jit/interp/interp.h"
@@ -48,6 +49,8 @@ int64_t option(const std::string& name) {
   if (name == "kernel_tier") return kernel_tier();
   if (name == "kernel_strategy") return kernel_strategy();
   if (name == "workspace_limit") return static_cast<int64_t>(std::min<size_t>(workspace_limit(), INT64_MAX));
+  if (name == "locations") return captures_locations();
+  if (name == "enable_host_compute") return host_compute();
   fail(ErrorKind::Value, "option: there is no option '{}'.", name);
 }
 void set_option(const std::string& name, int64_t v) {
@@ -63,11 +66,16 @@ void set_option(const std::string& name, int64_t v) {
     MGE_CHECK(v >= 0, Value, "workspace_limit: expected a number of bytes; got {}.", v);
     return set_workspace_limit(v == INT64_MAX ? SIZE_MAX : static_cast<size_t>(v));
   }
+  if (name == "locations") return capture_locations(v != 0);
+  if (name == "enable_host_compute") return set_host_compute(v != 0);
   fail(ErrorKind::Value, "option: there is no option '{}'.", name);
 }
 
-nb::dict memory_stats() {
-  PoolStats s = Pool::of({}).stats();
+Pool& pool_of(nb::handle device) { return Pool::of(to_comp_node(device.ptr())->device); }
+
+nb::dict memory_stats(nb::handle device) {
+  Pool& pool = pool_of(device);
+  PoolStats s = pool.stats();
   nb::dict d;
   d["allocated"] = s.allocated;
   d["reserved"] = s.reserved;
@@ -75,10 +83,38 @@ nb::dict memory_stats() {
   d["max_reserved"] = s.max_reserved;
   d["limit"] = s.limit;
   d["allocations"] = s.allocations;
+  d["blocks"] = s.blocks;
+  d["largest_free"] = pool.largest_free();
   size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   d["total"] = page * static_cast<size_t>(sysconf(_SC_PHYS_PAGES));
   d["free"] = page * static_cast<size_t>(sysconf(_SC_AVPHYS_PAGES));
   return d;
+}
+
+void test_device(int64_t delay_us, int64_t fail_at, const std::string& fault) {
+  static const std::pair<const char*, FakeFault> kFaults[] = {
+      {"kernel", FakeFault::Kernel}, {"memory", FakeFault::Memory}, {"lost", FakeFault::Lost}};
+  for (auto& [name, f] : kFaults) {
+    if (fault != name) continue;
+    enable_fake_devices();
+    fake_reset();
+    fake_set_delay(delay_us);
+    fake_fail_at(fail_at, f);
+    return;
+  }
+  fail(ErrorKind::Value, "test_device: fault must be kernel, memory or lost; got '{}'.", fault);
+}
+
+// While somebody waits for the worker other Python threads run, and Ctrl-C is heard.
+void* let_others_run() { return PyGILState_Check() ? PyEval_SaveThread() : nullptr; }
+void take_turn_again(void* state) {
+  if (state) PyEval_RestoreThread(static_cast<PyThreadState*>(state));
+}
+void check_signals() {
+  PyGILState_STATE gil = PyGILState_Ensure();
+  int raised = PyErr_CheckSignals();
+  PyGILState_Release(gil);
+  if (raised) throw PythonError{};
 }
 
 }  // namespace
@@ -112,11 +148,13 @@ NB_MODULE(_core, m) {
       .def_prop_ro("physical_locator",
                    [](const CompNodeObject& c) {
                      nb::list l;
+                     bool threaded = c.cn->threads != 0;  // then the stream's place holds the number of threads
                      l.append(c.cn->type);
-                     l.append(c.cn->index);
-                     l.append(c.cn->stream);
+                     l.append(threaded ? c.cn->stream : c.cn->index);
+                     l.append(threaded ? c.cn->index : c.cn->stream);
                      return l;
                    })
+      .def_prop_ro("memory_node", [](const CompNodeObject& c) { return c.cn->device.name(); })
       .def("__str__", [](const CompNodeObject& c) { return c.cn->logical; })
       .def(
           "__repr__",
@@ -166,14 +204,17 @@ NB_MODULE(_core, m) {
   m.def("set_default_device", [](const std::string& n) { CompNode::set_default(n); });
   m.def("is_valid_device_name", [](const std::string& n) { return CompNode::is_valid_name(n); });
   m.def("device_count", [](const std::string& t) { return device_count(t); });
+  m.def("memory_stats", memory_stats, nb::arg("device") = nb::none());
   m.def(
-      "memory_stats", [](nb::handle) { return memory_stats(); }, nb::arg("device") = nb::none());
+      "reset_peak_memory", [](nb::handle device) { pool_of(device).reset_peak(); }, nb::arg("device") = nb::none());
   m.def(
-      "reset_peak_memory", [](nb::handle) { Pool::of({}).reset_peak(); }, nb::arg("device") = nb::none());
-  m.def(
-      "set_memory_limit", [](size_t bytes, nb::handle) { Pool::of({}).set_limit(bytes); }, nb::arg("bytes"),
+      "set_memory_limit", [](size_t bytes, nb::handle device) { pool_of(device).set_limit(bytes); }, nb::arg("bytes"),
       nb::arg("device") = nb::none());
-  m.def("trim_memory", [] { return Pool::of({}).trim(); });
+  m.def("trim_memory", [] { return Pool::trim_all(); });
+  m.def("test_device", test_device, nb::arg("delay_us") = 0, nb::arg("fail_at") = 0, nb::arg("fault") = "kernel",
+        "From now on devices fake0, fake1 … exist: host memory, always queued, with delays and faults as asked.");
+  m.def(
+      "test_device_ops", [] { return fake_ops_run(); }, "Ops run on fake devices since the last test_device call.");
   m.def("get_option", option);
   m.def("set_option", set_option, nb::call_guard<nb::gil_scoped_release>());
   m.def(
@@ -196,6 +237,7 @@ NB_MODULE(_core, m) {
     return d;
   });
   m.def("get_num_threads", [] { return num_threads(); });
+  set_wait_hooks({let_others_run, take_turn_again, check_signals});
   install_interp();
   set_fusion(interp_can_fuse);
   bind_grad(m);

@@ -30,11 +30,29 @@ Attrs build_attrs(const OpFn* f, PyObject* const* values, PyObject* names) {
   }
   if (!names || PyTuple_GET_SIZE(names) == 0) return f->defaults;
   SmallVec<NamedAttr, 6> given;
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names); ++i) {
-    const char* name = PyUnicode_AsUTF8(PyTuple_GET_ITEM(names, i));
-    given.push_back({name, to_attr(values[i])});
+  const char* name = "";
+  try {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names); ++i) {
+      name = PyUnicode_AsUTF8(PyTuple_GET_ITEM(names, i));
+      given.push_back({name, to_attr(values[i])});
+    }
+  } catch (const PythonError&) {  // what Python says of the value, but not which argument of which op it is
+    PyObject *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace);
+    Obj t(type), v(value), tb(trace), text(v ? PyObject_Str(v.get()) : nullptr);
+    if (!PyErr_GivenExceptionMatches(type, PyExc_TypeError) &&
+        !PyErr_GivenExceptionMatches(type, PyExc_OverflowError)) {
+      PyErr_Restore(t.release(), v.release(), tb.release());
+      throw;
+    }
+    fail(ErrorKind::Type, "{}: attribute '{}': {}.", f->op->name, name, text ? PyUnicode_AsUTF8(text.get()) : "?");
   }
-  return f->op->schema.build(f->op->name, {given.data(), given.size()});
+  try {
+    return f->op->schema.build(f->op->name, {given.data(), given.size()});
+  } catch (const Error& e) {
+    if (e.text().starts_with(f->op->name)) throw;
+    throw Error(e.kind(), f->op->name + ": " + e.text());
+  }
 }
 
 struct Inputs {

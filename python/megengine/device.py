@@ -7,7 +7,6 @@ A name is a type and an index, with an optional stream: ``cpu0``, ``gpu1:2``, ``
 from __future__ import annotations
 
 import os
-import re
 from enum import Enum
 from typing import Any
 
@@ -53,12 +52,11 @@ class DeviceType(Enum):
         return str(self)
 
 
-_NAME = re.compile(r"^([cxg]pu|rocm|multithread|cambricon|atlas)(x|\d+)(:\d+)?$")
 _TYPES = ("cpu", "gpu", "xpu", "rocm", "cambricon", "atlas")
 
 
 def _valid_device(name: str) -> bool:
-    return _NAME.match(name) is not None
+    return _core.is_valid_device_name(name)
 
 
 class _StreamCounter:

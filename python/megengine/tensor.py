@@ -256,22 +256,18 @@ class Tensor(TensorBase, ArrayMethodMixin):
     requires_grad = property(_no_requires_grad, _no_requires_grad, _no_requires_grad)
 
     def to(self, device: str | CompNode, *, _borrow: bool = False) -> Tensor:
-        """A copy on ``device``.
+        """A copy on ``device``; gradients flow back to the device of this tensor.
 
-        >>> mge.tensor([1.0]).to("cpu0").device == "cpu0"
-        True
+        >>> mge.tensor([1.0]).to("cpu1") + mge.tensor([2.0], device="cpu1")
+        Tensor([3.], device=cpu1:0)
         """
         if isinstance(device, str) and not _valid_device(device):
             raise ValueError(f"to: bad device name {device!r}. Examples: cpu0, gpu0, xpux, cpu0:1.")
         node = as_device(device)
         if node == self.device:
             return ops.copy(self)
-        if _core.is_tracing() or _core.is_tracked([self]):
-            raise NotImplementedError(
-                f"to: a recorded copy from {self.device} to {node} arrives with the second device; "
-                "detach() the tensor first."
-            )
-        return Tensor(self.numpy(), self.dtype, node)
+        borrow = _borrow and node.memory_node == self.device.memory_node
+        return ops.copy_to(self, device=node.logical_name, borrow=borrow)
 
     def set_value(self, value: Any) -> None:
         """Deprecated: the same as ``self[...] = value``."""

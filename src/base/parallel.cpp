@@ -18,6 +18,7 @@ namespace mge {
 namespace {
 
 thread_local bool tls_inside = false;
+thread_local int tls_limit = 0;
 
 int default_threads() {
   if (const char* env = std::getenv("MGE_NUM_THREADS")) {
@@ -127,7 +128,18 @@ void watch_fork() {
 
 }  // namespace
 
-int num_threads() { return thread_count().load(std::memory_order_relaxed); }
+int num_threads() { return tls_limit ? tls_limit : thread_count().load(std::memory_order_relaxed); }
+
+ThreadLimit::ThreadLimit(int n) : before_(tls_limit) {
+  if (n == 0 || g_forked.load()) return;
+  tls_limit = n;
+  if (auto* b = g_backend.load()) b->set_threads(n);
+}
+ThreadLimit::~ThreadLimit() {
+  if (tls_limit == before_) return;
+  tls_limit = before_;
+  if (auto* b = g_backend.load()) b->set_threads(num_threads());
+}
 
 void set_num_threads(int n) {
   MGE_CHECK(n >= 1 && n <= 256, Value, "set_num_threads: the count must be 1..256; got {}.", n);

@@ -1,8 +1,10 @@
 #include "core/device.h"
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <thread>
 #include <unordered_map>
 
 #include "base/error.h"
@@ -27,8 +29,11 @@ bool parse_number(std::string_view s, int* out) {
   return true;
 }
 
+std::atomic<bool> g_fake{false};
+
 bool parse(std::string_view name, Parsed* p) {
-  for (std::string_view type : {"cpu", "xpu", "gpu", "rocm", "multithread", "cambricon", "atlas"}) {
+  for (std::string_view type : {"cpu", "xpu", "gpu", "rocm", "multithread", "cambricon", "atlas", "fake"}) {
+    if (type == "fake" && !g_fake.load(std::memory_order_relaxed)) continue;
     if (name.substr(0, type.size()) != type) continue;
     p->type = type;
     std::string_view rest = name.substr(type.size());
@@ -76,10 +81,18 @@ std::unique_ptr<CompNode> make(std::string_view name) {
   node->type = p.type == "xpu" ? "cpu" : std::string(p.type);
   node->index = p.any ? 0 : p.index;
   node->stream = p.stream;
-  MGE_CHECK(node->type == "cpu" || node->type == "multithread", Value,
+  bool threaded = node->type == "multithread", fake = node->type == "fake";
+  MGE_CHECK(node->type == "cpu" || threaded || fake, Value,
             "device: '{}' names a {} device, and this build has none. Devices here: cpu0.", name, node->type);
+  int device = threaded ? node->stream : node->index;
+  MGE_CHECK(device < kMaxDevices, Value, "device: '{}' is device {}; the highest is {}.", name, device,
+            kMaxDevices - 1);
+  MGE_CHECK(!threaded || (!p.any && node->index >= 1 && node->index <= 256), Value,
+            "device: '{}' must name 1..256 threads, as multithread4:0 does.", name);
   node->physical = node->type + std::to_string(node->index) + ":" + std::to_string(node->stream);
-  node->device = {DeviceKind::Cpu, 0};
+  node->device = {fake ? DeviceKind::Fake : DeviceKind::Cpu, static_cast<int16_t>(device)};
+  node->threads = threaded ? node->index : 0;
+  node->async = fake;
   return node;
 }
 
@@ -136,6 +149,16 @@ std::string CompNode::default_name() {
   return t.default_name;
 }
 
-int device_count(std::string_view type) { return type == "cpu" || type == "xpu" ? 1 : 0; }
+int device_count(std::string_view type) {
+  if (type != "cpu" && type != "xpu") return 0;
+  return static_cast<int>(std::max(std::thread::hardware_concurrency(), 1u));
+}
+
+std::string Device::name() const {
+  static constexpr const char* kNames[] = {"cpu", "gpu", "fake"};
+  return kNames[static_cast<int>(kind)] + std::to_string(index);
+}
+
+void enable_fake_devices() { g_fake.store(true); }
 
 }  // namespace mge

@@ -9,20 +9,25 @@
 
 namespace mge {
 
-enum class DeviceKind : uint8_t { Cpu, Cuda };
+enum class DeviceKind : uint8_t { Cpu, Cuda, Fake };
+
+constexpr int kMaxDevices = 256;  // of one kind
 
 struct Device {
   DeviceKind kind = DeviceKind::Cpu;
   int16_t index = 0;
   bool operator==(const Device&) const = default;
+  std::string name() const;  // "cpu0"
 };
 
 struct CompNode {
-  std::string logical;   // as asked, stream always printed: "xpux:0"
-  std::string physical;  // resolved: "cpu0:0"
-  std::string type;      // physical type word: "cpu", "gpu", "multithread"
-  int index = 0, stream = 0;
+  std::string logical;        // as asked, stream always printed: "xpux:0"
+  std::string physical;       // resolved: "cpu0:0"
+  std::string type;           // physical type word: "cpu", "gpu", "multithread"
+  int index = 0, stream = 0;  // of "multithread4:1": 4 threads, device 1
   Device device;
+  int threads = 0;     // kernels use at most this many; 0: all there are
+  bool async = false;  // ops are queued whatever the executor's policy
 
   /// Throws a Value error that says which forms are understood.
   static const CompNode* get(std::string_view name);
@@ -36,7 +41,11 @@ struct CompNode {
   bool same_as(const CompNode& o) const { return this == &o || physical == o.physical; }
 };
 
-/// "cpu", "gpu", "xpu", …; 0 for a known kind with no hardware.
+/// "cpu", "gpu", "xpu", …; 0 for a known kind with no hardware. Each core counts as a cpu device.
 int device_count(std::string_view type);
+
+/// From now on the names "fake0", "fake1:2" … are understood: an asynchronous device in host memory, for tests
+/// (eager/fake_device.h).
+void enable_fake_devices();
 
 }  // namespace mge

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <map>
 #include <mutex>
@@ -13,8 +14,8 @@
 #include "base/error.h"
 #include "core/storage.h"
 
-// Under AddressSanitizer, memory that is not handed out is poisoned to the byte, so that a kernel that leaves its tensor or
-// uses one that was freed is caught as with malloc.
+// Under AddressSanitizer, memory that is not handed out is poisoned to the byte, so that a kernel that leaves its
+// tensor or uses one that was freed is caught as with malloc.
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
 #define MGE_NO_ASAN __attribute__((no_sanitize("address")))
@@ -58,7 +59,8 @@ int class_of(size_t bytes, size_t* rounded) {
 }  // namespace
 
 struct Pool::Impl {
-  std::mutex mutex;
+  std::string name;
+  mutable std::mutex mutex;
   PoolStats stats;
   std::vector<void*> small[kClassCount];
   size_t small_size[kClassCount] = {};
@@ -205,9 +207,22 @@ struct Pool::Impl {
     trim_slabs();
     return before - stats.reserved;
   }
+
+  size_t largest_free() const {
+    size_t best = free_blocks.empty() ? 0 : free_blocks.rbegin()->first;
+    for (int c = 0; c < kClassCount; ++c)
+      if (!small[c].empty()) best = std::max(best, small_size[c]);
+    return std::max(best, slab_left);
+  }
+
+  // All there is to know when memory runs out: who asked for how much, and where the rest is.
+  std::string report(size_t asked) const {
+    return format("{} bytes asked, {} in use in {} blocks (peak {}), {} reserved, largest free block {}", asked,
+                  stats.allocated, stats.blocks, stats.max_allocated, stats.reserved, largest_free());
+  }
 };
 
-Pool::Pool() : impl_(new Impl) {}
+Pool::Pool(std::string name) : impl_(new Impl) { impl_->name = std::move(name); }
 
 Pool::~Pool() {
   for (auto& [at, block] : impl_->blocks)
@@ -216,15 +231,54 @@ Pool::~Pool() {
   delete impl_;
 }
 
-Pool& Pool::of(Device) {
-  static Pool* cpu = [] {  // leaked: storages may die after static destruction
-    auto* pool = new Pool;
-    static std::mutex* mutex = &pool->impl_->mutex;
-    // A child must not inherit a lock held by a thread it does not have.
-    pthread_atfork([] { mutex->lock(); }, [] { mutex->unlock(); }, [] { mutex->unlock(); });
-    return pool;
-  }();
-  return *cpu;
+namespace {
+
+// The pools of all devices, made when first used and leaked: storages may die after static destruction.
+struct PoolTable {
+  std::atomic<Pool*> pools[3][kMaxDevices] = {};
+  std::mutex mutex;
+  template <class F>
+  void each(F f) {
+    for (auto& kind : pools)
+      for (auto& p : kind)
+        if (Pool* pool = p.load(std::memory_order_acquire)) f(*pool);
+  }
+};
+PoolTable& pool_table() {
+  static PoolTable* t = new PoolTable;
+  return *t;
+}
+
+}  // namespace
+
+Pool& Pool::of(Device device) {
+  PoolTable& t = pool_table();
+  auto& slot = t.pools[static_cast<int>(device.kind)][device.index];
+  if (Pool* p = slot.load(std::memory_order_acquire)) return *p;
+  // A child must not inherit a lock held by a thread it does not have.
+  static const int watched = pthread_atfork(
+      [] {
+        pool_table().mutex.lock();
+        pool_table().each([](Pool& p) { p.impl_->mutex.lock(); });
+      },
+      [] {
+        pool_table().each([](Pool& p) { p.impl_->mutex.unlock(); });
+        pool_table().mutex.unlock();
+      },
+      [] {
+        pool_table().each([](Pool& p) { p.impl_->mutex.unlock(); });
+        pool_table().mutex.unlock();
+      });
+  (void)watched;
+  std::lock_guard<std::mutex> lock(t.mutex);
+  if (!slot.load()) slot.store(new Pool(device.name()), std::memory_order_release);
+  return *slot.load();
+}
+
+size_t Pool::trim_all() {
+  size_t bytes = 0;
+  pool_table().each([&](Pool& p) { bytes += p.trim(); });
+  return bytes;
 }
 
 void* Pool::allocate(size_t bytes) {
@@ -236,9 +290,8 @@ void* Pool::allocate(size_t bytes) {
     counted = align_up(std::max<size_t>(bytes, 1), kAlign);
     if (s.stats.limit && counted > s.stats.limit - s.stats.allocated)
       fail(ErrorKind::Memory,
-           "memory limit: {} bytes asked, {} in use, limit {}. Free tensors, use a smaller batch, or raise "
-           "set_memory_limit.",
-           counted, s.stats.allocated, s.stats.limit);
+           "memory limit of {} ({} bytes): {}. Free tensors, use a smaller batch, or raise set_memory_limit.", s.name,
+           s.stats.limit, s.report(counted));
     auto take = [&] {
       if (counted > kSmallMax) return s.take_large(align_up(counted, 4096));
       size_t rounded;
@@ -249,11 +302,11 @@ void* Pool::allocate(size_t bytes) {
     if (!p && s.trim() > 0) p = take();
   }
   if (!p)
-    fail(ErrorKind::Memory, "out of memory: {} bytes asked; {} in use, {} reserved by the pool of cpu0.", bytes,
-         s.stats.allocated, s.stats.reserved);
+    fail(ErrorKind::Memory, "out of memory on {}: {}. Free tensors or use a smaller batch.", s.name, s.report(bytes));
   s.stats.allocated += counted;
   s.stats.max_allocated = std::max(s.stats.max_allocated, s.stats.allocated);
   ++s.stats.allocations;
+  ++s.stats.blocks;
   ASAN_UNPOISON_MEMORY_REGION(p, bytes);
   return p;
 }
@@ -271,6 +324,7 @@ void Pool::free(void* ptr, size_t bytes) {
   }
   ASAN_POISON_MEMORY_REGION(ptr, counted);
   s.stats.allocated -= counted;
+  --s.stats.blocks;
 }
 
 void Pool::set_limit(size_t bytes) {
@@ -295,6 +349,11 @@ void Pool::reset_peak() {
 size_t Pool::trim() {
   std::lock_guard<std::mutex> lock(impl_->mutex);
   return impl_->trim();
+}
+
+size_t Pool::largest_free() const {
+  std::lock_guard<std::mutex> lock(impl_->mutex);
+  return impl_->largest_free();
 }
 
 Storage::~Storage() {

@@ -3,6 +3,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "core/device.h"
 
@@ -13,12 +14,15 @@ struct PoolStats {
   size_t max_allocated = 0, max_reserved = 0;  // since reset_peak
   size_t limit = 0;                            // 0 = none
   uint64_t allocations = 0, system_calls = 0;
+  size_t blocks = 0;  // handed out now
 };
 
 class Pool {
  public:
   static Pool& of(Device device);
-  Pool();
+  /// Trims the pool of every device; returns the bytes given back.
+  static size_t trim_all();
+  explicit Pool(std::string name = "cpu0");
   /// Memory still handed out is unmapped with the rest; the pools of devices live as long as the process.
   ~Pool();
   Pool(const Pool&) = delete;
@@ -31,6 +35,8 @@ class Pool {
   void reset_peak();
   /// Gives every wholly free region back to the system; returns the bytes given back.
   size_t trim();
+  /// Bytes of the largest block that can be had without asking the system.
+  size_t largest_free() const;
 
  private:
   struct Impl;

@@ -8,7 +8,26 @@
 namespace mge {
 namespace {
 
-Tracer* g_tracer = nullptr;
+// Of the thread that runs the traced function; other threads go on as if there were none.
+__attribute__((tls_model("initial-exec"))) thread_local Tracer* g_tracer = nullptr;
+
+constexpr int64_t kTinyNumel = 64;
+std::atomic<bool> g_host_compute{true};
+
+// Shape arithmetic: a handful of integers, already here, into a handful of integers. Computed at once on the caller's
+// thread even when ops are queued, so that reading the result never waits for the queue.
+bool is_host_computable(const OpDef& op, std::span<Tensor* const> in, std::span<const ValuePtr> out) {
+  if (!g_host_compute.load(std::memory_order_relaxed) || (op.traits & (kEffect | kRandom | kComputeBound)))
+    return false;
+  auto tiny = [](const Meta& m) {
+    return m.shape.rank <= 1 && (is_int(m.dtype) || m.dtype == DType::Bool) && m.shape.numel() <= kTinyNumel;
+  };
+  for (auto& v : out)
+    if (!tiny(v->meta)) return false;
+  for (auto* t : in)
+    if (!tiny(t->meta()) || !t->value->ready()) return false;
+  return true;
+}
 
 const OpDef& typecvt_op() {
   static const OpDef& op = OpRegistry::global().get("typecvt");
@@ -60,6 +79,9 @@ void dispatch_decomposed(const OpDef& op, const Attrs& attrs, std::span<Tensor* 
 
 }  // namespace
 
+void set_host_compute(bool on) { g_host_compute.store(on); }
+bool host_compute() { return g_host_compute.load(); }
+
 Tracer* active_tracer() { return g_tracer; }
 void set_active_tracer(Tracer* t) { g_tracer = t; }
 
@@ -103,20 +125,31 @@ void dispatch(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> in, 
 
   Tracer* tracer = g_tracer;
   std::span<const ValuePtr> value_span(values.data(), values.size());
-  if (__builtin_expect(!tracer && exec_policy() == ExecPolicy::Inline, 1)) {
+  auto all_ready = [&] {
+    for (auto* t : in)
+      if (!t->value->ready()) return false;
+    return true;
+  };
+  auto run_now = [&] {
     SmallVec<Value*, 4> ins;
     for (auto* t : in) ins.push_back(t->value.get());
-    run_inline(op, attrs.get(), {ins.data(), ins.size()}, value_span);
+    run_inline(op, attrs.get(), {ins.data(), ins.size()}, value_span, -backward_location());
+  };
+  bool queued = is_queued(values[0]->meta);
+  if (__builtin_expect(!tracer && !queued && all_ready(), 1)) {
+    run_now();
   } else {
-    LocId loc = backward_location();
+    LocId loc = -backward_location();
     if (!loc) loc = current_location();
-    if (!tracer || !tracer->on_op(op, attrs, in, value_span, loc)) {
+    if (tracer && tracer->on_op(op, attrs, in, value_span, loc)) {
+      for (auto& v : values) v->deferred = true;
+    } else if (queued && is_host_computable(op, in, value_span)) {
+      run_now();
+    } else {
       Command c{&op, attrs, {}, {}, loc};
       for (auto* t : in) c.in.push_back(t->value);
       for (auto& v : values) c.out.push_back(v);
       submit(std::move(c));
-    } else {
-      for (auto& v : values) v->deferred = true;
     }
   }
   for (size_t i = 0; i < out.size(); ++i) out[i] = make_ref<Tensor>(std::move(values[i]));
@@ -137,7 +170,9 @@ void dispatch_update(const OpDef& op, const Attrs& attrs, std::span<Tensor* cons
     Command c;
     c.op = &op;
     c.attrs = attrs;
-    if (exec_policy() == ExecPolicy::Async) c.loc = current_location();
+    for (auto& m : out_metas)
+      if (!m.cn) m.cn = CompNode::default_node();
+    if (is_queued(out_metas[0])) c.loc = current_location();
     for (size_t i = 0; i < out.size(); ++i) {
       ValuePtr v = make_ref<Value>();
       v->meta = out_metas[i];

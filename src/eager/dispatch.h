@@ -12,6 +12,10 @@ void dispatch(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> in, 
 /// given to the op when nobody else holds it. Inputs of the op = `in`, in which cells appear like any other tensor.
 void dispatch_update(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> in, std::span<Tensor* const> cells);
 
+/// Whether a handful of integers, already computed, is worked on at once although ops are queued. On by default.
+void set_host_compute(bool on);
+bool host_compute();
+
 /// A ready value around memory that already exists.
 TensorPtr tensor_from_buffer(const Meta& meta, Buffer buffer);
 /// A 0-d tensor; small common constants are shared.

@@ -2,17 +2,24 @@
 
 #include <pthread.h>
 
+#include <chrono>
 #include <condition_variable>
+#include <cstdio>
 #include <deque>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
+
+#include "base/parallel.h"
+#include "eager/fake_device.h"
 
 namespace mge {
 namespace {
 
 std::atomic<int> g_policy{0}, g_async_level{2};
 std::atomic<bool> g_donation{true};
+WaitHooks g_wait_hooks;
 LocationHooks g_hooks;
 
 std::string describe(const OpDef& op, const AttrsBase* attrs, std::span<const OpInput> in) {
@@ -31,10 +38,15 @@ void set_failed(std::span<const ValuePtr> out, std::shared_ptr<const ExecError> 
   }
 }
 
-// Runs one op whose inputs are all Ready. An error leaves naming the op and the place, and the outputs marked failed.
+// Runs one op whose inputs are all Ready. Host work on tiny values is not `on_device`. An error leaves naming the op
+// and the place, and the outputs marked failed.
 void execute(const OpDef& op, const AttrsBase* attrs, std::span<const OpInput> in, std::span<const ValuePtr> out,
-             LocId loc) {
+             LocId loc, bool on_device) {
   try {
+    const CompNode* cn = out[0]->meta.cn;
+    std::optional<ThreadLimit> threads;
+    if (__builtin_expect(cn->threads != 0, 0)) threads.emplace(cn->threads);
+    if (__builtin_expect(on_device && cn->device.kind == DeviceKind::Fake, 0)) fake_before_op(op.name, cn->device);
     if (out.size() == 1) {
       run_op(op, attrs, in, {&out[0]->meta, 1}, {&out[0]->buffer, 1});
     } else {
@@ -64,7 +76,32 @@ void execute(Command& c) {
     bool dies = donate && v->ref_count() == 1 && v->buffer.storage->ref_count() == 1;
     in.push_back({&v->meta, &v->buffer, dies});
   }
-  execute(*c.op, c.attrs.get(), {in.data(), in.size()}, {c.out.data(), c.out.size()}, c.loc);
+  execute(*c.op, c.attrs.get(), {in.data(), in.size()}, {c.out.data(), c.out.size()}, c.loc, true);
+}
+
+// Waits like cv.wait(lock, done), without the interpreter lock, and now and then asks whether the user has had enough.
+// Our lock is never held while the interpreter's is waited for: its holder may be waiting for ours.
+template <class Done>
+void wait_patiently(std::condition_variable& cv, std::unique_lock<std::mutex>& lock, Done done) {
+  if (done()) return;
+  struct Away {
+    std::unique_lock<std::mutex>& lock;
+    void* token;
+    ~Away() {
+      if (lock.owns_lock()) lock.unlock();
+      if (g_wait_hooks.end) g_wait_hooks.end(token);
+      lock.lock();
+    }
+  };
+  lock.unlock();
+  Away away{lock, g_wait_hooks.begin ? g_wait_hooks.begin() : nullptr};
+  lock.lock();
+  while (!cv.wait_for(lock, std::chrono::milliseconds(50), done)) {
+    if (!g_wait_hooks.check) continue;
+    lock.unlock();
+    g_wait_hooks.check();
+    lock.lock();
+  }
 }
 
 class Worker {
@@ -77,7 +114,7 @@ class Worker {
   void push(Command&& c) {
     std::unique_lock<std::mutex> lock(mutex_);
     if (!started_) start();
-    space_.wait(lock, [&] { return queue_.size() < kQueueLimit; });
+    while (queue_.size() >= kQueueLimit) wait_patiently(space_, lock, [&] { return queue_.size() < kQueueLimit; });
     queue_.push_back(std::move(c));
     ++pushed_;
     lock.unlock();
@@ -87,23 +124,29 @@ class Worker {
   void drain() {
     std::unique_lock<std::mutex> lock(mutex_);
     uint64_t target = pushed_;
-    done_.wait(lock, [&] { return finished_ >= target; });
+    wait_patiently(done_, lock, [&] { return finished_ >= target; });
   }
 
   void wait_for(Value& v) {
     for (int spin = 0; spin < 200; ++spin)
       if (v.state.load(std::memory_order_acquire) != State::Pending) return;
     std::unique_lock<std::mutex> lock(mutex_);
-    done_.wait(lock, [&] { return v.state.load(std::memory_order_acquire) != State::Pending; });
+    wait_patiently(done_, lock, [&] { return v.state.load(std::memory_order_acquire) != State::Pending; });
   }
 
-  /// Root errors that nobody was told of, oldest first.
-  std::vector<std::shared_ptr<const ExecError>> take_unseen() {
+  /// The oldest root error that nobody was told of, and how many more there are; empty when there is none.
+  std::string take_unseen() {
     std::lock_guard<std::mutex> lock(mutex_);
     auto taken = std::exchange(errors_, {});
+    size_t more = std::exchange(errors_dropped_, 0);
     std::erase_if(taken, [](auto& e) { return e->seen.load(); });
-    return taken;
+    if (taken.empty()) return {};
+    for (auto& e : taken) e->seen = true;
+    more += taken.size() - 1;
+    return taken[0]->text + (more ? format("\n  ({} more failed ops nobody read)", more) : "");
   }
+
+  bool started() const { return started_.load(std::memory_order_relaxed); }
 
   void stop() {
     {
@@ -162,7 +205,10 @@ class Worker {
     } catch (const Error&) {
       std::lock_guard<std::mutex> lock(mutex_);
       std::erase_if(errors_, [](auto& e) { return e->seen.load(); });
-      if (errors_.size() < kErrorsKept && !out.empty()) errors_.push_back(out[0]->error);
+      if (errors_.size() < kErrorsKept)
+        errors_.push_back(out[0]->error);
+      else
+        ++errors_dropped_;
     }
   }
 
@@ -171,10 +217,22 @@ class Worker {
   std::deque<Command> queue_;
   uint64_t pushed_ = 0, finished_ = 0;
   std::vector<std::shared_ptr<const ExecError>> errors_;  // until the next sync
+  size_t errors_dropped_ = 0;                             // beyond kErrorsKept: counted only
   std::thread thread_;
   std::atomic<bool> started_{false}, foreign_{false};  // foreign: this is a child forked after the start
   bool stopping_ = false;
 };
+
+// Inside a catch block: the outputs fail with what is being thrown.
+void fail_like_this(std::span<const ValuePtr> out) {
+  try {
+    throw;
+  } catch (const Error& e) {
+    set_failed(out, std::make_shared<ExecError>(e.kind(), e.text()));
+  } catch (...) {
+    set_failed(out, std::make_shared<ExecError>(ErrorKind::Env, "the op was interrupted before it was queued."));
+  }
+}
 
 [[noreturn]] void throw_stored(const std::shared_ptr<const ExecError>& e) {
   e->seen = true;
@@ -185,7 +243,7 @@ void refuse_in_child() {
   MGE_CHECK(
       !Worker::get().foreign_process(), Env,
       "this process was forked after asynchronous execution began, and the worker thread is not in the child. Use "
-      "the 'spawn' start method, or set MGE_EXECUTOR=inline before forking.");
+      "the 'spawn' start method, or fork before the first queued op.");
 }
 
 void refuse_deferred(const Value& v) {
@@ -197,34 +255,33 @@ void refuse_deferred(const Value& v) {
 
 }  // namespace
 
-void run_inline(const OpDef& op, const AttrsBase* attrs, std::span<Value* const> in, std::span<const ValuePtr> out) {
+void run_inline(const OpDef& op, const AttrsBase* attrs, std::span<Value* const> in, std::span<const ValuePtr> out,
+                LocId loc) {
   SmallVec<OpInput, 4> inputs;
-  for (auto* v : in) {
-    if (__builtin_expect(!v->ready(), 0)) wait(*v);
-    inputs.push_back({&v->meta, &v->buffer, false});
-  }
-  execute(op, attrs, {inputs.data(), inputs.size()}, out, 0);
+  for (auto* v : in) inputs.push_back({&v->meta, &v->buffer, false});
+  execute(op, attrs, {inputs.data(), inputs.size()}, out, loc, false);
 }
 
+bool is_queued(const Meta& out) { return g_policy.load(std::memory_order_relaxed) != 0 || (out.cn && out.cn->async); }
+
 void submit(Command&& c) {
-  if (g_policy.load(std::memory_order_relaxed) == 0) {
-    try {
+  SmallVec<ValuePtr, 4> outs = c.out;
+  try {
+    if (!is_queued(outs[0]->meta)) {
       for (auto& v : c.in)
         if (__builtin_expect(!v->ready(), 0)) wait(*v);
-    } catch (const Error& e) {  // a trace or a cell may hold the outputs: they must not look pending
-      set_failed({c.out.data(), c.out.size()}, std::make_shared<ExecError>(e.kind(), e.text()));
-      throw;
+      execute(c);
+      return;
     }
-    execute(c);
-    return;
+    refuse_in_child();
+    for (auto& v : c.in) refuse_deferred(*v);
+    Worker::get().push(std::move(c));
+  } catch (...) {  // a trace or a cell may hold the outputs: they must not look pending
+    if (outs[0]->state.load(std::memory_order_acquire) == State::Pending) fail_like_this({outs.data(), outs.size()});
+    throw;
   }
-  refuse_in_child();
-  for (auto& v : c.in) refuse_deferred(*v);
-  SmallVec<ValuePtr, 4> outs;
-  bool wait_now = g_async_level.load(std::memory_order_relaxed) == 0;
-  if (wait_now) outs = c.out;
-  Worker::get().push(std::move(c));
-  for (auto& v : outs) wait(*v);
+  if (g_async_level.load(std::memory_order_relaxed) == 0)
+    for (auto& v : outs) wait(*v);
 }
 
 void wait(Value& v) {
@@ -239,17 +296,16 @@ void wait(Value& v) {
 }
 
 void sync() {
-  if (g_policy.load() == 0) return;
+  Worker& w = Worker::get();
+  if (!w.started() || (w.foreign_process() && g_policy.load() == 0)) return;
   refuse_in_child();
-  Worker::get().drain();
-  auto unseen = Worker::get().take_unseen();
-  if (unseen.empty()) return;
-  std::string more = unseen.size() > 1 ? format("\n  ({} more failed ops nobody read)", unseen.size() - 1) : "";
-  throw Error(ErrorKind::Async, unseen[0]->text + more);
+  w.drain();
+  std::string text = w.take_unseen();
+  if (!text.empty()) throw Error(ErrorKind::Async, text);
 }
 
 void drain_executor() {
-  if (g_policy.load() == static_cast<int>(ExecPolicy::Async) && !Worker::get().foreign_process()) Worker::get().drain();
+  if (Worker::get().started() && !Worker::get().foreign_process()) Worker::get().drain();
 }
 
 void set_exec_policy(ExecPolicy p) {
@@ -269,14 +325,23 @@ int async_level() { return g_async_level.load(); }
 void set_donation(bool on) { g_donation.store(on); }
 bool donation() { return g_donation.load(); }
 bool forked_with_worker() { return Worker::get().foreign_process(); }
-void shutdown_executor() { Worker::get().stop(); }
+void set_wait_hooks(const WaitHooks& h) { g_wait_hooks = h; }
+
+void shutdown_executor() {
+  Worker& w = Worker::get();
+  if (w.foreign_process()) return;
+  w.stop();
+  std::string text = w.take_unseen();
+  if (!text.empty()) std::fprintf(stderr, "megengine: an error that nobody read:\n%s\n", text.c_str());
+}
 
 void set_location_hooks(const LocationHooks& h) { g_hooks = h; }
 LocId current_location() { return g_hooks.current ? g_hooks.current() : 0; }
-Place location_place(LocId loc) { return loc && g_hooks.place ? g_hooks.place(loc) : Place(); }
+Place location_place(LocId loc) { return loc && g_hooks.place ? g_hooks.place(loc < 0 ? -loc : loc) : Place(); }
 std::string location_text(LocId loc) {
   Place p = location_place(loc);
-  return p.file.empty() ? std::string() : format("{}:{} in {}", p.file, p.line, p.function);
+  if (p.file.empty()) return {};
+  return format("{}:{} in {}{}", p.file, p.line, p.function, loc < 0 ? " (backward)" : "");
 }
 
 }  // namespace mge

@@ -9,17 +9,22 @@ struct Command {
   const OpDef* op = nullptr;
   Attrs attrs;
   SmallVec<ValuePtr, 4> in, out;
-  LocId loc = 0;
+  LocId loc = 0;  // negative: backward of the op at -loc
 };
 
 enum class ExecPolicy : int { Inline = 0, Async = 1 };
 
-/// Runs an op on the caller's thread without giving up any input: what dispatch does when nothing is queued or traced.
-void run_inline(const OpDef& op, const AttrsBase* attrs, std::span<Value* const> in, std::span<const ValuePtr> out);
+/// Runs an op, whose inputs are Ready, on the caller's thread without giving up any input: what dispatch does when
+/// nothing is queued or traced. An error is thrown on the user's stack, so `loc` is 0 unless it says more than the
+/// stack (backward).
+void run_inline(const OpDef& op, const AttrsBase* attrs, std::span<Value* const> in, std::span<const ValuePtr> out,
+                LocId loc = 0);
 /// Inline: runs now and throws. Async: queues; a failure is stored in the outputs and thrown by wait or sync.
 void submit(Command&& c);
 /// Returns when the value is Ready; throws an Async error with the cause when it failed.
 void wait(Value& v);
+/// Whether an op with this output is queued rather than run at once.
+bool is_queued(const Meta& out);
 /// Drains the queue; throws the first error nobody has seen yet, and says how many more there were.
 void sync();
 /// Drains the queue and leaves errors where they are.
@@ -33,10 +38,17 @@ int async_level();
 /// Memory of inputs that die may be reused for outputs. Off only to find a fault.
 void set_donation(bool on);
 bool donation();
-/// True in a child forked after the worker started; using tensors there is refused with a clear error.
+/// True in a child forked after the worker started; queueing work there is refused with a clear error.
 bool forked_with_worker();
-/// Stops the worker after the queue is empty. Called once at interpreter exit.
+/// Stops the worker after the queue is empty. Called once at interpreter exit; errors that nobody read go to stderr.
 void shutdown_executor();
+/// What the bindings do around a wait for the worker: let go of the interpreter lock, and look for Ctrl-C.
+struct WaitHooks {
+  void* (*begin)() = nullptr;    // before a wait; its result goes to end
+  void (*end)(void*) = nullptr;  // after it
+  void (*check)() = nullptr;     // every 50 ms meanwhile, without locks held; may throw to end the wait
+};
+void set_wait_hooks(const WaitHooks& h);
 
 struct Place {
   std::string file, function;
@@ -50,6 +62,6 @@ struct LocationHooks {
 void set_location_hooks(const LocationHooks& h);
 LocId current_location();
 Place location_place(LocId loc);       // empty file when unknown
-std::string location_text(LocId loc);  // "train.py:31 in step", or empty
+std::string location_text(LocId loc);  // "train.py:31 in step", with " (backward)" when negative, or empty
 
 }  // namespace mge

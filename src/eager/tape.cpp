@@ -1,15 +1,41 @@
 #include "eager/tape.h"
 
 #include <algorithm>
+#include <atomic>
+#include <mutex>
 #include <queue>
+#include <unordered_set>
 
 namespace mge {
 namespace {
 
-std::vector<GradSession*> g_sessions;  // active ones, outermost first
-uint64_t g_next_id = 1, g_next_seq = 1;
-int g_group_depth = 0, g_group_level = 0;
-LocId g_backward_loc = 0;
+#define MGE_TLS __attribute__((tls_model("initial-exec"))) thread_local
+// Sessions belong to the thread that started them: it alone records for them.
+MGE_TLS SessionList* t_sessions = nullptr;  // active ones, outermost first; null until the first session
+MGE_TLS int t_group_depth = 0, t_group_level = 0;
+MGE_TLS LocId t_backward_loc = 0;
+#undef MGE_TLS
+std::atomic<uint64_t> g_next_id{1}, g_next_seq{1};
+
+// A session that outlives its thread, or is stopped by another one, still finds the list it is in.
+std::shared_ptr<SessionList> this_threads_list() {
+  static thread_local std::shared_ptr<SessionList> list = std::make_shared<SessionList>();
+  t_sessions = list.get();
+  return list;
+}
+std::span<GradSession* const> sessions() {
+  return t_sessions ? std::span<GradSession* const>(*t_sessions) : std::span<GradSession* const>();
+}
+
+// Ids of the active sessions of all threads: asked only for links that are not of this thread.
+struct ActiveIds {
+  std::mutex mutex;
+  std::unordered_set<uint64_t> ids;
+};
+ActiveIds& active_ids() {
+  static ActiveIds* a = new ActiveIds;
+  return *a;
+}
 
 const GradLink* find_link(const Tensor& t, uint64_t session_id) {
   for (auto& l : t.links)
@@ -22,15 +48,16 @@ const GradLink* find_link(const Tensor& t, uint64_t session_id) {
 TensorPtr saved_view(const Tensor& t, int level) {
   auto s = Tensor::alias(t);
   for (auto& l : t.links)
-    for (auto* g : g_sessions)
+    for (auto* g : sessions())
       if (g->id() == l.session_id && g->level() < level) s->links.push_back(l);
   return s;
 }
 
 bool stale(const GradLink& l) {
-  for (auto* g : g_sessions)
+  for (auto* g : sessions())
     if (g->id() == l.session_id) return false;
-  return true;
+  std::lock_guard<std::mutex> lock(active_ids().mutex);
+  return !active_ids().ids.count(l.session_id);
 }
 
 void add_link(Tensor& t, GradLink link) {
@@ -79,30 +106,36 @@ GradSession::GradSession() = default;
 GradSession::~GradSession() { stop(); }
 
 void GradSession::begin_group() {
-  if (g_group_depth++ == 0) g_group_level = g_sessions.empty() ? 1 : g_sessions.back()->level() + 1;
+  if (t_group_depth++ == 0) t_group_level = sessions().empty() ? 1 : sessions().back()->level() + 1;
 }
-void GradSession::end_group() { --g_group_depth; }
+void GradSession::end_group() { --t_group_depth; }
 
 void GradSession::start() {
   MGE_CHECK(!active_, Env, "already recording");
-  id_ = g_next_id++;
-  level_ = g_group_depth ? g_group_level : g_sessions.empty() ? 1 : g_sessions.back()->level() + 1;
+  home_ = this_threads_list();
+  id_ = g_next_id.fetch_add(1, std::memory_order_relaxed);
+  level_ = t_group_depth ? t_group_level : home_->empty() ? 1 : home_->back()->level() + 1;
   suppressed_ = 0;
   active_ = true;
-  g_sessions.push_back(this);
+  home_->push_back(this);
+  std::lock_guard<std::mutex> lock(active_ids().mutex);
+  active_ids().ids.insert(id_);
 }
 
 void GradSession::stop() {
   if (!active_) return;
   active_ = false;
-  g_sessions.erase(std::find(g_sessions.begin(), g_sessions.end(), this));
+  home_->erase(std::find(home_->begin(), home_->end(), this));
+  home_ = nullptr;
+  std::lock_guard<std::mutex> lock(active_ids().mutex);
+  active_ids().ids.erase(id_);
 }
 
 void GradSession::attach(Tensor& t, GradCallback on_grad) {
   MGE_CHECK(active_, Env, "attach: the session is not recording.");
   auto node = make_ref<GradNode>();
   node->session_id = id_;
-  node->seq = g_next_seq++;
+  node->seq = g_next_seq.fetch_add(1, std::memory_order_relaxed);
   node->callback = std::move(on_grad);
   node->out_metas.push_back(t.meta());
   if (auto* l = find_link(t, id_)) node->edges.push_back({l->node, l->index});
@@ -111,12 +144,12 @@ void GradSession::attach(Tensor& t, GradCallback on_grad) {
 
 bool GradSession::is_attached(const Tensor& t) const { return find_link(t, id_) != nullptr; }
 
-bool any_grad_session() { return !g_sessions.empty(); }
-LocId backward_location() { return g_backward_loc; }
+bool any_grad_session() { return t_sessions && !t_sessions->empty(); }
+LocId backward_location() { return t_backward_loc; }
 
 bool tape_wants(const OpDef& op, std::span<Tensor* const> in) {
   if (op.is(kNoGrad)) return false;
-  for (auto* s : g_sessions) {
+  for (auto* s : sessions()) {
     if (!s->recording()) continue;
     for (auto* t : in)
       if (find_link(*t, s->id())) return true;
@@ -129,7 +162,7 @@ void tape_record(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> i
   for (auto& o : out) differentiable |= is_float(o->meta().dtype);
   if (!differentiable) return;
   const Saves saves = op.saves_of ? op.saves_of(attrs.get()) : op.saves;
-  for (auto* s : g_sessions) {
+  for (auto* s : sessions()) {
     if (!s->recording()) continue;
     RefPtr<GradNode> node;
     for (size_t i = 0; i < in.size(); ++i) {
@@ -143,11 +176,10 @@ void tape_record(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> i
     }
     if (!node) continue;
     node->session_id = s->id();
-    node->seq = g_next_seq++;
+    node->seq = g_next_seq.fetch_add(1, std::memory_order_relaxed);
     node->op = &op;
     node->attrs = attrs;
-    if (active_tracer() || exec_policy() == ExecPolicy::Async)
-      node->loc = g_backward_loc ? g_backward_loc : current_location();
+    node->loc = t_backward_loc ? t_backward_loc : current_location();
     node->saved_in.resize(in.size());
     for (size_t i = 0; i < in.size(); ++i) {
       node->in_metas.push_back(in[i]->meta());
@@ -164,7 +196,7 @@ void tape_record(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> i
 }
 
 void tape_record_custom(CustomVjp rule, std::span<Tensor* const> in, std::span<Tensor* const> out) {
-  for (auto* s : g_sessions) {
+  for (auto* s : sessions()) {
     if (!s->recording()) continue;
     RefPtr<GradNode> node;
     for (size_t i = 0; i < in.size(); ++i)
@@ -177,7 +209,7 @@ void tape_record_custom(CustomVjp rule, std::span<Tensor* const> in, std::span<T
       }
     if (!node) continue;
     node->session_id = s->id();
-    node->seq = g_next_seq++;
+    node->seq = g_next_seq.fetch_add(1, std::memory_order_relaxed);
     node->custom = rule;
     for (auto* t : in) node->in_metas.push_back(t->meta());
     for (auto* t : out) node->out_metas.push_back(t->meta());
@@ -186,7 +218,8 @@ void tape_record_custom(CustomVjp rule, std::span<Tensor* const> in, std::span<T
 }
 
 GradSession* tracking_session(std::span<Tensor* const> in) {
-  for (auto it = g_sessions.rbegin(); it != g_sessions.rend(); ++it)
+  auto list = sessions();
+  for (auto it = list.rbegin(); it != list.rend(); ++it)
     for (auto* t : in)
       if ((*it)->recording() && find_link(*t, (*it)->id())) return *it;
   return nullptr;
@@ -225,7 +258,7 @@ class BackwardPass {
     while (!heap_.empty()) {
       GradNode* n = heap_.top();
       heap_.pop();
-      g_backward_loc = n->loc;
+      t_backward_loc = n->loc;
       step(*n);
       n->queued = false;
       n->grads.clear();
@@ -237,7 +270,7 @@ class BackwardPass {
     }
   }
   ~BackwardPass() {
-    g_backward_loc = 0;
+    t_backward_loc = 0;
     for (auto& n : alive_) {  // after an error: no half-summed gradient may survive
       n->grads.clear();
       n->queued = false;
@@ -314,15 +347,17 @@ void GradSession::backward(std::span<Tensor* const> ys, std::span<Tensor* const>
               ys[i]->meta().shape.str(), dys[i]->meta().shape.str());
   // What backward computes is seen by sessions started earlier, not by this one, its group or later ones.
   struct Pause {
-    std::vector<GradSession*> paused;
-    ~Pause() {
-      for (auto* s : paused) s->resume();
+    std::vector<std::pair<GradSession*, uint64_t>> paused;
+    ~Pause() {  // a callback may have stopped or freed a session
+      for (auto* s : sessions())
+        for (auto& [was, id] : paused)
+          if (s == was && s->id() == id) s->resume();
     }
   } pause;
-  for (auto* s : g_sessions)
+  for (auto* s : sessions())
     if (s->level() >= level_) {
       s->suppress();
-      pause.paused.push_back(s);
+      pause.paused.push_back({s, s->id()});
     }
   BackwardPass pass;
   for (size_t i = 0; i < ys.size(); ++i)

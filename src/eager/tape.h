@@ -34,6 +34,10 @@ struct GradNode : RefCounted {
   ~GradNode();
 };
 
+class GradSession;
+using SessionList = std::vector<GradSession*>;
+
+/// Belongs to the thread that started it; ops of other threads are not recorded.
 class GradSession : public RefCounted {
  public:
   GradSession();
@@ -58,6 +62,7 @@ class GradSession : public RefCounted {
   uint64_t id_ = 0;  // new for each start, so that links of an earlier recording are recognised as stale
   int level_ = 0, suppressed_ = 0;
   bool active_ = false;
+  std::shared_ptr<SessionList> home_;  // the active sessions of its thread, while it is one of them
 };
 
 bool any_grad_session();

@@ -6,7 +6,7 @@
 namespace mge {
 namespace {
 
-uint32_t g_next_epoch = 1;
+std::atomic<uint32_t> g_next_epoch{1};
 pass::CanFuse g_can_fuse;
 
 Buffer contiguous_of(Value& v) {

@@ -86,7 +86,7 @@ void run_op(const OpDef& op, const AttrsBase* attrs, std::span<const OpInput> in
   Buffer workspace;
   if (k.workspace) {
     if (size_t bytes = k.workspace(args)) {
-      workspace.storage = allocate_storage({}, bytes);
+      workspace.storage = allocate_storage(out_meta[0].cn ? out_meta[0].cn->device : Device{}, bytes);
       args.workspace = workspace.storage->ptr;
     }
   }

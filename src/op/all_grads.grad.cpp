@@ -8,6 +8,7 @@ void register_all_grads(OpRegistry& r) {
   register_elementwise_grads(r);
   register_reduce_grads(r);
   register_shape_grads(r);
+  register_copy_to_grads(r);
   register_nn_grads(r);
   register_scan_grads(r);
 }

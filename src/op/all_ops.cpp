@@ -9,6 +9,7 @@ void register_all(OpRegistry& r) {
   register_elementwise(r);
   register_reduce(r);
   register_shape_ops(r);
+  register_copy_to(r);
   register_nn(r);
   register_scan(r);
   register_quantize(r);

@@ -60,6 +60,14 @@ void infer_take_bwd(InferCtx& c) {
   c.out[0].shape = x;
 }
 
+void infer_wrap_index(InferCtx& c) {
+  nn::check_dtype(c, 0, DType::I32);
+  int64_t size = attrs_as<WrapIndexAttrs>(c.attrs).size;
+  MGE_CHECK(size >= 0, Value, "wrap_index: size must be at least 0; got {}.", size);
+  c.out[0].dtype = DType::I32;
+  c.out[0].shape = c.shape(0);
+}
+
 }  // namespace
 
 void throw_bad_index(const char* op, const char* what, int64_t got, int64_t lo, int64_t size, int64_t position) {
@@ -88,6 +96,15 @@ void register_indexing(OpRegistry& r) {
       .doc(
           "Slices of x along the axis, one for each entry of index (int32, negative counts from the end): embedding "
           "lookup.");
+  r.op("wrap_index")
+      .attrs<WrapIndexAttrs>()
+      .in("index")
+      .out("y")
+      .infer(infer_wrap_index)
+      .traits(kNoGrad)
+      .doc(
+          "index with negative entries counted from the end of size; an error when one is out of range. Integers "
+          "only.");
   r.op("take_bwd")
       .attrs<TakeBwdAttrs>()
       .in("gy", "index")

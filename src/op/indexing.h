@@ -20,6 +20,16 @@ struct OneHotAttrs {
   static constexpr auto fields() { return field_list("axis", &OneHotAttrs::axis); }
 };
 
+struct WrapIndexAttrs {
+  int64_t size = 1;
+  bool negative = true;            // -1 is the last entry; else it is an error
+  std::string who = "wrap_index";  // the function that the error names
+  static constexpr auto fields() {
+    return field_list("size", &WrapIndexAttrs::size, "negative", &WrapIndexAttrs::negative, "who",
+                      &WrapIndexAttrs::who);
+  }
+};
+
 /// An index that reached a kernel and is out of range; `lo` is the least one allowed.
 [[noreturn]] void throw_bad_index(const char* op, const char* what, int64_t got, int64_t lo, int64_t size,
                                   int64_t position);

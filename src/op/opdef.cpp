@@ -56,7 +56,12 @@ void infer_op(const OpDef& op, const AttrsBase* attrs, std::span<const Meta* con
                                              : "",
             in.size());
   InferCtx c{&op, attrs, in, out};
-  op.infer(c);
+  try {
+    op.infer(c);
+  } catch (const Error& e) {  // a helper that knows shapes or devices, but not for whom
+    if (e.text().starts_with(op.name) || e.kind() == ErrorKind::Internal) throw;
+    throw Error(e.kind(), op.name + ": " + e.text());
+  }
   const CompNode* cn = nullptr;  // of the first input that has one
   for (auto* m : in) {
     if (!m->cn || m->cn == cn) continue;
@@ -67,7 +72,7 @@ void infer_op(const OpDef& op, const AttrsBase* attrs, std::span<const Meta* con
   }
   for (auto& m : out) {
     check_shape(op.name.c_str(), m.shape);
-    m.cn = cn;
+    if (!m.cn) m.cn = cn;  // an op that moves its value to another device has said so
   }
 }
 

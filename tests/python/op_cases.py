@@ -288,6 +288,8 @@ CASES += [
     ),
     OpCase("fill_like", lambda x, value: np.full_like(x, value), draw([(2, 3)]), {"value": 2.5}, **NO_GRAD),
     OpCase("copy", np.copy, draw([(2, 3)])),
+    OpCase("copy_to", lambda x, **_: x, draw([(2, 3)]), {"device": "cpu1"}),
+    OpCase("copy_to", lambda x, **_: x, draw([(3,)]), {"device": "cpu0:1", "borrow": True}, label="stream"),
 ]
 
 # ---- matrix products and convolutions
@@ -437,6 +439,13 @@ CASES += [
         ordered(draw([(2, 5, 3)]), lambda rng: [np.array([4, 0, 4], np.int32)]),
         {"axis": 1},
         label="middle",
+    ),
+    OpCase(
+        "wrap_index",
+        lambda i, size, **_: np.where(i < 0, i + size, i),
+        lambda rng: [np.array([[0, -1, 4], [-5, 2, 2]], np.int32)],
+        {"size": 5},
+        **NO_GRAD,
     ),
     OpCase(
         "take_bwd",

@@ -98,6 +98,8 @@ def loss_of(case: OpCase, outs: tuple[Any, ...], weights: list[Any]) -> Any:
     picked = [o for i, o in enumerate(outs) if (case.outs is None or i in case.outs) and o.dtype.kind == "f"]
     total = None
     for o, w in zip(picked, weights, strict=True):
+        if o.device != w.device:
+            o = o.to(w.device)
         term = _core.ops.reduce(o * w, mode="sum")
         total = term if total is None else total + term
     return total

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -16,12 +17,18 @@ __all__ = ["AttachSpec", "GradManager", "GradManagerGroup", "get_backwarding_gra
 
 Callback = Callable[[Tensor, Any], Any]
 
-_backwarding: GradManager | None = None
+class _Running(threading.local):
+    """Per thread: the manager whose ``backward`` is running."""
+
+    manager: GradManager | None = None
+
+
+_running = _Running()
 
 
 def get_backwarding_grad_manager() -> GradManager | None:
     """The manager whose ``backward`` is running, or None."""
-    return _backwarding
+    return _running.manager
 
 
 class AttachSpec:
@@ -50,7 +57,7 @@ class GradManager:
 
     Operations are recorded inside ``with gm:`` (or between ``record`` and ``release``); ``backward`` adds gradients to
     the ``grad`` of each attached tensor and ends the recording. Managers nest: what an inner backward computes is
-    recorded by managers that were entered earlier.
+    recorded by managers that were entered earlier. A manager records the ops of the thread that entered it.
 
     >>> from megengine.autodiff import GradManager
     >>> x = mge.tensor([3.0])
@@ -139,7 +146,6 @@ class GradManager:
             y: where to start: one tensor, several, or None for nowhere.
             dy: their gradients; ones when None.
         """
-        global _backwarding
         session = self._session
         if session is None:
             raise RuntimeError(
@@ -155,7 +161,7 @@ class GradManager:
             dys = [dy] if isinstance(dy, Tensor) else list(dy)
         if len(ys) != len(dys):
             raise ValueError(f"backward: {len(ys)} tensors but {len(dys)} gradients.")
-        before, _backwarding = _backwarding, self
+        before, _running.manager = _running.manager, self
         try:
             session.backward(ys, dys)
             for callback in self._after_backward_callback:
@@ -168,7 +174,7 @@ class GradManager:
                 else:
                     tensor.grad += grad
         finally:
-            _backwarding = before
+            _running.manager = before
             self.release()
 
     def __enter__(self) -> GradManager:

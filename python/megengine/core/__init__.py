@@ -16,7 +16,6 @@ _kept = {
     "enable_drop": 0,
     "max_recompute_time": 1,
     "catch_worker_execption": 1,
-    "enable_host_compute": 1,
     "disable_memory_forwarding": 0,
     "enable_dtr_auto_drop": 0,
     "enable_dtr_sqrt_sampling": 0,
@@ -42,3 +41,11 @@ def set_option(name: str, value: int) -> None:
         _kept[name] = int(value)
     else:
         _core.set_option(name, int(value))
+
+
+for _variable, _option in (
+    ("MEGENGINE_INTERP_ASYNC_LEVEL", "async_level"),
+    ("MEGENGINE_HOST_COMPUTE", "enable_host_compute"),
+):
+    if os.environ.get(_variable):
+        set_option(_option, int(os.environ[_variable]))

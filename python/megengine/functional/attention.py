@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..core._core import ops
-from ..core.tensor.indexing import _const
+from ..core.tensor.indexing import _const, _filled
 from ..tensor import Tensor
 
 __all__ = ["multi_head_attention"]
@@ -20,7 +20,7 @@ def _heads(x: Tensor, num_heads: int) -> Tensor:
 def _additive(mask: Tensor, shape: tuple[int, ...]) -> Tensor:
     """A mask to add to the scores: True becomes -inf, floats stay."""
     if mask.dtype == np.bool_:
-        mask = ops.where(mask, float("-inf"), ops.full(shape=mask.shape, value=0.0, dtype="float32"))
+        mask = ops.where(mask, float("-inf"), _filled(mask.shape, 0.0, "float32", mask))
     return mask.reshape(shape)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..core._core import UserError, ops
-from ..core.tensor.indexing import _const
+from ..core.tensor.indexing import _const, _filled
 from ..core.tensor.utils import make_shape_tuple
 from ..tensor import Tensor
 from ..utils.tuple_function import _pair, _pair_nonzero
@@ -256,7 +256,7 @@ def sliding_window_transpose(
     assert inp.ndim == 6 and inp.shape[2:] == want, (
         f"sliding_window_transpose: windows of shape (N, C, {', '.join(map(str, want))}) are needed; got {inp.shape}."
     )
-    y = ops.full(shape=(n, c, full_h, full_w), value=0.0, dtype=inp.dtype)
+    y = _filled((n, c, full_h, full_w), 0.0, inp.dtype, inp)
     for i in range(kh):
         for j in range(kw):
             top, left = i * d[0], j * d[1]
@@ -293,7 +293,7 @@ def pad(src: Tensor, pad_width: Sequence[Sequence[int]], mode: str = "constant",
         starts = [0] * src.ndim
         for i, (before, after) in enumerate(widths):
             starts[i], shape[i] = before, before + src.shape[i] + after
-        base = ops.full(shape=tuple(shape), value=float(constant_value), dtype=src.dtype)
+        base = _filled(tuple(shape), float(constant_value), src.dtype, src)
         stops = tuple(a + n for a, n in zip(starts, src.shape))
         axes = tuple(range(src.ndim))
         return ops.set_slice(base, src, axes=axes, starts=tuple(starts), stops=stops, steps=(1,) * src.ndim)

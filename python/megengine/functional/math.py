@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..core._core import ops
+from ..core.tensor.indexing import _filled
 from ..core.tensor.utils import _normalize_axis
 from ..tensor import Tensor
 from .elemwise import clip, maximum
@@ -269,7 +270,7 @@ def cross(a: Tensor, b: Tensor, axisa: int = -1, axisb: int = -1, axisc: int = -
 
     def parts(v: Tensor, at: int, who: str) -> list[Tensor]:
         if v.ndim == 1 and v.shape[0] == 2:
-            v = ops.concat(v, ops.full(shape=(1,), value=0.0, dtype=v.dtype), axis=0)
+            v = ops.concat(v, _filled((1,), 0.0, v.dtype, v), axis=0)
         i = _normalize_axis(v.ndim, at)
         if v.shape[i] != 3:
             raise ValueError(f"cross: {who} must have length 3 along axis {at}; got {v.shape}.")
@@ -325,6 +326,6 @@ def _check_non_finite(inps: Iterable[Tensor], scale: float = 1.0) -> Tensor:
     for x in inps:
         x._reset(x * scale)
         # x - x is 0 for finite numbers and NaN for the others.
-        here = ops.isnan(x - x).astype("int32").max() if x.size else Tensor(0)
+        here = ops.isnan(x - x).astype("int32").max() if x.size else Tensor(0, device=x.device)
         bad = here if bad is None else maximum(bad, here)
     return Tensor(0) if bad is None else bad

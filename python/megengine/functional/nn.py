@@ -280,7 +280,7 @@ def dropout(inp: Tensor, drop_prob: float, training: bool = True) -> Tensor:
     assert 0 <= drop_prob < 1, f"dropout: drop_prob must be at least 0 and below 1; got {drop_prob}."
     if not training or drop_prob == 0:
         return inp
-    state = _global_state()
+    state = _global_state(str(inp.device))
     y, _, new = ops.dropout(inp, state, p=float(drop_prob))
     state._reset(new)
     return y
@@ -293,7 +293,10 @@ def one_hot(inp: Tensor, num_classes: int) -> Tensor:
     [[0, 1, 0], [1, 0, 0]]
     """
     classes = _const(np.arange(num_classes), inp)
-    return ops.eq(ops.expand_dims(inp, axes=(-1,)), classes).astype(inp.dtype)
+    label = inp
+    if inp.dtype.kind in "iu":
+        label = ops.wrap_index(inp.astype("int32"), size=num_classes, negative=False, who="one_hot")
+    return ops.eq(ops.expand_dims(label, axes=(-1,)), classes).astype(inp.dtype)
 
 
 def embedding(

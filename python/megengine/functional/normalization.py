@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..core._core import UserError, ops
+from ..core.tensor.indexing import _filled
 from ..core.tensor.utils import _normalize_axis, make_shape_tuple
 from ..tensor import Tensor
 from .conv import pad
@@ -14,7 +15,7 @@ from .conv import pad
 def _per_channel(v: Tensor | None, channels: int, fill: float, like: Tensor) -> Tensor:
     """A batch-norm parameter as (1, C, 1, 1)."""
     if v is None:
-        return ops.full(shape=(1, channels, 1, 1), value=fill, dtype="float32")
+        return _filled((1, channels, 1, 1), fill, "float32", like)
     return v if v.ndim == 4 else v.reshape(1, channels, 1, 1)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..core._core import TensorBase, UserError, ops
-from ..core.tensor.indexing import _const
+from ..core.tensor.indexing import _const, _filled
 from ..core.tensor.utils import _normalize_axis, make_shape_tuple
 from ..tensor import Tensor, as_device
 
@@ -219,7 +219,7 @@ def diag(inp: Tensor, k: int = 0) -> Tensor:
     n = inp.shape[0]
     source = np.full((n + abs(k),) * 2, n)
     np.fill_diagonal(source[max(-k, 0) :, max(k, 0) :], np.arange(n))
-    padded = ops.concat(inp, ops.full(shape=(1,), value=0.0, dtype=inp.dtype), axis=0)
+    padded = ops.concat(inp, _filled((1,), 0.0, inp.dtype, inp), axis=0)
     return ops.take(padded, _const(source, inp), axis=0)
 
 
@@ -505,8 +505,8 @@ def _flat_index(inp: Tensor, axis: int, index: Tensor, who: str) -> Tensor:
             line = [1] * inp.ndim
             line[i] = n
             rest = rest + (np.arange(n) * strides[i]).reshape(line)
-    wrapped = ops.where(index < 0, index + shape[at], index)
-    return wrapped.astype("int32") * strides[at] + _const(rest, inp)
+    wrapped = ops.wrap_index(index.astype("int32"), size=shape[at], who=who)
+    return wrapped * strides[at] + _const(rest, inp)
 
 
 def gather(inp: Tensor, axis: int, index: Tensor) -> Tensor:

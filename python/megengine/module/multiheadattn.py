@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core._core import ops
+from ..core.tensor.indexing import _filled
 from ..functional import multi_head_attention
 from ..tensor import Parameter, Tensor
 from . import init
@@ -68,7 +68,7 @@ class MultiHeadAttention(Module):
         """Xavier numbers for the projections; biases are 0."""
         init.xavier_uniform_(self.io_weight_bias)
         if self.bias:
-            tail = ops.full(shape=(1, 4 * self.embed_dim), value=0.0, dtype="float32")
+            tail = _filled((1, 4 * self.embed_dim), 0.0, "float32", self.io_weight_bias)
             self.io_weight_bias[:, self._weight_len() :] = tail
 
     def forward(  # type: ignore[override]

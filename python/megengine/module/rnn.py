@@ -61,7 +61,7 @@ class RNNCell(RNNCellBase):
         super().__init__(input_size, hidden_size, bias, num_chunks=1)
 
     def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
-        h = zeros((input.shape[0], self.hidden_size)) if hx is None else hx
+        h = zeros((input.shape[0], self.hidden_size), device=input.device) if hx is None else hx
         y = self._gates(input, h)
         return tanh(y) if self.nonlinearity == "tanh" else relu(y)
 
@@ -79,7 +79,7 @@ class LSTMCell(RNNCellBase):
 
     def forward(self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
         if hx is None:
-            h = c = zeros((input.shape[0], self.hidden_size))
+            h = c = zeros((input.shape[0], self.hidden_size), device=input.device)
         else:
             h, c = hx
         i, f, g, o = split(self._gates(input, h), 4, axis=1)
@@ -211,7 +211,9 @@ class RNNBase(Module):
         return (ops.transpose(y, perm=(1, 0, 2)) if self.batch_first else y), new
 
     def _zero_state(self, batch_size: int) -> Tensor:
-        return zeros((self.num_layers * self.num_directions, batch_size, self.hidden_size))
+        return zeros(
+            (self.num_layers * self.num_directions, batch_size, self.hidden_size), device=self._flatten_weights.device
+        )
 
 
 class RNN(RNNBase):

@@ -116,12 +116,13 @@ class Optimizer(metaclass=ABCMeta):
             elif lr is not None:
                 # Outside a recording: the tensor is fed anew on each call, it does not compute anything.
                 token = _core.pause_trace()
+                where = next((p.device for p in group["params"]), None)
                 try:
                     cell = self._lr_cells.get(key)
                     if cell is None or cell is values.get(key):
-                        self._lr_cells[key] = Tensor(float(lr), "float32")
+                        self._lr_cells[key] = Tensor(float(lr), "float32", where)
                     else:
-                        cell._reset(Tensor(float(lr), "float32"))
+                        cell._reset(Tensor(float(lr), "float32", where))
                 finally:
                     _core.resume_trace(token)
             values[key] = lr

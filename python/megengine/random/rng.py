@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..core import _core
-from ..core._core import ops
+from ..core._core import CompNode, ops
 from ..core.tensor.utils import make_shape_tuple
 from ..tensor import Tensor, as_device
 
@@ -165,7 +165,9 @@ _global_seed = int(time.time())
 
 def _global_state(device: str = "") -> Tensor:
     """The global state on a device; made when first used, since that starts the engine."""
-    key = device or _core.get_default_device()
+    key = _core.get_default_device()
+    if device and CompNode(device) != CompNode(key):
+        key = device
     cell = _states.get(key)
     if cell is None:
         token = _core.pause_trace()  # state, not a constant of the trace that happens to be recorded

@@ -71,6 +71,18 @@ void each_index(const KernelArgs& a, int64_t size, F f) {
   }
 }
 
+void run_wrap_index(const KernelArgs& a) {
+  const auto& at = a.as<WrapIndexAttrs>();
+  const auto* index = a.in[0].data<int32_t>();
+  auto* y = a.out[0].data<int32_t>();
+  int64_t lo = at.negative ? -at.size : 0;
+  for (int64_t i = 0; i < a.in[0].numel(); ++i) {
+    int64_t k = index[i];
+    if (k < lo || k >= at.size) throw_bad_index(at.who.c_str(), "index", k, lo, at.size, i);
+    y[i] = static_cast<int32_t>(k < 0 ? k + at.size : k);
+  }
+}
+
 void run_take(const KernelArgs& a) {
   const Shape& s = a.in[0].shape;
   AxisGeom g = axis_geom(s, normalize_axis("take", a.as<TakeAttrs>().axis, s.rank));
@@ -110,6 +122,7 @@ void register_ref_indexing(KernelRegistry& r) {
   add("indexing_one_hot", "ref_indexing_one_hot", run_indexing_one_hot, 0);
   add("set_one_hot", "ref_set_one_hot", run_set_one_hot, kStridedInputs | kInPlace0);
   add("take", "ref_take", run_take, 0);
+  add("wrap_index", "ref_wrap_index", run_wrap_index, kInPlace0);
   ref::add_floating<TakeBwd>(r, "take_bwd", "ref_take_bwd");
 }
 

@@ -102,6 +102,7 @@ void register_ref_shape(KernelRegistry& r) {
   for (const char* op : {"reshape", "expand_dims", "squeeze", "flatten"}) add(op, run_reshape, 0);
   for (const char* op : {"transpose", "broadcast_to", "slice"}) add(op, run_through_view, kStridedInputs);
   add("copy", run_copy, kStridedInputs);
+  add("copy_to", run_copy, kStridedInputs);
   add("set_slice", run_set_slice, kStridedInputs | kInPlace0);
   add("concat", run_concat, kStridedInputs);
   add("full", run_full, 0);

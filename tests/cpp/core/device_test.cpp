@@ -79,6 +79,26 @@ TEST(DeviceNames, SameDeviceUnderTwoNames) {
   EXPECT_TRUE(CompNode::get("cpu0")->device == CompNode::get("multithread2:0")->device) << "they share pointers";
 }
 
+TEST(DeviceNames, EachIndexIsADeviceAndEachStreamACompNode) {
+  EXPECT_EQ(CompNode::get("cpu3:2")->device.name(), "cpu3");
+  EXPECT_FALSE(CompNode::get("cpu0")->device == CompNode::get("cpu1")->device);
+  EXPECT_TRUE(CompNode::get("cpu1")->device == CompNode::get("cpu1:5")->device);
+  EXPECT_EQ(CompNode::get("multithread4:1")->device.name(), "cpu1");
+  EXPECT_EQ(CompNode::get("multithread4:1")->threads, 4);
+  EXPECT_EQ(CompNode::get("cpu0")->threads, 0);
+  for (const char* bad : {"cpu256", "multithread4:256", "multithread0", "multithread257", "multithreadx", "fake0"})
+    EXPECT_THROW(CompNode::get(bad), Error) << bad;
+}
+
+TEST(DeviceNames, TheFakeDeviceIsThereWhenAskedFor) {
+  EXPECT_FALSE(CompNode::is_valid_name("fake0"));
+  enable_fake_devices();
+  const CompNode* n = CompNode::get("fake1:2");
+  EXPECT_EQ(n->physical, "fake1:2");
+  EXPECT_TRUE(n->async);
+  EXPECT_EQ(n->device.name(), "fake1");
+}
+
 TEST(DeviceNames, DefaultIsKeptAsGiven) {
   EXPECT_EQ(CompNode::default_name(), "xpux");
   EXPECT_EQ(CompNode::default_node()->logical, "xpux:0");
@@ -92,8 +112,8 @@ TEST(DeviceNames, DefaultIsKeptAsGiven) {
 }
 
 TEST(DeviceNames, Counts) {
-  EXPECT_EQ(device_count("cpu"), 1);
-  EXPECT_EQ(device_count("xpu"), 1);
+  EXPECT_GE(device_count("cpu"), 1);
+  EXPECT_EQ(device_count("xpu"), device_count("cpu"));
   EXPECT_EQ(device_count("gpu"), 0);
   EXPECT_EQ(device_count("rocm"), 0);
 }
@@ -104,7 +124,7 @@ TEST(DeviceNames, ManyThreadsInternTheSameObjects) {
   for (size_t t = 0; t < got.size(); ++t)
     threads.emplace_back([&got, t] {
       for (int i = 0; i < 200; ++i) {
-        CompNode::get("multithread" + std::to_string(i % 17));
+        CompNode::get("multithread" + std::to_string(1 + i % 17));
         CompNode::default_node();
         CompNode::default_name();
       }

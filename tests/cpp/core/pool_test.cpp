@@ -84,8 +84,8 @@ TEST(PoolTest, HardLimitIsHonouredToTheByte) {
   Error e = caught([&] { pool.allocate(1); });
   EXPECT_EQ(e.kind(), ErrorKind::Memory);
   EXPECT_EQ(e.text(),
-            "memory limit: 64 bytes asked, 2097152 in use, limit 2097152. Free tensors, use a smaller batch, or raise "
-            "set_memory_limit.");
+            "memory limit of cpu0 (2097152 bytes): 64 bytes asked, 2097152 in use in 2 blocks (peak 2097152), 33554432 "
+            "reserved, largest free block 31457280. Free tensors, use a smaller batch, or raise set_memory_limit.");
   EXPECT_EQ(pool.stats().allocated, before.allocated) << "a refused request leaves no trace";
   EXPECT_EQ(pool.stats().allocations, before.allocations);
   pool.free(b, 1 * kMiB);
@@ -101,6 +101,25 @@ TEST(PoolTest, HardLimitIsHonouredToTheByte) {
   pool.free(a, 1 * kMiB);
   pool.free(b, 1 * kMiB - 64);
   pool.free(c, 64);
+}
+
+TEST(PoolTest, EachDeviceHasItsOwn) {
+  Device one{DeviceKind::Cpu, 1}, two{DeviceKind::Cpu, 2};
+  Pool &a = Pool::of(one), &b = Pool::of(two);
+  EXPECT_EQ(&a, &Pool::of(one));
+  EXPECT_NE(&a, &b);
+  size_t before = b.stats().allocated;
+  auto s = allocate_storage(one, 4 * kMiB);
+  EXPECT_EQ(b.stats().allocated, before);
+  EXPECT_GE(a.stats().allocated, 4 * kMiB);
+  a.set_limit(a.stats().allocated);
+  Error e = caught([&] { allocate_storage(one, 64); });
+  EXPECT_THAT(e.text(), testing::HasSubstr("memory limit of cpu1"));
+  allocate_storage(two, 64);  // its limit is its own
+  a.set_limit(0);
+  s = nullptr;
+  EXPECT_GT(Pool::trim_all(), 0u);
+  EXPECT_EQ(a.stats().reserved, 0u);
 }
 
 TEST(PoolTest, ImpossibleRequestsAreMemoryErrors) {

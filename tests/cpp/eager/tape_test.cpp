@@ -560,7 +560,8 @@ TEST_F(Tape, BackwardOpsCarryTheForwardLine) {
   g_line = 50;
   backward(s, z);
   apply("neg", {x});
-  EXPECT_THAT(tracer.notes, ElementsAre("sin:12", "exp:13", "mul:13", "cos:12", "mul:12", "neg:50"));
+  // Negative: the backward of that line.
+  EXPECT_THAT(tracer.notes, ElementsAre("sin:12", "exp:13", "mul:-13", "cos:-12", "mul:-12", "neg:50"));
   EXPECT_EQ(backward_location(), 0);
 }
 

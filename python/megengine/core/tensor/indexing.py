@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _core
-from .._core import TensorBase, ops
+from .._core import CompNode, TensorBase, get_default_device, ops
 from .utils import isscalar
 
 if TYPE_CHECKING:
@@ -150,3 +150,12 @@ def _const(value: Any, like: TensorBase, dtype: str = "int32") -> Tensor:
     from ...tensor import Tensor
 
     return Tensor(value, dtype, like.device, is_const=True)
+
+
+def _filled(shape: tuple[int, ...], value: float, dtype: Any, like: Tensor) -> Tensor:
+    """One number in a shape, on the device of ``like``."""
+    from ...tensor import Tensor
+
+    if like.device == CompNode(get_default_device()):
+        return ops.full(shape=shape, value=value, dtype=dtype)
+    return ops.broadcast_to(Tensor(value, dtype, like.device, is_const=True), shape=shape)
