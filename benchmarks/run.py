@@ -1,4 +1,5 @@
-"""Prints the speed table: our build beside PyTorch, in alternating rounds of one run.
+"""Prints the speed tables: our build beside PyTorch, in alternating rounds of one run; then those of ops.py, matmul.py
+and conv.py.
 
     python benchmarks/run.py --torch-python .venv-bench-torch/bin/python [--rounds 5] [--json out.json]
 
@@ -18,12 +19,12 @@ import subprocess
 import sys
 import time
 
+import conv
+import matmul
+import ops
+from peers import KEEP_PAGES, show
+
 HERE = pathlib.Path(__file__).parent
-KEEP_PAGES = {
-    "MALLOC_MMAP_THRESHOLD_": "8589934592",
-    "MALLOC_TRIM_THRESHOLD_": "8589934592",
-    "MALLOC_TOP_PAD_": "268435456",
-}
 # (row, our case, PyTorch's case, times faster we want to be)
 ROWS = [
     ("a + b, 4 elements", "add4", "add4", 2.0),
@@ -63,13 +64,6 @@ def import_cost(python: str, module: str, rounds: int = 5) -> tuple[float, float
     return min(r[0] for r in runs), min(r[1] for r in runs) - bare
 
 
-def show(seconds: float) -> str:
-    for unit, scale in (("s", 1.0), ("ms", 1e3), ("us", 1e6)):
-        if seconds * scale >= 1:
-            return f"{seconds * scale:.2f} {unit}"
-    return f"{seconds * 1e9:.0f} ns"
-
-
 def main() -> int:
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("--torch-python", required=True, help="interpreter that has PyTorch")
@@ -102,6 +96,9 @@ def main() -> int:
     print(f"| {'memory of import, MB over bare':32} | {mb:10.0f} | {t_mb:10.0f} | {t_mb / mb:8.2f}x | < 45 MB |")
     if a.json:
         pathlib.Path(a.json).write_text(json.dumps({"table": table, "import_s": seconds, "import_mb": mb}, indent=1))
+    ops.table(torch_python, min(3, a.rounds), a.threads)
+    matmul.table(torch_python, min(3, a.rounds), a.threads)
+    conv.table(torch_python, [1, 16], min(3, a.rounds), a.threads)
     return 0
 
 

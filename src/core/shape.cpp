@@ -119,9 +119,12 @@ bool Layout::is_channels_last(const Shape& s) const {
 }
 
 bool Layout::same_strides(const Shape& s, const Layout& o) const {
-  for (int i = 0; i < s.rank; ++i)
-    if (s.d[i] > 1 && stride[i] != o.stride[i]) return false;
-  return true;
+  bool same = true;
+  for (int i = 0; i < s.rank; ++i) {
+    if (s.d[i] == 0) return true;  // no elements, nothing to lay out
+    if (s.d[i] != 1 && stride[i] != o.stride[i]) same = false;
+  }
+  return same;
 }
 
 bool Layout::overlaps(const Shape& s) const {

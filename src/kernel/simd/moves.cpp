@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/parallel.h"
 #include "kernel/copy.h"
 #include "kernel/simd/register.h"
 #include "kernel/simd/targets.h"
@@ -75,19 +76,28 @@ void transpose4(const uint32_t* HWY_RESTRICT src, int64_t src_stride, uint32_t* 
   const int64_t full_rows = rows - rows % kBlock, full_cols = cols - cols % kLine;
   stream = stream && reinterpret_cast<uintptr_t>(dst) % 64 == 0 && dst_stride % kLine == 0;
   for (int64_t c = 0; c < full_cols; c += kLine)
-    for (int64_t r = 0; r < full_rows; r += kBlock) {
-      hn::Vec<D4> u[kLine / kBlock][kBlock];
+    for (int64_t r = 0; r < full_rows;) {
+      if (stream) {  // whole lines of the destination
+        hn::Vec<D4> u[kLine / kBlock][kBlock];
 #pragma GCC unroll 4
-      for (int64_t k = 0; k < kLine / kBlock; ++k)
-        load_transposed(src + (c + k * kBlock) * src_stride + r, src_stride, u[k]);
-      for (int64_t i = 0; i < kBlock; ++i)
-        for (int64_t k = 0; k < kLine / kBlock; ++k) {
-          uint32_t* to = dst + (r + i) * dst_stride + c + k * kBlock;
-          if (stream)
-            hn::Stream(u[k][i], d, to);
-          else
-            hn::StoreU(u[k][i], d, to);
+        for (int64_t k = 0; k < kLine / kBlock; ++k)
+          load_transposed(src + (c + k * kBlock) * src_stride + r, src_stride, u[k]);
+        for (int64_t i = 0; i < kBlock; ++i)
+          for (int64_t k = 0; k < kLine / kBlock; ++k)
+            hn::Stream(u[k][i], d, dst + (r + i) * dst_stride + c + k * kBlock);
+        r += kBlock;
+        continue;
+      }
+      // Whole lines of the source: rows a power of two apart share few places in the cache.
+      const int64_t end = std::min(full_rows, r + kLine);
+      for (int64_t k = 0; k < kLine; k += kBlock)
+        for (int64_t q = r; q < end; q += kBlock) {
+          hn::Vec<D4> u[kBlock];
+          load_transposed(src + (c + k) * src_stride + q, src_stride, u);
+#pragma GCC unroll 8
+          for (int64_t i = 0; i < kBlock; ++i) hn::StoreU(u[i], d, dst + (q + i) * dst_stride + c + k);
         }
+      r = end;
     }
   if (stream) hwy::FlushStream();
   transpose_rest(src, src_stride, dst, dst_stride, full_rows, rows, 0, full_cols);
@@ -125,6 +135,46 @@ void transpose(size_t size, const void* src, int64_t src_stride, void* dst, int6
     default:
       return plain(uint64_t());
   }
+}
+
+void pack_weight(const WeightBlocks& b, const float* weight, float* dst) {
+  constexpr int64_t kRows = 64, kMaxBlock = 64;
+  const int64_t length = b.channels * b.taps, chunks = (length + kRows - 1) / kRows,
+                blocks = (b.outs + b.block - 1) / b.block;
+  MGE_ASSERT(b.block <= kMaxBlock, "weight blocks of {} outputs", b.block);
+  parallel_for(blocks * chunks, std::max<int64_t>(1, 16384 / (kRows * b.block)), [&](int64_t i, int64_t e) {
+    for (; i < e; ++i) {
+      const int64_t block = i / chunks, from = i % chunks * kRows, rows = std::min(kRows, length - from);
+      const int64_t outs = std::min(b.block, b.outs - block * b.block);
+      const float* src = weight + block * b.block * length + from;
+      float* to = dst + block * b.out_step;
+      const bool direct = b.taps == 1 && b.channel_step == b.block;
+      alignas(64) float tile[kRows * kMaxBlock];
+      float* rows_at = direct ? to + from * b.block : tile;
+      transpose(4, src, length, rows_at, b.block, rows, outs, false);
+      if (outs < b.block)
+        for (int64_t r = 0; r < rows; ++r) std::fill_n(rows_at + r * b.block + outs, b.block - outs, 0.f);
+      if (direct) continue;
+      int64_t c = from / b.taps, t = from % b.taps;
+      for (int64_t r = 0; r < rows; ++r) {
+        std::memcpy(to + c * b.channel_step + t * b.tap_step, tile + r * b.block,
+                    static_cast<size_t>(b.block) * sizeof(float));
+        if (++t == b.taps) t = 0, ++c;
+      }
+    }
+  });
+}
+
+void unpack_weight_1x1(int64_t outs, int64_t channels, int64_t out_step, int64_t channel_step, const float* src,
+                       float* dst) {
+  const int64_t across = (channels + 15) / 16;
+  parallel_for((outs + 15) / 16 * across, 64, [&](int64_t i, int64_t e) {
+    for (; i < e; ++i) {
+      const int64_t o = i / across, c = i % across;
+      transpose(4, src + o * out_step + c * channel_step, 16, dst + o * 16 * channels + c * 16, channels,
+                std::min<int64_t>(16, outs - o * 16), std::min<int64_t>(16, channels - c * 16), false);
+    }
+  });
 }
 }  // namespace simd
 

@@ -7,7 +7,9 @@
 #include <cmath>
 
 #include "base/parallel.h"
+#include "kernel/copy.h"
 #include "kernel/layouts.h"
+#include "kernel/simd/moves.h"
 #include "kernel/simd/nn_simd.h"
 #include "kernel/simd/targets.h"
 #include "op/batch_norm.h"
@@ -215,24 +217,37 @@ void block_stats(const BnPlan& p, const S& stat, const float* x, const float* gy
   });
 }
 
-// f(offset, lanes, channel vector getter): every element, with per-channel values broadcast or loaded along channels.
+// y[i] = f(i, lanes, channel vector getter): every element, with per-channel values broadcast or loaded along channels.
 template <class F>
-void each_element(const BnPlan& p, F f) {
+void each_element(const BnPlan& p, float* y, F f) {
+  const bool stream = streams(p.g.count() * p.g.channels * static_cast<int64_t>(sizeof(float)));
   if (p.lanes) {
-    parallel_for(p.g.count(), grain_for(p.g.channels), [&](int64_t b, int64_t e) {
-      for (; b < e; ++b)
-        each_vector(p.g.channels, [&](int64_t c, int k) {
-          f(b * p.g.channels + c, k, [&](const float* per_channel) { return load_n(per_channel + c, k); });
-        });
+    const int64_t channels = p.g.channels, piece = std::max<int64_t>(1, 4096 / channels);  // pixels
+    parallel_for((p.g.count() + piece - 1) / piece, grain_for(channels * piece), [&](int64_t b, int64_t e) {
+      for (; b < e; ++b) {
+        const int64_t from = b * piece, n = std::min(piece, p.g.count() - from);
+        simd::StreamedRow row(stream, y + from * channels, n * channels);
+        for (int64_t i = 0; i < n; ++i)
+          each_vector(channels, [&](int64_t c, int k) {
+            auto of = [&](const float* per_channel) { return load_n(per_channel + c, k); };
+            store_n(f((from + i) * channels + c, k, of), row.at + i * channels + c, k);
+          });
+        row.finish();
+      }
     });
     return;
   }
-  parallel_for(p.g.outer * p.g.channels, grain_for(p.g.inner), [&](int64_t b, int64_t e) {
+  const int64_t piece = std::min<int64_t>(std::max<int64_t>(1, p.g.inner), 4096),
+                pieces = (p.g.inner + piece - 1) / piece;
+  parallel_for(p.g.outer * p.g.channels * pieces, grain_for(piece), [&](int64_t b, int64_t e) {
     for (; b < e; ++b) {
-      int64_t c = b % p.g.channels;
-      each_vector(p.g.inner, [&](int64_t i, int k) {
-        f(b * p.g.inner + i, k, [&](const float* per_channel) { return set(per_channel[c]); });
+      const int64_t plane = b / pieces, c = plane % p.g.channels, at = b % pieces * piece;
+      const int64_t from = plane * p.g.inner + at, n = std::min(piece, p.g.inner - at);
+      simd::StreamedRow row(stream && n >= 128, y + from, n);
+      each_vector(n, [&](int64_t i, int k) {
+        store_n(f(from + i, k, [&](const float* per_channel) { return set(per_channel[c]); }), row.at + i, k);
       });
+      row.finish();
     }
   });
 }
@@ -262,8 +277,8 @@ void batch_norm_train(const KernelArgs& a) {
     rstd[c] = static_cast<float>(r);
     scale[c] = static_cast<float>(r) * w[c];
   }
-  each_element(p, [&](int64_t i, int k, auto of) {
-    store_n(hn::MulAdd(hn::Sub(load_n(x + i, k), of(mean)), of(scale), of(bias)), y + i, k);
+  each_element(p, y, [&](int64_t i, int k, auto of) {
+    return hn::MulAdd(hn::Sub(load_n(x + i, k), of(mean)), of(scale), of(bias));
   });
 }
 
@@ -291,9 +306,9 @@ void batch_norm_bwd(const KernelArgs& a) {
     s[c] = static_cast<float>(-k * r * r * dot / count);
     t[c] = static_cast<float>(-k * sum / count);
   }
-  each_element(p, [&](int64_t i, int n, auto of) {
+  each_element(p, gx, [&](int64_t i, int n, auto of) {
     VF v = hn::MulAdd(hn::Sub(load_n(x + i, n), of(mean)), of(s), of(t));
-    store_n(hn::MulAdd(load_n(gy + i, n), of(k1), v), gx + i, n);
+    return hn::MulAdd(load_n(gy + i, n), of(k1), v);
   });
 }
 
@@ -309,9 +324,8 @@ void batch_norm_infer(const KernelArgs& a) {
     store_n(s, scale + c, k);
     store_n(hn::Sub(load_n(b + c, k), hn::Mul(load_n(mean + c, k), s)), shift + c, k);
   });
-  each_element(p, [&](int64_t i, int k, auto of) {
-    store_n(hn::Add(hn::Mul(load_n(x + i, k), of(scale)), of(shift)), y + i, k);
-  });
+  each_element(p, y,
+               [&](int64_t i, int k, auto of) { return hn::Add(hn::Mul(load_n(x + i, k), of(scale)), of(shift)); });
 }
 
 }  // namespace mge::simd_nn::HWY_NAMESPACE

@@ -3,6 +3,8 @@
 #include <cstring>
 
 #include "base/parallel.h"
+#include "kernel/copy.h"
+#include "kernel/simd/moves.h"
 #include "kernel/simd/nn_simd.h"
 #include "kernel/simd/targets.h"
 #include "op/layer_norm.h"
@@ -45,10 +47,12 @@ void layer_norm(const KernelArgs& a) {
   const float *w = nullptr, *bias = nullptr;
   if (a.in.size() == 3) w = a.in[1].data<float>(), bias = a.in[2].data<float>();
   float size = static_cast<float>(g.size);
+  const bool stream = streams(g.rows * g.size * static_cast<int64_t>(sizeof(float))) && g.size >= 128;
   parallel_for(g.rows, grain_for(g.size), [&](int64_t b, int64_t e) {
     for (; b < e; ++b) {
       const float* x = a.in[0].data<float>() + b * g.size;
-      float* y = a.out[0].data<float>() + b * g.size;
+      simd::StreamedRow out(stream, a.out[0].data<float>() + b * g.size, g.size);
+      float* y = out.at;
       float mean = sum_of(g.size, [&](int64_t i, int k) { return load_n(x + i, k); }) / size;
       VF m = set(mean);
       float var = sum_of(g.size,
@@ -64,6 +68,7 @@ void layer_norm(const KernelArgs& a) {
         if (w) v = hn::MulAdd(v, load_n(w + i, k), load_n(bias + i, k));
         store_n(v, y + i, k);
       });
+      out.finish();
       a.out[1].data<float>()[b] = mean;
       a.out[2].data<float>()[b] = rstd;
     }

@@ -3,6 +3,8 @@
 #include <limits>
 
 #include "base/parallel.h"
+#include "kernel/copy.h"
+#include "kernel/simd/moves.h"
 #include "kernel/simd/nn_simd.h"
 #include "kernel/simd/targets.h"
 #include "op/indexing.h"
@@ -78,9 +80,11 @@ template <SoftmaxOut kOut>
 void softmax_core(const AxisGeom& g, const float* x, float* y, float* top, float* sum) {
   const DF d;
   if (g.inner == 1) {
+    const bool stream = streams(g.outer * g.size * static_cast<int64_t>(sizeof(float))) && g.size >= 128;
     each_row(g, [&](int64_t first, int64_t row) {
       const float* px = x + first;
-      float* py = y + first;
+      simd::StreamedRow out(stream, y + first, g.size);
+      float* py = out.at;
       VF lowest = set(kLowest), m = lowest;
       each_vector(g.size, [&](int64_t i, int k) { m = hn::Max(first_n(load_n(px + i, k), k, lowest), m); });
       VF mv = hn::MaxOfLanes(d, m), acc = hn::Zero(d);
@@ -96,6 +100,7 @@ void softmax_core(const AxisGeom& g, const float* x, float* y, float* top, float
         VF ls = log_v(sv);
         each_vector(g.size, [&](int64_t i, int k) { store_n(hn::Sub(hn::Sub(load_n(px + i, k), mv), ls), py + i, k); });
       }
+      out.finish();
       if (top) top[row] = hn::GetLane(mv), sum[row] = hn::GetLane(sv);
     });
     return;

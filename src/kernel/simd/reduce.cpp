@@ -23,6 +23,7 @@ constexpr int64_t kVectors = kRowLanes / kLanes;
 
 struct SumOp {
   static constexpr float identity = 0;
+  static constexpr bool kQuick = false;
   template <class V>
   static HWY_INLINE V apply(V a, V b) {
     return hn::Add(a, b);
@@ -31,14 +32,21 @@ struct SumOp {
 };
 struct ProdOp {
   static constexpr float identity = 1;
+  static constexpr bool kQuick = false;
   template <class V>
   static HWY_INLINE V apply(V a, V b) {
     return hn::Mul(a, b);
   }
   static float combine(float a, float b) { return a * b; }
 };
+// x86's max(a, b) is a > b ? a : b, which is `apply` where a is a number.
 struct MaxOp {  // NaN wins; of equals the later one, as in body::maximum
   static constexpr float identity = -std::numeric_limits<float>::infinity();
+  static constexpr bool kQuick = HWY_ARCH_X86;
+  template <class V>
+  static HWY_INLINE V quick(V a, V b) {
+    return hn::Max(a, b);
+  }
   template <class V>
   static HWY_INLINE V apply(V a, V b) {
     return hn::IfThenElse(hn::Or(hn::Gt(a, b), hn::Not(hn::Eq(a, a))), a, b);
@@ -47,6 +55,11 @@ struct MaxOp {  // NaN wins; of equals the later one, as in body::maximum
 };
 struct MinOp {
   static constexpr float identity = std::numeric_limits<float>::infinity();
+  static constexpr bool kQuick = HWY_ARCH_X86;
+  template <class V>
+  static HWY_INLINE V quick(V a, V b) {
+    return hn::Min(a, b);
+  }
   template <class V>
   static HWY_INLINE V apply(V a, V b) {
     return hn::IfThenElse(hn::Or(hn::Gt(b, a), hn::Not(hn::Eq(a, a))), a, b);
@@ -87,6 +100,28 @@ HWY_INLINE void short_rows(D d, const float* x, int64_t rows, int64_t n, float* 
   for (int64_t r = 0; r < rows; ++r, x += n) y[r] = fold<Op>(d, Op::apply(identity, load_part<Op>(d, x, n)));
 }
 
+// The elements [x, end), a multiple of the 32 lanes, without regard for NaN: false, and acc as it was, when there is
+// one.
+template <class Op>
+HWY_INLINE bool whole_lanes(const float* x, const float* end, VF* acc) {
+  if constexpr (Op::kQuick) {
+    const DF d;
+    VF quick[kVectors], nan = hn::Zero(d);
+    for (int64_t v = 0; v < kVectors; ++v) quick[v] = acc[v];
+    for (; x < end; x += kRowLanes)
+      for (int64_t v = 0; v < kVectors; ++v) {
+        const VF e = hn::LoadU(d, x + v * kLanes);
+        quick[v] = Op::quick(quick[v], e);
+        nan = hn::IfThenElse(hn::IsNaN(e), e, nan);
+      }
+    if (!hn::AllFalse(d, hn::IsNaN(nan))) return false;
+    for (int64_t v = 0; v < kVectors; ++v) acc[v] = quick[v];
+    return true;
+  } else {
+    return false;
+  }
+}
+
 template <class Op>
 void row_leaf(const float* x, int64_t rows, int64_t n, float* y) {
   const DF d;
@@ -97,8 +132,12 @@ void row_leaf(const float* x, int64_t rows, int64_t n, float* y) {
   for (int64_t r = 0; r < rows; ++r) {
     VF acc[kVectors];
     for (auto& a : acc) a = hn::Set(d, Op::identity);
-    for (const float* end = x + (n - left); x < end; x += kRowLanes)
-      for (int64_t v = 0; v < kVectors; ++v) acc[v] = Op::apply(acc[v], hn::LoadU(d, x + v * kLanes));
+    const float* const end = x + (n - left);
+    if (whole_lanes<Op>(x, end, acc))
+      x = end;
+    else
+      for (; x < end; x += kRowLanes)
+        for (int64_t v = 0; v < kVectors; ++v) acc[v] = Op::apply(acc[v], hn::LoadU(d, x + v * kLanes));
     for (int64_t v = 0; v * kLanes < left; ++v)
       acc[v] = Op::apply(acc[v], load_part<Op>(d, x + v * kLanes, std::min(kLanes, left - v * kLanes)));
     x += left;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/half.h"
+#include "kernel/copy.h"
 #include "kernel/kernel.h"
 
 namespace mge::testing_nn {
@@ -77,7 +78,17 @@ struct Bound {
   }
   KernelArgs args() const { return {&op, attrs.get(), in, out, nullptr}; }
   std::vector<Array> run(const Kernel& k) {
-    KernelArgs a = args();
+    // In the memory order the kernel asks for, as run_op does it.
+    std::vector<TensorArg> given = in, wanted = in, result = out;
+    std::vector<std::vector<char>> copies;
+    KernelArgs a{&op, attrs.get(), wanted, result, nullptr};
+    if (k.layouts) k.layouts(a, wanted.data(), result.data());
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      if (wanted[i].layout.same_strides(wanted[i].shape, given[i].layout)) continue;
+      auto& bytes = copies.emplace_back(static_cast<size_t>(given[i].numel()) * dtype_size(given[i].dtype) + 64);
+      wanted[i].ptr = reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(bytes.data()) + 63) / 64 * 64);
+      copy_strided(given[i], wanted[i]);
+    }
     std::vector<char> workspace;
     if (k.workspace) {
       workspace.resize(k.workspace(a) + 64);
@@ -85,9 +96,13 @@ struct Bound {
     }
     k.run(a);
     std::vector<Array> r;
-    for (auto& t : out) {
+    for (auto& t : result) {
       Array v{t.shape, {}, is_float(t.dtype)};
-      for (int64_t i = 0; i < t.numel(); ++i) v.v.push_back(load(t, i));
+      for (int64_t i = 0; i < t.numel(); ++i) {
+        int64_t at = 0, rest = i;
+        for (int d = t.shape.rank - 1; d >= 0; --d) at += rest % t.shape[d] * t.layout.stride[d], rest /= t.shape[d];
+        v.v.push_back(load(t, at));
+      }
       r.push_back(std::move(v));
     }
     return r;

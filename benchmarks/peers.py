@@ -1,0 +1,88 @@
+"""Two processes asked for one cell in turn, so that a busy moment of the machine hits both."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+# glibc told to keep its pages: fresh ones would slow PyTorch down for reasons not its own.
+KEEP_PAGES = {
+    "MALLOC_MMAP_THRESHOLD_": "8589934592",
+    "MALLOC_TRIM_THRESHOLD_": "8589934592",
+    "MALLOC_TOP_PAD_": "268435456",
+}
+
+
+class Peer:
+    """A script run as ``script --serve NAME``: a line of tab-separated words in, a number out."""
+
+    def __init__(self, name: str, script: pathlib.Path, python: str, threads: int, extra: dict[str, str]):
+        env = {**os.environ, "BENCH_THREADS": str(threads), "OMP_NUM_THREADS": str(threads), **extra}
+        cmd = [python, str(script), "--serve", name]
+        self.process = subprocess.Popen(cmd, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
+
+    def ask(self, *words: str) -> float:
+        assert self.process.stdin and self.process.stdout
+        self.process.stdin.write("\t".join(words) + "\n")
+        self.process.stdin.flush()
+        answer = self.process.stdout.readline()
+        if not answer:
+            sys.exit(f"benchmark: a peer died at {words}.")
+        return float(json.loads(answer))
+
+    def stop(self) -> None:
+        assert self.process.stdin
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def start_peers(script: pathlib.Path, torch_python: str, threads: int) -> tuple[Peer, Peer]:
+    return (
+        Peer("mge", script, sys.executable, threads, {}),
+        Peer("torch", script, torch_python, threads, KEEP_PAGES),
+    )
+
+
+def set_threads(peer: str) -> None:
+    threads = int(os.environ.get("BENCH_THREADS", "2"))
+    if peer == "mge":
+        from megengine.core import _core
+
+        _core.set_num_threads(threads)
+    else:
+        import torch
+
+        torch.set_num_threads(threads)
+
+
+def answer_requests(answer: Callable[..., float]) -> None:
+    for line in sys.stdin:
+        print(json.dumps(answer(*line.rstrip("\n").split("\t"))), flush=True)
+
+
+def quick(fn: Callable[[], object], seconds: float = 0.05) -> float:
+    """Least seconds of a call among short samples of about 1 ms: what the machine does when nobody else wants it."""
+    fn(), fn()
+    start = time.perf_counter()
+    fn()
+    inner = max(1, min(1000, int(1e-3 / (time.perf_counter() - start))))
+    times = []
+    deadline = time.perf_counter() + seconds
+    while time.perf_counter() < deadline or len(times) < 3:
+        start = time.perf_counter()
+        for _ in range(inner):
+            fn()
+        times.append((time.perf_counter() - start) / inner)
+    return min(times)
+
+
+def show(seconds: float) -> str:
+    for unit, scale in (("s", 1.0), ("ms", 1e3), ("us", 1e6)):
+        if seconds * scale >= 1:
+            return f"{seconds * scale:.2f} {unit}"
+    return f"{seconds * 1e9:.0f} ns"
