@@ -13,6 +13,9 @@ void register_nn(OpRegistry& r) {
   register_indexing(r);
   register_optim(r);
   register_rng(r);
+  register_sort(r);
+  register_multi_index(r);
+  register_linalg(r);
 }
 
 namespace nn {

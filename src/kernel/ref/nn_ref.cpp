@@ -13,6 +13,10 @@ void register_ref_nn(KernelRegistry& r) {
   register_ref_indexing(r);
   register_ref_optim(r);
   register_ref_rng(r);
+  register_ref_rng_more(r);
+  register_ref_sort(r);
+  register_ref_multi_index(r);
+  register_ref_linalg(r);
 }
 
 namespace ref {

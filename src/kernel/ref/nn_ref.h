@@ -18,6 +18,10 @@ void register_ref_softmax(KernelRegistry& r);
 void register_ref_indexing(KernelRegistry& r);
 void register_ref_optim(KernelRegistry& r);
 void register_ref_rng(KernelRegistry& r);
+void register_ref_rng_more(KernelRegistry& r);
+void register_ref_sort(KernelRegistry& r);
+void register_ref_multi_index(KernelRegistry& r);
+void register_ref_linalg(KernelRegistry& r);
 
 namespace ref {
 
