@@ -16,6 +16,9 @@ void register_nn(OpRegistry& r) {
   register_sort(r);
   register_multi_index(r);
   register_linalg(r);
+  register_conv3d(r);
+  register_vision(r);
+  register_ctc(r);
 }
 
 namespace nn {

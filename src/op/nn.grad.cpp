@@ -15,6 +15,9 @@ void register_nn_grads(OpRegistry& r) {
   register_sort_grad(r);
   register_multi_index_grad(r);
   register_linalg_grad(r);
+  register_conv3d_grad(r);
+  register_vision_grad(r);
+  register_ctc_grad(r);
 }
 
 }  // namespace mge

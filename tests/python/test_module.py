@@ -546,8 +546,14 @@ def test_conv1d_and_transpose_layers():
     assert t.weight.shape == (2, 2, 3, 3, 3) and t(rand(1, 4, 5, 5)).shape == (1, 6, 12, 12)
     assert M.ConvTranspose2d.output_padding == 0
     assert (M.ConvTransposeRelu2d(4, 6, 3)(rand(1, 4, 5, 5)).numpy() >= 0).all()
-    with pytest.raises(NotImplementedError):
-        M.Conv3d(3, 2, 3)(rand(1, 3, 5, 5, 5))
+    assert M.Conv3d(3, 2, 3)(rand(1, 3, 5, 5, 5)).shape == (1, 2, 3, 3, 3)
+    assert M.ConvTranspose3d(4, 6, 3, stride=2, output_padding=1, groups=2)(rand(1, 4, 2, 2, 2)).shape == (
+        1,
+        6,
+        6,
+        6,
+        6,
+    )
 
 
 def test_conv_bn_modules():

@@ -22,6 +22,10 @@ void register_ref_rng_more(KernelRegistry& r);
 void register_ref_sort(KernelRegistry& r);
 void register_ref_multi_index(KernelRegistry& r);
 void register_ref_linalg(KernelRegistry& r);
+void register_ref_conv3d(KernelRegistry& r);
+void register_ref_vision(KernelRegistry& r);
+void register_ref_regions(KernelRegistry& r);
+void register_ref_ctc(KernelRegistry& r);
 
 namespace ref {
 
