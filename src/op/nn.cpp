@@ -19,6 +19,7 @@ void register_nn(OpRegistry& r) {
   register_conv3d(r);
   register_vision(r);
   register_ctc(r);
+  register_complex(r);
 }
 
 namespace nn {

@@ -18,6 +18,7 @@ void register_nn_grads(OpRegistry& r) {
   register_conv3d_grad(r);
   register_vision_grad(r);
   register_ctc_grad(r);
+  register_complex_grad(r);
 }
 
 }  // namespace mge

@@ -459,15 +459,6 @@ def test_indexing_is_differentiable():
     gradcheck(masked, rand(3, 2))
 
 
-# ---- what is not there yet says so
-
-
-@pytest.mark.parametrize("name, args", [("complex", (1, 2)), ("polar", (1, 2)), ("real", (1,)), ("imag", (1,))])
-def test_missing_functions_say_so(name, args):
-    with pytest.raises(NotImplementedError, match=f"{name}: arrives with"):
-        getattr(F, name)(*args)
-
-
 def test_flip_and_rot90():
     x = rand(2, 3, 4, 1)
     check(F.vision.flip(Tensor(x)), x[:, ::-1, ::-1])

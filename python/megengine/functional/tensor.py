@@ -543,25 +543,40 @@ def copy(inp: Tensor, device: Any = None) -> Tensor:
     return ops.copy(inp) if device is None else inp.to(device)
 
 
-def _no_complex(name: str) -> NotImplementedError:
-    return NotImplementedError(f"{name}: arrives with the complex64 ops.")
-
-
 def complex(real: Tensor, imag: Tensor) -> Tensor:
-    """A complex tensor from its parts."""
-    raise _no_complex("complex")
+    """A complex64 tensor from its parts, which are float32 of one shape.
+
+    Complex tensors have ``+``, ``-``, ``*``, negation, ``reshape`` and slices; ``real`` and ``imag`` take them apart.
+
+    >>> z = F.complex(mge.tensor([1.0]), mge.tensor([2.0]))
+    >>> (z * z).numpy()
+    array([-3.+4.j], dtype=complex64)
+    """
+    return ops.complex(real, imag)
 
 
 def polar(abs: Tensor, angle: Tensor) -> Tensor:
-    """A complex tensor from lengths and angles."""
-    raise _no_complex("polar")
+    """A complex64 tensor from lengths and angles.
+
+    >>> F.polar(mge.tensor([2.0]), mge.tensor([0.0])).numpy()
+    array([2.+0.j], dtype=complex64)
+    """
+    return ops.complex(abs * ops.cos(angle), abs * ops.sin(angle))
 
 
 def real(complex: Tensor) -> Tensor:
-    """The real part."""
-    raise _no_complex("real")
+    """The real part of a complex tensor.
+
+    >>> F.real(F.complex(mge.tensor([1.0]), mge.tensor([2.0]))).tolist()
+    [1.0]
+    """
+    return ops.real(complex)
 
 
 def imag(complex: Tensor) -> Tensor:
-    """The imaginary part."""
-    raise _no_complex("imag")
+    """The imaginary part of a complex tensor.
+
+    >>> F.imag(F.complex(mge.tensor([1.0]), mge.tensor([2.0]))).tolist()
+    [2.0]
+    """
+    return ops.imag(complex)

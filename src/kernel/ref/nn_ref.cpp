@@ -21,6 +21,7 @@ void register_ref_nn(KernelRegistry& r) {
   register_ref_vision(r);
   register_ref_regions(r);
   register_ref_ctc(r);
+  register_ref_complex(r);
 }
 
 namespace ref {

@@ -26,6 +26,7 @@ void register_ref_conv3d(KernelRegistry& r);
 void register_ref_vision(KernelRegistry& r);
 void register_ref_regions(KernelRegistry& r);
 void register_ref_ctc(KernelRegistry& r);
+void register_ref_complex(KernelRegistry& r);
 
 namespace ref {
 
