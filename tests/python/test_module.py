@@ -769,6 +769,26 @@ def test_lstm_matches_cells(bidirectional):
         M.RNN(3, 2, dropout=2)
 
 
+@pytest.mark.parametrize("kind", [M.RNN, M.LSTM])
+def test_dropout_lies_between_recurrent_layers(kind):
+    x = rand(6, 3, 4)
+    one, two = kind(4, 8, num_layers=1, dropout=0.5), kind(4, 8, num_layers=2, dropout=0.5)
+    np.testing.assert_array_equal(one(x)[0].numpy(), one(x)[0].numpy())  # nothing follows the only layer
+    mge.random.seed(3)
+    first = two(x)[0].numpy()
+    assert not np.allclose(first, two(x)[0].numpy())
+    mge.random.seed(3)
+    np.testing.assert_array_equal(two(x)[0].numpy(), first)
+    two.eval()
+    quiet = two(x)[0].numpy()
+    two.train()
+    mean = np.mean([two(x)[0].numpy() for _ in range(300)], axis=0)
+    assert np.abs(mean - quiet).mean() < 0.5 * np.abs(first - quiet).mean()  # the noise averages out
+    two.dropout = 1.0
+    silent, silent2 = two(x)[0].numpy(), two(Tensor(np.zeros_like(np.asarray(x))))[0].numpy()
+    np.testing.assert_array_equal(silent, silent2)  # the second layer sees zeros alone
+
+
 # ---- training
 
 
