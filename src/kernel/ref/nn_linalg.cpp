@@ -29,12 +29,14 @@ bool invert(double* a, double* y, int64_t n) {
     }
     double scale = 1 / a[k * n + k];
     for (int64_t j = 0; j < n; ++j) a[k * n + j] *= scale, y[k * n + j] *= scale;
-    for (int64_t i = 0; i < n; ++i) {
-      double f = a[i * n + k];
-      if (i == k || f == 0) continue;
-      for (int64_t j = k; j < n; ++j) a[i * n + j] -= f * a[k * n + j];
-      for (int64_t j = 0; j < n; ++j) y[i * n + j] -= f * y[k * n + j];
-    }
+    parallel_for(n, 1 + 40000 / n, [&](int64_t i, int64_t end) {  // rows are independent
+      for (; i < end; ++i) {
+        double f = a[i * n + k];
+        if (i == k || f == 0) continue;
+        for (int64_t j = k; j < n; ++j) a[i * n + j] -= f * a[k * n + j];
+        for (int64_t j = 0; j < n; ++j) y[i * n + j] -= f * y[k * n + j];
+      }
+    });
   }
   return true;
 }

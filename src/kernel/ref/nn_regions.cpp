@@ -16,8 +16,8 @@ namespace {
 template <class T>
 int64_t image_of(const KernelArgs& a, const T* roi, int64_t k) {
   int64_t images = a.in[0].shape[0];
-  auto n = static_cast<int64_t>(roi[0]);
-  MGE_CHECK(n >= 0 && n < images, Index, "{}: region {} names image {}, but there are {}.", a.op->name, k, n, images);
+  auto n = roi[0] >= 0 && roi[0] < static_cast<T>(images) ? static_cast<int64_t>(roi[0]) : -1;
+  MGE_CHECK(n >= 0, Index, "{}: region {} names image {}, but there are {}.", a.op->name, k, roi[0], images);
   return n;
 }
 
@@ -141,7 +141,10 @@ struct Cell {
 template <class T>
 Cell pooled_cell(const RoiPoolAttrs& at, const T* roi, int64_t ph, int64_t pw, int64_t height, int64_t width) {
   nn::Pair size = nn::pair_of(at.size);
-  auto edge = [&](int i) { return static_cast<int64_t>(std::round(static_cast<double>(roi[i]) * at.scale)); };
+  auto edge = [&](int i) {
+    double v = std::round(static_cast<double>(roi[i]) * at.scale);
+    return static_cast<int64_t>(v != v ? 0.0 : std::clamp(v, -1e9, 1e9));  // far outside is far outside
+  };
   auto part = [](int64_t lo, int64_t hi, int64_t i, int64_t n, int64_t limit, int64_t* a, int64_t* b) {
     double cell = static_cast<double>(std::max<int64_t>(hi - lo + 1, 1)) / static_cast<double>(n);
     auto clip = [&](double v) { return std::clamp<int64_t>(static_cast<int64_t>(v) + lo, 0, limit); };

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <vector>
 
+#include "base/parallel.h"
 #include "kernel/ref/nn_ref.h"
 #include "kernel/sort_key.h"
 #include "op/indexing.h"
@@ -54,22 +55,32 @@ void run_topk(const KernelArgs& a) {
   order_rows(a, at.axis, at.descending, at.k, !at.sorted);
 }
 
-// f(position in index, element of x that it names)
+// f(position in index, element of x that it names). What lies before the axis is independent and goes to threads;
+// behind it positions come in order.
 template <class F>
 void each_gathered(const char* op, const Shape& x, int axis, const TensorArg& index, F f) {
   Layout strides = Layout::contiguous(x);
-  int64_t at[kMaxRank] = {};
   const auto* values = index.data<int32_t>();
-  int64_t size = x[axis];
-  for (int64_t p = 0; p < index.numel(); ++p) {
-    int64_t k = values[p];
-    if (k < -size || k >= size) throw_bad_index(op, "index", k, -size, size, p);
-    int64_t offset = (k < 0 ? k + size : k) * strides.stride[axis];
-    for (int i = 0; i < x.rank; ++i)
-      if (i != axis) offset += at[i] * strides.stride[i];
-    f(p, offset);
-    for (int i = x.rank - 1; i >= 0 && ++at[i] == index.shape[i]; --i) at[i] = 0;
-  }
+  int64_t size = x[axis], outer = 1;
+  for (int i = 0; i < axis; ++i) outer *= index.shape[i];
+  if (index.numel() == 0) return;
+  int64_t each = index.numel() / outer;
+  parallel_for(outer, 1 + 16384 / each, [&](int64_t first, int64_t end) {
+    int64_t at[kMaxRank] = {};
+    for (int64_t rest = first, i = axis - 1; i >= 0; --i) {
+      at[i] = rest % index.shape[static_cast<int>(i)];
+      rest /= index.shape[static_cast<int>(i)];
+    }
+    for (int64_t p = first * each; p < end * each; ++p) {
+      int64_t k = values[p];
+      if (k < -size || k >= size) throw_bad_index(op, "index", k, -size, size, p);
+      int64_t offset = (k < 0 ? k + size : k) * strides.stride[axis];
+      for (int i = 0; i < x.rank; ++i)
+        if (i != axis) offset += at[i] * strides.stride[i];
+      f(p, offset);
+      for (int i = x.rank - 1; i >= 0 && ++at[i] == index.shape[i]; --i) at[i] = 0;
+    }
+  });
 }
 
 void run_gather(const KernelArgs& a) {
