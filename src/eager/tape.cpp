@@ -43,6 +43,8 @@ const GradLink* find_link(const Tensor& t, uint64_t session_id) {
   return nullptr;
 }
 
+bool has_gradient(DType t) { return is_float(t) || t == DType::C64; }
+
 // The tensor as an outer session sees it: same value, links of sessions below `level` only. Breaks the cycle
 // node -> saved output -> node, and keeps what higher-order gradients need.
 TensorPtr saved_view(const Tensor& t, int level) {
@@ -159,7 +161,7 @@ bool tape_wants(const OpDef& op, std::span<Tensor* const> in) {
 
 void tape_record(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> in, std::span<TensorPtr> out) {
   bool differentiable = false;
-  for (auto& o : out) differentiable |= is_float(o->meta().dtype);
+  for (auto& o : out) differentiable |= has_gradient(o->meta().dtype);
   if (!differentiable) return;
   const Saves saves = op.saves_of ? op.saves_of(attrs.get()) : op.saves;
   for (auto* s : sessions()) {
@@ -167,7 +169,7 @@ void tape_record(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> i
     RefPtr<GradNode> node;
     for (size_t i = 0; i < in.size(); ++i) {
       auto* l = find_link(*in[i], s->id());
-      if (!l || !is_float(in[i]->meta().dtype)) continue;
+      if (!l || !has_gradient(in[i]->meta().dtype)) continue;
       if (!node) {
         node = make_ref<GradNode>();
         node->edges.resize(in.size());
@@ -191,7 +193,7 @@ void tape_record(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> i
       if (saves.outputs >> i & 1) node->saved_out[i] = saved_view(*out[i], s->level());
     }
     for (size_t i = 0; i < out.size(); ++i)
-      if (is_float(out[i]->meta().dtype)) add_link(*out[i], {s, s->id(), node, static_cast<uint32_t>(i)});
+      if (has_gradient(out[i]->meta().dtype)) add_link(*out[i], {s, s->id(), node, static_cast<uint32_t>(i)});
   }
 }
 

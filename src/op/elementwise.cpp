@@ -115,7 +115,12 @@ bool accepts(Domain d, DType t) {
   }
   return false;
 }
+// complex64 can be added, subtracted, multiplied and negated.
+bool takes_complex(const OpDef& op) {
+  return op.name == "add" || op.name == "sub" || op.name == "mul" || op.name == "neg";
+}
 const char* way_out(Domain d, DType t) {
+  if (t == DType::C64) return "complex64 has + - * and negation; real() and imag() take it apart.";
   if (d == Domain::Bool) return "Compare first, for example x != 0.";
   if (t == DType::Bool) return "Cast with astype(\"int32\"), or use logical_and, logical_or, logical_not.";
   return "Cast with astype.";
@@ -132,8 +137,8 @@ void infer_elementwise(InferCtx& c) {
   for (size_t i = first + 1; i < c.n(); ++i)
     MGE_CHECK(c.dtype(i) == t, Type, "{}: inputs must share one dtype; got {} and {}. Cast one with astype.",
               c.op->name, dtype_name(t), dtype_name(c.dtype(i)));
-  MGE_CHECK(accepts(body.domain, t), Type, "{}: takes {}; got {}. {}", c.op->name, wanted(body.domain), dtype_name(t),
-            way_out(body.domain, t));
+  MGE_CHECK(accepts(body.domain, t) || (t == DType::C64 && takes_complex(*c.op)), Type, "{}: takes {}; got {}. {}",
+            c.op->name, wanted(body.domain), dtype_name(t), way_out(body.domain, t));
   Meta& y = c.out[0];
   y.dtype = body.bool_out ? DType::Bool : t;
   y.shape = c.shape(0);
@@ -143,8 +148,9 @@ void infer_elementwise(InferCtx& c) {
 
 void infer_typecvt(InferCtx& c) {
   DType to = attrs_as<TypeCvtAttrs>(c.attrs).dtype, from = c.dtype(0);
-  MGE_CHECK(accepts(Domain::Any, from) && accepts(Domain::Any, to), Type,
-            "typecvt: converts between bool, integer and floating-point dtypes; got {} to {}. "
+  auto known = [](DType t) { return accepts(Domain::Any, t) || t == DType::C64; };
+  MGE_CHECK(known(from) && known(to), Type,
+            "typecvt: converts between bool, integer, floating-point and complex dtypes; got {} to {}. "
             "Quantised dtypes are converted by quantize and dequantize.",
             dtype_name(from), dtype_name(to));
   c.out[0].shape = c.shape(0);

@@ -13,6 +13,10 @@ Val zero_like(const Val& like) { return scalar_like(like, 0); }
 Val where_or_zero(const Val& cond, const Val& g) { return select(cond, g, zero_like(g)); }
 void set_unbroadcast(VjpCtx& c, size_t i, const Val& g) { c.set(i, unbroadcast(g, c.in_shape(i))); }
 
+Val conjugate(const Val& x) {
+  return x.dtype() == DType::C64 ? binary("complex", unary("real", x), -unary("imag", x)) : x;
+}
+
 // Piecewise constant: the derivative is 0 wherever it exists.
 void vjp_zero(VjpCtx& c) {
   for (size_t i = 0; i < c.n_in(); ++i)
@@ -78,7 +82,7 @@ void register_binary(OpRegistry& r) {
   });
   r.grad("mul", [](VjpCtx& c) {
     for (size_t i = 0; i < 2; ++i)
-      if (c.wants(i)) set_unbroadcast(c, i, c.gy() * c.in(1 - i));
+      if (c.wants(i)) set_unbroadcast(c, i, c.gy() * conjugate(c.in(1 - i)));
   }, kBoth);
   r.grad("div", [](VjpCtx& c) {
     Val g = c.gy() / c.in(1);

@@ -68,6 +68,8 @@ Val zeros_like(const Val& x) { return broadcast_to(scalar_like(x, 0), x.shape())
 Val unbroadcast(const Val& g, const Shape& s) {
   const Shape& from = g.shape();
   if (from == s) return g;
+  if (g.dtype() == DType::C64)  // sums are of real numbers
+    return binary("complex", unbroadcast(unary("real", g), s), unbroadcast(unary("imag", g), s));
   Ints axes;
   int shift = from.rank - s.rank;
   for (int i = 0; i < from.rank; ++i)

@@ -13,6 +13,13 @@ void register_nn(OpRegistry& r) {
   register_indexing(r);
   register_optim(r);
   register_rng(r);
+  register_sort(r);
+  register_multi_index(r);
+  register_linalg(r);
+  register_conv3d(r);
+  register_vision(r);
+  register_ctc(r);
+  register_complex(r);
 }
 
 namespace nn {

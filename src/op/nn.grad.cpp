@@ -12,6 +12,13 @@ void register_nn_grads(OpRegistry& r) {
   register_loss_grad(r);
   register_indexing_grad(r);
   register_rng_grad(r);
+  register_sort_grad(r);
+  register_multi_index_grad(r);
+  register_linalg_grad(r);
+  register_conv3d_grad(r);
+  register_vision_grad(r);
+  register_ctc_grad(r);
+  register_complex_grad(r);
 }
 
 }  // namespace mge

@@ -18,6 +18,13 @@ void register_loss(OpRegistry& r);
 void register_indexing(OpRegistry& r);
 void register_optim(OpRegistry& r);
 void register_rng(OpRegistry& r);
+void register_sort(OpRegistry& r);
+void register_multi_index(OpRegistry& r);
+void register_linalg(OpRegistry& r);
+void register_conv3d(OpRegistry& r);
+void register_vision(OpRegistry& r);
+void register_ctc(OpRegistry& r);
+void register_complex(OpRegistry& r);
 
 void register_matmul_grad(OpRegistry& r);
 void register_conv2d_grad(OpRegistry& r);
@@ -28,6 +35,13 @@ void register_softmax_grad(OpRegistry& r);
 void register_loss_grad(OpRegistry& r);
 void register_indexing_grad(OpRegistry& r);
 void register_rng_grad(OpRegistry& r);
+void register_sort_grad(OpRegistry& r);
+void register_multi_index_grad(OpRegistry& r);
+void register_linalg_grad(OpRegistry& r);
+void register_conv3d_grad(OpRegistry& r);
+void register_vision_grad(OpRegistry& r);
+void register_ctc_grad(OpRegistry& r);
+void register_complex_grad(OpRegistry& r);
 
 namespace nn {
 

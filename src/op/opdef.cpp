@@ -83,6 +83,8 @@ DType promote_types(std::string_view who, DType a, DType b) {
               dtype_name(b));
     return is_quant(a) ? a : b;
   }
+  auto real = [](DType t) { return is_float(t) || is_int(t) || t == DType::Bool; };
+  if ((a == DType::C64 && real(b)) || (b == DType::C64 && real(a))) return DType::C64;
   auto category = [](DType t) { return is_float(t) ? 3 : is_int(t) ? 2 : t == DType::Bool ? 1 : 0; };
   int ca = category(a), cb = category(b);
   MGE_CHECK(ca && cb, Type, "{}: no common dtype for {} and {}. Cast one with astype.", who, dtype_name(a),

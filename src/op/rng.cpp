@@ -39,6 +39,43 @@ void infer_dropout(InferCtx& c) {
   set_state(c.out[2]);
 }
 
+// y like the parameters 0..n-1, which have one shape; state after them.
+void infer_per_element(InferCtx& c) {
+  size_t params = c.n() - 1;
+  for (size_t i = 0; i < params; ++i) {
+    nn::check_dtype(c, i, DType::F32);
+    nn::check_shape_is(c, i, c.shape(0), format("(that of {})", nn::input_name(c, 0)));
+  }
+  check_state(c, params);
+  c.out[0].dtype = DType::F32;
+  c.out[0].shape = c.shape(0);
+  set_state(c.out[1]);
+}
+void infer_multinomial(InferCtx& c) {
+  const auto& at = attrs_as<MultinomialAttrs>(c.attrs);
+  nn::check_dtype(c, 0, DType::F32);
+  nn::check_rank(c, 0, 2, 2);
+  check_state(c, 1);
+  int64_t classes = c.shape(0)[1];
+  MGE_CHECK(classes > 0 && at.num_samples > 0, Value,
+            "rng_multinomial: needs at least one class and one sample; got weights {}, num_samples {}.",
+            c.shape(0).str(), at.num_samples);
+  MGE_CHECK(at.replacement || at.num_samples <= classes, Value,
+            "rng_multinomial: without replacement at most {} samples can be drawn from {} classes; got {}.", classes,
+            classes, at.num_samples);
+  c.out[0].dtype = DType::I32;
+  c.out[0].shape = Shape{c.shape(0)[0], at.num_samples};
+  set_state(c.out[1]);
+}
+void infer_permutation(InferCtx& c) {
+  int64_t n = attrs_as<PermutationAttrs>(c.attrs).n;
+  MGE_CHECK(n >= 0 && n < (int64_t{1} << 31), Value, "rng_permutation: n must lie in 0..2^31-1; got {}.", n);
+  check_state(c, 0);
+  c.out[0].dtype = DType::I32;
+  c.out[0].shape = Shape{n};
+  set_state(c.out[1]);
+}
+
 }  // namespace
 
 void register_rng(OpRegistry& r) {
@@ -56,6 +93,32 @@ void register_rng(OpRegistry& r) {
       .infer(infer_normal)
       .traits(kRandom | kNoGrad)
       .doc("mean + std*z, z normal by Box-Muller; a draw has nothing to differentiate.");
+  r.op("rng_gamma")
+      .in("shape", "scale", "state")
+      .out("y", "new_state")
+      .infer(infer_per_element)
+      .traits(kRandom | kNoGrad)
+      .doc("Gamma numbers, one for each shape and scale, by Marsaglia and Tsang; no gradient in the parameters.");
+  r.op("rng_poisson")
+      .in("lam", "state")
+      .out("y", "new_state")
+      .infer(infer_per_element)
+      .traits(kRandom | kNoGrad)
+      .doc("Poisson counts, one for each mean: inversion below 10, Hoermann's PTRS above; no gradient in the mean.");
+  r.op("rng_multinomial")
+      .attrs<MultinomialAttrs>()
+      .in("weights", "state")
+      .out("y", "new_state")
+      .infer(infer_multinomial)
+      .traits(kRandom | kNoGrad)
+      .doc("Class numbers (int32) drawn for each row of weights [N,C], which need not sum to 1.");
+  r.op("rng_permutation")
+      .attrs<PermutationAttrs>()
+      .in("state")
+      .out("y", "new_state")
+      .infer(infer_permutation)
+      .traits(kRandom | kNoGrad)
+      .doc("0..n-1 (int32) in random order: the order of n 64-bit random words.");
   r.op("dropout")
       .attrs<DropoutAttrs>()
       .in("x", "state")

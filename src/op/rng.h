@@ -27,6 +27,24 @@ struct DropoutAttrs {
   static constexpr auto fields() { return field_list("p", &DropoutAttrs::p); }
 };
 
+struct MultinomialAttrs {
+  int64_t num_samples = 1;
+  bool replacement = false;
+  static constexpr auto fields() {
+    using A = MultinomialAttrs;
+    return field_list("num_samples", &A::num_samples, "replacement", &A::replacement);
+  }
+};
+
+struct PermutationAttrs {
+  int64_t n = 0;
+  static constexpr auto fields() { return field_list("n", &PermutationAttrs::n); }
+};
+
+/// rng_gamma and rng_poisson draw until they accept. Each element has so many counters of its own, four words each;
+/// the chance that they do not suffice is below 1e-12, and then the last draw stands.
+constexpr int64_t kRejectionCounters = 16;
+
 struct RngState {
   Philox philox;
   uint64_t counter;

@@ -459,36 +459,6 @@ def test_indexing_is_differentiable():
     gradcheck(masked, rand(3, 2))
 
 
-# ---- what is not there yet says so
-
-
-@pytest.mark.parametrize(
-    "name, args",
-    [
-        ("sort", (1,)),
-        ("argsort", (1,)),
-        ("topk", (1, 2)),
-        ("matinv", (1,)),
-        ("svd", (1,)),
-        ("einsum", ("i->", 1)),
-        ("complex", (1, 2)),
-        ("polar", (1, 2)),
-        ("real", (1,)),
-        ("imag", (1,)),
-        ("conv_transpose3d", (1, 2)),
-        ("deformable_conv2d", (1, 2, 3, 4)),
-        ("local_conv2d", (1, 2)),
-        ("region_restricted_conv", (1, 2, 3, 4)),
-        ("warp_affine", (1, 2, 3)),
-        ("warp_perspective", (1, 2, 3)),
-        ("remap", (1, 2)),
-    ],
-)
-def test_missing_functions_say_so(name, args):
-    with pytest.raises(NotImplementedError, match=f"{name}: arrives with"):
-        getattr(F, name)(*args)
-
-
 def test_flip_and_rot90():
     x = rand(2, 3, 4, 1)
     check(F.vision.flip(Tensor(x)), x[:, ::-1, ::-1])
@@ -544,9 +514,3 @@ def test_permutation_and_shuffle():
         mge.random.shuffle(z)
         gm.backward(z * Tensor([[1.0, 2.0]]))
     assert sorted(z.tolist()) == y.tolist() and x.grad.tolist() == [[1.0, 2.0]] * 6
-
-
-@pytest.mark.parametrize("name, args", [("gamma", (1,)), ("beta", (1, 2)), ("poisson", (1,)), ("multinomial", (1, 2))])
-def test_missing_distributions_say_so(name, args):
-    with pytest.raises(NotImplementedError, match=f"random.{name}: arrives with"):
-        getattr(mge.random, name)(*args)

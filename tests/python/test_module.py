@@ -546,8 +546,14 @@ def test_conv1d_and_transpose_layers():
     assert t.weight.shape == (2, 2, 3, 3, 3) and t(rand(1, 4, 5, 5)).shape == (1, 6, 12, 12)
     assert M.ConvTranspose2d.output_padding == 0
     assert (M.ConvTransposeRelu2d(4, 6, 3)(rand(1, 4, 5, 5)).numpy() >= 0).all()
-    with pytest.raises(NotImplementedError):
-        M.Conv3d(3, 2, 3)(rand(1, 3, 5, 5, 5))
+    assert M.Conv3d(3, 2, 3)(rand(1, 3, 5, 5, 5)).shape == (1, 2, 3, 3, 3)
+    assert M.ConvTranspose3d(4, 6, 3, stride=2, output_padding=1, groups=2)(rand(1, 4, 2, 2, 2)).shape == (
+        1,
+        6,
+        6,
+        6,
+        6,
+    )
 
 
 def test_conv_bn_modules():
@@ -761,6 +767,26 @@ def test_lstm_matches_cells(bidirectional):
     np.testing.assert_allclose(y.numpy(), F.stack(steps, 1).numpy(), rtol=1e-5, atol=1e-6)
     with pytest.raises(ValueError):
         M.RNN(3, 2, dropout=2)
+
+
+@pytest.mark.parametrize("kind", [M.RNN, M.LSTM])
+def test_dropout_lies_between_recurrent_layers(kind):
+    x = rand(6, 3, 4)
+    one, two = kind(4, 8, num_layers=1, dropout=0.5), kind(4, 8, num_layers=2, dropout=0.5)
+    np.testing.assert_array_equal(one(x)[0].numpy(), one(x)[0].numpy())  # nothing follows the only layer
+    mge.random.seed(3)
+    first = two(x)[0].numpy()
+    assert not np.allclose(first, two(x)[0].numpy())
+    mge.random.seed(3)
+    np.testing.assert_array_equal(two(x)[0].numpy(), first)
+    two.eval()
+    quiet = two(x)[0].numpy()
+    two.train()
+    mean = np.mean([two(x)[0].numpy() for _ in range(300)], axis=0)
+    assert np.abs(mean - quiet).mean() < 0.5 * np.abs(first - quiet).mean()  # the noise averages out
+    two.dropout = 1.0
+    silent, silent2 = two(x)[0].numpy(), two(Tensor(np.zeros_like(np.asarray(x))))[0].numpy()
+    np.testing.assert_array_equal(silent, silent2)  # the second layer sees zeros alone
 
 
 # ---- training

@@ -142,10 +142,17 @@ class _Ops:
     dropout: _MultiOp
     layer_norm: _MultiOp
     layer_norm_bwd: _MultiOp
+    rng_gamma: _MultiOp
+    rng_multinomial: _MultiOp
     rng_normal: _MultiOp
+    rng_permutation: _MultiOp
+    rng_poisson: _MultiOp
     rng_uniform: _MultiOp
     sgd_momentum_update: _MultiOp
     softmax_xent: _MultiOp
+    sort: _MultiOp
+    svd: _MultiOp
+    topk: _MultiOp
     def __getattr__(self, name: str) -> _Op: ...
 
 ops: _Ops

@@ -10,7 +10,8 @@ from ..core._core import UserError, ops
 from ..core.tensor.indexing import _const, _filled
 from ..core.tensor.utils import make_shape_tuple
 from ..tensor import Tensor
-from ..utils.tuple_function import _pair, _pair_nonzero
+from ..utils.tuple_function import _pair, _pair_nonzero, _triple, _triple_nonzero
+from .elemwise import clip, maximum
 from .tensor import stack
 
 Pair = int | Sequence[int]
@@ -105,8 +106,31 @@ def conv3d(
     groups: int = 1,
     conv_mode: str = "cross_correlation",
 ) -> Tensor:
-    """3-D convolution."""
-    raise NotImplementedError("conv3d: arrives with the 3-D convolution op.")
+    """3-D convolution (cross-correlation) with zero padding.
+
+    Args:
+        inp: (N, C, T, H, W).
+        weight: (O, C, kt, kh, kw), or (groups, O/groups, C/groups, kt, kh, kw).
+        bias: (1, O, 1, 1, 1).
+        stride: step of the window.
+        padding: zeros on each side.
+        dilation: distance of the weights.
+        groups: input and output channels fall into so many independent groups.
+        conv_mode: only ``"cross_correlation"``.
+
+    >>> F.conv3d(F.ones((1, 1, 3, 3, 3)), F.ones((1, 1, 3, 3, 3))).item()
+    27.0
+    """
+    _check_mode("conv3d", conv_mode)
+    y = ops.conv3d(
+        inp,
+        weight,
+        stride=_triple_nonzero(stride),
+        pad=_triple(padding),
+        dilate=_triple_nonzero(dilation),
+        groups=groups,
+    )
+    return y if bias is None else y + bias
 
 
 def conv_transpose2d(
@@ -167,8 +191,49 @@ def conv_transpose3d(
     dilation: Pair = 1,
     groups: int = 1,
 ) -> Tensor:
-    """3-D transposed convolution."""
-    raise NotImplementedError("conv_transpose3d: arrives with the 3-D convolution op.")
+    """3-D transposed convolution, the adjoint of ``conv3d``; arguments as for ``conv_transpose2d``.
+
+    >>> F.conv_transpose3d(F.ones((1, 1, 2, 2, 2)), F.ones((1, 1, 2, 2, 2)), stride=2).shape
+    (1, 1, 4, 4, 4)
+    """
+    s, p, d, extra = _triple_nonzero(stride), _triple(padding), _triple_nonzero(dilation), _triple(output_padding)
+    if inp.ndim != 5:
+        raise UserError(f"conv_transpose3d: the input needs 5 dimensions (N, C, T, H, W); got {inp.shape}.")
+    if weight.ndim != (5 if groups == 1 else 6):
+        raise UserError(f"conv_transpose3d: the weight needs {5 if groups == 1 else 6} dimensions; got {weight.shape}.")
+    assert all(a < b for a, b in zip(extra, s)), f"conv_transpose3d: output_padding {extra} must be below stride {s}."
+    size = tuple(
+        (n - 1) * s[i] - 2 * p[i] + d[i] * (weight.shape[-3 + i] - 1) + 1 + extra[i]
+        for i, n in enumerate(inp.shape[2:])
+    )
+    x_shape = (inp.shape[0], weight.shape[-4] * groups, *size)
+    y = ops.conv3d_dx(inp, weight, stride=s, pad=p, dilate=d, groups=groups, x_shape=x_shape)
+    return y if bias is None else y + bias
+
+
+def _corners(image: Tensor, y: Tensor, x: Tensor) -> Tensor:
+    """Bilinear samples of images (N, G, C, H, W) at points y, x (N, G, P): (N, G, P, C). What lies outside is 0."""
+    n, g, _, height, width = image.shape
+    rows = ops.transpose(image, perm=(0, 1, 3, 4, 2))
+    first = _const(np.arange(n).reshape(n, 1, 1), image), _const(np.arange(g).reshape(1, g, 1), image)
+    y0, x0 = ops.floor(y), ops.floor(x)
+    total: Tensor | None = None
+    for dy in (0, 1):
+        for dx in (0, 1):
+            cy, cx = y0 + dy, x0 + dx
+            inside = ops.logical_and(
+                ops.logical_and(ops.le(0, cy), ops.lt(cy, height)), ops.logical_and(ops.le(0, cx), ops.lt(cx, width))
+            )
+            weight = (y - y0 if dy else 1 - (y - y0)) * (x - x0 if dx else 1 - (x - x0))
+            weight = ops.where(inside, weight, ops.fill_like(weight, value=0.0))
+            at = (
+                clip(c, 0, most).astype("int32")  # what is clipped has weight 0
+                for c, most in ((cy, height - 1), (cx, width - 1))
+            )
+            part = ops.index_get(rows, *first, *at, axes=(0, 1, 2, 3), at=0) * ops.expand_dims(weight, axes=(-1,))
+            total = part if total is None else total + part
+    assert total is not None
+    return total
 
 
 def deformable_conv2d(
@@ -184,8 +249,60 @@ def deformable_conv2d(
     conv_mode: str = "cross_correlation",
     compute_mode: str = "default",
 ) -> Tensor:
-    """Convolution at learned positions, with a learned weight for each."""
-    raise NotImplementedError("deformable_conv2d: arrives with the deformable convolution op.")
+    """Convolution whose taps are moved by learned offsets and weighted by a learned mask (modulated, version 2).
+
+    Args:
+        inp: (N, C, H, W).
+        weight: (O, C, kh, kw), or (groups, O/groups, C/groups, kh, kw).
+        offset: (N, 2 * D * kh * kw, OH, OW): for each of D groups of channels and each tap a shift along y, then x.
+        mask: (N, D * kh * kw, OH, OW).
+        bias: (1, O, 1, 1).
+        stride: step of the window.
+        padding: zeros on each side.
+        dilation: distance of the weights.
+        groups: number of independent groups of channels.
+        conv_mode: only ``"cross_correlation"``.
+        compute_mode: ``"default"`` or ``"float32"``.
+
+    >>> x, w = F.ones((1, 1, 4, 4)), F.ones((1, 1, 3, 3))
+    >>> F.deformable_conv2d(x, w, F.zeros((1, 18, 2, 2)), F.ones((1, 9, 2, 2))).tolist()
+    [[[[9.0, 9.0], [9.0, 9.0]]]]
+    """
+    _check_mode("deformable_conv2d", conv_mode, compute_mode)
+    s, p, d = _pair_nonzero(stride), _pair(padding), _pair_nonzero(dilation)
+    if inp.ndim != 4:
+        raise UserError(f"deformable_conv2d: the input needs 4 dimensions (N, C, H, W); got {inp.shape}.")
+    n, c, height, width = inp.shape
+    kh, kw = weight.shape[-2:]
+    taps = kh * kw
+    oh, ow = ((v + 2 * p[i] - d[i] * (k - 1) - 1) // s[i] + 1 for i, (v, k) in enumerate(((height, kh), (width, kw))))
+    parts = offset.shape[1] // (2 * taps) if offset.ndim == 4 else 0
+    if parts < 1 or c % parts or offset.shape != (n, 2 * parts * taps, oh, ow):
+        raise UserError(
+            f"deformable_conv2d: the offset must be (N, 2 * D * kh * kw, OH, OW) = ({n}, {2 * taps} * D, {oh}, {ow}) "
+            f"with D a divisor of {c} channels; got {offset.shape}."
+        )
+    if mask.shape != (n, parts * taps, oh, ow):
+        raise UserError(f"deformable_conv2d: the mask must be {(n, parts * taps, oh, ow)}; got {mask.shape}.")
+    if weight.shape[-3] * groups != c:
+        raise UserError(f"deformable_conv2d: the weight {weight.shape} does not fit {c} channels in {groups} groups.")
+    # Where each tap would lie without offsets: (taps, OH, OW).
+    base_y = np.arange(kh).repeat(kw)[:, None, None] * d[0] + np.arange(oh)[None, :, None] * s[0] - p[0]
+    base_x = np.tile(np.arange(kw), kh)[:, None, None] * d[1] + np.arange(ow)[None, None, :] * s[1] - p[1]
+    moved = offset.reshape(n, parts, taps, 2, oh, ow)
+    y = moved[:, :, :, 0] + _const(np.broadcast_to(base_y, (taps, oh, ow)), inp, "float32")
+    x = moved[:, :, :, 1] + _const(np.broadcast_to(base_x, (taps, oh, ow)), inp, "float32")
+    image = inp.reshape(n, parts, c // parts, height, width)
+    points = taps * oh * ow
+    seen = _corners(image, y.reshape(n, parts, points), x.reshape(n, parts, points))
+    seen = seen * mask.reshape(n, parts, points, 1)
+    # (N, D, taps, OH*OW, C/D) -> (N, groups, C/groups * taps, OH*OW)
+    cols = ops.transpose(seen.reshape(n, parts, taps, oh * ow, c // parts), perm=(0, 1, 4, 2, 3))
+    cols = cols.reshape(n, groups, c // groups * taps, oh * ow)
+    out = ops.matmul(weight.reshape(groups, -1, c // groups * taps), cols).reshape(n, -1, oh, ow)
+    if out.dtype != inp.dtype and inp.dtype.itemsize == 2:  # positions and weights were float32
+        out = out.astype(inp.dtype)
+    return out if bias is None else out + bias
 
 
 def local_conv2d(
@@ -197,8 +314,32 @@ def local_conv2d(
     dilation: Pair = 1,
     conv_mode: str = "cross_correlation",
 ) -> Tensor:
-    """Convolution with a weight of its own at every position."""
-    raise NotImplementedError("local_conv2d: arrives with the local convolution op.")
+    """Convolution with a weight of its own at every position.
+
+    Args:
+        inp: (N, C, H, W).
+        weight: (groups, OH, OW, C/groups, kh, kw, O/groups).
+        bias: anything that broadcasts to the result (N, O, OH, OW).
+        stride: step of the window.
+        padding: zeros on each side.
+        dilation: distance of the weights.
+        conv_mode: only ``"cross_correlation"``.
+
+    >>> F.local_conv2d(F.ones((1, 1, 3, 3)), F.ones((1, 2, 2, 1, 2, 2, 5))).shape
+    (1, 5, 2, 2)
+    """
+    _check_mode("local_conv2d", conv_mode)
+    if weight.ndim != 7:
+        raise UserError(f"local_conv2d: the weight needs 7 dimensions (g, OH, OW, I, kh, kw, O); got {weight.shape}.")
+    groups, oh, ow, channels, kh, kw, _ = weight.shape
+    seen = sliding_window(inp, (kh, kw), padding, stride, dilation)
+    if seen.shape[1:4] != (groups * channels, oh, ow):
+        raise UserError(f"local_conv2d: the weight {weight.shape} does not fit windows {seen.shape} of {inp.shape}.")
+    n, depth = inp.shape[0], channels * kh * kw
+    cols = ops.transpose(seen.reshape(n, groups, channels, oh, ow, kh * kw), perm=(1, 3, 4, 0, 2, 5))
+    out = ops.matmul(cols.reshape(groups, oh, ow, n, depth), weight.reshape(groups, oh, ow, depth, -1))
+    out = ops.transpose(out, perm=(3, 0, 4, 1, 2)).reshape(n, -1, oh, ow)
+    return out if bias is None else out + bias
 
 
 def region_restricted_conv(
@@ -214,8 +355,48 @@ def region_restricted_conv(
     conv_mode: str = "cross_correlation",
     compute_mode: str = "default",
 ) -> Tensor:
-    """Convolution that only joins positions with equal region numbers."""
-    raise NotImplementedError("region_restricted_conv: arrives with the region-restricted convolution op.")
+    """Convolution that only joins positions with equal region numbers.
+
+    Args:
+        inp: (N, C, H, W).
+        weight: (groups, O/groups, C/groups, kh, kw), also for one group.
+        rin: (N, H, W), int32 or uint8: the region of each input position.
+        rout: (N, OH, OW): the region of each output position.
+        bias: (1, O, 1, 1).
+        stride: step of the window.
+        padding: zeros on each side.
+        dilation: distance of the weights.
+        groups: number of independent groups of channels.
+        conv_mode: only ``"cross_correlation"``.
+        compute_mode: ``"default"`` or ``"float32"``.
+
+    >>> r = F.zeros((1, 3, 3), dtype="int32")
+    >>> F.region_restricted_conv(F.ones((1, 1, 3, 3)), F.ones((1, 1, 1, 3, 3)), r, r[:, :1, :1]).item()
+    9.0
+    """
+    _check_mode("region_restricted_conv", conv_mode, compute_mode)
+    if weight.ndim != 5 or weight.shape[0] != groups or inp.ndim != 4 or weight.shape[2] * groups != inp.shape[1]:
+        raise UserError(
+            f"region_restricted_conv: the weight must be (groups, O/groups, C/groups, kh, kw) for {groups} groups of "
+            f"an input (N, C, H, W); got {weight.shape} and {inp.shape}."
+        )
+    n, c = inp.shape[:2]
+    kh, kw = weight.shape[-2:]
+    seen = sliding_window(inp, (kh, kw), padding, stride, dilation)
+    oh, ow = seen.shape[2:4]
+    if rin.shape != (n, *inp.shape[2:]) or rout.shape != (n, oh, ow):
+        raise UserError(
+            f"region_restricted_conv: rin must be {(n, *inp.shape[2:])} and rout {(n, oh, ow)}; got {rin.shape} and "
+            f"{rout.shape}."
+        )
+    # Padding is 0 in the input, so the region it gets does not matter.
+    region = sliding_window(ops.expand_dims(rin.astype("int32"), axes=(1,)), (kh, kw), padding, stride, dilation)
+    same = ops.eq(region, ops.expand_dims(rout.astype("int32"), axes=(1, -1, -2)))
+    joined = ops.where(same, seen, ops.full(shape=(), value=0.0, dtype=inp.dtype))
+    cols = ops.transpose(joined.reshape(n, c, oh * ow, kh * kw), perm=(0, 1, 3, 2))
+    cols = cols.reshape(n, groups, c // groups * kh * kw, oh * ow)
+    out = ops.matmul(weight.reshape(groups, -1, c // groups * kh * kw), cols).reshape(n, -1, oh, ow)
+    return out if bias is None else out + bias
 
 
 def sliding_window(inp: Tensor, kernel_size: Pair, padding: Pair = 0, stride: Pair = 1, dilation: Pair = 1) -> Tensor:
@@ -391,5 +572,73 @@ def deformable_psroi_pooling(
     spatial_scale: float,
     trans_std: float = 0.1,
 ) -> Tensor:
-    """Position-sensitive pooling of regions at learned positions."""
-    raise NotImplementedError("deformable_psroi_pooling: arrives with the region pooling ops.")
+    """Average pooling of regions whose parts are moved by learned offsets.
+
+    Args:
+        inp: (N, C, H, W).
+        rois: (K, 5): image number and x1, y1, x2, y2.
+        trans: (K, 2 * classes, part_size, part_size): shifts along x, then y, in parts of the region's size. The
+            channels fall evenly to the classes.
+        no_trans: leave the parts where they are.
+        part_size: parts of a region along each axis that have a shift of their own.
+        pooled_h: rows of the result.
+        pooled_w: columns of the result.
+        sample_per_part: samples along each axis of a cell of the result.
+        spatial_scale: from the coordinates of ``rois`` to those of ``inp``.
+        trans_std: factor of the shifts.
+
+    Returns:
+        (K, C, pooled_h, pooled_w).
+
+    >>> rois = mge.tensor([[0.0, 0.0, 0.0, 3.0, 3.0]])
+    >>> F.deformable_psroi_pooling(F.ones((1, 1, 4, 4)), rois, F.zeros((1, 2, 1, 1)), True, 1, 2, 2, 2, 1.0).tolist()
+    [[[[1.0, 1.0], [1.0, 1.0]]]]
+    """
+    if inp.ndim != 4 or rois.ndim != 2 or rois.shape[1] != 5:
+        raise UserError(
+            f"deformable_psroi_pooling: needs images (N, C, H, W) and rois (K, 5); got {inp.shape} and {rois.shape}."
+        )
+    _, c, height, width = inp.shape
+    count, samples = rois.shape[0], sample_per_part
+    classes = 1 if no_trans else trans.shape[1] // 2
+    if not no_trans and (trans.shape != (count, 2 * classes, part_size, part_size) or c % classes):
+        raise UserError(
+            f"deformable_psroi_pooling: trans must be (K, 2 * classes, {part_size}, {part_size}) for {count} rois, "
+            f"with classes a divisor of {c} channels; got {trans.shape}."
+        )
+    edges = ops.round(rois[:, 1:].detach())
+    start = edges[:, :2] * spatial_scale - 0.5  # x, y
+    size = maximum((edges[:, 2:] + 1) * spatial_scale - 0.5 - start, 0.1)
+    cells = np.stack(np.meshgrid(np.arange(pooled_h), np.arange(pooled_w), indexing="ij"))  # (2, PH, PW)
+
+    def positions(axis: int, pooled: int, limit: int) -> tuple[Tensor, Tensor]:
+        """Samples along x (axis 0) or y, (K, classes, PH, PW, S), and whether they count."""
+        at = cells[1 - axis].reshape(1, 1, pooled_h, pooled_w, 1)
+        inner = np.arange(samples).reshape(1, 1, 1, 1, samples) / samples
+        wide = size[:, axis].reshape(count, 1, 1, 1, 1)
+        place = start[:, axis].reshape(count, 1, 1, 1, 1) + wide * _const((at + inner) / pooled, inp, "float32")
+        if not no_trans:
+            part = (cells[0] * part_size // pooled_h, cells[1] * part_size // pooled_w)
+            shift = trans.reshape(count, classes, 2, part_size, part_size)[:, :, axis]
+            shift = ops.index_get(shift, *(_const(i, inp) for i in part), axes=(2, 3), at=2)
+            place = place + ops.expand_dims(shift, axes=(-1,)) * wide * trans_std
+        counts = ops.logical_and(ops.le(-0.5, place), ops.le(place, limit - 0.5))
+        return clip(place, 0, limit - 1), counts
+
+    x, use_x = positions(0, pooled_w, width)
+    y, use_y = positions(1, pooled_h, height)
+    shape = (count, classes, pooled_h, pooled_w, samples, samples)
+    y, use_y = ops.expand_dims(y, axes=(-1,)), ops.expand_dims(use_y, axes=(-1,))
+    x, use_x = ops.expand_dims(x, axes=(-2,)), ops.expand_dims(use_x, axes=(-2,))
+    use = ops.broadcast_to(ops.logical_and(use_x, use_y), shape=shape).astype(inp.dtype)
+    image = ops.take(inp, rois[:, 0].astype("int32"), axis=0).reshape(count, classes, c // classes, height, width)
+    points = pooled_h * pooled_w * samples * samples
+    seen = _corners(
+        image,
+        ops.broadcast_to(y, shape=shape).reshape(count, classes, points),
+        ops.broadcast_to(x, shape=shape).reshape(count, classes, points),
+    )
+    seen = seen.reshape(count, classes, pooled_h, pooled_w, samples * samples, c // classes)
+    use = use.reshape(count, classes, pooled_h, pooled_w, samples * samples, 1)
+    mean = (seen * use).sum(axis=4) / maximum(use.sum(axis=4), 1.0)
+    return ops.transpose(mean, perm=(0, 1, 4, 2, 3)).reshape(count, c, pooled_h, pooled_w)

@@ -118,5 +118,25 @@ def ctc_loss(
     blank: int = 0,
     reduction: str = "mean",
 ) -> Tensor:
-    """The connectionist temporal classification loss."""
-    raise NotImplementedError("ctc_loss: arrives with the sequence ops.")
+    """The connectionist temporal classification loss: -log of the probability that ``pred`` spells the labels.
+
+    Args:
+        pred: (T, N, C), probabilities (not logarithms) of the classes at each step.
+        pred_lengths: (N,), steps that count of each sequence.
+        label: (N, S), or all labels in one row; classes other than ``blank``.
+        label_lengths: (N,), labels that count of each sequence.
+        blank: the class that stands for nothing.
+        reduction: ``"mean"`` of the losses divided by their label lengths, ``"sum"`` or ``"none"``.
+
+    >>> pred = mge.tensor([[[0.4, 0.6]], [[0.5, 0.5]]])
+    >>> one = mge.tensor([1])
+    >>> round(F.loss.ctc_loss(pred, mge.tensor([2]), one.reshape(1, 1), one).item(), 4)
+    0.2231
+    """
+    if reduction not in ("mean", "sum", "none"):
+        raise ValueError(f"reduction: must be mean, sum or none; got {reduction!r}.")
+    lengths = label_lengths.astype("int32")
+    loss = ops.ctc_loss(pred, pred_lengths.astype("int32"), label.astype("int32"), lengths, blank=int(blank))
+    if reduction == "mean":
+        loss = loss / ops.maximum(lengths, 1).astype(loss.dtype)
+    return _reduce(loss, reduction)

@@ -10,6 +10,7 @@ from ..core._core import ops
 from ..core.tensor.indexing import _filled
 from ..core.tensor.utils import _normalize_axis
 from ..tensor import Tensor
+from ._einsum import einsum as einsum
 from .elemwise import clip, maximum
 
 __all__ = [
@@ -284,40 +285,101 @@ def cross(a: Tensor, b: Tensor, axisa: int = -1, axisb: int = -1, axisc: int = -
     return ops.concat(*(ops.expand_dims(r, axes=(at,)) for r in rows), axis=at)
 
 
-def _no_sort(name: str) -> NotImplementedError:
-    return NotImplementedError(f"{name}: arrives with the sorting ops. np.argsort(x.numpy()) works until then.")
-
-
 def argsort(inp: Tensor, descending: bool = False) -> Tensor:
-    """The positions that sort ``inp`` along its last axis."""
-    raise _no_sort("argsort")
+    """The positions, int32, that sort ``inp`` along its last axis; equal elements keep their order.
+
+    Args:
+        inp: 1-D or 2-D.
+        descending: the largest first.
+
+    >>> F.argsort(mge.tensor([3.0, 1.0, 2.0])).tolist()
+    [1, 2, 0]
+    """
+    assert inp.ndim in (1, 2), f"argsort: needs 1 or 2 dimensions; got {inp.shape}. F.sort takes any number."
+    return ops.sort(inp, axis=-1, descending=descending)[1]
 
 
 def sort(inp: Tensor, descending: bool = False, dim: int = -1) -> tuple[Tensor, Tensor]:
-    """``inp`` sorted, and the positions the elements came from."""
-    raise _no_sort("sort")
+    """``inp`` in order along an axis, and the positions (int32) the elements came from.
+
+    Equal elements keep their order in both directions, and NaN counts as larger than every number.
+
+    Args:
+        inp: a tensor with at least one dimension.
+        descending: the largest first.
+        dim: the axis.
+
+    >>> y, i = F.sort(mge.tensor([3.0, 1.0, 2.0]))
+    >>> y.tolist(), i.tolist()
+    ([1.0, 2.0, 3.0], [1, 2, 0])
+    """
+    y, index = ops.sort(inp, axis=dim, descending=descending)
+    return y, index
 
 
 def topk(
     inp: Tensor, k: int, descending: bool = True, kth_only: bool = False, no_sort: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """The ``k`` largest elements of each row, and their positions."""
-    raise _no_sort("topk")
+    """The ``k`` largest elements of each row, and their positions (int32); of equal elements the first.
+
+    Args:
+        inp: 1-D, or 2-D with rows along the last axis.
+        k: how many; more than there are means all.
+        descending: False takes the smallest, smallest first.
+        kth_only: only the last of the ``k``, one per row, with the position of the first element that equals it.
+        no_sort: leave the elements in the order they have in ``inp``.
+
+    >>> y, i = F.topk(mge.tensor([2.0, 5.0, 3.0, 4.0]), 2)
+    >>> y.tolist(), i.tolist()
+    ([5.0, 4.0], [1, 3])
+    >>> F.topk(mge.tensor([2.0, 5.0, 3.0, 4.0]), 2, kth_only=True)[0].item()
+    4.0
+    """
+    assert inp.ndim in (1, 2), f"topk: needs 1 or 2 dimensions; got {inp.shape}."
+    count = int(k)
+    if count <= 0:
+        raise ValueError(f"topk: k must be at least 1; got {k}.")
+    size = inp.shape[-1]
+    if count > size:
+        count = size
+    if not kth_only:
+        y, index = ops.topk(inp, k=count, axis=-1, descending=descending, sorted=not no_sort)
+        return y, index
+    if size == 0:
+        raise ValueError(f"topk: a row without elements has no k-th one; got {inp.shape}.")
+    y, index = (v[..., -1] for v in ops.topk(inp, k=count, axis=-1, descending=descending))
+    same = ops.eq(inp, ops.expand_dims(y, axes=(-1,)))
+    # NaN equals nothing: its own position stands.
+    first = ops.argmax(same.astype("int32"), axis=-1, keepdims=False)
+    return y, ops.where(ops.isnan(y), index, first) if y.dtype.kind == "f" else first
 
 
 def matinv(inp: Tensor) -> Tensor:
-    """The inverse of square matrices."""
-    raise NotImplementedError("matinv: arrives with the linear-algebra ops.")
+    """The inverse of square matrices ``(..., n, n)``; a singular one raises an error.
+
+    >>> F.matinv(mge.tensor([[2.0, 0.0], [0.0, 4.0]])).tolist()
+    [[0.5, 0.0], [0.0, 0.25]]
+    """
+    return ops.matinv(_as_tensor(inp))
 
 
-def svd(inp: Tensor, full_matrices: bool = False, compute_uv: bool = True) -> tuple[Tensor, Tensor, Tensor]:
-    """The singular value decomposition ``U, S, Vh``."""
-    raise NotImplementedError("svd: arrives with the linear-algebra ops.")
+def svd(inp: Tensor, full_matrices: bool = False, compute_uv: bool = True) -> tuple[Any, Tensor, Any]:
+    """The singular value decomposition ``U, S, Vh`` of matrices: ``inp = U * S @ Vh``.
 
+    Singular values fall; the largest entry of each column of ``U`` is positive. Gradients exist where the singular
+    values are different and not 0, and for the square or thin matrices only, since the rest is not unique.
 
-def einsum(equation: str, *args: Tensor) -> Tensor:
-    """Sums of products, written with index letters."""
-    raise NotImplementedError("einsum: arrives with the linear-algebra ops. matmul, transpose and sum exist.")
+    Args:
+        inp: (..., m, n).
+        full_matrices: square ``U`` (m, m) and ``Vh`` (n, n) instead of (m, k) and (k, n), k = min(m, n).
+        compute_uv: False leaves ``None`` in place of ``U`` and ``Vh``.
+
+    >>> u, s, vh = F.svd(mge.tensor([[3.0, 0.0], [0.0, -4.0]]))
+    >>> s.tolist()
+    [4.0, 3.0]
+    """
+    s, u, vh = ops.svd(_as_tensor(inp), full_matrices=full_matrices and compute_uv)
+    return (u, s, vh) if compute_uv else (None, s, None)
 
 
 def _check_non_finite(inps: Iterable[Tensor], scale: float = 1.0) -> Tensor:

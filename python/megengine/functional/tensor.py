@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..core._core import TensorBase, UserError, ops
-from ..core.tensor.indexing import _const, _filled
+from ..core.tensor.indexing import _const, _filled, read_on_host
 from ..core.tensor.utils import _normalize_axis, make_shape_tuple
 from ..tensor import Tensor, as_device
 
@@ -459,15 +459,16 @@ def where(mask: Tensor, x: Any = None, y: Any = None) -> Any:
 def non_zero(condition: Tensor, as_tuple: bool = False) -> Any:
     """The positions of elements that are not 0: int32 ``(n, ndim)``, or one vector per axis.
 
-    The number of positions depends on the values, so a trace cannot record it yet.
+    The number of positions depends on the values, so they are read on the host; a trace that replays without Python
+    cannot record that.
 
     >>> F.non_zero(mge.tensor([[0, 1], [2, 0]])).tolist()
     [[0, 1], [1, 0]]
     """
-    found = np.nonzero(np.atleast_1d(condition.numpy()))
+    found = np.nonzero(np.atleast_1d(read_on_host(condition, "non_zero")))
     if as_tuple:
-        return tuple(Tensor(i.astype(np.int32), device=condition.device) for i in found)
-    return Tensor(np.stack(found, axis=1).astype(np.int32), device=condition.device)
+        return tuple(_const(i, condition) for i in found)
+    return _const(np.stack(found, axis=1), condition)
 
 
 def cond_take(mask: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -483,30 +484,19 @@ def cond_take(mask: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
         raise ValueError(f"cond_take: the mask must be a bool tensor; got {mask.dtype}.")
     if mask.shape != x.shape:
         raise ValueError(f"cond_take: the mask has shape {mask.shape} but the data {x.shape}.")
-    place = Tensor(np.flatnonzero(mask.numpy()).astype(np.int32), device=x.device)
+    place = _const(np.flatnonzero(read_on_host(mask, "cond_take")), x)
     return ops.take(x.reshape(-1), place, axis=0), place
 
 
-def _flat_index(inp: Tensor, axis: int, index: Tensor, who: str) -> Tensor:
-    """Positions in the flattened ``inp`` that ``index`` along ``axis`` names."""
+def _check_gather(inp: Tensor, axis: int, index: Tensor, who: str) -> int:
+    """The axis counted from the front, after the shapes were checked."""
     if inp.ndim != index.ndim:
         raise ValueError(f"{who}: the index needs {inp.ndim} dimensions like the input; got {index.ndim}.")
     at = _normalize_axis(inp.ndim, axis)
-    shape = inp.shape
-    for i, (n, size) in enumerate(zip(index.shape, shape)):
+    for i, (n, size) in enumerate(zip(index.shape, inp.shape)):
         if i != at and n > size:
-            raise ValueError(f"{who}: the index shape {index.shape} exceeds the input shape {shape} on axis {i}.")
-    strides = [1] * inp.ndim
-    for i in range(inp.ndim - 2, -1, -1):
-        strides[i] = strides[i + 1] * shape[i + 1]
-    rest = np.zeros((1,) * inp.ndim, dtype=np.int64)
-    for i, n in enumerate(index.shape):
-        if i != at:
-            line = [1] * inp.ndim
-            line[i] = n
-            rest = rest + (np.arange(n) * strides[i]).reshape(line)
-    wrapped = ops.wrap_index(index.astype("int32"), size=shape[at], who=who)
-    return wrapped * strides[at] + _const(rest, inp)
+            raise ValueError(f"{who}: the index shape {index.shape} exceeds the input shape {inp.shape} on axis {i}.")
+    return at
 
 
 def gather(inp: Tensor, axis: int, index: Tensor) -> Tensor:
@@ -515,7 +505,7 @@ def gather(inp: Tensor, axis: int, index: Tensor) -> Tensor:
     >>> F.gather(mge.tensor([[1, 2], [3, 4]]), 1, mge.tensor([[0, 0], [1, 0]])).tolist()
     [[1, 1], [4, 3]]
     """
-    return ops.take(inp.reshape(-1), _flat_index(inp, axis, index, "gather"), axis=0)
+    return ops.gather(inp, index.astype("int32"), axis=_check_gather(inp, axis, index, "gather"))
 
 
 def scatter(inp: Tensor, axis: int, index: Tensor, source: Tensor) -> Tensor:
@@ -526,10 +516,14 @@ def scatter(inp: Tensor, axis: int, index: Tensor, source: Tensor) -> Tensor:
     """
     if index.shape != source.shape:
         raise ValueError(f"scatter: index and source must have one shape; got {index.shape} and {source.shape}.")
-    place = _flat_index(inp, axis, index, "scatter")
-    flat = inp.reshape(-1)
-    flat[place] = source
-    inp._reset(flat.reshape(inp.shape))
+    at = _check_gather(inp, axis, index, "scatter")
+    places = []
+    for i, n in enumerate(index.shape):
+        line = [1] * inp.ndim
+        line[i] = n
+        places.append(index.astype("int32") if i == at else _const(np.arange(n).reshape(line), inp))
+    value = source if source.dtype == inp.dtype else source.astype(inp.dtype)
+    inp._reset(ops.index_set(inp, value, *places, axes=tuple(range(inp.ndim)), at=0))
     return inp
 
 
@@ -542,25 +536,40 @@ def copy(inp: Tensor, device: Any = None) -> Tensor:
     return ops.copy(inp) if device is None else inp.to(device)
 
 
-def _no_complex(name: str) -> NotImplementedError:
-    return NotImplementedError(f"{name}: arrives with the complex64 ops.")
-
-
 def complex(real: Tensor, imag: Tensor) -> Tensor:
-    """A complex tensor from its parts."""
-    raise _no_complex("complex")
+    """A complex64 tensor from its parts, which are float32 of one shape.
+
+    Complex tensors have ``+``, ``-``, ``*``, negation, ``reshape`` and slices; ``real`` and ``imag`` take them apart.
+
+    >>> z = F.complex(mge.tensor([1.0]), mge.tensor([2.0]))
+    >>> (z * z).numpy()
+    array([-3.+4.j], dtype=complex64)
+    """
+    return ops.complex(real, imag)
 
 
 def polar(abs: Tensor, angle: Tensor) -> Tensor:
-    """A complex tensor from lengths and angles."""
-    raise _no_complex("polar")
+    """A complex64 tensor from lengths and angles.
+
+    >>> F.polar(mge.tensor([2.0]), mge.tensor([0.0])).numpy()
+    array([2.+0.j], dtype=complex64)
+    """
+    return ops.complex(abs * ops.cos(angle), abs * ops.sin(angle))
 
 
 def real(complex: Tensor) -> Tensor:
-    """The real part."""
-    raise _no_complex("real")
+    """The real part of a complex tensor.
+
+    >>> F.real(F.complex(mge.tensor([1.0]), mge.tensor([2.0]))).tolist()
+    [1.0]
+    """
+    return ops.real(complex)
 
 
 def imag(complex: Tensor) -> Tensor:
-    """The imaginary part."""
-    raise _no_complex("imag")
+    """The imaginary part of a complex tensor.
+
+    >>> F.imag(F.complex(mge.tensor([1.0]), mge.tensor([2.0]))).tolist()
+    [2.0]
+    """
+    return ops.imag(complex)

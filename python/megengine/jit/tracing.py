@@ -116,6 +116,11 @@ class _Entry:
 _current: list[trace] = []
 
 
+def replays_without_python() -> bool:
+    """Whether the call being recorded will run again without its Python body, so that what it reads would be frozen."""
+    return bool(_current) and (_current[-1].without_host or _current[-1]._capture_as_const)
+
+
 def on_replay(fn: Callable[[], None]) -> None:
     """Registers ``fn`` to run before each replay of the trace now being recorded (optimizers refresh their lr)."""
     if _current:

@@ -274,7 +274,11 @@ class ConvRelu2d(Conv2d):
 
 
 class Conv3d(_ConvNd):
-    """3-D convolution of (N, C, T, H, W). The op arrives later; forward raises NotImplementedError until then."""
+    """3-D convolution of (N, C, T, H, W); arguments as for ``Conv2d``.
+
+    >>> M.Conv3d(3, 2, 3)(F.ones((1, 3, 5, 5, 5))).shape
+    (1, 2, 3, 3, 3)
+    """
 
     def __init__(
         self,
@@ -400,7 +404,11 @@ class ConvTransposeRelu2d(ConvTranspose2d):
 
 
 class ConvTranspose3d(_ConvNd):
-    """3-D transposed convolution. The op arrives later; forward raises NotImplementedError until then."""
+    """3-D transposed convolution, the adjoint of ``Conv3d``.
+
+    >>> M.ConvTranspose3d(3, 2, 2, stride=2)(F.ones((1, 3, 2, 2, 2))).shape
+    (1, 2, 4, 4, 4)
+    """
 
     output_padding: Any = 0
 
@@ -438,7 +446,11 @@ class ConvTranspose3d(_ConvNd):
 
 
 class LocalConv2d(Conv2d):
-    """Convolution with its own weight at every position. The op arrives later; forward raises until then."""
+    """Convolution with its own weight at every position.
+
+    >>> M.LocalConv2d(3, 4, 5, 5, 3)(F.ones((2, 3, 5, 5))).shape
+    (2, 4, 3, 3)
+    """
 
     def __init__(
         self,
@@ -481,7 +493,12 @@ class LocalConv2d(Conv2d):
 
 
 class DeformableConv2d(_ConvNd):
-    """Convolution at learned positions. The op arrives later; forward raises NotImplementedError until then."""
+    """Convolution at learned positions.
+
+    >>> conv = M.DeformableConv2d(3, 4, 3)
+    >>> conv(F.ones((2, 3, 5, 5)), F.zeros((2, 18, 3, 3)), F.ones((2, 9, 3, 3))).shape
+    (2, 4, 3, 3)
+    """
 
     def __init__(
         self,
@@ -535,7 +552,12 @@ class DeformableConv2d(_ConvNd):
 
 
 class RegionRestrictedConv(_ConvNd):
-    """Convolution that joins equal regions only. The op arrives later; forward raises until then."""
+    """Convolution that joins equal regions only.
+
+    >>> region = F.zeros((2, 5, 5), dtype="int32")
+    >>> M.RegionRestrictedConv(3, 4, 3)(F.ones((2, 3, 5, 5)), region, region[:, 1:4, 1:4]).shape
+    (2, 4, 3, 3)
+    """
 
     def __init__(
         self,

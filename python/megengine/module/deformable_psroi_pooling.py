@@ -10,7 +10,12 @@ from .module import Module
 
 
 class DeformablePSROIPooling(Module):
-    """Position-sensitive pooling of regions. The op arrives later; forward raises NotImplementedError until then."""
+    """Average pooling of regions whose parts are moved by learned offsets.
+
+    >>> pool = M.DeformablePSROIPooling(True, 1, 2, 2, 2, 1.0)
+    >>> pool(F.ones((1, 3, 4, 4)), mge.tensor([[0.0, 0.0, 0.0, 3.0, 3.0]]), F.zeros((1, 2, 1, 1))).shape
+    (1, 3, 2, 2)
+    """
 
     def __init__(
         self,

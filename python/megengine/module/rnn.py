@@ -1,4 +1,4 @@
-"""Recurrent networks. The cells are composed from products; whole sequences arrive with the recurrent ops."""
+"""Recurrent networks, composed from products step by step."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..core._core import ops
-from ..functional import linear, relu, sigmoid, split, tanh, zeros
+from ..functional import dropout, linear, relu, sigmoid, split, tanh, zeros
 from ..tensor import Parameter, Tensor
 from . import init
 from .module import Module
@@ -178,8 +178,6 @@ class RNNBase(Module):
         """Run (L, N, in) from a state; returns the outputs and the last state."""
         if self.proj_size:
             raise NotImplementedError(f"{type(self).__name__}: proj_size arrives with the recurrent ops.")
-        if self.dropout and self.training and self.num_layers > 1:
-            raise NotImplementedError(f"{type(self).__name__}: dropout between layers arrives with the recurrent ops.")
         states = list(hx) if isinstance(hx, (tuple, list)) else [hx]
         weights = self._weights()
         steps = [input[t] for t in range(input.shape[0])]
@@ -200,9 +198,16 @@ class RNNBase(Module):
                     part.append(s)
                 outputs.append([mine[t] for t in range(len(steps))])
             steps = [ops.concat(*ys, axis=1) if len(ys) > 1 else ys[0] for ys in zip(*outputs)]
+            if layer + 1 < self.num_layers:  # what goes to the next layer
+                steps = [self._dropped(y) for y in steps]
         stacked = [ops.concat(*(ops.expand_dims(s, axes=(0,)) for s in part), axis=0) for part in last]
         output = ops.concat(*(ops.expand_dims(y, axes=(0,)) for y in steps), axis=0)
         return output, tuple(stacked) if isinstance(hx, (tuple, list)) else stacked[0]
+
+    def _dropped(self, y: Tensor) -> Tensor:
+        if self.dropout == 1 and self.training:
+            return ops.fill_like(y, value=0.0)
+        return dropout(y, self.dropout, self.training)
 
     def forward(self, input: Tensor, hx: Any = None) -> tuple[Tensor, Any]:
         x = ops.transpose(input, perm=(1, 0, 2)) if self.batch_first else input

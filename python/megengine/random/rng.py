@@ -40,12 +40,6 @@ def _shape(size: Size) -> tuple[int, ...]:
     return (1,) if size is None else make_shape_tuple(size)
 
 
-def _not_yet(name: str) -> NotImplementedError:
-    return NotImplementedError(
-        f"random.{name}: arrives with the random-number ops; uniform, normal and exponential exist."
-    )
-
-
 class RNG:
     """A generator with its own seed, or, without a seed, the global one.
 
@@ -113,36 +107,107 @@ class RNG:
             shape = _shape(size)
         return -ops.log(self.uniform(0, 1, shape)) / rate
 
+    def _parameters(self, who: str, least: float, size: Size, *params: float | Tensor) -> list[Tensor]:
+        """The parameters as float32 tensors of the shape of the result: ``size`` before their broadcast shape."""
+        self._check(*params)
+        for p in params:
+            assert isinstance(p, Tensor) or p > least or (p == least and who == "poisson"), (
+                f"{who}: parameters must be {'at least' if who == 'poisson' else 'above'} {least}; got {p}."
+            )
+        tensors = [p for p in params if isinstance(p, Tensor)]
+        if tensors:
+            inner = np.broadcast_shapes(*(p.shape for p in tensors))
+            shape = (() if size is None else make_shape_tuple(size)) + inner
+        else:
+            shape = _shape(size)
+        device = self._device or (tensors[0].device if tensors else None)
+        return [
+            ops.broadcast_to(
+                p.astype("float32") if isinstance(p, Tensor) else Tensor(p, "float32", device), shape=shape
+            )
+            for p in params
+        ]
+
+    def _draw(self, op: Any, *inputs: Tensor, **attrs: Any) -> Tensor:
+        cell = self._cell()
+        y, new = op(*inputs, cell, **attrs)
+        cell._reset(new)
+        return y  # type: ignore[no-any-return]
+
     def gamma(self, shape: float | Tensor, scale: float | Tensor = 1, size: Size = None) -> Tensor:
-        """Numbers from the gamma distribution."""
-        raise _not_yet("gamma")
+        """Numbers from the gamma distribution with mean ``shape * scale``.
+
+        Args:
+            shape: above 0; a tensor draws for each of its elements.
+            scale: above 0; broadcast with ``shape``.
+            size: goes before the shape of the parameters.
+
+        >>> mge.random.gamma(2.0, size=(3,)).shape
+        (3,)
+        >>> mge.random.gamma(mge.tensor([1.0, 2.0]), size=(3,)).shape
+        (3, 2)
+        """
+        return self._draw(ops.rng_gamma, *self._parameters("gamma", 0, size, shape, scale))
 
     def beta(self, alpha: float | Tensor, beta: float | Tensor, size: Size = None) -> Tensor:
-        """Numbers from the beta distribution."""
-        raise _not_yet("beta")
+        """Numbers from the beta distribution with mean ``alpha / (alpha + beta)``.
+
+        >>> x = mge.random.beta(2.0, 3.0, size=(100,))
+        >>> bool(((x >= 0).numpy() & (x <= 1).numpy()).all())
+        True
+        """
+        a, b = self._parameters("beta", 0, size, alpha, beta)
+        one = ops.fill_like(a, value=1.0)
+        x, y = self._draw(ops.rng_gamma, a, one), self._draw(ops.rng_gamma, b, one)
+        return x / (x + y)
 
     def poisson(self, lam: float | Tensor, size: Size = None) -> Tensor:
-        """Counts from the Poisson distribution."""
-        raise _not_yet("poisson")
+        """Counts, float32, from the Poisson distribution with mean ``lam``.
+
+        >>> mge.random.poisson(4.0, size=(2, 3)).shape
+        (2, 3)
+        """
+        return self._draw(ops.rng_poisson, *self._parameters("poisson", 0, size, lam))
 
     def multinomial(self, input: Tensor, num_samples: int, replacement: bool = False) -> Tensor:
-        """Class indices drawn with given weights."""
-        raise _not_yet("multinomial")
+        """Class numbers, int32, drawn with given weights.
+
+        Args:
+            input: weights (C,) or (N, C), float32 or float16; they need not sum to 1.
+            num_samples: how many to draw for each row.
+            replacement: whether a class may be drawn again.
+
+        >>> mge.random.multinomial(mge.tensor([0.0, 0.0, 1.0]), 2, replacement=True).tolist()
+        [2, 2]
+        """
+        self._check(input)
+        assert input.ndim in (1, 2), f"multinomial: weights need 1 or 2 dimensions; got {input.shape}."
+        assert input.dtype.kind == "f", f"multinomial: weights must be floating-point; got {input.dtype}."
+        classes = input.shape[-1]
+        assert classes > 0 and num_samples > 0, (
+            f"multinomial: needs at least one class and one sample; got {input.shape} and {num_samples}."
+        )
+        assert replacement or num_samples <= classes, (
+            f"multinomial: {num_samples} samples of {classes} classes need replacement=True."
+        )
+        rows = input.astype("float32").reshape(-1, classes)
+        y = self._draw(ops.rng_multinomial, rows, num_samples=int(num_samples), replacement=bool(replacement))
+        return y if input.ndim == 2 else y.reshape(-1)
 
     def permutation(self, n: int | Tensor, *, dtype: str = "int32") -> Tensor:
         """A random order of ``range(n)``, or a tensor shuffled along its first axis.
-
-        The order is drawn on the host, so a trace cannot record it yet.
 
         >>> sorted(mge.random.permutation(4).tolist())
         [0, 1, 2, 3]
         """
         if isinstance(n, Tensor):
+            self._check(n)
             x = n.reshape(1) if n.ndim == 0 else n
-            return ops.take(x, Tensor(self._order(x.shape[0]), device=x.device), axis=0)
+            return ops.take(x, self._draw(ops.rng_permutation, n=x.shape[0]), axis=0)
         assert int(n) >= 0, f"permutation: n must be at least 0; got {n}."
         assert dtype in ("int32", "int16", "float32"), f"permutation: dtype int32, int16 or float32; got {dtype}."
-        return Tensor(self._order(int(n)), dtype, self._device)
+        order = self._draw(ops.rng_permutation, n=int(n))
+        return order if dtype == "int32" else order.astype(dtype)
 
     def shuffle(self, inp: Tensor) -> None:
         """Shuffle a tensor along its first axis, in place.
@@ -154,9 +219,6 @@ class RNG:
         """
         assert inp.size > 0, "shuffle: the tensor has no elements."
         inp._reset(self.permutation(inp))
-
-    def _order(self, n: int) -> Any:
-        return np.argsort(self.uniform(0, 1, (n,)).numpy(), kind="stable").astype(np.int32)
 
 
 _states: dict[str, Tensor] = {}

@@ -187,6 +187,7 @@ void run_fused_ref(const KernelArgs& a) {
 bool interp_can_fuse(const OpDef& op, const AttrsBase*, std::span<const DType> in, DType out) {
   if (in.empty() || in.size() > 3) return false;
   DType t = in.back();
+  if (t > DType::F64 || out > DType::F64) return false;  // complex64 has no rows
   for (size_t i = 0; i + 1 < in.size(); ++i)
     if (in[i] != t && !(i == 0 && in.size() == 3 && in[0] == DType::Bool)) return false;
   auto narrow = [](DType d) { return d == DType::F16 || d == DType::BF16; };

@@ -78,6 +78,10 @@ void run_typecvt(const KernelArgs& a) {
   });
 }
 
+const char* refuse_complex(const KernelArgs& a) {
+  return a.in[0].dtype <= DType::F64 && a.out[0].dtype <= DType::F64 ? nullptr : "complex64 has a kernel of its own";
+}
+
 const char* refuse_unknown_dtype(const KernelArgs& a) {
   if (!a.op->scalar) return nullptr;
   const TensorArg& x = a.in[a.in.size() - 1];
@@ -98,7 +102,8 @@ void register_ref_elementwise(KernelRegistry& r) {
              .run = run_elementwise,
              .flags = kStridedInputs | kInPlaceAny});
   }
-  r.add("typecvt", KernelTier::Ref, {.name = "ref_typecvt", .run = run_typecvt, .flags = kStridedInputs | kInPlace0});
+  r.add("typecvt", KernelTier::Ref,
+        {.name = "ref_typecvt", .refuse = refuse_complex, .run = run_typecvt, .flags = kStridedInputs | kInPlace0});
 }
 
 }  // namespace mge

@@ -20,6 +20,15 @@ void register_ref_optim(KernelRegistry& r);
 void register_ref_rng(KernelRegistry& r);
 void register_ref_scan(KernelRegistry& r);
 void register_ref_quantize(KernelRegistry& r);
+void register_ref_rng_more(KernelRegistry& r);
+void register_ref_sort(KernelRegistry& r);
+void register_ref_multi_index(KernelRegistry& r);
+void register_ref_linalg(KernelRegistry& r);
+void register_ref_conv3d(KernelRegistry& r);
+void register_ref_vision(KernelRegistry& r);
+void register_ref_regions(KernelRegistry& r);
+void register_ref_ctc(KernelRegistry& r);
+void register_ref_complex(KernelRegistry& r);
 
 namespace ref {
 

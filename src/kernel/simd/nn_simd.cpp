@@ -11,6 +11,8 @@ void register_simd_nn(KernelRegistry& r) {
   simd_nn::register_softmax(r);
   simd_nn::register_optim(r);
   simd_nn::register_rng(r);
+  simd_nn::register_sort(r);
+  simd_nn::register_conv3d(r);
 }
 
 const char* simd_nn::refuse_not_f32(const KernelArgs& a) {

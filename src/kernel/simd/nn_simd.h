@@ -19,6 +19,8 @@ void register_layer_norm(KernelRegistry& r);
 void register_softmax(KernelRegistry& r);
 void register_optim(KernelRegistry& r);
 void register_rng(KernelRegistry& r);
+void register_sort(KernelRegistry& r);
+void register_conv3d(KernelRegistry& r);
 
 /// Every floating argument must be float32.
 const char* refuse_not_f32(const KernelArgs& a);

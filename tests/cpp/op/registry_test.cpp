@@ -172,6 +172,7 @@ std::string promoted(DType a, DType b) {
     }
   };
   char ka = kind(a), kb = kind(b);
+  if ((a == DType::C64 && kb != '?') || (b == DType::C64 && ka != '?')) return "complex64";
   if (ka == '?' || kb == '?') return "error";
   if (a == DType::F64 || b == DType::F64) return "float64";
   if (ka == 'f' || kb == 'f') return "float32";  // f2 counts as f4; other categories give f4; bf16 with f4 is f4
@@ -201,8 +202,8 @@ TEST(PromoteTest, ErrorTexts) {
             "astype.");
   EXPECT_EQ(error_of(ErrorKind::Type, [] { promote_types("add", DType::QI8, DType::QU8); }),
             "add: quantised dtypes qint8 and quint8 differ.");
-  EXPECT_EQ(error_of(ErrorKind::Type, [] { promote_types("add", DType::C64, DType::F32); }),
-            "add: no common dtype for complex64 and float32. Cast one with astype.");
+  EXPECT_EQ(error_of(ErrorKind::Type, [] { promote_types("add", DType::C64, DType::IB1); }),
+            "add: no common dtype for complex64 and intb1. Cast one with astype.");
 }
 
 struct Promoted {

@@ -1,11 +1,13 @@
 """Advanced indexing: what is left after ints, slices, None and Ellipsis, which the C type handles itself.
 
-NumPy is the judge, literally: an index is applied to the array of element positions, and the positions feed ``take``.
-One integer array on one axis, the common case, goes to ``take`` on that axis without the detour.
+An index is split into what slices (``x[1:, None]``) and what picks (``x[i, j]``). Slices are taken first, then the
+integer arrays go to ``take`` or ``index_get`` as they are, so a trace records them and gradients flow. A mask is turned
+into the positions of its true elements; how many there are depends on its values, so they are read on the host.
 """
 
 from __future__ import annotations
 
+import operator
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -30,76 +32,155 @@ def _split_key(key: Any) -> tuple[Any, ...]:
     return (key,)
 
 
-def _read(index: TensorBase) -> npt.NDArray[Any]:
+def read_on_host(x: TensorBase, who: str = "index") -> npt.NDArray[Any]:
+    """The value of ``x``, for results whose shape depends on it.
+
+    A trace that runs Python again reads it anew on every call. One that replays without Python cannot.
+    """
     if _core.is_tracing():
-        raise NotImplementedError(
-            "index: this index needs the value of a tensor, which a trace cannot record yet. One integer tensor on one "
-            "axis works, and so does x[mask] = number."
-        )
-    return index.numpy()
+        from ...jit.tracing import replays_without_python
+
+        if replays_without_python():
+            raise NotImplementedError(
+                f"{who}: the shape of the result depends on values, which a trace with without_host=True or "
+                "capture_as_const=True cannot record. Integer tensors as indices, x[mask] = number and F.where work."
+            )
+    return x.numpy()
 
 
 def _host(item: Any) -> Any:
-    """An index item as NumPy takes it."""
-    if isinstance(item, TensorBase):
-        item = _read(item)
-    elif isinstance(item, (list, tuple)):
+    """An index item without lists and float arrays; slices with numbers for bounds."""
+    if isinstance(item, (list, tuple)):
         if any(isinstance(v, TensorBase) for v in item):
-            item = [_read(v) if isinstance(v, TensorBase) else v for v in item]
-        empty = np.asarray(item)
-        item = empty.astype(np.int32) if empty.size == 0 else empty
+            item = [read_on_host(v) if isinstance(v, TensorBase) else v for v in item]
+        array = np.asarray(item)
+        item = array.astype(np.int32) if array.size == 0 else array
     elif isinstance(item, slice):
         bounds = (item.start, item.stop, item.step)
-        return slice(*(int(_read(b).item()) if isinstance(b, TensorBase) else b for b in bounds))
-    if isinstance(item, np.ndarray) and item.dtype.kind not in "iub":
+        return slice(*(int(read_on_host(b).item()) if isinstance(b, TensorBase) else b for b in bounds))
+    if isinstance(item, (np.ndarray, TensorBase)) and item.dtype.kind not in "iub":
         raise ValueError(f"index: arrays used as indices must be of integers or bools; got {item.dtype}.")
     return item
 
 
-def _is_full(item: Any) -> bool:
-    return isinstance(item, slice) and item.start is None and item.stop is None and item.step is None
+def _is_array(item: Any) -> bool:
+    return isinstance(item, (np.ndarray, TensorBase))
 
 
-def _one_array(items: tuple[Any, ...], ndim: int) -> tuple[int, Any] | None:
-    """(axis, index array) when the index is one integer array and full slices."""
-    axis = -1
-    for i, item in enumerate(items):
-        if _is_full(item):
-            continue
-        if axis >= 0 or not isinstance(item, (TensorBase, np.ndarray, list)):
-            return None
-        axis = i
-    if axis < 0 or len(items) > ndim:
-        return None
-    index = items[axis]
-    if not isinstance(index, TensorBase):
-        index = _host(index)
-    return (axis, index) if index.dtype.kind in "iu" else None
+class _Plan:
+    """``x[key]`` in two steps: ``x[basic]``, then the arrays along ``axes`` of that, placed at ``at``."""
+
+    def __init__(self) -> None:
+        self.basic: list[Any] = []
+        self.arrays: list[Any] = []
+        self.axes: list[int] = []
+        self.at = 0
 
 
-def _positions(x: TensorBase, items: tuple[Any, ...]) -> npt.NDArray[np.int32]:
+def _expand(items: tuple[Any, ...], ndim: int) -> list[Any]:
+    """Items with lists made arrays, masks made positions, and the ellipsis written out."""
+    out: list[Any] = []
+    used = 0
+    for raw in items:
+        item = _host(raw)
+        if _is_array(item) and item.dtype.kind == "b":
+            if item.ndim == 0:
+                raise _ScalarBool
+            out.append(item)
+            used += item.ndim
+        else:
+            out.append(item)
+            used += 0 if item is None or item is Ellipsis else 1
+    if sum(1 for i in out if i is Ellipsis) > 1:
+        raise IndexError("an index can only have a single ellipsis ('...')")
+    if used > ndim:
+        raise IndexError(f"too many indices for tensor: tensor is {ndim}-dimensional, but {used} were indexed")
+    if not any(i is Ellipsis for i in out):
+        out.append(Ellipsis)
+    at = next(n for n, i in enumerate(out) if i is Ellipsis)
+    out[at : at + 1] = [slice(None)] * (ndim - used)
+    return out
+
+
+class _ScalarBool(Exception):
+    """``x[True]``, or a 0-d mask: a new axis of size 0 or 1."""
+
+
+def _make_plan(x: TensorBase, items: tuple[Any, ...]) -> _Plan:
+    plan = _Plan()
     shape = x._tuple_shape
-    count = int(np.prod(shape, dtype=np.int64))
-    if count > np.iinfo(np.int32).max:
-        raise NotImplementedError(f"index: advanced indexing of {count} elements; up to 2**31-1 are supported so far.")
-    flat = np.arange(count, dtype=np.int32).reshape(shape)
-    # NumPy returns a scalar when nothing is left of the shape.
-    return np.asarray(flat[tuple(_host(i) for i in items)])
+    axis = 0  # of x
+    place = 0  # of x[basic]
+    results = 0  # slices and new axes so far
+    runs = 0  # groups of neighbouring ints and arrays
+    inside = False
+    for item in _expand(items, x.ndim):
+        if isinstance(item, (bool, np.bool_)):
+            raise _ScalarBool
+        picks = _is_array(item) or not (item is None or isinstance(item, slice))
+        if picks and not inside:
+            runs += 1
+            if runs == 1:
+                plan.at = results
+        inside = picks
+        if not picks:
+            plan.basic.append(item)
+            axis += item is not None
+            place += 1
+            results += 1
+        elif not _is_array(item):
+            plan.basic.append(operator.index(item))  # an int drops its axis
+            axis += 1
+        else:
+            for array in _positions(item, shape, axis):
+                plan.basic.append(slice(None))
+                plan.arrays.append(array)
+                plan.axes.append(place)
+                axis += 1
+                place += 1
+    if runs > 1:
+        plan.at = 0
+    return plan
+
+
+def _positions(item: Any, shape: tuple[int, ...], axis: int) -> list[Any]:
+    """The integer arrays, one per axis, that an integer array or a mask at ``axis`` stands for."""
+    if item.dtype.kind != "b":
+        size = shape[axis]
+        if isinstance(item, np.ndarray) and item.size and not (-size <= item.min() and item.max() < size):
+            raise IndexError(f"index: {item.min()}..{item.max()} is out of range for axis {axis} with size {size}.")
+        return [item]
+    covered = shape[axis : axis + item.ndim]
+    if tuple(item.shape) != covered:
+        raise IndexError(f"index: mask of shape {tuple(item.shape)} does not match the axes {covered} it indexes.")
+    mask = read_on_host(item) if isinstance(item, TensorBase) else item
+    return list(np.nonzero(mask))
+
+
+def _tensors(arrays: list[Any], like: TensorBase) -> list[Tensor]:
+    return [a.astype("int32") if isinstance(a, TensorBase) else _const(a, like) for a in arrays]
+
+
+def _sliced(x: Tensor, plan: _Plan) -> Tensor:
+    whole = all(isinstance(b, slice) and b == slice(None) for b in plan.basic)
+    return x if whole else x[tuple(plan.basic)]
 
 
 def getitem(x: Tensor, key: Any) -> Tensor:
     """``x[key]`` for an index that holds arrays, lists, tensors or bools."""
     items = _split_key(key)
-    one = _one_array(items, x.ndim)
-    if one is not None:
-        axis, index = one
-        size = x._tuple_shape[axis]
-        if isinstance(index, TensorBase):
-            return ops.take(x, index.astype("int32"), axis=axis)
-        if index.size and not (-size <= index.min() and index.max() < size):
-            raise IndexError(f"index: {index.min()}..{index.max()} is out of range for axis {axis} with size {size}.")
-        return ops.take(x, _const(index, x), axis=axis)
-    return ops.take(x.reshape(-1), _const(_positions(x, items), x), axis=0)
+    try:
+        plan = _make_plan(x, items)
+    except _ScalarBool:
+        flat = _flat_positions(x, items)
+        return ops.take(x.reshape(-1), _const(flat, x), axis=0)
+    y = _sliced(x, plan)
+    if not plan.arrays:
+        return y if y is not x else ops.copy(x)
+    index = _tensors(plan.arrays, x)
+    if len(index) == 1 and plan.axes[0] == plan.at:
+        return ops.take(y, index[0], axis=plan.at)
+    return ops.index_get(y, *index, axes=tuple(plan.axes), at=plan.at)
 
 
 def setitem(x: Tensor, key: Any, value: Any) -> None:
@@ -114,23 +195,60 @@ def setitem(x: Tensor, key: Any, value: Any) -> None:
     if len(items) == 1 and isscalar(value) and _is_mask(items[0]):
         x._reset(_masked_fill(x, items[0], cast("Tensor", value)))
         return
-    place = _positions(x, items)
     try:
-        fits = np.broadcast_shapes(value._tuple_shape, place.shape) == place.shape
+        plan = _make_plan(x, items)
+    except _ScalarBool:
+        _set_flat(x, items, cast("Tensor", value))
+        return
+    if not plan.arrays:  # a 0-d index array was read as an int
+        x[tuple(plan.basic)] = value
+        return
+    y = _sliced(x, plan)
+    index = _tensors(plan.arrays, x)
+    shape = [n for i, n in enumerate(y._tuple_shape) if i not in plan.axes]
+    shape[plan.at : plan.at] = np.broadcast_shapes(*(i._tuple_shape for i in index))
+    region = tuple(shape)
+    v = _fitted(cast("Tensor", value), region)
+    if 0 in region:
+        return
+    y = ops.index_set(y, v, *index, axes=tuple(plan.axes), at=plan.at)
+    whole = all(isinstance(b, slice) and b == slice(None) for b in plan.basic)
+    if whole:
+        x._reset(y)
+    else:
+        x[tuple(plan.basic)] = y
+
+
+def _fitted(value: Tensor, region: tuple[int, ...]) -> Tensor:
+    """``value`` broadcast to the region; NumPy drops leading ones."""
+    shape = value._tuple_shape
+    while len(shape) > len(region) and shape[0] == 1:
+        shape = shape[1:]
+    try:
+        fits = np.broadcast_shapes(shape, region) == region
     except ValueError:
         fits = False
     if not fits:
-        raise ValueError(
-            f"cannot copy tensor with shape {value._tuple_shape} to the indexed region of shape {place.shape}."
-        )
-    if place.size == 0:
-        return
-    count = int(np.prod(x._tuple_shape, dtype=np.int64))
-    source = np.arange(count, dtype=np.int32)
-    source[place.reshape(-1)] = count + np.arange(place.size, dtype=np.int32)
-    values = ops.broadcast_to(value, shape=place.shape).reshape(-1)
-    both = ops.concat(x.reshape(-1), values, axis=0)
-    x._reset(ops.take(both, _const(source, x), axis=0).reshape(x._tuple_shape))
+        raise ValueError(f"cannot copy tensor with shape {value._tuple_shape} to the indexed region of shape {region}.")
+    if shape != value._tuple_shape:
+        value = value.reshape(shape)
+    return ops.broadcast_to(value, shape=region)
+
+
+def _flat_positions(x: TensorBase, items: tuple[Any, ...]) -> npt.NDArray[np.int64]:
+    """Positions in the flattened tensor, found by NumPy: for indices with single bools, which nobody has in a loop."""
+    shape = x._tuple_shape
+    flat = np.arange(int(np.prod(shape, dtype=np.int64))).reshape(shape)
+    hosted = (_host(i) for i in items)
+    return np.asarray(flat[tuple(read_on_host(i) if isinstance(i, TensorBase) else i for i in hosted)])
+
+
+def _set_flat(x: Tensor, items: tuple[Any, ...], value: Tensor) -> None:
+    place = _flat_positions(x, items)
+    v = _fitted(value, place.shape)
+    if place.size:
+        flat = ops.index_set(x.reshape(-1), v.reshape(-1), _const(place.reshape(-1), x), axes=(0,), at=0)
+        x._reset(flat.reshape(x._tuple_shape))
 
 
 def _is_mask(item: Any) -> bool:

@@ -1,0 +1,100 @@
+// sort and topk by keys against the stable sort of the reference, bit for bit: every dtype, lengths on both sides of
+// each change of method, ties, NaN, signed zeros, axes inside.
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+
+#include <gtest/gtest.h>
+
+#include "base/parallel.h"
+#include "kernel_args.h"
+#include "op/sort.h"
+
+namespace mge::testing_kernels {
+namespace {
+
+constexpr DType kTypes[] = {DType::Bool, DType::U8,  DType::I8,   DType::U16, DType::I16,
+                            DType::I32,  DType::F16, DType::BF16, DType::F32};
+
+// Random bytes give every value of a dtype, NaN among them; few distinct ones give ties.
+TestTensor draw(DType t, const Shape& s, int distinct) {
+  static std::mt19937 gen(5);
+  TestTensor x(t, s);
+  for (size_t i = 0; i < x.size; ++i) x.data<uint8_t>()[i] = static_cast<uint8_t>(gen());
+  size_t bytes = dtype_size(t);
+  for (size_t i = static_cast<size_t>(distinct); distinct && i < static_cast<size_t>(s.numel()); ++i)
+    std::memcpy(x.data<char>() + i * bytes, x.data<char>() + gen() % static_cast<unsigned>(distinct) * bytes, bytes);
+  if (t == DType::Bool)
+    for (size_t i = 0; i < x.size; ++i) x.data<uint8_t>()[i] &= 1;
+  return x;
+}
+
+struct Ordered {
+  TestTensor y, index;
+  const char* kernel;
+};
+Ordered run(const char* op, const Attrs& attrs, const TestTensor& x, const Shape& out, KernelTier tier) {
+  Ordered r{TestTensor(x.arg.dtype, out), TestTensor(DType::I32, out), nullptr};
+  TensorArg outs[] = {r.y.arg, r.index.arg};
+  KernelArgs a{&OpRegistry::global().get(op), attrs.get(), {&x.arg, 1}, outs, nullptr};
+  const Kernel& k = KernelRegistry::global().find(a, tier);
+  k.run(a);
+  r.kernel = k.name;
+  return r;
+}
+
+void expect_same(const char* op, const Attrs& attrs, const TestTensor& x, const Shape& out) {
+  Ordered want = run(op, attrs, x, out, KernelTier::Ref);
+  for (int threads : {1, 2, 3}) {
+    set_num_threads(threads);
+    Ordered got = run(op, attrs, x, out, KernelTier::Simd);
+    EXPECT_EQ(std::string(got.kernel).substr(0, 5), "keyed");
+    EXPECT_EQ(got.index.bytes(), want.index.bytes()) << op << attrs->print() << " " << x.arg.shape.str();
+    EXPECT_EQ(got.y.bytes(), want.y.bytes());
+  }
+  set_num_threads(1);
+}
+
+TEST(Order, SortIsTheStableSort) {
+  for (DType t : kTypes)
+    for (int64_t n : {0, 1, 2, 33, 399, 400, 401, 2500})
+      for (bool down : {false, true})
+        for (int distinct : {0, 3})
+          expect_same("sort", make_attrs(SortAttrs{1, down}), draw(t, {3, n}, n > 3 ? distinct : 0), {3, n});
+}
+
+TEST(Order, TopkIsTheBeginningOfTheSort) {
+  for (DType t : {DType::U8, DType::I32, DType::F32})
+    for (int64_t n : {1, 40, 129, 1700})
+      for (int64_t k : {int64_t{0}, int64_t{1}, int64_t{32}, int64_t{33}, n / 2, n})
+        for (bool down : {false, true})
+          for (bool sorted : {false, true})
+            if (k <= n) expect_same("topk", make_attrs(TopkAttrs{k, 1, down, sorted}), draw(t, {2, n}, 0), {2, k});
+}
+
+TEST(Order, AxesInside) {
+  TestTensor x = draw(DType::F32, {3, 50, 4}, 7);
+  for (int64_t axis : {0, 1, 2}) expect_same("sort", make_attrs(SortAttrs{axis, true}), x, x.arg.shape);
+  expect_same("topk", make_attrs(TopkAttrs{5, 1, true, true}), x, {3, 5, 4});
+}
+
+TEST(Order, NanIsLargestAndZerosAreEqual) {
+  const float nan = std::numeric_limits<float>::quiet_NaN(), inf = std::numeric_limits<float>::infinity();
+  const float values[] = {nan, 1, -0.0f, 0.0f, -inf, -nan, inf, -2};
+  TestTensor x(DType::F32, {8});
+  x.fill(values);
+  Ordered up = run("sort", make_attrs(SortAttrs{0, false}), x, {8}, KernelTier::Simd);
+  const int32_t want[] = {4, 7, 2, 3, 1, 6, 0, 5};
+  for (int i = 0; i < 8; ++i) EXPECT_EQ(up.index.data<int32_t>()[i], want[i]);
+}
+
+TEST(Order, WideNumbersGoToTheReference) {
+  for (DType t : {DType::I64, DType::F64}) {
+    TestTensor x = draw(t, {2, 9}, 0);
+    EXPECT_STREQ(run("sort", make_attrs(SortAttrs{1, false}), x, {2, 9}, KernelTier::Simd).kernel, "ref_sort");
+  }
+}
+
+}  // namespace
+}  // namespace mge::testing_kernels

@@ -1,0 +1,258 @@
+"""Sorting, top k, and indexing by arrays and masks, against NumPy; eagerly, traced and differentiated."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import reference_more as ref
+from functional_helpers import gradcheck, rand
+
+import megengine as mge
+import megengine.functional as F
+from megengine import Tensor
+from megengine.core import _core
+from megengine.jit import trace
+
+DTYPES = ["float32", "float16", "int32", "int16", "int8", "uint8", "bool"]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("down", [False, True])
+def test_sort_is_stable_for_every_dtype(dtype, down):
+    x = np.random.RandomState(1).randint(-3, 4, (5, 600)).astype(dtype)
+    y, i = F.sort(Tensor(x, dtype=dtype), down)
+    want, where = ref.sort(x, -1, down)
+    assert y.dtype == x.dtype and i.dtype == np.int32
+    np.testing.assert_array_equal(y.numpy(), want)
+    np.testing.assert_array_equal(i.numpy(), where)
+    np.testing.assert_array_equal(F.argsort(Tensor(x, dtype=dtype), down).numpy(), where)
+
+
+def test_sort_along_any_axis_and_of_nothing():
+    x = rand(3, 4, 5)
+    for dim in (0, 1, 2, -2):
+        y, i = F.sort(Tensor(x), False, dim)
+        np.testing.assert_array_equal(y.numpy(), np.sort(x, dim))
+        np.testing.assert_array_equal(i.numpy(), np.argsort(x, dim, kind="stable"))
+    y, i = F.sort(Tensor(np.zeros((3, 0), "float32")))
+    assert y.shape == i.shape == (3, 0)
+
+
+def test_nan_counts_as_largest_and_signed_zeros_are_equal():
+    x = np.array([np.nan, 1, -0.0, 0.0, -np.inf, np.nan, np.inf, -2], "float32")
+    y, i = F.sort(Tensor(x))
+    np.testing.assert_array_equal(y.numpy(), np.sort(x))
+    assert i.tolist() == [4, 7, 2, 3, 1, 6, 0, 5]
+    assert F.sort(Tensor(x), descending=True)[1].tolist() == [0, 5, 6, 1, 2, 3, 7, 4]
+    assert np.isnan(F.topk(Tensor(x), 2)[0].numpy()).all()
+
+
+@pytest.mark.parametrize("shape", [(1000,), (7, 300)])
+@pytest.mark.parametrize("k", [1, 5, 40, 299, 5000])
+@pytest.mark.parametrize("down", [False, True])
+def test_topk(shape, k, down):
+    x = np.random.RandomState(k).randint(0, 200, shape).astype("int32")
+    n = min(k, shape[-1])
+    y, i = F.topk(Tensor(x), k, down)
+    want, where = ref.topk(x, n, -1, down)
+    np.testing.assert_array_equal(y.numpy(), want)
+    np.testing.assert_array_equal(i.numpy(), where)
+    y, i = F.topk(Tensor(x), k, down, no_sort=True)
+    np.testing.assert_array_equal(i.numpy(), np.sort(where, -1))
+    y, i = F.topk(Tensor(x), k, down, kth_only=True)
+    np.testing.assert_array_equal(y.numpy(), want[..., -1])
+    np.testing.assert_array_equal(i.numpy(), (x == want[..., -1:]).argmax(-1))
+
+
+def test_order_of_two_threads_is_that_of_one():
+    x = rand(64, 3000)
+    before = _core.get_num_threads()
+    results = []
+    try:
+        for threads in (1, 2):
+            _core.set_num_threads(threads)
+            results.append([v.numpy().copy() for v in (*F.sort(Tensor(x)), *F.topk(Tensor(x), 100))])
+    finally:
+        _core.set_num_threads(before)
+    for a, b in zip(*results):
+        assert a.tobytes() == b.tobytes()
+
+
+def test_gradients_of_order():
+    x = np.random.RandomState(0).permutation(20).reshape(4, 5) * 0.1
+    gradcheck(lambda v: F.sort(v, True, 0)[0], x)
+    gradcheck(lambda v: F.topk(v, 3)[0], x)
+    gradcheck(lambda v: F.topk(v, 3, kth_only=True, descending=False)[0], x)
+
+
+def test_order_refuses_what_it_cannot_do():
+    with pytest.raises(AssertionError, match="1 or 2 dimensions"):
+        F.argsort(Tensor(rand(2, 2, 2)))
+    with pytest.raises(AssertionError, match="1 or 2 dimensions"):
+        F.topk(Tensor(rand(2, 2, 2)), 1)
+    with pytest.raises(ValueError, match="k must be at least 1; got 0"):
+        F.topk(Tensor(rand(3)), 0)
+    with pytest.raises(RuntimeError, match="sort: x must have 1 or more dimensions"):
+        F.sort(Tensor(1.0))
+    with pytest.raises(RuntimeError, match="topk: k must lie in 0..3"):
+        _core.ops.topk(Tensor(rand(3)), k=4)
+
+
+def test_topk_accuracy_prefers_the_first_of_equals():
+    logits = Tensor(np.array([[1, 1, 0], [0, 2, 2], [3, 1, 2]], "float32"))
+    target = Tensor(np.array([1, 1, 2], "int32"))
+    one, two = F.topk_accuracy(logits, target, (1, 2))
+    assert one.item() == pytest.approx(1 / 3) and two.item() == 1.0
+    assert F.topk_accuracy(logits, target, 9).item() == 1.0
+
+
+# ---- indexing by arrays
+
+SHAPE = (4, 5, 6)
+IS = np.array([0, -1, 2])
+JS = np.array([[1], [4]])
+MASK2 = np.random.RandomState(2).rand(4, 5) > 0.5
+MASK3 = np.random.RandomState(3).rand(6) > 0.5
+KEYS = [
+    (IS, IS),
+    (IS, JS),
+    (IS, slice(None), IS),
+    (slice(None), IS, IS),
+    (slice(1, 3), IS, slice(None, None, 2)),
+    (slice(None), IS, IS[:, None]),
+    (Ellipsis, IS, IS),
+    (IS, Ellipsis, IS),
+    (1, IS),
+    (slice(None), 1, IS),
+    (1, slice(None), IS),
+    (IS, None, IS),
+    (None, IS, slice(None), 2),
+    (IS, IS, IS),
+    (np.int64(2), slice(None), np.array(1)),
+    [0, 2],
+    ([0, 2], [1, 1]),
+    MASK2,
+    (MASK2, IS[:1]),
+    (slice(None), slice(None), MASK3),
+    (slice(None), IS[:1], MASK3),
+    (MASK2, slice(1, 4)),
+    True,
+    (False, slice(1, 3)),
+    (IS, slice(0, 0)),
+]
+
+
+def as_tensors(key, wrap):
+    if isinstance(key, tuple):
+        return tuple(wrap(k) if isinstance(k, np.ndarray) else k for k in key)
+    return wrap(key) if isinstance(key, np.ndarray) else key
+
+
+@pytest.mark.parametrize("wrap", [lambda a: a, Tensor], ids=["array", "tensor"])
+@pytest.mark.parametrize("key", KEYS, ids=[str(i) for i in range(len(KEYS))])
+def test_get_and_set_follow_numpy(key, wrap):
+    x = rand(*SHAPE)
+    got = Tensor(x)[as_tensors(key, wrap)]
+    want = x[key]
+    assert got.shape == want.shape
+    np.testing.assert_array_equal(got.numpy(), want)
+    for value in (rand(*want.shape), np.float32(7.0), rand(*want.shape[-1:])):
+        y, t = x.copy(), Tensor(x)
+        y[key] = value
+        t[as_tensors(key, wrap)] = Tensor(value)
+        np.testing.assert_array_equal(t.numpy(), y)
+
+
+def test_index_errors():
+    x = Tensor(rand(3, 4))
+    with pytest.raises(IndexError, match="out of range for axis 1 with size 4"):
+        x[np.array([0]), np.array([4])]
+    with pytest.raises(IndexError, match="index 5 at position 1 is out of range; valid are -3..2"):
+        x[Tensor([0, 5]), Tensor([0, 1])].numpy()
+    with pytest.raises(IndexError, match="too many indices"):
+        x[IS, IS, IS]
+    with pytest.raises(IndexError, match="mask of shape"):
+        x[np.ones((2, 4), bool)]
+    with pytest.raises(ValueError, match="cannot copy tensor with shape"):
+        x[IS, IS] = Tensor(rand(5))
+    with pytest.raises(ValueError, match="integers or bools"):
+        x[Tensor([0.5]), Tensor([0.5])]
+    with pytest.raises(RuntimeError, match="shapes|broadcast"):
+        x[Tensor([0, 1]), Tensor([0, 1, 2])]
+
+
+def test_gradients_of_indexing():
+    i, j = np.array([0, 2, 2, 0]), np.array([1, 1, 1, 3])
+    gradcheck(lambda v: v[Tensor(i), Tensor(j)], rand(3, 4))
+    gradcheck(lambda v: v[Tensor(i), :, Tensor(j)], rand(3, 2, 4))
+
+    def put(v, u):
+        w = F.copy(v)
+        w[Tensor(i), Tensor(j)] = u
+        return w
+
+    gradcheck(put, rand(3, 4), rand(4))  # equal positions: only the last value counts
+    gradcheck(lambda v: v[Tensor(np.array([True, False, True]))], rand(3, 2))
+    gradcheck(lambda v: F.gather(v, 1, Tensor([[0, 0], [2, 1]])), rand(2, 3))
+    gradcheck(lambda v, u: F.scatter(F.copy(v), 1, Tensor([[0, 0], [2, 1]]), u), rand(2, 3), rand(2, 2))
+
+
+@pytest.mark.parametrize("without_host", [False, True])
+def test_indexing_by_integer_tensors_is_traced(without_host):
+    @trace(without_host=without_host)
+    def f(x, i, j):
+        y = F.copy(x)
+        y[i, j] = y[i, j] * 2
+        return y[:, j, 0], y
+
+    for seed in range(3):
+        rng = np.random.RandomState(seed)
+        x, i, j = rng.rand(4, 5, 2).astype("float32"), rng.permutation(4)[:3], rng.randint(0, 5, 3)
+        want = x.copy()
+        want[i, j] = want[i, j] * 2
+        a, b = f(Tensor(x), Tensor(i.astype("int32")), Tensor(j.astype("int32")))
+        np.testing.assert_array_equal(b.numpy(), want)
+        np.testing.assert_array_equal(a.numpy(), want[:, j, 0])
+
+
+def test_masks_in_a_trace_are_read_anew_on_every_call():
+    @trace
+    def f(x):
+        y = x * 2
+        picked = y[y > 0]
+        v, _ = F.cond_take(y > 1, y)
+        return picked.sum(), v.sum(), F.non_zero(y > 0).astype("float32").sum()
+
+    for seed in range(4):
+        x = np.random.RandomState(seed).uniform(-1, 1, (5, 6)).astype("float32")
+        got = [v.item() for v in f(Tensor(x))]
+        y = x * 2
+        want = [y[y > 0].sum(), y[y > 1].sum(), np.argwhere(y > 0).sum()]
+        np.testing.assert_allclose(got, want, rtol=1e-5)
+
+
+@pytest.mark.parametrize("options", [{"without_host": True}, {"capture_as_const": True}])
+def test_a_replayed_trace_refuses_masks(options):
+    with pytest.raises(NotImplementedError, match="depends on values"):
+        trace(lambda x: x[x > 0], **options)(Tensor([1.0, -1.0]))
+    with pytest.raises(NotImplementedError, match="cond_take"):
+        trace(lambda x: F.cond_take(x > 0, x), **options)(Tensor([1.0, -1.0]))
+
+
+def test_incr_adds_at_equal_positions():
+    x, v = rand(3, 2), rand(4, 2)
+    i = np.array([0, 2, 0, 0], "int32")
+    got = _core.ops.index_incr(Tensor(x), Tensor(v), Tensor(i), axes=(0,), at=0)
+    want = x.copy()
+    np.add.at(want, i, v)
+    np.testing.assert_allclose(got.numpy(), want, rtol=1e-6)
+    n = _core.ops.index_incr(Tensor([1, 2]), Tensor([5, 6]), Tensor([1, 1]), axes=(0,), at=0)
+    assert n.tolist() == [1, 13]
+
+
+def test_the_input_of_set_is_not_changed_for_others():
+    x = Tensor(rand(3, 3))
+    keep = x.numpy().copy()
+    y = mge.functional.copy(x)
+    y[Tensor([0, 1]), Tensor([1, 2])] = 0.0
+    np.testing.assert_array_equal(x.numpy(), keep)
