@@ -39,6 +39,17 @@ void bind_model(nb::module_& m) {
     stats["content_hash"] = serial::xxh64(bytes);
     return nb::make_tuple(nb::bytes(bytes.data(), bytes.size()), stats);
   });
+  m.def("model_io", [](nb::bytes file) {
+    serial::LoadedModel model = serial::read_model({reinterpret_cast<const uint8_t*>(file.c_str()), file.size()});
+    auto entry = [](const std::string& name, const Meta& meta) {
+      return nb::make_tuple(name, std::string(dtype_name(meta.dtype)), nb::steal(shape_tuple(meta.shape)));
+    };
+    nb::list inputs, outputs;
+    const ir::Graph& g = model.graph;
+    for (auto v : g.inputs()) inputs.append(entry(g.value(v).name, g.meta(v)));
+    for (auto& o : g.outputs()) outputs.append(entry(o.name, g.meta(o.value)));
+    return nb::make_tuple(inputs, outputs);
+  });
 }
 
 }  // namespace mge::py

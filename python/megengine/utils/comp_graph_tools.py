@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import io
 import os
+import pathlib
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
+
+from ..core import _core
 
 __all__ = ["GraphInference"]
 
@@ -47,10 +50,13 @@ class GraphInference:
 
         if kwargs:
             raise ValueError(f"GraphInference: unknown options {sorted(kwargs)}.")
+        data = pathlib.Path(file).read_bytes() if isinstance(file, (str, os.PathLike)) else file.read()
+        inputs, results = _core.model_io(data)
         self._network = LiteNetwork()
-        self._network.load(file if isinstance(file, (str, os.PathLike)) else io.BytesIO(file.read()))
-        self._inputs = self._network.get_all_input_name()
-        known = self._network.get_all_output_name()
+        self._network.load(io.BytesIO(data))
+        self._inputs = [name for name, _, _ in inputs]
+        self._ndim = {name: len(shape) for name, _, shape in results}  # Lite has no tensors without dimensions
+        known = list(self._ndim)
         self._outputs = list(known if outputs is None else outputs)
         for name in self._outputs:
             if name not in known:
@@ -76,7 +82,11 @@ class GraphInference:
             self._network.get_io_tensor(name).set_data_by_copy(array.reshape(np.shape(value)))
         self._network.forward()
         self._network.wait()
-        return OrderedDict((n, np.array(self._network.get_io_tensor(n).to_numpy())) for n in self._outputs)
+        return OrderedDict((n, self._result(n)) for n in self._outputs)
+
+    def _result(self, name: str) -> npt.NDArray[Any]:
+        value = self._network.get_io_tensor(name).to_numpy()
+        return value.reshape(()) if self._ndim[name] == 0 else value
 
 
 def _arrives(name: str) -> Any:
