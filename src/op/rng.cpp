@@ -118,7 +118,7 @@ void register_rng(OpRegistry& r) {
       .out("y", "new_state")
       .infer(infer_permutation)
       .traits(kRandom | kNoGrad)
-      .doc("0..n-1 (int32) in random order: the order of n 64-bit random words.");
+      .doc("0..n-1 (int32) in random order, by Fisher and Yates.");
   r.op("dropout")
       .attrs<DropoutAttrs>()
       .in("x", "state")
