@@ -162,7 +162,10 @@ void run_multinomial(const KernelArgs& a) {
                                                        a.out[0].data<int32_t>() + row * at.num_samples);
     }
   });
-  advance_rng_state(state, rows * (at.replacement ? at.num_samples : classes) * 4, a.out[1].data<int32_t>());
+}
+
+void run_skip(const KernelArgs& a) {
+  advance_rng_state(a.in[0].data<int32_t>(), a.as<SkipAttrs>().n, a.out[0].data<int32_t>());
 }
 
 // Fisher and Yates: from the last place on, each is swapped with one of those up to it, chosen by 64 random bits.
@@ -188,6 +191,7 @@ void register_ref_rng_more(KernelRegistry& r) {
   r.add("rng_gamma", KernelTier::Ref, Kernel{.name = "ref_rng_gamma", .run = run_gamma});
   r.add("rng_poisson", KernelTier::Ref, Kernel{.name = "ref_rng_poisson", .run = run_poisson});
   r.add("rng_multinomial", KernelTier::Ref, Kernel{.name = "ref_rng_multinomial", .run = run_multinomial});
+  r.add("rng_skip", KernelTier::Ref, Kernel{.name = "ref_rng_skip", .run = run_skip});
   r.add("rng_permutation", KernelTier::Ref, Kernel{.name = "ref_rng_permutation", .run = run_permutation});
 }
 
