@@ -65,7 +65,12 @@ void infer_multinomial(InferCtx& c) {
             classes, at.num_samples);
   c.out[0].dtype = DType::I32;
   c.out[0].shape = Shape{c.shape(0)[0], at.num_samples};
-  set_state(c.out[1]);
+}
+void infer_skip(InferCtx& c) {
+  check_state(c, 0);
+  int64_t n = attrs_as<SkipAttrs>(c.attrs).n;
+  MGE_CHECK(n >= 0, Value, "rng_skip: n must not be negative; got {}.", n);
+  set_state(c.out[0]);
 }
 void infer_permutation(InferCtx& c) {
   int64_t n = attrs_as<PermutationAttrs>(c.attrs).n;
@@ -108,17 +113,26 @@ void register_rng(OpRegistry& r) {
   r.op("rng_multinomial")
       .attrs<MultinomialAttrs>()
       .in("weights", "state")
-      .out("y", "new_state")
+      .out("y")
       .infer(infer_multinomial)
       .traits(kRandom | kNoGrad)
-      .doc("Class numbers (int32) drawn for each row of weights [N,C], which need not sum to 1.");
+      .doc(
+          "Class numbers (int32) drawn for each row of weights [N,C], which need not sum to 1. Bad weights fail the "
+          "draw, so it gives no new state, which would be lost with it: rng_skip moves on.");
+  r.op("rng_skip")
+      .attrs<SkipAttrs>()
+      .in("state")
+      .out("new_state")
+      .infer(infer_skip)
+      .traits(kNoGrad)
+      .doc("The state after n random words were drawn.");
   r.op("rng_permutation")
       .attrs<PermutationAttrs>()
       .in("state")
       .out("y", "new_state")
       .infer(infer_permutation)
       .traits(kRandom | kNoGrad)
-      .doc("0..n-1 (int32) in random order: the order of n 64-bit random words.");
+      .doc("0..n-1 (int32) in random order, by Fisher and Yates.");
   r.op("dropout")
       .attrs<DropoutAttrs>()
       .in("x", "state")

@@ -36,6 +36,11 @@ struct MultinomialAttrs {
   }
 };
 
+struct SkipAttrs {
+  int64_t n = 0;  // random words; rounded up to whole counters
+  static constexpr auto fields() { return field_list("n", &SkipAttrs::n); }
+};
+
 struct PermutationAttrs {
   int64_t n = 0;
   static constexpr auto fields() { return field_list("n", &PermutationAttrs::n); }

@@ -183,6 +183,18 @@ MORE_CASES += [
     OpCase("ctc_loss_bwd", ref.ctc_loss_bwd, ordered(sequences, draw([(3,)])), {"blank": 1}, **NO_GRAD),
 ]
 
+
+def skipped(state: np.ndarray, n: int) -> np.ndarray:
+    words = state.view(np.uint32).astype(np.uint64)
+    counter = (int(words[2]) | int(words[3]) << 32) + (n + 3) // 4
+    return np.array([words[0], words[1], counter & 0xFFFFFFFF, counter >> 32 & 0xFFFFFFFF], np.uint32).view(np.int32)
+
+
+MORE_CASES += [
+    OpCase("rng_skip", skipped, lambda rng: [np.array([7, 1, -3, 5], np.int32)], {"n": n}, label=str(n), **NO_GRAD)
+    for n in (0, 1, 9, 2**30)
+]
+
 MORE_ELSEWHERE = {
     "complex": "complex64 has no float64 to differentiate in: test_complex.py",
     "real": "test_complex.py",

@@ -179,6 +179,19 @@ def test_multinomial_refuses_bad_weights() -> None:
         mge.random.multinomial(mge.Tensor([0.0, 0.0]), 1).numpy()
 
 
+@pytest.mark.parametrize("executor", [0, 1])
+def test_a_failed_draw_does_not_stop_the_generator(executor: int) -> None:
+    rng = mge.random.RNG(seed=1)
+    before = _core.get_option("executor")
+    try:
+        _core.set_option("executor", executor)
+        with pytest.raises(RuntimeError, match="not negative"):
+            rng.multinomial(mge.Tensor([1.0, -1.0]), 1).numpy()
+        assert rng.uniform(size=(3,)).numpy().shape == (3,)
+    finally:
+        _core.set_option("executor", before)
+
+
 def test_permutation_has_every_order_alike() -> None:
     rng = mge.random.RNG(seed=2)
     orders = [tuple(rng.permutation(3).numpy()) for _ in range(6000)]

@@ -143,7 +143,6 @@ class _Ops:
     layer_norm: _MultiOp
     layer_norm_bwd: _MultiOp
     rng_gamma: _MultiOp
-    rng_multinomial: _MultiOp
     rng_normal: _MultiOp
     rng_permutation: _MultiOp
     rng_poisson: _MultiOp

@@ -191,7 +191,11 @@ class RNG:
             f"multinomial: {num_samples} samples of {classes} classes need replacement=True."
         )
         rows = input.astype("float32").reshape(-1, classes)
-        y = self._draw(ops.rng_multinomial, rows, num_samples=int(num_samples), replacement=bool(replacement))
+        cell = self._cell()
+        y = ops.rng_multinomial(rows, cell, num_samples=int(num_samples), replacement=bool(replacement))
+        # The state moves on by itself: bad weights fail the draw, not every draw after it.
+        used = rows.shape[0] * (num_samples if replacement else classes)
+        cell._reset(ops.rng_skip(cell, n=4 * used))
         return y if input.ndim == 2 else y.reshape(-1)
 
     def permutation(self, n: int | Tensor, *, dtype: str = "int32") -> Tensor:

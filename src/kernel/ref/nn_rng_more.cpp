@@ -162,21 +162,26 @@ void run_multinomial(const KernelArgs& a) {
                                                        a.out[0].data<int32_t>() + row * at.num_samples);
     }
   });
-  advance_rng_state(state, rows * (at.replacement ? at.num_samples : classes) * 4, a.out[1].data<int32_t>());
 }
 
+void run_skip(const KernelArgs& a) {
+  advance_rng_state(a.in[0].data<int32_t>(), a.as<SkipAttrs>().n, a.out[0].data<int32_t>());
+}
+
+// Fisher and Yates: from the last place on, each is swapped with one of those up to it, chosen by 64 random bits.
 void run_permutation(const KernelArgs& a) {
   int64_t n = a.as<PermutationAttrs>().n;
   const auto* state = a.in[0].data<int32_t>();
   RngState s = read_rng_state(state);
-  std::vector<std::pair<uint64_t, int32_t>> keys(static_cast<size_t>(n));
-  for (int64_t i = 0; i < n; ++i) {
+  auto* y = a.out[0].data<int32_t>();
+  std::iota(y, y + n, 0);
+  for (int64_t i = n - 1; i > 0; --i) {
     auto w = s.philox(s.counter + static_cast<uint64_t>(i / 2));
     size_t half = static_cast<size_t>(i % 2 * 2);
-    keys[static_cast<size_t>(i)] = {static_cast<uint64_t>(w[half]) << 32 | w[half + 1], static_cast<int32_t>(i)};
+    uint64_t places = static_cast<uint64_t>(i) + 1;  // below 2^31, so that the product of 96 bits fits in two steps
+    uint64_t j = (w[half] * places + (w[half + 1] * places >> 32)) >> 32;
+    std::swap(y[i], y[j]);
   }
-  std::sort(keys.begin(), keys.end());
-  for (int64_t i = 0; i < n; ++i) a.out[0].data<int32_t>()[i] = keys[static_cast<size_t>(i)].second;
   advance_rng_state(state, n * 2, a.out[1].data<int32_t>());
 }
 
@@ -186,6 +191,7 @@ void register_ref_rng_more(KernelRegistry& r) {
   r.add("rng_gamma", KernelTier::Ref, Kernel{.name = "ref_rng_gamma", .run = run_gamma});
   r.add("rng_poisson", KernelTier::Ref, Kernel{.name = "ref_rng_poisson", .run = run_poisson});
   r.add("rng_multinomial", KernelTier::Ref, Kernel{.name = "ref_rng_multinomial", .run = run_multinomial});
+  r.add("rng_skip", KernelTier::Ref, Kernel{.name = "ref_rng_skip", .run = run_skip});
   r.add("rng_permutation", KernelTier::Ref, Kernel{.name = "ref_rng_permutation", .run = run_permutation});
 }
 
