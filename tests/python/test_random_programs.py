@@ -16,6 +16,7 @@ from typing import Any
 
 import hypothesis.strategies as st
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings
 
 import megengine.functional as F
@@ -212,6 +213,7 @@ WAYS: dict[str, tuple[Any, ...]] = {
 }
 
 
+@pytest.mark.asan_subset
 @settings(
     max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True, database=None
 )
