@@ -325,6 +325,35 @@ def test_a_model_trains_on_another_device():
         assert train("cpu1", opt_class) == train("xpux", opt_class)
 
 
+@pytest.mark.parametrize("traced", [False, True])
+def test_one_optimizer_for_parameters_on_two_devices(traced):
+    from megengine.autodiff import GradManager
+    from megengine.jit import trace
+    from megengine.optimizer import SGD, Adam, clip_grad_norm
+
+    def train(second, opt_class):
+        a, b = mge.Parameter([2.0, 1.0]), mge.Parameter([3.0], device=second)
+        gm, opt = GradManager().attach([a, b]), opt_class([a, b], lr=0.5)
+
+        def step(x):
+            with gm:
+                loss = (F.exp(a * x).to(second) * b).sum()
+                gm.backward(loss)
+            norm = clip_grad_norm([a, b], 1.0)
+            opt.step().clear_grad()
+            return loss, norm
+
+        run_step = trace(step) if traced else step
+        seen = [tuple(float(v) for v in run_step(Tensor([0.1 * i, -0.1]))) for i in range(4)]
+        opt.param_groups[0]["lr"] = 0.25
+        seen.append(tuple(float(v) for v in run_step(Tensor([0.3, -0.1]))))
+        assert a.device == "xpux" and b.device == second
+        return seen, a.tolist(), b.tolist()
+
+    for opt_class in (SGD, Adam):
+        assert train("cpu1", opt_class) == train("xpux", opt_class)
+
+
 def test_memory_counters():
     mge._full_sync()
     mge.reset_max_memory_stats()
