@@ -249,6 +249,22 @@ def test_each_device_counts_its_own_memory_and_keeps_its_own_limit():
     assert mge.get_reserved_memory("cpu3") < reserved
 
 
+def test_a_traced_program_takes_memory_where_its_tensors_are():
+    from megengine.jit import trace
+
+    @trace(without_host=True)
+    def f(x):
+        return F.matmul(x, x) + F.matmul(x * 2, x)
+
+    x = Tensor(np.ones((256, 256), "float32"), device="cpu4")
+    f(x)
+    before = {d: mge.get_allocated_memory(d) for d in ("cpu0", "cpu4")}
+    y = f(x)
+    assert y.device == "cpu4" and y.numpy()[0, 0] == 768
+    assert mge.get_allocated_memory("cpu0") == before["cpu0"]
+    assert mge.get_allocated_memory("cpu4") >= before["cpu4"] + 2 * 256 * 1024  # the result and the intermediates
+
+
 def functional_calls():
     def t(*shape):
         return np.random.RandomState(sum(shape)).rand(*shape).astype("float32")
