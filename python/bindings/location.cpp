@@ -6,6 +6,15 @@
 
 #include "common.h"
 
+// Frame objects are made on demand, which costs as much as the rest of noting a line. Where the layout of the
+// interpreter's own frames is known they are read directly; elsewhere the public functions serve.
+#if PY_VERSION_HEX >= 0x030B0000 && PY_VERSION_HEX < 0x030C0000
+#define MGE_RAW_FRAMES 1
+#define Py_BUILD_CORE 1
+#include <internal/pycore_frame.h>
+#undef Py_BUILD_CORE
+#endif
+
 namespace mge::py {
 namespace {
 
@@ -39,30 +48,39 @@ LocId find_place(PyCodeObject* code, int at) {
   return g_ids[key] = static_cast<LocId>(g_places.size() - 1);
 }
 
-// Runs for every queued op. The key is the instruction, not the line: finding the line walks the code's line table,
-// which is done once per place; after that a slot of a small table says which place it is.
-LocId current() {
+// After the first time a slot of a small table says which place it is. The key is the instruction, not the line:
+// finding the line walks the code's line table.
+LocId place_of(PyCodeObject* code, int at) {
   struct Slot {
     PyCodeObject* code = nullptr;  // alive: g_internal holds it
     int at = 0;
     LocId id = 0;
   };
   static Slot slots[1024];
-  PyFrameObject* f = PyThreadState_GetFrame(PyThreadState_Get());
-  while (f) {
+  Slot& s = slots[(reinterpret_cast<uintptr_t>(code) / 64 + static_cast<uintptr_t>(at)) % 1024];
+  if (s.code != code || s.at != at) s = {code, at, find_place(code, at)};
+  return s.id;
+}
+
+// Runs for every queued or recorded op.
+LocId current() {
+#ifdef MGE_RAW_FRAMES
+  for (_PyInterpreterFrame* f = PyThreadState_Get()->cframe->current_frame; f; f = f->previous) {
+    if (_PyFrame_IsIncomplete(f)) continue;
+    LocId id = place_of(f->f_code, _PyInterpreterFrame_LASTI(f) * static_cast<int>(sizeof(_Py_CODEUNIT)));
+    if (id != kInternal) return id;
+  }
+#else
+  for (PyFrameObject* f = PyThreadState_GetFrame(PyThreadState_Get()); f;) {
     PyCodeObject* code = PyFrame_GetCode(f);
-    int at = PyFrame_GetLasti(f);
-    Slot& s = slots[(reinterpret_cast<uintptr_t>(code) / 64 + static_cast<uintptr_t>(at)) % 1024];
-    if (s.code != code || s.at != at) s = {code, at, find_place(code, at)};
+    LocId id = place_of(code, PyFrame_GetLasti(f));
     Py_DECREF(code);
-    if (s.id != kInternal) {
-      Py_DECREF(f);
-      return s.id;
-    }
-    PyFrameObject* back = PyFrame_GetBack(f);
+    PyFrameObject* back = id == kInternal ? PyFrame_GetBack(f) : nullptr;
     Py_DECREF(f);
+    if (id != kInternal) return id;
     f = back;
   }
+#endif
   return 0;
 }
 

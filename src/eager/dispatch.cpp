@@ -220,7 +220,12 @@ TensorPtr detach(const Tensor& t) { return Tensor::alias(t); }
 
 void assign(Tensor& cell, const Tensor& from) {
   if (&cell == &from) return;
-  if (g_tracer) g_tracer->on_assign(cell, from);
+  if (g_tracer) {
+    g_tracer->on_assign(cell, from);
+    uint32_t epoch = g_tracer->epoch();
+    if (cell.birth_epoch == epoch)  // a name made during the call: of whatever it was given last
+      cell.origin = from.birth_epoch == epoch ? from.origin : TensorPtr(const_cast<Tensor*>(&from));
+  }
   cell.value = from.value;
   cell.links = from.links;
 }

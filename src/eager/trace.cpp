@@ -80,6 +80,9 @@ uint32_t Recording::var_of(Tensor& t) {
   auto& known = externals_[v];
   for (uint32_t id : known)
     if (constant || vars_[id].cell.get() == cell) return id;
+  // A cell that was assigned during the call stands for what it was assigned, not for what it held before.
+  for (auto& c : commits_)
+    if (c.cell.get() == cell && vars_[c.var].value.get() == v) return c.var;
   uint32_t id = new_var(v->meta);
   Var& var = vars_[id];
   var.external = true;

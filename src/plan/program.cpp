@@ -108,7 +108,10 @@ void Program::bind_var(size_t i, Buffer b) {
 }
 
 void Program::Impl::prepare_arena() {
-  arena = allocate_storage({}, report.arena_bytes);
+  Device home;  // of the intermediates; a program that uses several devices keeps them all on one
+  for (auto& b : buffers)
+    if (b.where == Where::Arena && !(b.device == Device{})) home = b.device;
+  arena = allocate_storage(home, report.arena_bytes);
   for (size_t b = 0; b < buffers.size(); ++b)
     if (buffers[b].where == Where::Arena) set_base(static_cast<int>(b), base_of(static_cast<int>(b)));
   for (Instr& c : code)

@@ -249,6 +249,22 @@ def test_each_device_counts_its_own_memory_and_keeps_its_own_limit():
     assert mge.get_reserved_memory("cpu3") < reserved
 
 
+def test_a_traced_program_takes_memory_where_its_tensors_are():
+    from megengine.jit import trace
+
+    @trace(without_host=True)
+    def f(x):
+        return F.matmul(x, x) + F.matmul(x * 2, x)
+
+    x = Tensor(np.ones((256, 256), "float32"), device="cpu4")
+    f(x)
+    before = {d: mge.get_allocated_memory(d) for d in ("cpu0", "cpu4")}
+    y = f(x)
+    assert y.device == "cpu4" and y.numpy()[0, 0] == 768
+    assert mge.get_allocated_memory("cpu0") == before["cpu0"]
+    assert mge.get_allocated_memory("cpu4") >= before["cpu4"] + 2 * 256 * 1024  # the result and the intermediates
+
+
 def functional_calls():
     def t(*shape):
         return np.random.RandomState(sum(shape)).rand(*shape).astype("float32")
@@ -320,6 +336,35 @@ def test_a_model_trains_on_another_device():
             opt.step().clear_grad()
         assert loss.device == device and all(p.device == device for p in params)
         return loss.numpy().tobytes()
+
+    for opt_class in (SGD, Adam):
+        assert train("cpu1", opt_class) == train("xpux", opt_class)
+
+
+@pytest.mark.parametrize("traced", [False, True])
+def test_one_optimizer_for_parameters_on_two_devices(traced):
+    from megengine.autodiff import GradManager
+    from megengine.jit import trace
+    from megengine.optimizer import SGD, Adam, clip_grad_norm
+
+    def train(second, opt_class):
+        a, b = mge.Parameter([2.0, 1.0]), mge.Parameter([3.0], device=second)
+        gm, opt = GradManager().attach([a, b]), opt_class([a, b], lr=0.5)
+
+        def step(x):
+            with gm:
+                loss = (F.exp(a * x).to(second) * b).sum()
+                gm.backward(loss)
+            norm = clip_grad_norm([a, b], 1.0)
+            opt.step().clear_grad()
+            return loss, norm
+
+        run_step = trace(step) if traced else step
+        seen = [tuple(float(v) for v in run_step(Tensor([0.1 * i, -0.1]))) for i in range(4)]
+        opt.param_groups[0]["lr"] = 0.25
+        seen.append(tuple(float(v) for v in run_step(Tensor([0.3, -0.1]))))
+        assert a.device == "xpux" and b.device == second
+        return seen, a.tolist(), b.tolist()
 
     for opt_class in (SGD, Adam):
         assert train("cpu1", opt_class) == train("xpux", opt_class)

@@ -141,6 +141,7 @@ def cases_by_op() -> dict[str, list[OpCase]]:
     return by
 
 
+@pytest.mark.asan_subset
 @pytest.mark.parametrize("op", sorted(cases_by_op()))
 def test_bent_calls_are_clear_errors(op: str, little_memory: None) -> None:
     defaults = _core.op_info(op)["attrs"]

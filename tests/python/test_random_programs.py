@@ -16,12 +16,14 @@ from typing import Any
 
 import hypothesis.strategies as st
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings
 
 import megengine.functional as F
 from megengine import Tensor
 from megengine.autodiff import GradManager
 from megengine.core import _core
+from megengine.jit import trace
 
 # ---- instructions: (tensors, small numbers drawn with the program) -> a tensor. One line each: the line is compared.
 
@@ -212,6 +214,7 @@ WAYS: dict[str, tuple[Any, ...]] = {
 }
 
 
+@pytest.mark.asan_subset
 @settings(
     max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True, database=None
 )
@@ -228,6 +231,52 @@ def test_all_ways_of_running_agree(p: Program) -> None:
                 assert (a.line, a.text.replace("cpu0", "")) == (b.line, b.text.replace("fake0", "")), (name, k)
             else:
                 assert a == b, (name, k)
+
+
+def traceable(p: Program) -> Callable[..., list[Tensor]]:
+    """The program as a function of its leaves, without the steps that fail."""
+    failed = [isinstance(o, Failure) for o in run(p, None)[len(p.shapes) :]]
+
+    def body(*leaves: Tensor) -> list[Tensor]:
+        gm = GradManager()
+        floats = [x for x in leaves if x.dtype == np.float32]
+        if p.grad and floats:
+            gm.attach(floats)
+        with gm:
+            made = list(leaves)
+            for (name, a, b, i, j), bad in zip(p.steps, failed):
+                made.append(leaves[0] if bad else STEPS[name](made[a % len(made)], made[b % len(made)], i, j))
+            results = [t for t, bad in zip(made[len(leaves) :], failed) if not bad]
+            total: Tensor | None = None
+            for t in results:
+                if t.dtype == np.float32 and t.size:
+                    part = (F.tanh(t) * 0.1).mean()
+                    total = part if total is None else total + part
+            if p.grad and floats and total is not None:
+                gm.backward(total)
+        for x in floats:
+            if x.grad is not None:
+                results.append(x.grad)
+                x.grad = None
+        return results
+
+    return body
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True, database=None)
+@given(programs, st.sampled_from([{}, {"symbolic": True}, {"without_host": True}]))
+def test_traced_programs_give_the_same_bits(p: Program, options: dict[str, bool]) -> None:
+    body = traceable(p)
+    traced = trace(**options)(body)
+    for call in range(3):  # recorded, compiled, compiled
+        rng = np.random.RandomState(p.seed + call)
+        leaves = []
+        for shape, dtype in zip(p.shapes, p.dtypes):
+            values = rng.uniform(-2, 2, shape) if dtype.startswith("float") else rng.randint(0, 5, shape)
+            leaves.append(Tensor(np.asarray(values, dtype)))
+        want = [read(t) for t in body(*leaves)]
+        got = [read(t) for t in traced(*leaves)]
+        assert got == want, call
 
 
 def test_the_programs_reach_what_they_are_for() -> None:

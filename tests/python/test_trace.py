@@ -301,3 +301,28 @@ def test_graph_text_shows_locations_and_fusion_keeps_them() -> None:
     assert "test_trace.py" in f.graph_text()
     assert "conv2d_fused" in f.report() and "test_trace.py" in f.report()
     assert _core.is_tracing() is False
+
+
+@pytest.mark.parametrize("options", [{}, {"symbolic": True}, {"without_host": True}])
+def test_assigning_an_argument_whole(options: dict[str, bool]) -> None:
+    """Found by test_random_programs.py: the replay kept the argument of the recorded call."""
+    state = mge.Parameter([0.0])
+
+    @trace(**options)
+    def inside(x: mge.Tensor) -> list[mge.Tensor]:
+        z = x + 0
+        z[...] = x
+        first = z * 2
+        z[...] = first
+        return [z, first]
+
+    @trace(**options)
+    def outside(x: mge.Tensor) -> list[mge.Tensor]:
+        before = state * 1
+        state[...] = x
+        return [before, state * 2]
+
+    for i in range(1, 5):
+        x = mge.tensor([float(i)])
+        assert [t.item() for t in inside(x)] == [2 * i, 2 * i]
+        assert [t.item() for t in outside(x)] == [i - 1, 2 * i] and state.item() == i

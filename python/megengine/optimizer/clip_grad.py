@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..core._core import ops
+from ..core._core import CompNode, ops
 from ..functional import clip, norm
 from ..tensor import Tensor
 
@@ -15,6 +15,10 @@ def _grads(tensors: Tensor | Iterable[Tensor]) -> list[Tensor]:
     if isinstance(tensors, Tensor):
         tensors = [tensors]
     return [t.grad for t in tensors if t.grad is not None]
+
+
+def _at(x: Tensor, device: CompNode) -> Tensor:
+    return x if x.device == device else x.to(device)
 
 
 def clip_grad_norm(tensors: Tensor | Iterable[Tensor], max_norm: float, ord: float = 2.0) -> Tensor:
@@ -38,11 +42,12 @@ def clip_grad_norm(tensors: Tensor | Iterable[Tensor], max_norm: float, ord: flo
     grads = _grads(tensors)
     if not grads:
         return Tensor(0.0)
-    norms = [norm(g.reshape(-1), ord=ord).reshape(1) for g in grads]
+    home = grads[0].device
+    norms = [_at(norm(g.reshape(-1), ord=ord).reshape(1), home) for g in grads]
     total = norm(ops.concat(*norms, axis=0), ord=ord) if len(norms) > 1 else norms[0].reshape(())
     scale = clip(max_norm / (total + 1e-6), upper=1.0)
     for g in grads:
-        g._reset(g * scale)
+        g._reset(g * _at(scale, g.device))
     return total
 
 

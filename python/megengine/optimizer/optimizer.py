@@ -43,6 +43,7 @@ class Optimizer(metaclass=ABCMeta):
         # By id of the group: the tensor that holds lr, and the value of group["lr"] it was filled from.
         self._lr_cells: dict[int, Tensor] = {}
         self._lr_values: dict[int, Any] = {}
+        self._parts: dict[int, list[list[Parameter]]] = {}  # by id of the group: its parameters by device
         if isinstance(params, (Parameter, dict)):
             params = [params]
         elif not isinstance(params, Iterable):
@@ -149,8 +150,26 @@ class Optimizer(metaclass=ABCMeta):
         for group in self.param_groups:
             if isinstance(group["params"], set):
                 raise TypeError("parameters need an order, which a set does not have; use a list")
-            self._updates(group)
+            parts = self._by_device(group)
+            if len(parts) == 1:
+                self._updates(group)
+                continue
+            for params in parts:
+                part = {**group, "params": params}
+                self._lr_cells[id(part)] = self._lr_cells[id(group)].to(params[0].device)
+                self._updates(part)
+                del self._lr_cells[id(part)]
         return self
+
+    def _by_device(self, group: dict[str, Any]) -> list[list[Parameter]]:
+        """The parameters of a group, a list for each device; looked up anew when the group grows."""
+        known = self._parts.get(id(group))
+        if known is None or sum(map(len, known)) != len(group["params"]):
+            found: dict[str, list[Parameter]] = {}
+            for p in group["params"]:
+                found.setdefault(p.device.physical_name, []).append(p)
+            known = self._parts[id(group)] = list(found.values())
+        return known
 
     def clear_grad(self) -> None:
         """Forget all gradients.
