@@ -190,3 +190,49 @@ def test_weight_gradient_matches_float64_and_does_not_depend_on_threads(
             part = padded[:, :, i : i + s * (rows - 1) + 1 : s, j : j + s * (out - 1) + 1 : s]
             want[:, :, i, j] = np.einsum("nchw,nohw->oc", part, gy.astype(np.float64))
     np.testing.assert_allclose(got[0], want, rtol=1e-3, atol=1e-2)
+
+
+BIG = {
+    "add": lambda x: x + x * 0.5,
+    "exp": F.exp,
+    "scalar": lambda x: x * 2.5,
+    "row": lambda x: x + x[:1],
+    "column": lambda x: x + x[:, :1],
+    "int32": lambda x: (x * 100).astype("int32"),
+    "where": lambda x: F.where(x > 0, x, -x),
+    "softmax": lambda x: F.softmax(x, axis=1),
+    "layer_norm": lambda x: ops.layer_norm(x, n_axes=1, eps=1e-5)[0],
+    "copy": lambda x: F.flatten(x[:, 1:], 0),
+}
+
+
+@pytest.mark.parametrize("name", BIG)
+def test_results_written_past_the_cache_equal_small_ones(name: str) -> None:
+    """Results of 32 MiB and more take another way to memory."""
+    x = np.random.default_rng(1).standard_normal((2101, 4099), dtype=np.float32)
+    x[1] = x[0]
+    fn = BIG[name]
+    got = fn(mge.Tensor(x)).numpy().reshape(2101, -1)
+    for first in (0, 700, 1400, 2000, 2099):
+        rows = x[first : first + 2].copy()
+        if name == "row":
+            rows = np.concatenate([x[:1], rows])
+        want = fn(mge.Tensor(rows)).numpy().reshape(len(rows), -1)[-2:]
+        assert got[first : first + 2].tobytes() == want.tobytes(), first
+
+
+@pytest.mark.parametrize("shape", [(2100, 4111), (4096, 2112), (3, 3_000_001), (2, 3, 5, 300_007)], ids=str)
+def test_large_transposes(shape: tuple[int, ...]) -> None:
+    x = np.arange(np.prod(shape), dtype=np.int32).reshape(shape)
+    order = (0, *range(2, len(shape)), 1) if len(shape) > 2 else (1, 0)
+    assert (F.flatten(F.transpose(mge.Tensor(x), order)).numpy() == x.transpose(order).reshape(-1)).all()
+
+
+def test_large_batch_norm_in_both_orders() -> None:
+    x = image(3, 96, 180, 181)
+    w = mge.Tensor(abs(image(96, seed=1)))
+    same_bits(ops.batch_norm_train(last(x), w, w), ops.batch_norm_train(mge.Tensor(x), w, w))
+    y, mean, var, _ = ops.batch_norm_train(mge.Tensor(x), w, w)
+    wide = x.astype(np.float64).transpose(1, 0, 2, 3).reshape(96, -1)
+    np.testing.assert_allclose(mean.numpy().reshape(-1), wide.mean(1), atol=1e-5)
+    np.testing.assert_allclose(var.numpy().reshape(-1), wide.var(1), rtol=1e-5)

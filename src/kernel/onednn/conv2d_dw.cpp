@@ -21,8 +21,8 @@ struct Part {
 int64_t count_parts(const Conv2dGeom& g) {
   const int64_t weights = g.o * g.c * g.kh * g.kw;
   if (g.flops() < 1e7) return 1;
-  if (g.n == 1) return g.oh >= 4 && g.ph < g.kh ? 2 : 1;  // a band's padding must not swallow it
   // Every part has its own copy of the gradient; adding large ones up costs more than threads save.
+  if (g.n == 1) return weights <= 1 << 18 && g.oh >= 4 && g.ph < g.kh ? 2 : 1;  // padding must not swallow a band
   const int64_t most = weights <= 1 << 16 ? 8 : weights <= 1 << 18 ? 4 : 2;
   return std::min(g.n, most);
 }

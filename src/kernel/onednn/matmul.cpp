@@ -43,8 +43,13 @@ const char* refuse(const KernelArgs& args) {
   if (p.refuse) return p.refuse;
   double flops = 2.0 * static_cast<double>(p.batch) * static_cast<double>(p.m) * static_cast<double>(p.n) *
                  static_cast<double>(p.k);
-  // NOTE(perf): 2 cores, AVX-512. From about 32 MFLOP on oneDNN is 5-40% ahead of simd; with up to 16 rows from 4 MFLOP
-  // on, up to 3 times (8x25088x4096: 29 ms against 77). Below, its call overhead of 3 us and packing lose.
+  // NOTE(perf): 2 cores, AVX-512. From about 32 MFLOP on oneDNN is 5-40% ahead of simd; with 5 to 16 rows from 4 MFLOP
+  // on, up to 3 times (8x25088x4096: 29 ms against 77). Below, its call overhead of 3 us and packing lose. Up to 4 rows
+  // simd streams b once; up to 16 it reads a plain b in place, 1.6 times as fast as oneDNN while b stays in the cache
+  // (8x1024x1024 114 against 70 GFLOP/s on one core).
+  if (p.m <= 4) return "few rows; simd streams the matrix";
+  const bool plain_in_cache = !args.as<MatmulAttrs>().tb && p.k * p.n <= 2 << 20;
+  if (p.m <= 16 && plain_in_cache) return "few rows; simd is faster";
   if (flops < (p.m <= 16 ? 4e6 : 32e6)) return "small; simd is faster";
   return gemm_of(args, p) ? nullptr : "no oneDNN kernel with reproducible bits";
 }

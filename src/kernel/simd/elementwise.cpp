@@ -122,11 +122,11 @@ void run_span(const Job& job, const void* const* in, const int64_t* stride, void
     o += m * job.out_size;
   }
 }
-// Rows write a piece that stays in the first cache; from there it goes past the caches to memory. Costs less than rows
-// with streaming stores of their own would cost in code.
+// Rows write a short piece that stays in the first cache, from where it goes past the caches to memory while the next
+// piece is fetched. Rows with streaming stores of their own would double the code of this folder.
 [[gnu::noinline]] void run_streamed(const Job& job, const void* const* in, const int64_t* stride, void* out,
                                     int64_t n) {
-  constexpr int64_t kBytes = 8192;
+  constexpr int64_t kBytes = 1024;
   alignas(64) char piece[kBytes];
   Job plain = job;
   plain.stream = false;
@@ -137,9 +137,15 @@ void run_span(const Job& job, const void* const* in, const int64_t* stride, void
     const int64_t m = std::min(step, n - i);
     const void* from[3] = {p[0], p[1], p[2]};
     run_span(plain, from, stride, piece, m);
-    stream_copy(static_cast<char*>(out) + i * job.out_size, piece, static_cast<size_t>(m * job.out_size));
-    for (int k = 0; k < job.n_in; ++k) p[k] += stride[k] * m * job.in_size[k];
+    const void* next[2] = {};
+    for (int k = 0, found = 0; k < job.n_in; ++k) {
+      p[k] += stride[k] * m * job.in_size[k];
+      if (stride[k] && job.in_size[k] >= job.out_size && found < 2 && i + 2 * step <= n) next[found++] = p[k];
+    }
+    stream_copy(static_cast<char*>(out) + i * job.out_size, piece, static_cast<size_t>(m * job.out_size), next[0],
+                next[1]);
   }
+  stream_end();
 }
 // n elements whose operands are contiguous (stride 1) or a single value (stride 0).
 void run_span(const Job& job, const void* const* in, const int64_t* stride, void* out, int64_t n) {
@@ -407,6 +413,16 @@ LoopNest nest_in_output_order(const TensorArg& out, std::span<const TensorArg* c
   return make_loop_nest(moved[0].shape, {p, operands.size()});
 }
 
+// Short rows of operands that lie flat or repeat (a value per channel of channels-last images): the repeated ones are
+// expanded to a tile once, and the rest is long spans.
+bool repeats(const LoopNest& nest) {
+  if (nest.rank < 2 || nest.size[nest.rank - 1] > kTile / 2) return false;
+  int64_t period = 1;
+  for (int k = 0; k < nest.operands; ++k)
+    if (classify(nest, k, &period) == Access::Gather) return false;
+  return classify(nest, 0, &period) == Access::Flat;
+}
+
 [[gnu::noinline]] void run_strided(const Job& job, const KernelArgs& a) {
   const TensorArg* operands[4] = {&a.out[0]};
   for (int k = 0; k < job.n_in; ++k) operands[k + 1] = &a.in[static_cast<size_t>(k)];
@@ -416,6 +432,7 @@ LoopNest nest_in_output_order(const TensorArg& out, std::span<const TensorArg* c
     return run_contiguous(job, stride, 1);
   }
   const int inner = nest.rank - 1;
+  if (repeats(nest)) return run_gathered(job, nest);
   bool rows = nest.stride[0][inner] == 1 && (nest.rank == 1 || nest.size[inner] >= kShortRow);
   for (int k = 1; k < nest.operands && rows; ++k) rows = static_cast<uint64_t>(nest.stride[k][inner]) <= 1;
   if (rows) return run_rows(job, nest);

@@ -11,6 +11,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "kernel/simd/gemm_few_rows-inl.h"
 #include "kernel/simd/gemm_tile-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -23,6 +24,7 @@ constexpr int64_t kNC = 32 * kNR;
 // One thread's share: C[m,n] (+)= op(A)·op(B).
 void sgemm_serial(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const float* a, int64_t lda, const float* b,
                   int64_t ldb, float* c, int64_t ldc, bool accumulate) {
+  if (few_rows(ta, tb, m, n, k, a, lda, b, ldb, c, ldc, accumulate)) return;
   const int64_t kc_max = k_block(k);
   // Reading in place saves the packing pass; packing saves cache conflicts and pages when the operand is read often.
   const bool a_in_place = ta && (n <= 4 * kNR || m <= kMR);

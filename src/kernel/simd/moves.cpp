@@ -19,20 +19,23 @@ HWY_BEFORE_NAMESPACE();
 namespace mge::simd::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-void copy_past_cache(void* dst, const void* src, size_t bytes) {
+void copy_past_cache(void* dst, const void* src, size_t bytes, const void* next, const void* next2) {
   const hn::ScalableTag<uint8_t> d;
   constexpr size_t N = hn::MaxLanes(d);
   auto* to = static_cast<uint8_t*>(dst);
-  auto* from = static_cast<const uint8_t*>(src);
+  auto *from = static_cast<const uint8_t*>(src), *n1 = static_cast<const uint8_t*>(next),
+       *n2 = static_cast<const uint8_t*>(next2);
   const size_t head = std::min(bytes, (64 - reinterpret_cast<uintptr_t>(to) % 64) % 64);
   std::memcpy(to, from, head);
   to += head, from += head, bytes -= head;
   size_t i = 0;
-  for (; i + 64 <= bytes; i += 64)  // whole lines
+  for (; i + 64 <= bytes; i += 64) {  // whole lines
+    if (n1) __builtin_prefetch(n1 + i);
+    if (n2) __builtin_prefetch(n2 + i);
 #pragma GCC unroll 4
     for (size_t k = 0; k < 64; k += N) hn::Stream(hn::LoadU(d, from + i + k), d, to + i + k);
+  }
   std::memcpy(to + i, from + i, bytes - i);
-  hwy::FlushStream();
 }
 
 using D4 = hn::CappedTag<uint32_t, 8>;
@@ -69,8 +72,24 @@ void transpose_rest(const T* src, int64_t src_stride, T* dst, int64_t dst_stride
     for (int64_t c = c0; c < cols; ++c) dst[r * dst_stride + c] = src[c * src_stride + r];
 }
 
+// Three planes into pixels of three values: colour images.
+HWY_INLINE int64_t interleave3(const uint32_t* HWY_RESTRICT src, int64_t src_stride, uint32_t* HWY_RESTRICT dst,
+                               int64_t rows) {
+  const hn::CappedTag<uint32_t, 8> d;
+  constexpr int64_t N = static_cast<int64_t>(hn::MaxLanes(d));
+  int64_t r = 0;
+  for (; r + N <= rows; r += N)
+    hn::StoreInterleaved3(hn::LoadU(d, src + r), hn::LoadU(d, src + src_stride + r),
+                          hn::LoadU(d, src + 2 * src_stride + r), d, dst + 3 * r);
+  return r;
+}
+
 void transpose4(const uint32_t* HWY_RESTRICT src, int64_t src_stride, uint32_t* HWY_RESTRICT dst, int64_t dst_stride,
                 int64_t rows, int64_t cols, bool stream) {
+  if (cols == 3 && dst_stride == 3) {
+    const int64_t done = interleave3(src, src_stride, dst, rows);
+    return transpose_rest(src, src_stride, dst, dst_stride, done, rows, 0, cols);
+  }
   const D4 d;
   constexpr int64_t kLine = 16;  // elements of a cache line: a row of the destination is written line by line
   const int64_t full_rows = rows - rows % kBlock, full_cols = cols - cols % kLine;
@@ -113,7 +132,10 @@ namespace simd {
 HWY_EXPORT(copy_past_cache);
 HWY_EXPORT(transpose4);
 
-void stream_copy(void* dst, const void* src, size_t bytes) { HWY_DYNAMIC_DISPATCH(copy_past_cache)(dst, src, bytes); }
+void stream_copy(void* dst, const void* src, size_t bytes, const void* next, const void* next2) {
+  HWY_DYNAMIC_DISPATCH(copy_past_cache)(dst, src, bytes, next, next2);
+}
+void stream_end() { hwy::FlushStream(); }
 
 void transpose(size_t size, const void* src, int64_t src_stride, void* dst, int64_t dst_stride, int64_t rows,
                int64_t cols, bool stream) {
@@ -138,7 +160,7 @@ void transpose(size_t size, const void* src, int64_t src_stride, void* dst, int6
 }
 
 void pack_weight(const WeightBlocks& b, const float* weight, float* dst) {
-  constexpr int64_t kRows = 64, kMaxBlock = 64;
+  constexpr int64_t kRows = 256, kMaxBlock = 64;  // long pieces of each output channel's row: they start a page each
   const int64_t length = b.channels * b.taps, chunks = (length + kRows - 1) / kRows,
                 blocks = (b.outs + b.block - 1) / b.block;
   MGE_ASSERT(b.block <= kMaxBlock, "weight blocks of {} outputs", b.block);
@@ -178,7 +200,12 @@ void unpack_weight_1x1(int64_t outs, int64_t channels, int64_t out_step, int64_t
 }
 }  // namespace simd
 
-void install_simd_moves() { set_move_kernels({simd::transpose, simd::stream_copy}); }
+void install_simd_moves() {
+  set_move_kernels({simd::transpose, [](void* dst, const void* src, size_t bytes) {
+                      simd::stream_copy(dst, src, bytes);
+                      simd::stream_end();
+                    }});
+}
 
 }  // namespace mge
 #endif

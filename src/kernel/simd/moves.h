@@ -9,7 +9,11 @@ namespace mge::simd {
 
 void transpose(size_t size, const void* src, int64_t src_stride, void* dst, int64_t dst_stride, int64_t rows,
                int64_t cols, bool stream);
-void stream_copy(void* dst, const void* src, size_t bytes);
+/// memcpy that writes past the cache. Meanwhile the same number of bytes from `next` and `next2` on (null: nothing) is
+/// fetched: without it memory would read and write in turns, at half its speed. Other threads may read dst after
+/// stream_end() on this one.
+void stream_copy(void* dst, const void* src, size_t bytes, const void* next = nullptr, const void* next2 = nullptr);
+void stream_end();
 
 /// A convolution weight [outs, channels, taps] with blocks of output channels innermost:
 ///   dst[o / block * out_step + c * channel_step + t * tap_step + o % block]; a last, partial block is filled with
@@ -23,15 +27,15 @@ void unpack_weight_1x1(int64_t outs, int64_t channels, int64_t out_step, int64_t
                        float* dst);
 
 /// A row of results that goes past the cache when the whole result would not stay there:
-///   StreamedRow row(stream, y, n);  … write row.at[0..n) …  row.finish();
-/// Rows longer than the buffer are written in place.
+///   StreamedRow row(stream, y, n);  … write row.at[0..n) …  row.finish(x + n);   // where the next row is read
+/// Rows longer than the buffer are written in place. A range ends with stream_end().
 class StreamedRow {
  public:
   static constexpr int64_t kMost = 8192;
   StreamedRow(bool stream, float* y, int64_t n)
       : at(stream && n <= kMost ? scratch(Scratch::Out, kMost) : y), y_(y), n_(n) {}
-  void finish() {
-    if (at != y_) stream_copy(y_, at, static_cast<size_t>(n_) * sizeof(float));
+  void finish(const float* next, const float* next2 = nullptr) {
+    if (at != y_) stream_copy(y_, at, static_cast<size_t>(n_) * sizeof(float), next, next2);
   }
   float* const at;
 

@@ -68,7 +68,7 @@ HWY_BEFORE_NAMESPACE();
 namespace mge::simd_nn::HWY_NAMESPACE {
 
 // What a block gives per channel: two sums over terms of its elements. The sums of one pixel range of one image:
-//   plane: acc is one vector (or more on short ones) along pixels;  lanes: acc[j] is partial sum j of k channels.
+//   planes: the partial sums are one vector (or more short ones) along pixels;  lanes: a row of channels each.
 
 constexpr int kVectors = static_cast<int>(kPartials) / kLanes;
 
@@ -102,19 +102,32 @@ HWY_INLINE float sum_plane(int64_t n, Add add) {
   for (int v = 0; i < n; ++v, i += kLanes) acc[v] = add(acc[v], i, static_cast<int>(std::min<int64_t>(kLanes, n - i)));
   return fold_lanes(DF(), fold_vectors<kVectors>(acc));
 }
-// add(acc, i) adds the terms of pixel i, for a vector of channels.
-template <class Add>
-HWY_INLINE VF sum_lanes(int64_t n, Add add) {
-  VF acc[kPartials];
-  for (auto& v : acc) v = hn::Zero(DF());
-  int64_t i = 0;
-  for (; i + kPartials <= n; i += kPartials)
-#pragma GCC unroll 16
-    for (int j = 0; j < kPartials; ++j) acc[j] = add(acc[j], i + j);
-#pragma GCC unroll 16
-  for (int j = 0; j < kPartials; ++j)
-    if (i + j < n) acc[j] = add(acc[j], i + j);
-  return fold_vectors<static_cast<int>(kPartials)>(acc);
+// sums[s][c] += the terms of `pixels` pixels, for n <= kWide channels. add(acc, i, c, k) adds those of pixel i,
+// channels [c, c+k), to acc[0..kSums). The partial sums are rows in the first cache, so that memory is read in the
+// order it lies in.
+constexpr int64_t kWide = 64;
+template <int kSums, class Add>
+HWY_INLINE void sum_lanes(int64_t pixels, int64_t n, Add add, float (*sums)[kWide]) {
+  const DF d;
+  HWY_ALIGN float part[kSums][kPartials][kWide];
+  const int64_t rows = std::min(pixels, kPartials);
+  for (auto& one : part)
+    for (int64_t j = 0; j < rows; ++j) std::fill_n(one[j], kWide, 0.f);
+  for (int64_t i = 0; i < pixels; ++i)
+    each_vector(n, [&](int64_t c, int k) {
+      VF acc[kSums];
+      for (int s = 0; s < kSums; ++s) acc[s] = hn::Load(d, part[s][i % kPartials] + c);
+      add(acc, i, c, k);
+      for (int s = 0; s < kSums; ++s) hn::Store(acc[s], d, part[s][i % kPartials] + c);
+    });
+  for (int s = 0; s < kSums; ++s)
+    for (int64_t c = 0; c < n; c += kLanes) {
+      // Rows that no pixel fell to would add zeros to sums that are never negative zeros.
+      for (int64_t half = kPartials / 2; half > 0; half /= 2)
+        for (int64_t j = 0; j < half && j + half < rows; ++j)
+          hn::Store(hn::Add(hn::Load(d, part[s][j] + c), hn::Load(d, part[s][j + half] + c)), d, part[s][j] + c);
+      hn::Store(hn::Add(hn::Load(d, sums[s] + c), hn::Load(d, part[s][0] + c)), d, sums[s] + c);
+    }
 }
 // v in the first k lanes, 0 in the others.
 HWY_INLINE VF keep_n(VF v, int k) {
@@ -140,23 +153,27 @@ struct MeanM2 {
     }
     two[0] = mean, two[1] = m2;
   }
-  void channels(const BnPlan& p, const BnPlan::Block& b, const float* x, const float*, int64_t, int k, VF* u,
-                VF* v) const {
-    VF sum = hn::Zero(DF()), m2 = hn::Zero(DF());
+  void channels(const BnPlan& p, const BnPlan::Block& b, const float* x, const float*, int64_t, int64_t n,
+                float (*two)[kWide]) const {
+    const int64_t step = p.g.channels;
     for (int64_t r = 0; r < b.images; ++r) {
       const float* q = x + r * p.image_step();
-      sum = hn::Add(
-          sum, sum_lanes(b.pixels, [&](VF acc, int64_t i) { return hn::Add(acc, load_n(q + i * p.g.channels, k)); }));
+      sum_lanes<1>(
+          b.pixels, n,
+          [&](VF* acc, int64_t i, int64_t c, int k) { acc[0] = hn::Add(acc[0], load_n(q + i * step + c, k)); }, two);
     }
-    VF mean = hn::Div(sum, set(static_cast<float>(b.images * b.pixels)));
+    const VF count = set(static_cast<float>(b.images * b.pixels));
+    for (int64_t c = 0; c < n; c += kLanes) hn::Store(hn::Div(hn::Load(DF(), two[0] + c), count), DF(), two[0] + c);
     for (int64_t r = 0; r < b.images; ++r) {
       const float* q = x + r * p.image_step();
-      m2 = hn::Add(m2, sum_lanes(b.pixels, [&](VF acc, int64_t i) {
-                     VF d = hn::Sub(load_n(q + i * p.g.channels, k), mean);
-                     return hn::MulAdd(d, d, acc);
-                   }));
+      sum_lanes<1>(
+          b.pixels, n,
+          [&](VF* acc, int64_t i, int64_t c, int k) {
+            VF v = hn::Sub(load_n(q + i * step + c, k), hn::Load(DF(), two[0] + c));
+            acc[0] = hn::MulAdd(v, v, acc[0]);
+          },
+          two + 1);
     }
-    *u = mean, *v = m2;
   }
 };
 
@@ -174,17 +191,19 @@ struct GradSums {
       });
     }
   }
-  void channels(const BnPlan& p, const BnPlan::Block& b, const float* x, const float* gy, int64_t c, int k, VF* u,
-                VF* v) const {
-    VF m = load_n(mean + c, k);
-    *u = *v = hn::Zero(DF());
+  void channels(const BnPlan& p, const BnPlan::Block& b, const float* x, const float* gy, int64_t c0, int64_t n,
+                float (*two)[kWide]) const {
+    const int64_t step = p.g.channels;
     for (int64_t r = 0; r < b.images; ++r) {
       const float *q = x + r * p.image_step(), *g = gy + r * p.image_step();
-      *u = hn::Add(
-          *u, sum_lanes(b.pixels, [&](VF acc, int64_t i) { return hn::Add(acc, load_n(g + i * p.g.channels, k)); }));
-      *v = hn::Add(*v, sum_lanes(b.pixels, [&](VF acc, int64_t i) {
-        return hn::MulAdd(load_n(g + i * p.g.channels, k), hn::Sub(load_n(q + i * p.g.channels, k), m), acc);
-      }));
+      sum_lanes<2>(
+          b.pixels, n,
+          [&](VF* acc, int64_t i, int64_t c, int k) {
+            VF v = load_n(g + i * step + c, k);
+            acc[0] = hn::Add(acc[0], v);
+            acc[1] = hn::MulAdd(v, hn::Sub(load_n(q + i * step + c, k), load_n(mean + c0 + c, k)), acc[1]);
+          },
+          two);
     }
   }
 };
@@ -192,7 +211,7 @@ struct GradSums {
 // part[2*(c*blocks + block)] and the one after it: the two sums.
 template <class S>
 void block_stats(const BnPlan& p, const S& stat, const float* x, const float* gy, float* part) {
-  const int64_t channels = p.g.channels, wide = p.lanes ? 64 : 1, chunks = (channels + wide - 1) / wide;
+  const int64_t channels = p.g.channels, wide = p.lanes ? kWide : 1, chunks = (channels + wide - 1) / wide;
   parallel_for(p.blocks * chunks, grain_for(p.images * p.pixels * wide), [&](int64_t i, int64_t end) {
     for (; i < end; ++i) {
       const int64_t at = i / chunks, c0 = i % chunks * wide;
@@ -202,27 +221,25 @@ void block_stats(const BnPlan& p, const S& stat, const float* x, const float* gy
         stat.plane(p, b, x + first, gy ? gy + first : nullptr, c0, part + 2 * (c0 * p.blocks + at));
         continue;
       }
-      each_vector(std::min(wide, channels - c0), [&](int64_t c, int k) {
-        VF u, v;
-        stat.channels(p, b, x + first + c, gy ? gy + first + c : nullptr, c0 + c, k, &u, &v);
-        HWY_ALIGN float tu[kLanes], tv[kLanes];
-        hn::Store(u, DF(), tu);
-        hn::Store(v, DF(), tv);
-        for (int j = 0; j < k; ++j) {
-          float* two = part + 2 * ((c0 + c + j) * p.blocks + at);
-          two[0] = tu[j], two[1] = tv[j];
-        }
-      });
+      HWY_ALIGN float two[2][kWide] = {};
+      const int64_t n = std::min(wide, channels - c0);
+      stat.channels(p, b, x + first, gy ? gy + first : nullptr, c0, n, two);
+      for (int64_t c = 0; c < n; ++c) {
+        float* to = part + 2 * ((c0 + c) * p.blocks + at);
+        to[0] = two[0][c], to[1] = two[1][c];
+      }
     }
   });
 }
 
 // y[i] = f(i, lanes, channel vector getter): every element, with per-channel values broadcast or loaded along channels.
 template <class F>
-void each_element(const BnPlan& p, float* y, F f) {
-  const bool stream = streams(p.g.count() * p.g.channels * static_cast<int64_t>(sizeof(float)));
+void each_element(const BnPlan& p, const float* x, const float* x2, float* y, F f) {
+  const int64_t total = p.g.count() * p.g.channels;
+  auto after = [&](const float* t, int64_t at, int64_t n) { return t && at + 2 * n <= total ? t + at + n : nullptr; };
+  const bool stream = streams(total * static_cast<int64_t>(sizeof(float)));
   if (p.lanes) {
-    const int64_t channels = p.g.channels, piece = std::max<int64_t>(1, 4096 / channels);  // pixels
+    const int64_t channels = p.g.channels, piece = std::max<int64_t>(1, 512 / channels);  // pixels
     parallel_for((p.g.count() + piece - 1) / piece, grain_for(channels * piece), [&](int64_t b, int64_t e) {
       for (; b < e; ++b) {
         const int64_t from = b * piece, n = std::min(piece, p.g.count() - from);
@@ -232,12 +249,13 @@ void each_element(const BnPlan& p, float* y, F f) {
             auto of = [&](const float* per_channel) { return load_n(per_channel + c, k); };
             store_n(f((from + i) * channels + c, k, of), row.at + i * channels + c, k);
           });
-        row.finish();
+        row.finish(after(x, from * channels, n * channels), after(x2, from * channels, n * channels));
       }
+      if (stream) simd::stream_end();
     });
     return;
   }
-  const int64_t piece = std::min<int64_t>(std::max<int64_t>(1, p.g.inner), 4096),
+  const int64_t piece = std::min<int64_t>(std::max<int64_t>(1, p.g.inner), 512),
                 pieces = (p.g.inner + piece - 1) / piece;
   parallel_for(p.g.outer * p.g.channels * pieces, grain_for(piece), [&](int64_t b, int64_t e) {
     for (; b < e; ++b) {
@@ -247,8 +265,9 @@ void each_element(const BnPlan& p, float* y, F f) {
       each_vector(n, [&](int64_t i, int k) {
         store_n(f(from + i, k, [&](const float* per_channel) { return set(per_channel[c]); }), row.at + i, k);
       });
-      row.finish();
+      row.finish(after(x, from, n), after(x2, from, n));
     }
+    if (stream) simd::stream_end();
   });
 }
 
@@ -277,7 +296,7 @@ void batch_norm_train(const KernelArgs& a) {
     rstd[c] = static_cast<float>(r);
     scale[c] = static_cast<float>(r) * w[c];
   }
-  each_element(p, y, [&](int64_t i, int k, auto of) {
+  each_element(p, x, nullptr, y, [&](int64_t i, int k, auto of) {
     return hn::MulAdd(hn::Sub(load_n(x + i, k), of(mean)), of(scale), of(bias));
   });
 }
@@ -306,7 +325,7 @@ void batch_norm_bwd(const KernelArgs& a) {
     s[c] = static_cast<float>(-k * r * r * dot / count);
     t[c] = static_cast<float>(-k * sum / count);
   }
-  each_element(p, gx, [&](int64_t i, int n, auto of) {
+  each_element(p, x, gy, gx, [&](int64_t i, int n, auto of) {
     VF v = hn::MulAdd(hn::Sub(load_n(x + i, n), of(mean)), of(s), of(t));
     return hn::MulAdd(load_n(gy + i, n), of(k1), v);
   });
@@ -324,7 +343,7 @@ void batch_norm_infer(const KernelArgs& a) {
     store_n(s, scale + c, k);
     store_n(hn::Sub(load_n(b + c, k), hn::Mul(load_n(mean + c, k), s)), shift + c, k);
   });
-  each_element(p, y,
+  each_element(p, x, nullptr, y,
                [&](int64_t i, int k, auto of) { return hn::Add(hn::Mul(load_n(x + i, k), of(scale)), of(shift)); });
 }
 

@@ -68,10 +68,11 @@ void layer_norm(const KernelArgs& a) {
         if (w) v = hn::MulAdd(v, load_n(w + i, k), load_n(bias + i, k));
         store_n(v, y + i, k);
       });
-      out.finish();
+      out.finish(b + 1 < g.rows ? x + g.size : nullptr);
       a.out[1].data<float>()[b] = mean;
       a.out[2].data<float>()[b] = rstd;
     }
+    if (stream) simd::stream_end();
   });
 }
 

@@ -60,6 +60,7 @@ template <class F>
 void each_row(const AxisGeom& g, F f) {
   parallel_for(g.outer, std::max<int64_t>(1, 4096 / std::max<int64_t>(1, g.size)), [&](int64_t b, int64_t e) {
     for (; b < e; ++b) f(b * g.size, b);
+    simd::stream_end();
   });
 }
 // f(first element, row number of lane 0, lanes): rows that lie side by side, elements of one row g.inner apart.
@@ -100,7 +101,7 @@ void softmax_core(const AxisGeom& g, const float* x, float* y, float* top, float
         VF ls = log_v(sv);
         each_vector(g.size, [&](int64_t i, int k) { store_n(hn::Sub(hn::Sub(load_n(px + i, k), mv), ls), py + i, k); });
       }
-      out.finish();
+      out.finish(row + 1 < g.outer ? px + g.size : nullptr);
       if (top) top[row] = hn::GetLane(mv), sum[row] = hn::GetLane(sv);
     });
     return;

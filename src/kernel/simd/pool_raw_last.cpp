@@ -84,7 +84,9 @@ void avg_fwd_last(const Geom& g, int64_t c, const float* x, float* y, bool whole
 template <class F>
 void each_slice(const Geom& g, int64_t c, F f) {
   const int64_t images = g.planes / c;
-  const int64_t slices = std::min<int64_t>((c + 63) / 64, std::max<int64_t>(1, 16 / std::max<int64_t>(1, images)));
+  // No more slices than threads ask for: whole pixels are kinder to the cache. Bits do not depend on it.
+  const int64_t wanted = images >= num_threads() ? 1 : (num_threads() + images - 1) / images;
+  const int64_t slices = std::min<int64_t>((c + 15) / 16, wanted);
   const int64_t width = ((c + slices - 1) / slices + 15) / 16 * 16;
   parallel_for(images * slices, grain_for(g.h * g.w * width), [&](int64_t b, int64_t e) {
     for (; b < e; ++b) {

@@ -18,6 +18,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 using DF = hn::CappedTag<float, 16>;
 using VF = hn::Vec<DF>;
+constexpr int64_t kPixelChannels = 128;  // channels of a pixel_block; 16 KiB of partial results
 constexpr int64_t kLanes = static_cast<int64_t>(hn::MaxLanes(DF()));
 constexpr int64_t kVectors = kRowLanes / kLanes;
 
@@ -148,38 +149,33 @@ void row_leaf(const float* x, int64_t rows, int64_t n, float* y) {
 }
 
 // Row blocks of channels-last images: y[c] = the pixels x[i*stride + c], i < n <= kRowBlock, combined as row_leaf does
-// it for each channel. The 32 lanes of the order are pixels here, half of them at a time to stay in registers.
+// it for each channel. The 32 lanes of the order are pixels here: 32 rows of partial results, which memory runs past in
+// the order it lies in.
 template <class Op>
 HWY_INLINE void pixel_block(const float* x, int64_t stride, int64_t n, int64_t channels, float* y) {
   const DF d;
-  constexpr int kHalf = kRowLanes / 2;
-  for (int64_t c = 0; c < channels; c += kLanes) {
-    const int64_t k = std::min(kLanes, channels - c);
-    auto load = [&](int64_t i) HWY_ATTR {
-      return k == kLanes ? hn::LoadU(d, x + i * stride + c) : load_part<Op>(d, x + i * stride + c, k);
-    };
-    VF half[2][kHalf];
-    for (int h = 0; h < 2; ++h) {
-      VF acc[kHalf];
-#pragma GCC unroll 16
-      for (auto& a : acc) a = hn::Set(d, Op::identity);
-      int64_t i = h * kHalf;
-      for (; i + kHalf <= n; i += kRowLanes)
-#pragma GCC unroll 16
-        for (int j = 0; j < kHalf; ++j) acc[j] = Op::apply(acc[j], load(i + j));
-#pragma GCC unroll 16
-      for (int j = 0; j < kHalf; ++j)
-        if (i + j < n) acc[j] = Op::apply(acc[j], load(i + j));
-#pragma GCC unroll 16
-      for (int j = 0; j < kHalf; ++j) half[h][j] = acc[j];
-    }
-    for (int j = 0; j < kHalf; ++j) half[0][j] = Op::apply(half[0][j], half[1][j]);
-    for (int step = kHalf / 2; step > 0; step /= 2)
-      for (int j = 0; j < step; ++j) half[0][j] = Op::apply(half[0][j], half[0][j + step]);
-    HWY_ALIGN float out[kLanes];
-    hn::Store(half[0][0], d, out);
-    std::copy_n(out, k, y + c);
+  constexpr int64_t kMost = kPixelChannels;
+  HWY_ALIGN float part[kRowLanes][kMost];
+  const int64_t full = channels - channels % kLanes;
+  auto join = [&](float* to, const float* from, int64_t m) HWY_ATTR {  // m lanes of to = to op from
+    if (m == kLanes)
+      hn::StoreU(Op::apply(hn::LoadU(d, to), hn::LoadU(d, from)), d, to);
+    else
+      hn::StoreU(Op::apply(hn::LoadU(d, to), load_part<Op>(d, from, m)), d, to);
+  };
+  const int64_t lanes = std::min<int64_t>(n, kRowLanes);
+  for (int64_t l = 0; l < lanes; ++l) std::fill_n(part[l], (channels + kLanes - 1) / kLanes * kLanes, Op::identity);
+  for (int64_t i = 0; i < n; ++i) {
+    float* to = part[i % kRowLanes];
+    const float* from = x + i * stride;
+    for (int64_t c = 0; c < full; c += kLanes) join(to + c, from + c, kLanes);
+    if (full < channels) join(to + full, from + full, channels - full);
   }
+  // Lanes that no pixel fell to hold the identity, and combining with it changes no bit.
+  for (int64_t half = kRowLanes / 2; half > 0; half /= 2)
+    for (int64_t l = 0; l < half && l + half < lanes; ++l)
+      for (int64_t c = 0; c < channels; c += kLanes) join(part[l] + c, part[l + half] + c, kLanes);
+  std::copy_n(part[0], channels, y);
 }
 
 template <class Op>
@@ -271,7 +267,7 @@ void run_channels_last(const KernelArgs& a, const ReduceLeaves<float>& ops, Redu
   const bool all_images = images > 1 && reduced_axes(a.as<ReduceAttrs>().axes, s.rank) & 1u;
   const auto leaf = HWY_DYNAMIC_DISPATCH(pixel_leaf)(mode);
   const int64_t blocks = (pixels + kRowBlock - 1) / kRowBlock;
-  constexpr int64_t kChunk = 64;
+  constexpr int64_t kChunk = 128;
   const int64_t chunks = (channels + kChunk - 1) / kChunk;
   std::unique_ptr<float[]> part;
   float *y = a.out[0].data<float>(), *per_image = y;

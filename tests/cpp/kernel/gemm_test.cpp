@@ -70,7 +70,8 @@ INSTANTIATE_TEST_SUITE_P(Shapes, Sgemm,
                                          Case{33, 1, 7}, Case{14, 32, 16}, Case{15, 31, 17}, Case{13, 48, 1},
                                          Case{6, 784, 25}, Case{16, 100, 150}, Case{150, 100, 16}, Case{64, 10, 84},
                                          Case{64, 120, 400}, Case{29, 65, 401}, Case{7, 9, 1203}, Case{230, 70, 50},
-                                         Case{40, 1100, 30}, Case{100, 130, 500}),
+                                         Case{40, 1100, 30}, Case{100, 130, 500}, Case{1, 1100, 37}, Case{2, 67, 1203},
+                                         Case{3, 513, 70}, Case{4, 49, 530}),
                          [](const auto& info) {
                            return std::to_string(info.param.m) + "x" + std::to_string(info.param.n) + "x" +
                                   std::to_string(info.param.k);
@@ -88,6 +89,24 @@ TEST(SgemmOrder, DependsOnKAlone) {
         sgemm(false, false, 1, 1, k, a.data() + i * k, k, b.data() + j, n, part.data(), 1, false);
         ASSERT_EQ(part[0], whole[i * n + j]) << i << "," << j;
       }
+  });
+}
+
+// Up to four rows have code of their own; their bits are those of the same rows in a larger product.
+TEST(SgemmOrder, FewRowsEqualTheRowsOfALargerProduct) {
+  each_target([&] {
+    const int64_t m = 20, n = 611, k = 1203;
+    const auto a = uniform(m * k, 1), b = uniform(k * n, 2);
+    for (bool tb : {false, true}) {
+      const int64_t ldb = tb ? k : n;
+      std::vector<float> whole(m * n);
+      sgemm(false, tb, m, n, k, a.data(), k, b.data(), ldb, whole.data(), n, false);
+      for (int64_t rows = 1; rows <= 4; ++rows) {
+        std::vector<float> part(rows * n);
+        sgemm(false, tb, rows, n, k, a.data() + 5 * k, k, b.data(), ldb, part.data(), n, false);
+        ASSERT_TRUE(std::equal(part.begin(), part.end(), whole.begin() + 5 * n)) << "rows " << rows << " tb " << tb;
+      }
+    }
   });
 }
 
