@@ -17,7 +17,6 @@ __all__ = ["AttachSpec", "GradManager", "GradManagerGroup", "get_backwarding_gra
 
 Callback = Callable[[Tensor, Any], Any]
 
-
 class _Running(threading.local):
     """Per thread: the manager whose ``backward`` is running."""
 

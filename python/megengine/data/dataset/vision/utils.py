@@ -77,6 +77,8 @@ def load_raw_data_from_url(url: str, filename: str, target_md5: str, raw_data_di
 
 def _unpack(path: str, mode: str, to: str | None, remove: bool) -> None:
     target = os.path.dirname(path) if to is None else to
+    if not hasattr(tarfile, "data_filter"):
+        raise RuntimeError(f"{path}: unpacking it safely needs Python 3.11.4 or newer.")
     try:
         with tarfile.open(path, mode) as archive:  # type: ignore[call-overload]
             archive.extractall(target, filter="data")  # refuses links and paths that lead out of the folder

@@ -165,7 +165,7 @@ def _rotate_hue_numpy(image: Array, step: Any) -> Array:
     sector = np.where(top == r, (g - b) / safe, np.where(top == g, 2 + (b - r) / safe, 4 + (r - g) / safe))
     hue = np.rint(sector % 6 * (256 / 6)).astype(np.int64).astype(np.uint8) + step  # 256 steps around
     saturation = np.rint(255 * spread / np.where(top == 0, 1, top)) / 255
-    at = hue.astype(np.float32) * (6 / 256)
+    at = hue.astype(np.float32) * (6 / 255)  # OpenCV counts 256 steps one way and 255 the other
 
     def channel(n: int) -> Array:
         k = (n + at) % 6

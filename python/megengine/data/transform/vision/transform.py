@@ -130,6 +130,14 @@ class VisionTransform(Transform):
         return [[self._apply_coords(np.asarray(p).reshape(-1, 2)) for p in one] for one in polygons]
 
 
+def _give_order(transform: Any, order: Sequence[str]) -> None:
+    if isinstance(transform, VisionTransform):
+        transform.order = order
+    if isinstance(transform, Compose):
+        for inner in transform.transforms:
+            _give_order(inner, order)
+
+
 def _as_tuple(sample: Any) -> tuple[Any, ...]:
     return sample if isinstance(sample, tuple) else (sample,)
 
@@ -209,8 +217,7 @@ class Compose(VisionTransform):
         for t in self.transforms:
             if not isinstance(t, Transform):
                 raise TypeError(f"Compose: needs transforms; got {type(t)}.")
-            if isinstance(t, VisionTransform):
-                t.order = self.order
+            _give_order(t, self.order)
 
     def apply_batch(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
         """All samples of the batch."""
