@@ -10,6 +10,8 @@ from __future__ import annotations
 import atexit as _atexit_module
 import sys as _sys
 from collections.abc import Callable as _Callable
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 from typing import NoReturn as _NoReturn
 
@@ -23,6 +25,22 @@ from .serialization import load, save
 from .tensor import Parameter, Tensor, tensor
 from .utils import comp_graph_tools as cgtools
 from .version import __version__
+
+if _TYPE_CHECKING:
+    from . import data
+
+_LAZY = frozenset({"data"})  # sub-packages imported when first used, so that `import megengine` stays quick
+
+
+def __getattr__(name: str) -> _Any:
+    if name in _LAZY:
+        return _import_module(f".{name}", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY})
+
 
 _exit_handlers: list[_Callable[[], _Any]] = []
 

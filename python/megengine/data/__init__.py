@@ -1,0 +1,37 @@
+"""Feeding data to training: datasets, samplers, transforms, and the loader that joins them.
+
+>>> from megengine.data import DataLoader, SequentialSampler
+>>> from megengine.data.dataset import ArrayDataset
+>>> digits = ArrayDataset(np.arange(6), np.arange(6) * 10)
+>>> for x, y in DataLoader(digits, SequentialSampler(digits, batch_size=4)):
+...     print(x, y)
+[0 1 2 3] [ 0 10 20 30]
+[4 5] [40 50]
+"""
+
+from . import dataset, transform
+from .collator import Collator
+from .dataloader import DataLoader
+from .sampler import (
+    Infinite,
+    MapSampler,
+    RandomSampler,
+    ReplacementSampler,
+    Sampler,
+    SequentialSampler,
+    StreamSampler,
+)
+
+__all__ = [
+    "Collator",
+    "DataLoader",
+    "Infinite",
+    "MapSampler",
+    "RandomSampler",
+    "ReplacementSampler",
+    "Sampler",
+    "SequentialSampler",
+    "StreamSampler",
+    "dataset",
+    "transform",
+]
