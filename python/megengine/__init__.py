@@ -13,7 +13,7 @@ from collections.abc import Callable as _Callable
 from typing import Any as _Any
 from typing import NoReturn as _NoReturn
 
-from . import autodiff, config, functional, hub, jit, module, optimizer, random, safetensors, utils
+from . import amp, autodiff, config, functional, hub, jit, module, optimizer, random, safetensors, utils
 from .core import _core
 from .core._core import full_sync as _full_sync
 from .core._core import sync as _sync
