@@ -10,10 +10,11 @@ from __future__ import annotations
 import atexit as _atexit_module
 import sys as _sys
 from collections.abc import Callable as _Callable
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 from typing import NoReturn as _NoReturn
 
-from . import amp, autodiff, config, functional, hub, jit, module, optimizer, random, safetensors, utils
+from . import amp, autodiff, config, functional, jit, module, optimizer, random, utils
 from .core import _core
 from .core._core import full_sync as _full_sync
 from .core._core import sync as _sync
@@ -23,6 +24,19 @@ from .serialization import load, save
 from .tensor import Parameter, Tensor, tensor
 from .utils import comp_graph_tools as cgtools
 from .version import __version__
+
+if _TYPE_CHECKING:
+    from . import hub, safetensors
+
+
+def __getattr__(name: str) -> _Any:
+    """Packages that need the network or temporary files are imported when first used."""
+    if name in ("hub", "safetensors"):
+        from importlib import import_module
+
+        return import_module(f".{name}", __name__)
+    raise AttributeError(f"module 'megengine' has no attribute {name!r}")
+
 
 _exit_handlers: list[_Callable[[], _Any]] = []
 
