@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 from typing import NoReturn as _NoReturn
 
-from . import autodiff, config, functional, jit, module, optimizer, random, utils
+from . import amp, autodiff, config, functional, jit, module, optimizer, random, utils
 from .core import _core
 from .core._core import full_sync as _full_sync
 from .core._core import sync as _sync
@@ -27,9 +27,11 @@ from .utils import comp_graph_tools as cgtools
 from .version import __version__
 
 if _TYPE_CHECKING:
-    from . import data
+    from . import data, hub, safetensors
 
-_LAZY = frozenset({"data"})  # sub-packages imported when first used, so that `import megengine` stays quick
+_LAZY = frozenset(
+    {"data", "hub", "safetensors"}
+)  # sub-packages imported when first used, so that `import megengine` stays quick
 
 
 def __getattr__(name: str) -> _Any:

@@ -83,7 +83,24 @@ def _device_map(map_location: MapLocation) -> Callable[[str], str] | None:
     return lambda dev: table.get(dev, table.get(dev.split(":")[0], dev))
 
 
-class _LoadTensor:
+class _Frozen(type):
+    """Classes that a file cannot change: pickles may set attributes on whatever they name, classes included."""
+
+    def __setattr__(cls, name: str, value: Any) -> None:
+        raise pickle.UnpicklingError(f"load: the file wants to change the class {cls.__name__}.")
+
+
+def _stand_in(real: Any) -> Any:
+    """A frozen class that stands for ``real``, a class or function written in Python, while unpickling."""
+
+    class StandIn(metaclass=_Frozen):
+        def __new__(cls, *args: Any) -> Any:
+            return real(*args) if args else real.__new__(real)
+
+    return StandIn
+
+
+class _LoadTensor(metaclass=_Frozen):
     """Stands for Tensor while unpickling, so that a stored device name is mapped before anything is made on it."""
 
     _cls: type[Tensor] = Tensor
@@ -129,15 +146,15 @@ _PLAIN: dict[tuple[str, str], Any] = {
     ("collections", "OrderedDict"): OrderedDict,
     ("collections", "defaultdict"): defaultdict,
     ("collections", "deque"): deque,
-    ("collections", "Counter"): Counter,
+    ("collections", "Counter"): _stand_in(Counter),
     ("numpy", "ndarray"): np.ndarray,
     ("numpy", "dtype"): np.dtype,
-    ("_codecs", "encode"): _bytes_of,
-    ("megengine.core.tensor.dtype", "QuantDtypeMeta"): _dtype.QuantDtypeMeta,
-    ("megengine.core.tensor.qparams", "QParams"): QParams,
-    ("megengine.core.tensor.qparams", "QuantMode"): QuantMode,
-    ("megengine.quantization.utils", "QParams"): QParams,
-    ("megengine.quantization.utils", "QuantMode"): QuantMode,
+    ("_codecs", "encode"): _stand_in(_bytes_of),
+    ("megengine.core.tensor.dtype", "QuantDtypeMeta"): _stand_in(_dtype.QuantDtypeMeta),
+    ("megengine.core.tensor.qparams", "QParams"): _stand_in(QParams),
+    ("megengine.core.tensor.qparams", "QuantMode"): _stand_in(QuantMode),
+    ("megengine.quantization.utils", "QParams"): _stand_in(QParams),
+    ("megengine.quantization.utils", "QuantMode"): _stand_in(QuantMode),
 }
 for _t in (bool, int, float, complex, str, bytes, bytearray, list, tuple, dict, set, frozenset, slice, range):
     _PLAIN["builtins", _t.__name__] = _t

@@ -157,6 +157,46 @@ def test_lamb_fp16_keeps_a_float32_copy():
     np.testing.assert_allclose(opt._state[p]["param_fp32"].numpy(), 1 - 3e-4, rtol=1e-5)
 
 
+HALF_CASES = [(c, k) for c, _, k in CASES if k.get("lr", 0) <= 0.1]
+
+
+@pytest.mark.parametrize("cls, kwargs", HALF_CASES, ids=lambda v: v.__name__ if isinstance(v, type) else str(v))
+def test_float16_parameters_stay_float16(cls, kwargs):
+    w, grads = RNG.uniform(0.5, 2, (3, 5)), RNG.uniform(-1, 1, (4, 3, 5))
+    half, full = Parameter(w.astype("float16")), Parameter(w.astype("float16").astype("float32"))
+    for p, dtype in ((half, "float16"), (full, "float32")):
+        opt = cls([p], **kwargs)
+        for g in grads:
+            p.grad = Tensor(g.astype("float16").astype(dtype))
+            opt.step()
+        assert p.dtype == np.dtype(dtype) and p.grad.dtype == np.dtype(dtype)
+    np.testing.assert_allclose(half.numpy(), full.numpy(), rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize("cls", [SGD, Adam, AdamW, Adagrad, Adadelta, LAMB])
+def test_a_learning_rate_of_zero_changes_nothing(cls):
+    w = RNG.uniform(0.5, 2, (3, 5)).astype("float32")
+    p = Parameter(w)
+    opt = cls([p], lr=0)
+    for _ in range(3):
+        p.grad = Tensor(np.ones((3, 5), "float32"))
+        opt.step()
+    np.testing.assert_array_equal(p.numpy(), w)
+
+
+def test_negative_hyper_parameters_name_the_value():
+    p = Parameter([1.0])
+    for cls, error in ((SGD, AssertionError), (Adam, ValueError), (AdamW, ValueError), (LAMB, ValueError)):
+        with pytest.raises(error, match="-0.5"):
+            cls([p], lr=-0.5)
+    for kwargs in ({"lr": -1}, {"lr_decay": -1}, {"eps": -1}, {"weight_decay": -1}):
+        with pytest.raises(AssertionError, match="-1"):
+            Adagrad([p], **kwargs)
+    for kwargs in ({"lr": -1}, {"rho": 2}, {"eps": -1}, {"weight_decay": -1}):
+        with pytest.raises(AssertionError):
+            Adadelta([p], **kwargs)
+
+
 def test_lr_may_be_a_tensor():
     p = Parameter([1.0])
     opt = SGD([p], lr=0.5)
@@ -323,6 +363,29 @@ def test_training_goes_on_from_a_state_dict(make, keep_var):
     np.testing.assert_array_equal(a.weight.numpy(), b.weight.numpy())
 
 
+def test_saving_to_a_file_and_going_on_is_bit_equal(tmp_path):
+    for make in (lambda p: Adam(p, lr=0.1), lambda p: SGD(p, lr=0.1, momentum=0.9), lambda p: LAMB(p, lr=0.1)):
+        a = M.Linear(3, 2)
+        opt_a = make(a.parameters())
+        schedule = MultiStepLR(opt_a, [2, 5])
+        train(a, opt_a, 3, 1)
+        schedule.step()
+        path = str(tmp_path / "checkpoint.pkl")
+        mge.save({"net": a.state_dict(), "opt": opt_a.state_dict(), "schedule": schedule.state_dict()}, path)
+        b = M.Linear(3, 2)
+        opt_b = make(b.parameters())
+        other = MultiStepLR(opt_b, [1])
+        saved = mge.load(path)
+        b.load_state_dict(saved["net"])
+        opt_b.load_state_dict(saved["opt"])
+        other.load_state_dict(saved["schedule"])
+        for net, opt, sched in ((a, opt_a, schedule), (b, opt_b, other)):
+            sched.step()
+            train(net, opt, 3, 2)
+        np.testing.assert_array_equal(a.weight.numpy(), b.weight.numpy())
+        assert opt_a.param_groups[0]["lr"] == opt_b.param_groups[0]["lr"]
+
+
 def test_state_dict_layout():
     p, q = Parameter([1.0]), Parameter([1.0, 2.0])
     opt = Adam([{"params": [p]}, {"params": [q], "lr": 0.5}], lr=0.1)
@@ -458,6 +521,14 @@ def test_clip_grad_norm_of_parameters_with_one_gradient():
         gm.backward((a + b) * 10)
     clip_grad_norm([a, b], 1.0)
     np.testing.assert_allclose([a.grad.item(), b.grad.item()], [0.5**0.5] * 2, rtol=1e-5)
+
+
+def test_clipping_keeps_float16():
+    for clip in (lambda p: clip_grad_norm([p], 1.0), lambda p: clip_grad_value([p], -1, 1)):
+        p = Parameter(np.zeros(2, "float16"))
+        p.grad = Tensor(np.array([3, 4], "float16"))
+        clip(p)
+        assert p.grad.dtype == np.float16
 
 
 def test_clip_grad_value():

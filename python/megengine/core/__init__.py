@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import os
 
-from . import _core
+try:
+    from . import _core
+except ImportError as e:
+    raise ImportError(
+        f"megengine: the compiled extension core/_core in {os.path.dirname(os.path.abspath(__file__))} is missing or "
+        f"does not load ({e}). Install the wheel for this Python, or build it: pip install . in the source tree."
+    ) from e
 
 __all__ = ["get_option", "set_option"]
 

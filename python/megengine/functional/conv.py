@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ..core import _amp
 from ..core._core import UserError, ops
 from ..core.tensor.indexing import _const, _filled
 from ..core.tensor.utils import make_shape_tuple
@@ -178,7 +179,9 @@ def conv_transpose2d(
     )
     x_shape = (inp.shape[0], channels, *size)
     y = ops.conv2d_dx(inp, weight, stride=s, pad=p, dilate=d, groups=groups, x_shape=x_shape)
-    return y if bias is None else y + bias
+    if bias is None:
+        return y
+    return y + (bias.astype(y.dtype) if _amp.enabled else bias)
 
 
 def conv_transpose3d(

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ..core import _amp
 from ..core._core import UserError, ops
 from ..core.tensor.indexing import _const
 from ..core.tensor.utils import _normalize_axis, make_shape_tuple
@@ -268,7 +269,9 @@ def linear(inp: Tensor, weight: Tensor, bias: Tensor | None = None, compute_mode
     [[16.0]]
     """
     y = ops.matmul(inp, weight, tb=True) if inp.ndim >= 2 else matmul(inp, weight, transpose_b=True)
-    return y if bias is None else y + bias
+    if bias is None:
+        return y
+    return y + (bias.astype(y.dtype) if _amp.enabled else bias)
 
 
 def dropout(inp: Tensor, drop_prob: float, training: bool = True) -> Tensor:

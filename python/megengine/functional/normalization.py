@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ..core import _amp
 from ..core._core import UserError, ops
 from ..core.tensor.indexing import _filled
 from ..core.tensor.utils import _normalize_axis, make_shape_tuple
 from ..tensor import Tensor
 from .conv import pad
+
+
+def _like_input(y: Tensor, inp: Tensor) -> Tensor:
+    """A result in the precision of the input: parameters in float32 do not widen it, except under autocast."""
+    return y if y.dtype == inp.dtype or _amp.enabled else y.astype(inp.dtype)
 
 
 def _per_channel(v: Tensor | None, channels: int, fill: float, like: Tensor) -> Tensor:
@@ -65,11 +71,12 @@ def batch_norm(
             "batch_norm: evaluation needs running_mean and running_var."
         )
         mean, var = _per_channel(running_mean, channels, 0.0, x), _per_channel(running_var, channels, 1.0, x)
-        y = ops.batch_norm_infer(x, w, b, mean, var, eps=eps)
+        y = _like_input(ops.batch_norm_infer(x, w, b, mean, var, eps=eps), inp)
         return y if x is inp else y.reshape(inp.shape)
     if x.size == 0:
         return inp if inplace or (running_mean is None and running_var is None) else (inp, running_mean, running_var)
     y, mean, var, _ = ops.batch_norm_train(x, w, b, eps=eps)
+    y = _like_input(y, inp)
     if x is not inp:
         y = y.reshape(inp.shape)
     if running_mean is None and running_var is None:
@@ -135,9 +142,9 @@ def layer_norm(
     if inp.shape[inp.ndim - len(sizes) :] != sizes:
         raise UserError(f"layer_norm: the last sizes must be {sizes}; got shape {inp.shape}.")
     if not affine:
-        return ops.layer_norm(inp, n_axes=len(sizes), eps=eps)[0]
+        return _like_input(ops.layer_norm(inp, n_axes=len(sizes), eps=eps)[0], inp)
     assert weight is not None and bias is not None, "layer_norm: affine needs weight and bias."
-    return ops.layer_norm(inp, weight, bias, n_axes=len(sizes), eps=eps)[0]
+    return _like_input(ops.layer_norm(inp, weight, bias, n_axes=len(sizes), eps=eps)[0], inp)
 
 
 def group_norm(
@@ -161,7 +168,7 @@ def group_norm(
     if affine:
         assert weight is not None and bias is not None, "group_norm: affine needs weight and bias."
         y = y * weight.reshape(1, c, 1, 1) + bias.reshape(1, c, 1, 1)
-    return y
+    return _like_input(y, inp)
 
 
 def instance_norm(
@@ -174,7 +181,7 @@ def instance_norm(
     """
     if inp.ndim != 4:
         raise UserError(f"instance_norm: the input needs 4 dimensions (N, C, H, W); got {inp.shape}.")
-    return group_norm(inp, inp.shape[1], affine, weight, bias, eps)
+    return group_norm(inp, inp.shape[1], affine, weight, bias, eps).astype(inp.dtype)
 
 
 def general_norm(

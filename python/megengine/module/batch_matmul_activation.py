@@ -37,7 +37,7 @@ class BatchMatMulActivation(Module):
         if self.nonlinear_mode not in ("identity", "relu"):
             raise ValueError(f"BatchMatMulActivation: nonlinear_mode identity or relu; got {nonlinear_mode!r}.")
         self.weight = Parameter(np.zeros((batch, out_features, in_features), dtype=np.float32))
-        self.bias = Parameter(np.zeros((out_features, 1), dtype=np.float32)) if bias else None
+        self.bias = Parameter(np.zeros(out_features, dtype=np.float32)) if bias else None
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -49,5 +49,11 @@ class BatchMatMulActivation(Module):
     def forward(self, x: Tensor) -> Tensor:
         y = matmul(self.weight, x)
         if self.bias is not None:
-            y = y + self.bias
+            y = y + self.bias.reshape(-1, 1)  # stored as (out,), added to each row
         return relu(y) if self.nonlinear_mode == "relu" else y
+
+    def _module_info_string(self) -> str:
+        return (
+            f"batch={self.batch}, in_features={self.in_features}, out_features={self.out_features}, "
+            f"bias={self.bias is not None}"
+        )

@@ -111,8 +111,6 @@ class _ConvNd(Module):
             text += f", stride={self.stride}"
         if differs(self.padding, 0):
             text += f", padding={self.padding}"
-        if differs(self.output_padding, 0):
-            text += f", output_padding={self.output_padding}"
         if differs(self.dilation, 1):
             text += f", dilation={self.dilation}"
         if self.groups != 1:

@@ -29,6 +29,8 @@ class _LinearBnActivation1d(Module):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        self.in_features = in_features
+        self.out_features = out_features
         self.linear = Linear(in_features, out_features, bias, compute_mode, **kwargs)
         self.bn = BatchNorm1d(out_features, eps, momentum, affine, track_running_stats)
         # Unused, but MegEngine's checkpoints of this module hold it.

@@ -52,6 +52,10 @@ class MultiHeadAttention(Module):
         assert embed_dim % num_heads == 0, f"MultiHeadAttention: {num_heads} heads do not divide {embed_dim}."
         self.embed_dim = embed_dim
         self.num_heads = num_heads
+        self.head_dim = embed_dim // num_heads
+        self.add_bias_kv = add_bias_kv
+        self.add_zero_attn = add_zero_attn
+        self.bias_k = self.bias_v = None
         self.attn_dropout = attn_dropout
         self.out_dropout = out_dropout
         self.bias = bias

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from abc import abstractmethod
 from typing import Any
 
@@ -90,6 +91,16 @@ class LSTMCell(RNNCellBase):
 class RNNBase(Module):
     """What RNN and LSTM share.
 
+    Args:
+        input_size: the width of the input.
+        hidden_size: the width of the state.
+        num_layers: layers on top of each other.
+        bias: whether the gates have biases.
+        batch_first: the input is (N, L, in), else (L, N, in).
+        dropout: probability of zeroing what goes from one layer to the next, in training.
+        bidirectional: also run backwards over the sequence; outputs are joined.
+        proj_size: kept; has no effect.
+
     All weights are in ``_flatten_weights``: for each layer and direction W_ih, W_hh, b_ih, b_hh.
     """
 
@@ -109,6 +120,8 @@ class RNNBase(Module):
             raise ValueError(f"dropout must be a number from 0 to 1; got {dropout!r}.")
         if not 0 <= proj_size < hidden_size:
             raise ValueError(f"proj_size must be at least 0 and below hidden_size {hidden_size}; got {proj_size}.")
+        if proj_size:
+            warnings.warn(f"{type(self).__name__}: proj_size is kept but has no effect, as in MegEngine.", stacklevel=3)
         self.input_size = input_size
         self.hidden_size = hidden_size
         self.num_layers = num_layers
@@ -176,13 +189,13 @@ class RNNBase(Module):
 
     def apply_op(self, input: Tensor, hx: Any) -> tuple[Tensor, Any]:
         """Run (L, N, in) from a state; returns the outputs and the last state."""
-        if self.proj_size:
-            raise NotImplementedError(f"{type(self).__name__}: proj_size arrives with the recurrent ops.")
         states = list(hx) if isinstance(hx, (tuple, list)) else [hx]
         weights = self._weights()
         steps = [input[t] for t in range(input.shape[0])]
         last: list[list[Tensor]] = [[] for _ in states]
         for layer in range(self.num_layers):
+            if layer and self.dropout and self.training:
+                steps = [dropout(s, self.dropout) if self.dropout < 1 else s * 0 for s in steps]
             outputs = []
             for direction in range(self.num_directions):
                 w_ih, w_hh, b_ih, b_hh = weights[layer][direction]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from ..core._core import ops
 from .optimizer import Optimizer
 
@@ -38,8 +40,8 @@ class Adadelta(Optimizer):
 
     def _create_state(self, param_group: dict[str, Any]) -> None:
         for p in param_group["params"]:
-            self._add_state(p, "square_avg")
-            self._add_state(p, "acc_delta")
+            self._add_state(p, "square_avg", initializer=np.zeros(p.shape, dtype=np.float32))
+            self._add_state(p, "acc_delta", initializer=np.zeros(p.shape, dtype=np.float32))
             self._add_state(p, "step", initializer=0.0)
 
     def _updates(self, param_group: dict[str, Any]) -> None:
@@ -48,12 +50,12 @@ class Adadelta(Optimizer):
         for p in param_group["params"]:
             if p.grad is None:
                 continue
-            w, g, state = p, p.grad, self._state[p]
+            w, g, state = p, p.grad.astype("float32"), self._state[p]
             if decay:
                 g = g + w * decay
             total, acc, step = state["square_avg"], state["acc_delta"], state["step"]
             step += 1.0
             total._reset(total * rho + ops.square(g) * (1.0 - rho))
             delta = ops.sqrt(acc + eps) / ops.sqrt(total + eps) * g
-            p._reset((w - lr * delta).detach())
+            p._reset((w - lr * delta).detach().astype(p.dtype))
             acc._reset(acc * rho + ops.square(delta) * (1.0 - rho))

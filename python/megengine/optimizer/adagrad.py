@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from ..core._core import ops
 from .optimizer import Optimizer
 
@@ -39,7 +41,7 @@ class Adagrad(Optimizer):
 
     def _create_state(self, param_group: dict[str, Any]) -> None:
         for p in param_group["params"]:
-            self._add_state(p, "square_avg")
+            self._add_state(p, "square_avg", initializer=np.zeros(p.shape, dtype=np.float32))
             self._add_state(p, "step", initializer=0.0)
 
     def _updates(self, param_group: dict[str, Any]) -> None:
@@ -48,11 +50,11 @@ class Adagrad(Optimizer):
         for p in param_group["params"]:
             if p.grad is None:
                 continue
-            w, g, state = p, p.grad, self._state[p]
+            w, g, state = p, p.grad.astype("float32"), self._state[p]
             if decay:
                 g = g + w * decay
             total, step = state["square_avg"], state["step"]
             step += 1.0
             total += ops.square(g)
             rate = lr / ((step - 1.0) * lr_decay + 1.0)
-            p._reset((w - rate * g / ops.sqrt(total + eps)).detach())
+            p._reset((w - rate * g / ops.sqrt(total + eps)).detach().astype(p.dtype))

@@ -47,7 +47,7 @@ def clip_grad_norm(tensors: Tensor | Iterable[Tensor], max_norm: float, ord: flo
     total = norm(ops.concat(*norms, axis=0), ord=ord) if len(norms) > 1 else norms[0].reshape(())
     scale = clip(max_norm / (total + 1e-6), upper=1.0)
     for g in grads:
-        g._reset(g * _at(scale, g.device))
+        g._reset((g * _at(scale, g.device)).astype(g.dtype))
     return total
 
 
@@ -61,4 +61,4 @@ def clip_grad_value(tensors: Tensor | Iterable[Tensor], lower: float, upper: flo
     [-1.0, 2.0]
     """
     for g in _grads(tensors):
-        g._reset(clip(g, lower, upper))
+        g._reset(clip(g, lower, upper).astype(g.dtype))

@@ -61,7 +61,7 @@ class LAMB(Optimizer):
         return p
 
     def _store(self, p: Tensor, value: Tensor) -> None:
-        p._reset(value.detach())
+        p._reset(value.detach().astype(p.dtype))
 
     def _updates(self, param_group: dict[str, Any]) -> None:
         lr = self._lr(param_group)

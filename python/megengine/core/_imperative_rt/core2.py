@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...tensor import Tensor
+from .. import _amp
 from .._core import AsyncError, CompNode, TraceError, full_sync, sync
 from ..tensor.utils import dtype_promotion, get_convert_inputs, get_device, make_shape_tuple, set_convert_inputs
 from .lower import apply
@@ -35,20 +36,21 @@ def astype_cpp(x: Tensor, dtype: Any) -> Tensor:
     return x.astype(dtype)
 
 
-# Mixed precision is not there yet; the state that programs look at is.
-_amp = {"enabled": False, "high": "float32", "low": "float16"}
-
-
 def _get_amp_dtype_autocast() -> bool:
-    return bool(_amp["enabled"])
+    return _amp.enabled
 
 
 def _get_amp_high_prec_dtype() -> str:
-    return str(_amp["high"])
+    return _amp.high_prec_dtype
 
 
 def _get_amp_low_prec_dtype() -> str:
-    return str(_amp["low"])
+    return _amp.low_prec_dtype
+
+
+_set_amp_dtype_autocast = _amp.set_enabled
+_set_amp_high_prec_dtype = _amp.set_high_prec_dtype
+_set_amp_low_prec_dtype = _amp.set_low_prec_dtype
 
 
 _get_convert_inputs = get_convert_inputs

@@ -1,0 +1,213 @@
+"""Models from other people's repositories: a ``hubconf.py`` at the top of a repository names its entry points.
+
+A repository is ``"owner/name"`` or ``"owner/name:branch"`` on a git server, or the path of a folder: one that starts
+with ``/``, ``./``, ``../`` or ``~``. Importing a ``hubconf.py`` runs its code, so use repositories that you trust.
+"""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import hashlib
+import os
+import sys
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlparse
+
+from ..serialization import load as _load_object
+from ..utils.http_download import HTTPDownloadError, download_from_url
+from .const import (
+    DEFAULT_CACHE_DIR,
+    DEFAULT_GIT_HOST,
+    DEFAULT_PROTOCOL,
+    ENV_MGE_HOME,
+    ENV_XDG_CACHE_HOME,
+    HUBCONF,
+    HUBDEPENDENCY,
+)
+from .exceptions import FetcherError, InvalidProtocol, InvalidRepo
+from .fetcher import GitHTTPSFetcher, GitSSHFetcher, RepoFetcherBase
+from .tools import check_module_exists, load_module
+
+__all__ = ["help", "import_module", "list", "load", "load_serialized_obj_from_url", "pretrained"]
+
+PROTOCOLS: dict[str, type[RepoFetcherBase]] = {"HTTPS": GitHTTPSFetcher, "SSH": GitSSHFetcher}
+
+
+def _get_megengine_home() -> Path:
+    """``$MGE_HOME``, else ``megengine`` in the user's cache folder."""
+    cache = os.environ.get(ENV_XDG_CACHE_HOME, DEFAULT_CACHE_DIR)
+    return Path(os.environ.get(ENV_MGE_HOME, os.path.join(cache, "megengine"))).expanduser()
+
+
+def _hub_dir() -> Path:
+    return _get_megengine_home() / "hub"
+
+
+def _is_local(repo_info: str) -> bool:
+    return repo_info.startswith(("/", "./", "../", "~")) or repo_info in (".", "..")
+
+
+def _get_repo(repo_info: str, git_host: str, use_cache: bool, commit: str | None, protocol: str) -> str:
+    if _is_local(repo_info):
+        folder = os.path.abspath(os.path.expanduser(repo_info))
+        if not os.path.isdir(folder):
+            raise InvalidRepo(f"hub: there is no folder {folder!r}.")
+        return folder
+    if protocol not in PROTOCOLS:
+        raise InvalidProtocol(f"hub: protocol must be one of {', '.join(PROTOCOLS)}; got {protocol!r}.")
+    return PROTOCOLS[protocol].fetch(git_host, repo_info, use_cache, commit, silent=False)
+
+
+def import_module(
+    repo_info: str,
+    git_host: str = DEFAULT_GIT_HOST,
+    use_cache: bool = True,
+    commit: str | None = None,
+    protocol: str = DEFAULT_PROTOCOL,
+) -> types.ModuleType:
+    """Import a repository's ``hubconf.py`` as a module.
+
+    Args:
+        repo_info: ``owner/name``, ``owner/name:branch-or-tag``, or the path of a folder.
+        git_host: the server.
+        use_cache: take the copy of an earlier call when there is one.
+        commit: a commit instead of a branch or tag.
+        protocol: ``"HTTPS"`` downloads an archive, ``"SSH"`` clones with git.
+    """
+    folder = _get_repo(repo_info, git_host, use_cache, commit, protocol)
+    conf = os.path.join(folder, HUBCONF)
+    if not os.path.isfile(conf):
+        raise InvalidRepo(f"hub: {repo_info!r} has no {HUBCONF} at its top, so it names no models.")
+    sys.path.insert(0, folder)
+    try:
+        module = load_module(HUBCONF, conf)
+    finally:
+        sys.path.remove(folder)
+    missing = [m for m in getattr(module, HUBDEPENDENCY, []) if not check_module_exists(m)]
+    if missing:
+        raise RuntimeError(f"hub: {repo_info!r} needs missing modules: {', '.join(missing)}. Install them with pip.")
+    return module
+
+
+def _entries(module: types.ModuleType) -> builtins.list[str]:
+    return [n for n, v in sorted(vars(module).items()) if callable(v) and not n.startswith("_")]
+
+
+def _entry(module: types.ModuleType, repo_info: str, name: str) -> Callable[..., Any]:
+    if name not in _entries(module):
+        raise RuntimeError(f"hub: {repo_info!r} has no entry {name!r}; it has {', '.join(_entries(module)) or 'none'}.")
+    found: Callable[..., Any] = getattr(module, name)
+    return found
+
+
+def list(
+    repo_info: str,
+    git_host: str = DEFAULT_GIT_HOST,
+    use_cache: bool = True,
+    commit: str | None = None,
+    protocol: str = DEFAULT_PROTOCOL,
+) -> builtins.list[str]:
+    """The entry points of a repository: functions and classes of its ``hubconf.py`` without a leading underscore.
+
+    Arguments as for ``import_module``.
+    """
+    return _entries(import_module(repo_info, git_host, use_cache, commit, protocol))
+
+
+def load(
+    repo_info: str,
+    entry: str,
+    *args: Any,
+    git_host: str = DEFAULT_GIT_HOST,
+    use_cache: bool = True,
+    commit: str | None = None,
+    protocol: str = DEFAULT_PROTOCOL,
+    **kwargs: Any,
+) -> Any:
+    """Call an entry point of a repository, which usually makes a model.
+
+    Args:
+        repo_info: ``owner/name``, ``owner/name:branch-or-tag``, or the path of a folder.
+        entry: a name of ``list``.
+        args: passed on to the entry point, as are other keyword arguments.
+        git_host: the server.
+        use_cache: take the copy of an earlier call when there is one.
+        commit: a commit instead of a branch or tag.
+        protocol: ``"HTTPS"`` or ``"SSH"``.
+        kwargs: see ``args``.
+
+    >>> import tempfile, pathlib
+    >>> folder = tempfile.mkdtemp()
+    >>> _ = pathlib.Path(folder, "hubconf.py").write_text(
+    ...     "import megengine.module as M\\ndef mlp(width=4):\\n    return M.Linear(2, width)\\n")
+    >>> mge.hub.load(folder, "mlp", width=3)
+    Linear(in_features=2, out_features=3, bias=True)
+    """
+    module = import_module(repo_info, git_host, use_cache, commit, protocol)
+    return _entry(module, repo_info, entry)(*args, **kwargs)
+
+
+def help(
+    repo_info: str,
+    entry: str,
+    git_host: str = DEFAULT_GIT_HOST,
+    use_cache: bool = True,
+    commit: str | None = None,
+    protocol: str = DEFAULT_PROTOCOL,
+) -> str | None:
+    """The docstring of an entry point; arguments as for ``load``."""
+    return _entry(import_module(repo_info, git_host, use_cache, commit, protocol), repo_info, entry).__doc__
+
+
+def load_serialized_obj_from_url(url: str, model_dir: str | None = None) -> Any:
+    """Download a file written by ``megengine.save``, once, and load it.
+
+    Args:
+        url: http, https or file.
+        model_dir: where downloads are kept; None is ``serialized`` in ``$MGE_HOME``.
+
+    The file is loaded with the safe loader: tensors, arrays and plain containers only.
+    """
+    folder = Path(model_dir) if model_dir is not None else _get_megengine_home() / "serialized"
+    folder.mkdir(parents=True, exist_ok=True)
+    name = os.path.basename(urlparse(url).path) or "object"
+    cached = folder / f"{hashlib.sha256(url.encode()).hexdigest()[:6]}_{name}"
+    if not cached.exists():
+        partial = f"{cached}.{os.getpid()}.part"  # a broken download never looks like a cached file
+        try:
+            download_from_url(url, partial)
+        except HTTPDownloadError as e:
+            raise FetcherError(
+                f"hub: could not download {url} ({e}). Check the network; offline, put the file at {str(cached)!r}."
+            ) from None
+        os.replace(partial, cached)
+    return _load_object(str(cached))
+
+
+class pretrained:
+    """Decorator of entry points: adds a first parameter ``pretrained`` that loads a state dict from ``url``.
+
+    >>> from megengine import hub
+    >>> @hub.pretrained(url="https://example.com/linear.pkl")
+    ... def linear(width=4):
+    ...     return M.Linear(2, width)
+    >>> linear(width=3)
+    Linear(in_features=2, out_features=3, bias=True)
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def __call__(self, func: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(func)
+        def make(pretrained: bool = False, **kwargs: Any) -> Any:
+            model = func(**kwargs)
+            if pretrained:
+                model.load_state_dict(load_serialized_obj_from_url(self.url))
+            return model
+
+        return make

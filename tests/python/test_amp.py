@@ -1,0 +1,376 @@
+"""amp: which dtype every op gives under autocast (as MegEngine 1.13 does), values, state, scaling of gradients."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import megengine as mge
+import megengine.functional as F
+import megengine.module as M
+from megengine import Parameter, Tensor, amp, config
+from megengine.autodiff import GradManager
+from megengine.core import _amp
+from megengine.core._core import TensorBase, ops
+from megengine.core._imperative_rt import core2
+from megengine.core.tensor.dtype import is_bfloat16
+
+RNG = np.random.default_rng(0)
+
+
+def full(*shape: int) -> Tensor:
+    return Tensor(RNG.uniform(0.1, 0.9, shape).astype("float32"))
+
+
+def half(*shape: int) -> Tensor:
+    return full(*shape).astype("float16")
+
+
+@pytest.fixture(autouse=True)
+def _state_is_left_as_it_was():
+    yield
+    assert (amp.enabled, amp.low_prec_dtype, amp.high_prec_dtype) == (False, "float16", "float32")
+    assert config._compute_mode == "default"
+    assert type(ops.matmul) is type(ops.add) and "__truediv__" not in vars(Tensor)
+
+
+# ---- the policy
+
+HIGH = [
+    *(getattr(F, n) for n in "exp log expm1 log1p acos asin atan cos sin tan asinh atanh sinh cosh sqrt".split()),
+    lambda x: F.acosh(x + 1),
+    F.softplus,
+    F.nn.hsigmoid,
+    F.logsigmoid,
+    lambda x: x / x,
+    lambda x: x / 2,
+    lambda x: 2 / x,
+    lambda x: x**2,
+    lambda x: 2**x,
+    lambda x: x**x,
+    lambda x: F.div(x, x),
+    lambda x: F.pow(x, x),
+    lambda x: F.logsoftmax(x, 0),
+    lambda x: F.logsumexp(x, 0),
+    lambda x: F.logaddexp(x, x),
+    lambda x: F.atan2(x, x),
+    lambda x: F.std(x, 0),
+    lambda x: F.norm(x),
+    lambda x: x.mean(),
+    lambda x: F.layer_norm(x, (4,), False),
+    lambda x: F.nn.group_norm(x.reshape(1, 4, 1, 1), 2, False),
+    lambda x: F.nn.cross_entropy(x.reshape(2, 2), Tensor([0, 1])),
+]
+SAME = [
+    *(getattr(F, n) for n in "tanh sigmoid relu abs square floor hswish silu gelu leaky_relu relu6".split()),
+    lambda x: x // x,
+    lambda x: x + x,
+    lambda x: x * 2,
+    lambda x: x.sum(),
+    lambda x: x.max(),
+    lambda x: F.softmax(x, 0),
+    lambda x: F.maximum(x, x),
+    lambda x: F.clip(x, 0, 1),
+    lambda x: F.dot(x, x),
+    lambda x: F.max_pool2d(x.reshape(1, 1, 2, 2), 2),
+    lambda x: F.nn.instance_norm(x.reshape(1, 1, 2, 2), False),
+]
+LOW = [
+    lambda c: F.matmul(c(3, 4), full(4, 5)),
+    lambda c: c(3, 4) @ full(4, 5),
+    lambda c: F.matmul(c(2, 3, 4), c(2, 4, 5)),
+    lambda c: F.matmul(c(3, 4), c(4)),
+    lambda c: F.conv1d(c(1, 3, 5), full(2, 3, 3), full(1, 2, 1)),
+    lambda c: F.conv2d(c(1, 3, 5, 5), full(2, 3, 3, 3), full(1, 2, 1, 1)),
+    lambda c: F.conv_transpose2d(c(1, 3, 5, 5), full(3, 2, 3, 3), full(1, 2, 1, 1)),
+    lambda c: F.linear(c(2, 3), full(4, 3)),
+    lambda c: F.linear(c(2, 3), full(4, 3), full(4)),
+    lambda c: F.linear(c(3), full(4, 3), full(4)),
+    lambda c: F.batch_norm(c(4, 3, 2, 2), *(full(1, 3, 1, 1) for _ in range(4)), training=True),
+    lambda c: F.batch_norm(c(4, 3, 2, 2), *(full(1, 3, 1, 1) for _ in range(4))),
+    lambda c: M.BatchNorm1d(3)(c(4, 3)),
+]
+
+
+@pytest.mark.parametrize("i", range(len(HIGH)))
+def test_sensitive_ops_work_in_high_precision(i):
+    for x in (full(4), half(4)):
+        with amp.autocast():
+            y = HIGH[i](x)
+        assert y.dtype == np.float32
+        want = HIGH[i](x.astype("float32")).numpy()
+        if i < 15:  # one op: exact
+            np.testing.assert_array_equal(y.numpy(), want)
+        else:  # parts that are not sensitive, x + 1 for one, were done in half precision
+            np.testing.assert_allclose(y.numpy(), want, rtol=2e-3)
+
+
+@pytest.mark.parametrize("i", range(len(SAME)))
+def test_other_ops_take_what_comes(i):
+    for x in (full(4), half(4)):
+        with amp.autocast():
+            y = SAME[i](x)
+        assert y.dtype == x.dtype
+
+
+@pytest.mark.parametrize("low", ["float16", "bfloat16"])
+@pytest.mark.parametrize("i", range(len(LOW)))
+def test_products_work_in_low_precision(i, low):
+    for make in (full, half):
+        with amp.autocast(low_prec_dtype=low):
+            y = LOW[i](make)
+        assert is_bfloat16(y.dtype) if low == "bfloat16" else y.dtype == np.float16
+
+
+def test_values_of_products():
+    x, w, b = full(4, 3, 8, 8), full(5, 3, 3, 3), full(1, 5, 1, 1)
+    with amp.autocast():
+        y, z = F.conv2d(x, w, b), F.matmul(x.reshape(12, 64), x.reshape(12, 64), transpose_b=True)
+    want = F.conv2d(*(t.astype("float16") for t in (x, w, b)), compute_mode="float32")
+    np.testing.assert_array_equal(y.numpy(), want.numpy())
+    a = x.numpy().reshape(12, 64).astype("float16").astype("float64")
+    np.testing.assert_allclose(z.numpy(), (a @ a.T).astype("float16"), rtol=2e-3)
+
+
+def test_batch_norm_keeps_its_statistics_in_high_precision():
+    x = half(8, 3, 2, 2)
+    cast, plain = M.BatchNorm2d(3), M.BatchNorm2d(3)
+    with amp.autocast():
+        y = cast(x)
+    z = plain(x.astype("float32"))
+    assert y.dtype == np.float16 and cast.running_var.dtype == np.float32
+    np.testing.assert_array_equal(cast.running_var.numpy(), plain.running_var.numpy())
+    np.testing.assert_array_equal(y.numpy(), z.numpy().astype("float16"))
+
+
+def test_integers_are_left_alone():
+    i = Tensor([1, 2, 3])
+    with amp.autocast():
+        assert (i + i).dtype == np.int32 and F.relu(i).dtype == np.int32 and (i / i).dtype == np.float32
+        assert F.exp(i).dtype == np.float32
+
+
+def test_updates_in_place():
+    x = half(3)
+    same = x
+    with amp.autocast():
+        x /= 2.0
+    assert x is same and x.dtype == np.float32
+    y = full(2, 2)
+    with amp.autocast():
+        y @= full(2, 2)
+    assert y.dtype == np.float16
+
+
+# ---- without autocast
+
+
+def test_norms_give_the_dtype_of_the_input():
+    x = half(4, 4, 2, 2)
+    assert M.BatchNorm2d(4)(x).dtype == np.float16
+    bn = M.BatchNorm2d(4)
+    bn.eval()
+    assert bn(x).dtype == np.float16
+    for m in (M.LayerNorm(2), M.GroupNorm(2, 4), M.InstanceNorm(4)):
+        assert m(x).dtype == np.float16
+    assert M.LayerNorm(2, affine=False)(x).dtype == np.float16
+
+
+# ---- state
+
+
+def test_nesting():
+    with amp.autocast(low_prec_dtype="bfloat16"):
+        assert amp.enabled and amp.low_prec_dtype == "bfloat16" and config._compute_mode == "float32"
+        with amp.autocast(enabled=False):  # does not switch the outer one off
+            assert amp.enabled and amp.low_prec_dtype == "bfloat16"
+        with amp.autocast():
+            assert amp.low_prec_dtype == "float16"
+        assert amp.enabled and amp.low_prec_dtype == "bfloat16"
+    assert not amp.enabled
+    with pytest.raises(KeyError), amp.autocast():
+        raise KeyError
+    one = amp.autocast()
+    with one, one:
+        assert amp.enabled
+
+
+def test_decorator_and_properties():
+    @amp.autocast()
+    def product(x):
+        """doc"""
+        return x @ x
+
+    assert product(full(2, 2)).dtype == np.float16 and product.__doc__ == "doc" and not amp.enabled
+    assert (full(2, 2) @ full(2, 2)).dtype == np.float32
+    amp.enabled = True
+    amp.low_prec_dtype = "bfloat16"
+    try:
+        assert core2._get_amp_dtype_autocast() and core2._get_amp_low_prec_dtype() == "bfloat16"
+        assert is_bfloat16((full(2, 2) @ full(2, 2)).dtype)
+    finally:
+        core2._set_amp_dtype_autocast(False)
+        core2._set_amp_low_prec_dtype("float16")
+    assert core2._get_amp_high_prec_dtype() == "float32"
+
+
+def test_bad_dtypes_change_nothing():
+    for bad in ({"low_prec_dtype": "int8"}, {"high_prec_dtype": "float99"}):
+        with pytest.raises(RuntimeError, match="must be one of float16, bfloat16, float32"):
+            with amp.autocast(**bad):
+                pass
+    with pytest.raises(RuntimeError):
+        amp.low_prec_dtype = "foo"
+
+
+def test_switched_off_nothing_stands_in_the_way():
+    plain = ops.exp, TensorBase.__truediv__
+    with amp.autocast():
+        assert ops.exp is not plain[0] and Tensor.__truediv__ is not plain[1]
+        assert repr(ops.matmul.__doc__)  # a stand-in still knows the op
+    assert ops.exp is plain[0] and Tensor.__truediv__ is plain[1]
+    assert all(hasattr(ops, n) for n in (*_amp.LOW, *_amp.HIGH, *_amp.NORM))
+
+
+# ---- training
+
+
+@pytest.mark.parametrize("low", ["float16", "bfloat16"])
+@pytest.mark.parametrize("traced", [False, True])
+def test_training_under_autocast_follows_float32(traced, low):
+    def run(enabled):
+        mge.random.seed(0)
+        net = M.Sequential(M.Conv2d(3, 8, 3), M.BatchNorm2d(8), M.ReLU(), M.AdaptiveAvgPool2d(1))
+        head = M.Linear(8, 4)
+        params = [*net.parameters(), *head.parameters()]
+        gm, opt = GradManager().attach(params), mge.optimizer.SGD(params, lr=0.1)
+        scaler = amp.GradScaler()
+
+        def step(x, t):
+            with amp.autocast(enabled, low_prec_dtype=low), gm:
+                loss = F.nn.cross_entropy(head(net(x).reshape(16, 8)), t)
+                gm.backward(loss)
+            opt.step().clear_grad()
+            return loss
+
+        f = mge.jit.trace(step) if traced else step
+        rng = np.random.default_rng(1)
+        t = Tensor(rng.integers(0, 4, 16).astype("int32"))
+        x = Tensor(rng.standard_normal((16, 3, 6, 6)).astype("float32"))
+        losses = [f(x, t).item() for _ in range(20)]
+        assert all(p.dtype == np.float32 for p in params) and scaler.scale_factor == 16.0
+        return losses
+
+    cast, plain = run(True), run(False)
+    assert plain[-1] < plain[0] and not np.array_equal(cast, plain)
+    np.testing.assert_allclose(cast, plain, rtol=0.05 if low == "bfloat16" else 0.01)
+
+
+def test_gradients_have_the_dtype_of_the_parameters():
+    w, b, x = Parameter(full(3, 3)), Parameter(full(3)), full(2, 3)
+    with amp.autocast(), GradManager().attach([w, b]) as gm:
+        gm.backward(F.relu(F.linear(x, w, b)).mean())
+    assert w.grad.dtype == np.float32 and b.grad.dtype == np.float32
+    np.testing.assert_allclose(w.grad.numpy(), np.tile(x.numpy().sum(0) / 6, (3, 1)), rtol=5e-3)
+
+
+# ---- GradScaler
+
+
+def test_scaler():
+    scaler, w = amp.GradScaler(init_scale=8.0), Parameter([1.0, 2.0])
+    gm = GradManager().attach([w])
+    with gm:
+        scaler.backward(gm, (w * 3).sum())
+    assert w.grad.tolist() == [3, 3] and scaler._growth_tracker == 1 and scaler.scale_factor == 8
+    w.grad = None
+    with gm:
+        scaler.backward(gm, (w * float("inf")).sum())
+    assert w.grad is None and scaler.scale_factor == 4 and scaler._growth_tracker == 0
+    with gm:
+        scaler.backward(gm, (w * 3).sum(), unscale_grad=False)
+    assert w.grad.tolist() == [12, 12] and scaler._growth_tracker == 0
+    assert scaler.unscale(iter([w])) is scaler and w.grad.tolist() == [3, 3]
+    scaler.update()
+    assert scaler._growth_tracker == 1
+    scaler.update(3)
+    assert scaler.scale_factor == 3.0
+
+
+def test_scaler_grows():
+    scaler = amp.GradScaler(init_scale=4.0, growth_interval=2)
+    seen = []
+    for _ in range(5):
+        scaler.update()
+        seen.append((scaler.scale_factor, scaler._growth_tracker))
+    assert seen == [(4, 1), (8, 0), (8, 1), (16, 0), (16, 1)]
+    other = amp.GradScaler()
+    other.load_state_dict(scaler.state_dict())
+    assert other.state_dict() == scaler.state_dict()
+    assert set(scaler.state_dict()) == {
+        "scale_factor", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker"
+    }  # fmt: skip
+
+
+def test_scaler_that_never_changes():
+    scaler, w = amp.GradScaler(init_scale=4.0, growth_interval=0), Parameter([1.0])
+    gm = GradManager().attach([w])
+    with gm:
+        scaler.backward(gm, w * float("inf"))
+    assert np.isinf(w.grad.item()) and scaler.scale_factor == 4  # nothing is checked
+    scaler.update(7.0)
+    assert scaler.scale_factor == 4
+
+
+def test_scaler_with_given_and_several_gradients():
+    scaler, w = amp.GradScaler(), Parameter([1.0, 2.0])
+    gm = GradManager().attach([w])
+    with gm:
+        scaler.backward(gm, w * 2, dy=Tensor([1.0, 3.0]))
+    assert w.grad.tolist() == [2, 6]
+    w.grad = None
+    with gm:
+        scaler.backward(gm, [w * 2, w * 3])
+    assert w.grad.tolist() == [5, 5]
+
+
+def test_a_shared_gradient_is_divided_once():
+    scaler = amp.GradScaler(init_scale=4.0)
+    a, b = Parameter([1.0]), Parameter([2.0])
+    a.grad = b.grad = Tensor([8.0])
+    scaler.unscale([a, b])
+    assert a.grad.item() == 2.0 and b.grad.item() == 2.0
+    with GradManager().attach([a, b]) as gm:
+        a.grad = b.grad = None
+        scaler.backward(gm, (a + b) * 3)
+    assert a.grad.item() == 3.0 and b.grad.item() == 3.0
+
+
+@pytest.mark.parametrize("bad", [float("inf"), float("-inf"), float("nan")])
+def test_one_bad_gradient_drops_all(bad):
+    scaler = amp.GradScaler()
+    a, b, c = Parameter([1.0]), Parameter(np.ones(100, "float16")), Parameter([1.0])
+    a.grad, b.grad = Tensor([1.0]), Tensor(np.array([1.0] * 99 + [bad], "float16"))
+    scaler.unscale([a, b, c])
+    assert a.grad is None and b.grad is None and c.grad is None and scaler._found_non_finite
+
+
+# ---- formats
+
+
+def test_formats():
+    x = full(1, 2, 3, 4)
+    assert amp.convert_tensor_format(x) is x and x.format == "nhwc" and x.shape == (1, 2, 3, 4)
+    y = full(1, 2, 3, 4)
+    z = amp.convert_tensor_format(y, inplace=False)
+    assert z is not y and z.format == "nhwc" and y.format == "default"
+    np.testing.assert_array_equal(z.numpy(), y.numpy())
+    assert amp.convert_tensor_format(full(2)).format == "default"
+    net = M.Sequential(M.Conv2d(3, 4, 3), M.BatchNorm2d(4), M.Conv2d(4, 4, 3, groups=2))
+    other = amp.convert_module_format(net, inplace=False)
+    assert all(t.format == "default" for t in net.tensors())
+    assert all(t.format == "nhwc" for t in other.tensors())
+    assert amp.convert_module_format(net) is net and net[2].weight.format == "nhwc"
+    np.testing.assert_array_equal(net(full(1, 3, 8, 8)).shape, (1, 4, 4, 4))
+    net.load_state_dict(other.state_dict())
+    assert net[0].weight.format == "nhwc"
