@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import pathlib
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import IO, Any
@@ -50,7 +49,11 @@ class GraphInference:
 
         if kwargs:
             raise ValueError(f"GraphInference: unknown options {sorted(kwargs)}.")
-        data = pathlib.Path(file).read_bytes() if isinstance(file, (str, os.PathLike)) else file.read()
+        if isinstance(file, (str, os.PathLike)):
+            with open(file, "rb") as f:
+                data = f.read()
+        else:
+            data = file.read()
         inputs, results = _core.model_io(data)
         self._network = LiteNetwork()
         self._network.load(io.BytesIO(data))
