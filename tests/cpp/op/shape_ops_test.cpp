@@ -101,7 +101,7 @@ TEST(ShapeOps, Reshape) {
                shape({0, -1}), {meta({0})});
   expect_error(ErrorKind::Value, "reshape: the size of shape [1099511627776,1099511627776] overflows.", "reshape",
                shape({int64_t{1} << 40, int64_t{1} << 40}), {meta({4})});
-  expect_error(ErrorKind::Value, "shape: at most 8 dimensions are supported; got 9.", "reshape",
+  expect_error(ErrorKind::Value, "reshape: shape: at most 8 dimensions are supported; got 9.", "reshape",
                shape(Ints(9, int64_t{1})), {meta({1})});
 }
 
