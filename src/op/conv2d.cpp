@@ -9,9 +9,12 @@ struct Params {
   nn::Pair stride, pad, dilate;
 };
 
+constexpr int64_t kMost = int64_t{1} << 31;  // of a weight's dimensions: keeps the size arithmetic far from overflow
+
 template <class A>
 Params params_of(const InferCtx& c, const A& at) {
   MGE_CHECK(at.groups >= 1, Value, "{}: groups must be at least 1; got {}.", c.op->name, at.groups);
+  MGE_CHECK(at.groups < kMost, Value, "{}: groups is too large; got {}.", c.op->name, at.groups);
   return {nn::pair_of(c, "stride", at.stride, 1), nn::pair_of(c, "pad", at.pad, 0),
           nn::pair_of(c, "dilate", at.dilate, 1)};
 }
@@ -28,6 +31,8 @@ Shape output_shape(const InferCtx& c, const A& at, const Shape& x, const Shape& 
   MGE_CHECK(x.rank == 4, Value, "{}: input must be [N,C,H,W]; got {}.", op, x.str());
   MGE_CHECK(w.rank == 4 || w.rank == 5, Value,
             "{}: weight must be [O,C/groups,kh,kw] or [groups,O/groups,C/groups,kh,kw]; got {}.", op, w.str());
+  for (const Shape* s : {&x, &w}) check_shape(op.c_str(), *s);  // they may come from attributes
+  for (int64_t d : w) MGE_CHECK(d < kMost, Value, "{}: a dimension of weight {} is too large.", op, w.str());
   bool five = w.rank == 5;
   if (five)
     MGE_CHECK(w[0] == at.groups, Value,

@@ -53,6 +53,7 @@ void infer_take_bwd(InferCtx& c) {
   nn::check_float(c, 0);
   nn::check_dtype(c, 1, DType::I32);
   Shape x = to_shape(at.x_shape);
+  check_shape("take_bwd", x);
   int axis = normalize_axis("take_bwd", at.axis, x.rank);
   nn::check_shape_is(c, 0, take_shape(c, x, axis, c.shape(1)),
                      format("(take of x_shape {} by index {})", x.str(), c.shape(1).str()));

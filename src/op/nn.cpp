@@ -51,8 +51,10 @@ void check_rank(const InferCtx& c, size_t i, int lo, int hi) {
 }
 
 void check_shape_is(const InferCtx& c, size_t i, const Shape& want, std::string_view why) {
-  MGE_CHECK(c.shape(i) == want, Value, "{}: {} must have shape {} {}; got {}.{}", c.op->name, input_name(c, i),
-            want.str(), why, c.shape(i).str(), c.shape(i).numel() == want.numel() ? " Reshape it." : "");
+  if (c.shape(i) == want) return;
+  check_shape(c.op->name.c_str(), want);  // one made from attributes may be impossible
+  fail(ErrorKind::Value, "{}: {} must have shape {} {}; got {}.{}", c.op->name, input_name(c, i), want.str(), why,
+       c.shape(i).str(), c.shape(i).numel() == want.numel() ? " Reshape it." : "");
 }
 
 Pair pair_of(const InferCtx& c, const char* attr, const Ints& v, int64_t least) {

@@ -55,6 +55,7 @@ void infer_avg_pool_bwd(InferCtx& c) {
   const auto& at = attrs_as<AvgPoolBwdAttrs>(c.attrs);
   nn::check_float(c, 0);
   Shape x = to_shape(at.x_shape);
+  check_shape("avg_pool2d_bwd", x);
   nn::check_shape_is(c, 0, output_shape(c, at, x), format("(avg_pool2d of x_shape {})", x.str()));
   c.out[0].dtype = c.dtype(0);
   c.out[0].shape = x;

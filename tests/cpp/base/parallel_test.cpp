@@ -45,6 +45,22 @@ void expect_partition(int64_t n, int64_t grain) {
   EXPECT_LE(ranges, grain > 0 ? (n + grain - 1) / grain : n);
 }
 
+TEST_F(ParallelTest, ALimitHoldsForItsThreadAndItsLife) {
+  set_num_threads(2);
+  {
+    ThreadLimit three(3);
+    EXPECT_EQ(num_threads(), 3);
+    expect_partition(1000, 1);
+    std::thread([] { EXPECT_EQ(num_threads(), 2); }).join();
+    {
+      ThreadLimit none(0);
+      EXPECT_EQ(num_threads(), 3);
+    }
+    EXPECT_EQ(num_threads(), 3);
+  }
+  EXPECT_EQ(num_threads(), 2);
+}
+
 TEST_F(ParallelTest, CoversEveryIndexOnce) {
   for (int threads : {1, 2, 3, 7}) {
     set_num_threads(threads);
