@@ -115,7 +115,7 @@ def serve(peer: str) -> None:
     answer_requests(answer)
 
 
-def table(torch_python: str, batches: list[int], rounds: int, threads: int) -> None:
+def table(torch_python: str, batches: list[int], rounds: int, threads: int, only: list[int] | None = None) -> None:
     ours, torch = start_peers(HERE / "conv.py", torch_python, threads)
     for batch in batches:
         print(f"\nResNet-50 convolutions, batch {batch}, {threads} threads, {rounds} rounds\n")
@@ -127,6 +127,8 @@ def table(torch_python: str, batches: list[int], rounds: int, threads: int) -> N
         )
         total = {(w, who): 0.0 for w in ("forward", "train") for who in range(3)}
         for i, shape in enumerate(SHAPES):
+            if only and i not in only:
+                continue
             c, h, o, k, s, _, count = shape
             for what in ("forward", "train"):
                 cells = [
@@ -147,10 +149,11 @@ def table(torch_python: str, batches: list[int], rounds: int, threads: int) -> N
                     f"{show(last):>13} | {ratio:5.2f}x {'MISSED' if ratio < 0.95 else ''} |",
                     flush=True,
                 )
+        name = "these together" if only else "all of ResNet-50"
         for what in ("forward", "train"):
             m, t, last = (total[what, who] for who in range(3))
             print(
-                f"| {'all of ResNet-50':22} | {what:7} | {show(m):>10} |         | {show(t):>10} | {show(last):>13} | "
+                f"| {name:22} | {what:7} | {show(m):>10} |         | {show(t):>10} | {show(last):>13} | "
                 f"{min(t, last) / m:5.2f}x |"
             )
     ours.stop()
@@ -161,6 +164,7 @@ def main() -> int:
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("--torch-python", help="interpreter that has PyTorch")
     ap.add_argument("--batch", default="1,16")
+    ap.add_argument("--only", default="", help="comma-separated rows, counted from 0")
     ap.add_argument("--rounds", type=int, default=3)
     ap.add_argument("--threads", type=int, default=2)
     ap.add_argument("--serve", choices=("mge", "torch"), help=argparse.SUPPRESS)
@@ -170,7 +174,8 @@ def main() -> int:
         return 0
     if not a.torch_python:
         ap.error("--torch-python is needed")
-    table(str(pathlib.Path(a.torch_python).absolute()), [int(b) for b in a.batch.split(",")], a.rounds, a.threads)
+    batches, only = ([int(v) for v in t.split(",") if v] for t in (a.batch, a.only))
+    table(str(pathlib.Path(a.torch_python).absolute()), batches, a.rounds, a.threads, only)
     return 0
 
 
