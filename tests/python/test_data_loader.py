@@ -141,6 +141,20 @@ def test_a_loader_inside_a_forked_process():
         p.join(10)
 
 
+def test_an_iterator_is_not_shared_with_a_forked_process():
+    batches = iter(loader(Numbers(8), num_workers=2))
+    next(batches)
+    child = os.fork()
+    if child == 0:
+        try:
+            next(batches)
+        except RuntimeError as e:
+            os._exit(0 if "belongs to process" in str(e) else 1)
+        os._exit(2)
+    assert os.waitpid(child, 0)[1] == 0
+    assert next(batches)[1].tolist() == [4, 5, 6, 7]  # and the workers are still ours
+
+
 def test_a_loader_in_a_thread():
     got = []
     data = Numbers(8)
@@ -404,6 +418,14 @@ def test_memory_warning(monkeypatch):
     monkeypatch.setattr("logging.Logger.warning", lambda self, text, *a: said.append(text))
     list(loader(Numbers(8, (100_000,)), num_workers=2))
     assert len(said) == 1 and "Use fewer workers" in said[0]
+
+
+def test_monitor(monkeypatch, capsys):
+    monkeypatch.setenv("MGE_DATA_MONITOR", "1")
+    monkeypatch.setenv("MGE_DATA_MONITOR_FREQUENCY", "2")
+    list(loader(Numbers(), num_workers=1))
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(" in ")[0] for line in lines] == ["DataLoader: 2 batches", "DataLoader: 4 batches"]
 
 
 PROGRAM = """

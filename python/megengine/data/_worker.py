@@ -54,6 +54,7 @@ def _quiet_start() -> None:
     """Undo in the child what the parent may have set up and would be wrong here."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the loader stops its workers
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     signal.setitimer(signal.ITIMER_REAL, 0)
     gc.freeze()  # what was inherited is the parent's to collect, tensors of its queue among it
     cv2 = sys.modules.get("cv2")
@@ -122,11 +123,16 @@ class Worker:
             daemon=True,
             name=f"DataLoader worker {index}",
         )
-        with warnings.catch_warnings():
-            # Python 3.12 warns of any fork beside threads; a worker touches nothing those threads may hold.
-            warnings.simplefilter("ignore", DeprecationWarning)
-            self._process.start()
-        theirs.close()
+        # A Ctrl-C that comes before the child ignores it waits until it does.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            with warnings.catch_warnings():
+                # Python 3.12 warns of any fork beside threads; a worker touches nothing those threads may hold.
+                warnings.simplefilter("ignore", DeprecationWarning)
+                self._process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            theirs.close()
 
     @property
     def pid(self) -> int | None:
