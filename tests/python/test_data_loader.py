@@ -141,6 +141,20 @@ def test_a_loader_inside_a_forked_process():
         p.join(10)
 
 
+def test_an_iterator_is_not_shared_with_a_forked_process():
+    batches = iter(loader(Numbers(8), num_workers=2))
+    next(batches)
+    child = os.fork()
+    if child == 0:
+        try:
+            next(batches)
+        except RuntimeError as e:
+            os._exit(0 if "belongs to process" in str(e) else 1)
+        os._exit(2)
+    assert os.waitpid(child, 0)[1] == 0
+    assert next(batches)[1].tolist() == [4, 5, 6, 7]  # and the workers are still ours
+
+
 def test_a_loader_in_a_thread():
     got = []
     data = Numbers(8)
@@ -288,6 +302,15 @@ def test_a_batch_that_cannot_be_sent():
         list(loader(Numbers(), collator=Same(), num_workers=1))
 
 
+def test_no_memory_for_a_batch(monkeypatch):
+    def full(*_):
+        raise OSError(28, "no memory for the batch")
+
+    monkeypatch.setattr("os.memfd_create", full)
+    with pytest.raises(RuntimeError, match="(?s)Caught OSError.*no memory for the batch"):
+        list(loader(Numbers(shape=(10_000,)), num_workers=1))
+
+
 def test_error_of_the_sampler_comes_after_the_batches_before_it():
     class Bad(SequentialSampler):
         def batch(self):
@@ -380,11 +403,24 @@ def resident():
 
 def test_memory_is_bounded():
     batch = 4 * 1_000_000  # bytes
-    data = Numbers(60, (250_000,))
+    data = Numbers(200, (250_000,))
     start = peak = resident()
     for _ in loader(data, 4, num_workers=2):
         peak = max(peak, resident())
-    assert peak - start < 4 * batch  # one in use, one arriving; not the 15 of the epoch
+    assert peak - start < 9 * batch  # two per worker under way, one in use; not the 50 of the epoch
+
+
+def test_batches_that_grow_use_the_same_slots():
+    class Growing(Numbers):
+        def __getitem__(self, index):
+            return np.full(20_000 + 3_000 * index, index, np.int32)
+
+    batches = iter(loader(Growing(30), 1, num_workers=1))
+    for i, batch in enumerate(batches):
+        assert batch.shape == (1, 20_000 + 3_000 * i) and (batch == i).all()
+        if i < 20:
+            slots = batches._workers[0]._channel._theirs
+            assert len(slots) <= 3
 
 
 def test_batches_ahead_fit_in_the_memory_given(monkeypatch):
@@ -404,6 +440,14 @@ def test_memory_warning(monkeypatch):
     monkeypatch.setattr("logging.Logger.warning", lambda self, text, *a: said.append(text))
     list(loader(Numbers(8, (100_000,)), num_workers=2))
     assert len(said) == 1 and "Use fewer workers" in said[0]
+
+
+def test_monitor(monkeypatch, capsys):
+    monkeypatch.setenv("MGE_DATA_MONITOR", "1")
+    monkeypatch.setenv("MGE_DATA_MONITOR_FREQUENCY", "2")
+    list(loader(Numbers(), num_workers=1))
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(" in ")[0] for line in lines] == ["DataLoader: 2 batches", "DataLoader: 4 batches"]
 
 
 PROGRAM = """

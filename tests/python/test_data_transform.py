@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import megengine.data.transform as T
-from megengine.data import _image
+from megengine.data import DataLoader, SequentialSampler, _image
+from megengine.data.dataset import ArrayDataset
 from megengine.data.transform.vision import functional as VF
 
 ORDER = ("image", "boxes", "mask", "boxes_category", "info", "coords", "keypoints")
@@ -310,6 +311,16 @@ def test_torch_transforms():
     x = image()
     t = T.TorchTransformCompose([lambda picture: picture.rotate(180), lambda p: p.crop((0, 0, 5, 4))])
     np.testing.assert_array_equal(t.apply(x), x[::-1, ::-1][:4, :5])
+
+
+def test_opencv_in_workers_after_opencv_here():
+    """OpenCV's threads do not survive a fork; a worker that waited for them would hang."""
+    pytest.importorskip("cv2")
+    large = np.zeros((1500, 2000, 3), np.uint8)
+    VF.resize(large, (1000, 1000))  # starts the threads
+    data = ArrayDataset([large] * 4)
+    batches = DataLoader(data, SequentialSampler(data, 2), T.Resize((600, 700)), num_workers=2, timeout=30)
+    assert [b.shape for b in batches] == [(2, 600, 700, 3)] * 2
 
 
 # ---- functions

@@ -61,4 +61,4 @@ def describe(value: int, batch: int, samples: Sequence[Any]) -> str:
         return f"reading {name(value)}"
     if value <= _TRANSFORM_SAMPLE:
         return f"transforming {name(_TRANSFORM_SAMPLE - value)}"
-    return {TRANSFORM: f"transforming {where}", COLLATE: f"collating {where}"}.get(value, where)
+    return {TRANSFORM: f"transforming {where}", COLLATE: f"collating {where}"}.get(value, f"at {where}")

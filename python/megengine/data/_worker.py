@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from . import _transport
 from ._progress import IDLE, Board, describe, here
+from ._transport import Channel
 
 _POLL = 1.0  # seconds between looks at whether the other process still lives
 _STUCK = 60.0  # seconds without a result after which a loader without timeout says what it waits for
@@ -54,6 +54,7 @@ def _quiet_start() -> None:
     """Undo in the child what the parent may have set up and would be wrong here."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the loader stops its workers
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     signal.setitimer(signal.ITIMER_REAL, 0)
     gc.freeze()  # what was inherited is the parent's to collect, tensors of its queue among it
     cv2 = sys.modules.get("cv2")
@@ -73,20 +74,21 @@ def _main(
     random.seed(seed)
     np.random.seed(seed % 2**32)
     fetch: Fetch = start(index, seed)
+    channel = Channel(sock)
     try:
         while watchdog.is_alive():
             if not select.select([sock], [], [], _POLL)[0]:
                 continue
-            job, _ = _transport.receive(sock)
+            job, _ = channel.receive()
             answer = _answer(fetch, job)
             try:
-                _transport.send(sock, answer)
-            except (OSError, EOFError):
+                channel.send(answer)
+            except (ConnectionError, EOFError):
                 raise
-            except BaseException:  # a batch that cannot be pickled
-                _transport.send(sock, (ERROR, _report()))
+            except BaseException:  # a batch that cannot be pickled, or no memory or file to be had for it
+                channel.send((ERROR, _report()))
             here.note(IDLE)
-    except (EOFError, OSError):  # the loader closed its end
+    except (ConnectionError, EOFError):  # the loader closed its end
         pass
 
 
@@ -115,6 +117,7 @@ class Worker:
         self._board = board
         ours, theirs = socket.socketpair()
         self._sock = ours
+        self._channel = Channel(ours)
         context = multiprocessing.get_context("fork")
         self._process = context.Process(
             target=_main,
@@ -122,11 +125,16 @@ class Worker:
             daemon=True,
             name=f"DataLoader worker {index}",
         )
-        with warnings.catch_warnings():
-            # Python 3.12 warns of any fork beside threads; a worker touches nothing those threads may hold.
-            warnings.simplefilter("ignore", DeprecationWarning)
-            self._process.start()
-        theirs.close()
+        # A Ctrl-C that comes before the child ignores it waits until it does.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            with warnings.catch_warnings():
+                # Python 3.12 warns of any fork beside threads; a worker touches nothing those threads may hold.
+                warnings.simplefilter("ignore", DeprecationWarning)
+                self._process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            theirs.close()
 
     @property
     def pid(self) -> int | None:
@@ -138,7 +146,7 @@ class Worker:
         self.submitted += 1
         self._sock.settimeout(10.0)
         try:
-            _transport.send(self._sock, job[2])
+            self._channel.send(job[2])
         except TimeoutError:
             raise self._stuck(10.0) from None
         except OSError:
@@ -171,7 +179,7 @@ class Worker:
     def _read(self, timeout: float | None) -> tuple[str, Any, int]:
         self._sock.settimeout(timeout)
         try:
-            (kind, value), size = _transport.receive(self._sock)
+            (kind, value), size = self._channel.receive()
         except TimeoutError:
             raise self._stuck(timeout or 0) from None
         except (EOFError, ConnectionError):
@@ -202,7 +210,7 @@ class Worker:
 
     def close(self) -> None:
         """Tell the worker to end; it does so after its present job."""
-        self._sock.close()
+        self._channel.close()
 
     def stop(self, patience: float) -> None:
         """Wait for the end, then make it."""

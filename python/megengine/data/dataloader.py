@@ -377,7 +377,8 @@ class _Parallel(PreLoader):
         seed = _base_seed()
         self._workers: list[Worker] = []
         # The finalizer sees workers as they are added, so that one that cannot be started takes the others along.
-        self._stop = weakref.finalize(self, stop_all, self._workers, os.getpid())
+        self._owner = os.getpid()
+        self._stop = weakref.finalize(self, stop_all, self._workers, self._owner)
         for i in range(n):
             self._workers.append(Worker(i, self._workers, board, seed + i, start))
 
@@ -414,6 +415,10 @@ class _Parallel(PreLoader):
         return sys.maxsize
 
     def _next_batch(self) -> Any:
+        if os.getpid() != self._owner:
+            raise RuntimeError(
+                f"DataLoader: this iterator belongs to process {self._owner}; a forked process makes one of its own."
+            )
         if self._broken is not None:
             raise WorkerError(f"DataLoader: the iteration has ended with an error before: {self._broken}")
         try:
