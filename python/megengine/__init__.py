@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit as _atexit_module
 import sys as _sys
 from collections.abc import Callable as _Callable
+from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 from typing import NoReturn as _NoReturn
@@ -29,13 +30,19 @@ if _TYPE_CHECKING:
     from . import hub, safetensors
 
 
-def __getattr__(name: str) -> _Any:
-    """Packages that need the network or temporary files are imported when first used."""
-    if name in ("hub", "safetensors"):
-        from importlib import import_module
+_LAZY = frozenset(
+    {"hub", "safetensors"}
+)  # imported when first used, so that `import megengine` stays quick
 
-        return import_module(f".{name}", __name__)
-    raise AttributeError(f"module 'megengine' has no attribute {name!r}")
+
+def __getattr__(name: str) -> _Any:
+    if name in _LAZY:
+        return _import_module(f".{name}", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY})
 
 
 _exit_handlers: list[_Callable[[], _Any]] = []
