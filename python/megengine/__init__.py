@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 from typing import NoReturn as _NoReturn
 
-from . import amp, autodiff, config, functional, jit, module, optimizer, random, utils
+from . import amp, autodiff, config, distributions, dtr, functional, jit, module, optimizer, random, utils
 from .core import _core
 from .core._core import full_sync as _full_sync
 from .core._core import sync as _sync

@@ -279,6 +279,9 @@ class Tensor(TensorBase, ArrayMethodMixin):
         warnings.warn("Tensor.reset_zero is deprecated; use x *= 0", DeprecationWarning, stacklevel=2)
         self._reset(ops.fill_like(self, value=0.0))
 
+    def _drop(self) -> None:
+        """Say that the value may be freed and computed again; the engine keeps it."""
+
     def _isscalar(self) -> bool:
         return self.ndim == 0
 

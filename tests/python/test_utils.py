@@ -155,6 +155,37 @@ def test_fold_weight_bias_against_numpy():
     np.testing.assert_allclose(got_b.numpy().reshape(-1), b - m * factor, rtol=1e-5, atol=1e-6)
 
 
+# ---- sanity check
+
+
+def test_ops_leave_their_inputs_alone():
+    from megengine.core._core import ops
+    from megengine.utils.tensor_sanity_check import TensorSanityCheck
+
+    plain = ops.exp
+    x = mge.Tensor([1.0, np.nan])
+    with TensorSanityCheck() as check:
+        assert isinstance(check, TensorSanityCheck) and ops.exp is not plain
+        y = F.relu(F.exp(x)) * 2
+        assert M.Linear(2, 3)(F.ones((1, 2))).shape == (1, 3)
+        with pytest.raises(RuntimeError, match="already checking"):
+            check.__enter__()
+    assert ops.exp is plain and abs(y.numpy()[0] - 2 * np.e) < 1e-5
+
+
+def test_a_changed_input_is_found(monkeypatch):
+    from megengine.core._core import ops
+    from megengine.utils.tensor_sanity_check import TensorSanityCheck
+
+    def bad(x):
+        x._reset(mge.Tensor([9.0]))
+        return x
+
+    monkeypatch.setattr(ops, "exp", bad)
+    with TensorSanityCheck(), pytest.raises(RuntimeError, match="exp: changed one of its inputs"):
+        F.exp(mge.Tensor([1.0]))
+
+
 # ---- deprecation
 
 

@@ -1,7 +1,9 @@
 """Tracing: record a function once, run it as a compiled program, dump it to a file."""
 
 from ..core._core import TraceError
-from .config import DTRConfig, GraphOptimizationConfig, SublinearMemoryConfig
+from .dtr_config import DTRConfig
+from .graph_opt_config import GraphOptimizationConfig
+from .sublinear_memory_config import SublinearMemoryConfig
 from .tracing import exclude_from_trace, is_tracing, trace
 
 __all__ = [

@@ -1,6 +1,6 @@
 """Layers: ``import megengine.module as M``."""
 
-from . import init
+from . import init, vision
 from .activation import GELU, LeakyReLU, PReLU, ReLU, Sigmoid, SiLU, Softmax
 from .adaptive_pooling import AdaptiveAvgPool2d, AdaptiveMaxPool2d
 from .batch_matmul_activation import BatchMatMulActivation
@@ -38,10 +38,32 @@ from .quant_dequant import DequantStub, QuantStub
 from .rnn import LSTM, RNN, LSTMCell, RNNCell
 from .sequential import Sequential
 from .sliding_window import SlidingWindow, SlidingWindowTranspose
+from .vision import (
+    ActiveBlur,
+    AdditiveElemwise,
+    AdditiveGaussianNoise,
+    AdditiveLaplaceNoise,
+    AdditivePoissonNoise,
+    Emboss,
+    Flip,
+    GaussianBlur,
+    LinearContrast,
+    Mixup,
+    Remap,
+    Resize,
+    Rot90,
+    Rotate,
+    Sharpen,
+)
 
 __all__ = [
+    "ActiveBlur",
     "AdaptiveAvgPool2d",
     "AdaptiveMaxPool2d",
+    "AdditiveElemwise",
+    "AdditiveGaussianNoise",
+    "AdditiveLaplaceNoise",
+    "AdditivePoissonNoise",
     "AvgPool2d",
     "BatchMatMulActivation",
     "BatchNorm1d",
@@ -64,7 +86,10 @@ __all__ = [
     "Dropout",
     "Elemwise",
     "Embedding",
+    "Emboss",
+    "Flip",
     "GELU",
+    "GaussianBlur",
     "GeneralNorm",
     "GroupNorm",
     "Identity",
@@ -76,10 +101,12 @@ __all__ = [
     "Linear",
     "LinearBn1d",
     "LinearBnRelu1d",
+    "LinearContrast",
     "LinearRelu",
     "LocalConv2d",
     "LocalResponseNorm",
     "MaxPool2d",
+    "Mixup",
     "Module",
     "MultiHeadAttention",
     "PReLU",
@@ -90,7 +117,12 @@ __all__ = [
     "RNNCell",
     "ReLU",
     "RegionRestrictedConv",
+    "Remap",
+    "Resize",
+    "Rot90",
+    "Rotate",
     "Sequential",
+    "Sharpen",
     "SiLU",
     "Sigmoid",
     "SlidingWindow",
@@ -98,4 +130,5 @@ __all__ = [
     "Softmax",
     "SyncBatchNorm",
     "init",
+    "vision",
 ]

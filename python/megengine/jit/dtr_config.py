@@ -1,0 +1,5 @@
+"""Where MegEngine keeps ``DTRConfig``."""
+
+from .config import DTRConfig
+
+__all__ = ["DTRConfig"]

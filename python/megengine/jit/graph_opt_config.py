@@ -1,0 +1,5 @@
+"""Where MegEngine keeps ``GraphOptimizationConfig``."""
+
+from .config import GraphOptimizationConfig
+
+__all__ = ["GraphOptimizationConfig"]

@@ -1,0 +1,5 @@
+"""Where MegEngine keeps ``SublinearMemoryConfig``."""
+
+from .config import SublinearMemoryConfig
+
+__all__ = ["SublinearMemoryConfig"]
