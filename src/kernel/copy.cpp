@@ -65,14 +65,25 @@ constexpr int64_t kPieceBytes = 64 << 10;  // what one thread takes at least
 
 // Offsets of both sides at item `at` of dims [0, dims) of a nest, the dim `skip` left out.
 struct Offsets {
-  int64_t dst = 0, src = 0;
+  int64_t dst = 0, src = 0, index[kMaxRank];
   Offsets(const LoopNest& n, int dims, int skip, int64_t at) {
     for (int i = dims - 1; i >= 0; --i) {
       if (i == skip) continue;
-      const int64_t ix = at % n.size[i];
+      index[i] = at % n.size[i];
       at /= n.size[i];
-      dst += ix * n.stride[0][i];
-      src += ix * n.stride[1][i];
+      dst += index[i] * n.stride[0][i];
+      src += index[i] * n.stride[1][i];
+    }
+  }
+  // To the next item; nothing was skipped.
+  void advance(const LoopNest& n, int dims) {
+    for (int i = dims - 1; i >= 0; --i) {
+      dst += n.stride[0][i];
+      src += n.stride[1][i];
+      if (++index[i] < n.size[i]) return;
+      dst -= n.size[i] * n.stride[0][i];
+      src -= n.size[i] * n.stride[1][i];
+      index[i] = 0;
     }
   }
 };
@@ -92,11 +103,14 @@ void copy_runs(const Job& j) {
   const int64_t len = j.nest.size[j.inner()], rows = j.total / len;
   const int64_t piece = std::min(len, std::max<int64_t>(1, kPieceBytes / j.size)), pieces = (len + piece - 1) / piece;
   parallel_for(rows * pieces, std::max<int64_t>(1, kPieceBytes / (piece * j.size)), [&](int64_t b, int64_t e) {
-    for (; b < e; ++b) {
-      const Offsets at(j.nest, j.inner(), -1, b / pieces);
-      const int64_t from = b % pieces * piece, n = std::min(piece, len - from);
-      auto* move = j.stream ? g_moves.stream_copy : copy_plain;
+    Offsets at(j.nest, j.inner(), -1, b / pieces);
+    auto* move = j.stream ? g_moves.stream_copy : copy_plain;
+    for (int64_t part = b % pieces; b < e; ++b) {
+      const int64_t from = part * piece, n = std::min(piece, len - from);
       move(j.dst + (at.dst + from) * j.size, j.src + (at.src + from) * j.size, static_cast<size_t>(n * j.size));
+      if (++part < pieces) continue;
+      part = 0;
+      at.advance(j.nest, j.inner());
     }
   });
 }
@@ -132,29 +146,14 @@ void copy_elements(const Job& j) {
   auto* src = reinterpret_cast<const T*>(j.src);
   auto* dst = reinterpret_cast<T*>(j.dst);
   parallel_for(rows, std::max<int64_t>(1, kPieceBytes / (len * j.size)), [&](int64_t b, int64_t e) {
-    int64_t index[kMaxRank];
-    int64_t so = 0, d_o = 0, q = b;
-    for (int i = inner - 1; i >= 0; --i) {
-      index[i] = q % n.size[i];
-      q /= n.size[i];
-      so += index[i] * n.stride[1][i];
-      d_o += index[i] * n.stride[0][i];
-    }
-    for (; b < e; ++b) {
-      const T* s = src + so;
-      T* d = dst + d_o;
+    Offsets at(n, inner, -1, b);
+    for (; b < e; ++b, at.advance(n, inner)) {
+      const T* s = src + at.src;
+      T* d = dst + at.dst;
       if (ss == 0 && ds == 1)
         std::fill_n(d, len, *s);
       else
         for (int64_t k = 0; k < len; ++k) d[k * ds] = s[k * ss];
-      for (int i = inner - 1; i >= 0; --i) {
-        so += n.stride[1][i];
-        d_o += n.stride[0][i];
-        if (++index[i] < n.size[i]) break;
-        so -= n.size[i] * n.stride[1][i];
-        d_o -= n.size[i] * n.stride[0][i];
-        index[i] = 0;
-      }
     }
   });
 }

@@ -105,6 +105,14 @@ void concat_layouts(const KernelArgs& a, TensorArg* in, TensorArg* out) {
 
 void run_copy(const KernelArgs& a) { copy_strided(a.in[0], a.out[0]); }
 
+// Elements keep their row-major order: one copy from however they lie.
+void run_reshape(const KernelArgs& a) {
+  TensorArg to = a.out[0];
+  to.shape = a.in[0].shape;
+  ask_row_major(to);
+  copy_strided(a.in[0], to);
+}
+
 }  // namespace
 
 void register_simd_indexing(KernelRegistry& r) {
@@ -116,6 +124,8 @@ void register_simd_indexing(KernelRegistry& r) {
          .run = run_take});
   r.add("concat", KernelTier::Simd,
         {.name = "simd_concat", .run = run_concat, .flags = kStridedInputs, .layouts = concat_layouts});
+  for (const char* op : {"reshape", "expand_dims", "squeeze", "flatten"})
+    r.add(op, KernelTier::Simd, {.name = "simd_reshape", .run = run_reshape, .flags = kStridedInputs});
   r.add("copy", KernelTier::Simd,
         {.name = "simd_copy", .run = run_copy, .flags = kStridedInputs, .layouts = keep_channels_last});
 }
