@@ -30,9 +30,7 @@ if _TYPE_CHECKING:
     from . import hub, safetensors
 
 
-_LAZY = frozenset(
-    {"hub", "safetensors"}
-)  # imported when first used, so that `import megengine` stays quick
+_LAZY = frozenset({"hub", "safetensors"})  # imported when first used, so that `import megengine` stays quick
 
 
 def __getattr__(name: str) -> _Any:

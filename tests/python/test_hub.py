@@ -156,9 +156,7 @@ def test_bad_archives(home, monkeypatch, data, error, text):
     assert not list((home / "hub").iterdir())
 
 
-@pytest.mark.parametrize(
-    "name", ["net", "a/b/c", "a/", "x/b/", "a b/c", "-a/b", "a/b:c:d", "a/..:b"]
-)
+@pytest.mark.parametrize("name", ["net", "a/b/c", "a/", "x/b/", "a b/c", "-a/b", "a/b:c:d", "a/..:b"])
 def test_bad_repositories(home, name):
     with pytest.raises(InvalidRepo):
         hub.list(name)
