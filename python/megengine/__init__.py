@@ -29,9 +29,8 @@ from .version import __version__
 if _TYPE_CHECKING:
     from . import data, hub, safetensors
 
-_LAZY = frozenset(
-    {"data", "hub", "safetensors"}
-)  # sub-packages imported when first used, so that `import megengine` stays quick
+# Sub-packages imported when first used, so that `import megengine` stays quick.
+_LAZY = frozenset({"data", "hub", "safetensors"})
 
 
 def __getattr__(name: str) -> _Any:

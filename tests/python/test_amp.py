@@ -143,6 +143,19 @@ def test_batch_norm_keeps_its_statistics_in_high_precision():
     np.testing.assert_array_equal(y.numpy(), z.numpy().astype("float16"))
 
 
+def test_builtin_ops_and_elemwise_layers_cast_too():
+    from megengine.core._imperative_rt.core2 import apply
+    from megengine.core.ops import builtin
+
+    x = half(4)
+    with amp.autocast():
+        (y,) = apply(builtin.Elemwise(mode="EXP"), x)
+        (z,) = apply(builtin.Elemwise(mode="ADD"), x, x)
+        assert y.dtype == np.float32 and z.dtype == np.float16
+        assert M.Elemwise("true_div")(x, x).dtype == np.float32 and M.Elemwise("add")(x, x).dtype == np.float16
+    assert apply(builtin.Elemwise(mode="EXP"), x)[0].dtype == np.float16
+
+
 def test_integers_are_left_alone():
     i = Tensor([1, 2, 3])
     with amp.autocast():

@@ -125,6 +125,11 @@ def set_enabled(value: bool) -> None:
     enabled = value
 
 
+def current(op: Any) -> Any:
+    """The stand-in of an op that a table holds, or the op itself; for tables made before autocast was on."""
+    return next((getattr(ops, name) for name, plain in _plain_ops.items() if plain is op), op)
+
+
 def _tensor_class() -> Any:
     from ..tensor import Tensor
 

@@ -19,7 +19,7 @@ from .exceptions import FetcherError, GitCheckoutError, GitPullError, InvalidGit
 
 logger = get_logger(__name__)
 
-_DOMAIN = re.compile(r"^(?:[a-z0-9](?:[a-z0-9_-]{0,61}[a-z0-9])?\.)+[a-z0-9][a-z0-9_-]{0,61}[a-z]$")
+_HOST_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_")
 # What may stand in a command line or an address; a leading dash would be read as an option.
 _REF = re.compile(r"^[A-Za-z0-9_.][A-Za-z0-9_./-]*$")
 
@@ -65,7 +65,10 @@ class RepoFetcherBase:
 
     @classmethod
     def _is_valid_domain(cls, name: str) -> bool:
-        return _DOMAIN.match(name) is not None
+        """Labels of at most 63 letters, digits, dashes and underscores, joined by dots; the last ends in a letter."""
+        labels = name.split(".")
+        fine = all(0 < len(n) < 64 and n[0].isalnum() and n[-1].isalnum() for n in labels)
+        return len(labels) > 1 and fine and _HOST_CHARACTERS.issuperset("".join(labels)) and labels[-1][-1].isalpha()
 
     @classmethod
     def _check_commit(cls, commit: str | None) -> None:
