@@ -529,3 +529,51 @@ def test_vision_dataset_base(tmp_path):
         VisionDataset(str(tmp_path), order=("depth",), supported_order=("image",))
     with pytest.raises(ValueError, match="should be a sequence"):
         VisionDataset(str(tmp_path), order=3)
+
+
+# ---- any damage
+
+
+def damaged_copies(raw, number):
+    rng = np.random.RandomState(3)
+    for _ in range(number):
+        copy = bytearray(raw)
+        for _ in range(rng.randint(1, 4)):
+            at, kind = rng.randint(len(copy)), rng.randint(3)
+            if kind == 0:
+                copy[at] = rng.randint(256)
+            elif kind == 1:
+                del copy[at : at + rng.randint(1, 20)]
+            else:
+                copy[at:at] = rng.bytes(rng.randint(1, 8))
+        yield bytes(copy)
+
+
+def test_random_damage_is_a_clear_error_or_none(tmp_path, cv2):
+    from megengine.data.dataset.vision._mat import read_struct_array
+    from megengine.data.dataset.vision.cifar import _unpickle
+
+    path = tmp_path / "file"
+
+    def unpickle(raw):
+        path.write_bytes(raw)
+        return _unpickle(str(path))
+
+    batch = pickle.dumps({b"data": np.zeros((1, 3072), np.uint8), b"labels": [1]}, protocol=2)
+    picture = data_files.picture(1)
+    readers = {
+        "meta.mat": (
+            data_files.mat_file(data_files.imagenet_synsets()),
+            lambda r: read_struct_array(r, "synsets", "file"),
+        ),
+        "pickle": (batch, unpickle),
+        "jpg": (bytes(cv2.imencode(".jpg", picture)[1]), lambda r: _image.decode_image(r, "file")),
+        "png": (bytes(cv2.imencode(".png", picture)[1]), lambda r: _image.decode_image(r, "file")),
+    }
+    for raw, read in readers.values():
+        read(raw)
+        for copy in damaged_copies(raw, 150):
+            try:
+                read(copy)
+            except ValueError as e:
+                assert "file: " in str(e)
