@@ -1,5 +1,5 @@
-// The cost of one small op from C++: mge_dispatch CASE N runs it N times. Without arguments it lists the cases and their
-// nanoseconds. tools/instructions.py runs it under callgrind.
+// The cost of one small op from C++: mge_dispatch CASE N runs it N times. Without arguments it lists the cases and
+// their nanoseconds. tools/instructions.py runs it under callgrind.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -44,15 +44,18 @@ void repeat(int64_t n, const OpDef& o, const Attrs& attrs, std::initializer_list
 }
 
 const Case kCases[] = {
-    {"add", [](int64_t n) {
+    {"add",
+     [](int64_t n) {
        TensorPtr a = ones({4}), b = ones({4});
        repeat(n, op("add"), nullptr, {a.get(), b.get()});
      }},
-    {"add_broadcast", [](int64_t n) {
+    {"add_broadcast",
+     [](int64_t n) {
        TensorPtr a = ones({4, 4}), b = ones({4});
        repeat(n, op("add"), nullptr, {a.get(), b.get()});
      }},
-    {"add_recorded", [](int64_t n) {
+    {"add_recorded",
+     [](int64_t n) {
        TensorPtr a = ones({4}), b = ones({4});
        GradSession s;
        s.start();
@@ -60,23 +63,28 @@ const Case kCases[] = {
        repeat(n, op("add"), nullptr, {a.get(), b.get()});
        s.stop();
      }},
-    {"slice", [](int64_t n) {
+    {"slice",
+     [](int64_t n) {
        TensorPtr a = ones({8});
        repeat(n, op("slice"), make_attrs(SliceAttrs{{0}, {1}, {3}, {1}}), {a.get()});
      }},
-    {"reshape", [](int64_t n) {
+    {"reshape",
+     [](int64_t n) {
        TensorPtr a = ones({8});
        repeat(n, op("reshape"), make_attrs(ShapeAttrs{{2, 4}}), {a.get()});
      }},
-    {"matmul_4x4", [](int64_t n) {
+    {"matmul_4x4",
+     [](int64_t n) {
        TensorPtr a = ones({4, 4}), b = ones({4, 4});
        repeat(n, op("matmul"), op("matmul").schema.build("matmul", {}), {a.get(), b.get()});
      }},
-    {"sum", [](int64_t n) {
+    {"sum",
+     [](int64_t n) {
        TensorPtr a = ones({16});
        repeat(n, op("reduce"), op("reduce").schema.build("reduce", {}), {a.get()});
      }},
-    {"backward_of_20_muls", [](int64_t n) {
+    {"backward_of_20_muls",
+     [](int64_t n) {
        TensorPtr x = ones({4}), dy = ones({4});
        for (int64_t i = 0; i < n; ++i) {
          GradSession s;
