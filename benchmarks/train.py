@@ -1,0 +1,145 @@
+"""A training step of whole networks, eager, beside PyTorch eager in both memory formats; and Adam alone.
+
+    python benchmarks/train.py --torch-python .venv-bench-torch/bin/python [--only lenet,lstm] [--threads 1,2] [--rounds 3]
+
+Every case starts its own processes, so that the peak of memory is its own. A cell is the least of all short samples of
+all rounds; the peers take turns. The peak is of the whole process, after at least three steps.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import pathlib
+import resource
+import sys
+from collections.abc import Callable
+
+import numpy as np
+from peers import answer_requests, quick, set_threads, show, start_peers
+
+HERE = pathlib.Path(__file__).parent
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    net: str
+    shape: tuple[int, ...]
+    classes: int
+    wanted: float
+    adam: bool = False
+    tokens: bool = False
+
+    def batch(self) -> tuple[np.ndarray, np.ndarray]:
+        rng = np.random.default_rng(3)
+        if self.tokens:
+            tokens = rng.integers(0, self.classes, self.shape).astype(np.int32)
+            return tokens, np.roll(tokens, -1, 1).reshape(-1)
+        rows = self.shape[1] if len(self.shape) == 3 else self.shape[0]
+        return rng.standard_normal(self.shape, np.float32), rng.integers(0, self.classes, rows).astype(np.int32)
+
+
+CASES = {
+    "lenet bs64": Case("LeNet", (64, 1, 28, 28), 10, 1.3),
+    "resnet18@64 bs16": Case("ResNet18", (16, 3, 64, 64), 1000, 1.1),
+    "resnet18@224 bs8": Case("ResNet18", (8, 3, 224, 224), 1000, 1.1),
+    "mobilenet_v2@224 bs8": Case("MobileNetV2", (8, 3, 224, 224), 1000, 1.1),
+    "transformer bs8": Case("Transformer", (8, 128), 1000, 1.1, adam=True, tokens=True),
+    "lstm bs32": Case("Lstm", (64, 32, 128), 100, 1.1, adam=True),
+}
+ADAM = (100, 250_000)  # parameters and floats in each
+
+
+def serve(peer: str) -> None:
+    set_threads(peer)
+    made: dict[str, Callable[[], object]] = {}
+
+    def answer(what: str, name: str = "", layout: str = "") -> float:
+        if what == "peak":
+            return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0
+        key = f"{what} {name} {layout}"
+        if key not in made:
+            if peer == "mge":
+                import nets_mge as mine
+
+                made[key] = mine.adam(*ADAM) if what == "adam" else mine.step(name)
+            else:
+                import nets_torch as theirs
+
+                made[key] = theirs.adam(*ADAM) if what == "adam" else theirs.step(name, layout == "last")
+        return quick(made[key], 0.5)
+
+    answer_requests(answer)
+
+
+def row(name: str, case: Case, torch_python: str, rounds: int, threads: int) -> str:
+    cells, peaks = [], []
+    images = len(case.shape) == 4
+    for layout in ("plain", "last") if images else ("plain",):
+        ours, torch = start_peers(HERE / "train.py", torch_python, threads)
+        both = [(ours.ask("step", name), torch.ask("step", name, layout)) for _ in range(rounds)]
+        cells.append([min(side) for side in zip(*both, strict=True)])
+        peaks.append((ours.ask("peak"), torch.ask("peak")))
+        ours.stop()
+        torch.stop()
+    mine = min(c[0] for c in cells)
+    theirs = [c[1] for c in cells]
+    ratio = min(theirs) / mine
+    peak, their_peak = max(p[0] for p in peaks), min(p[1] for p in peaks)
+    verdict = ("" if ratio >= case.wanted else "MISSED") + ("" if peak <= their_peak else " MEMORY")
+    last = show(theirs[1]) if images else "-"
+    return (
+        f"| {name:20} | {show(mine):>10} | {show(theirs[0]):>10} | {last:>13} | {ratio:5.2f}x | {case.wanted:.1f}x {verdict:6} | "
+        f"{peak / 2**20:6.0f} | {their_peak / 2**20:7.0f} |"
+    )
+
+
+def table(torch_python: str, names: list[str], rounds: int, threads: int) -> None:
+    print(f"\nTraining step, eager, {threads} threads, {rounds} rounds\n")
+    print("| network              |  megengine |    PyTorch | channels_last | faster | wanted | peak MB | PyTorch |")
+    print("| -------------------- | ---------- | ---------- | ------------- | ------ | ------ | ------- | ------- |")
+    for name in names:
+        print(row(name, CASES[name], torch_python, rounds, threads), flush=True)
+
+
+def adam_table(torch_python: str, rounds: int, threads: int) -> None:
+    from ops import triad
+
+    count, size = ADAM
+    ours, torch = start_peers(HERE / "train.py", torch_python, threads)
+    both = [(ours.ask("adam"), torch.ask("adam")) for _ in range(rounds)]
+    ours.stop()
+    torch.stop()
+    mine, theirs = (min(side) for side in zip(*both, strict=True))
+    # Parameter, gradient and two states are read, all but the gradient are written.
+    rate, most = count * size * 4 * 7 / mine / 1e9, triad(threads)
+    print(f"\nAdam, {count} tensors of {size} floats, {threads} threads: {show(mine)}, {rate:.1f} GB/s = {rate / most:.2f} of")
+    print(f"the triad's {most:.1f} GB/s (0.8 wanted); PyTorch, fused: {show(theirs)}, {theirs / mine:.2f}x")
+
+
+def main() -> int:
+    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ap.add_argument("--torch-python", help="interpreter that has PyTorch")
+    ap.add_argument("--only", default=",".join([*CASES, "adam"]), help="comma-separated beginnings of row names")
+    ap.add_argument("--rounds", type=int, default=3)
+    ap.add_argument("--threads", default="1,2")
+    ap.add_argument("--serve", choices=("mge", "torch"), help=argparse.SUPPRESS)
+    a = ap.parse_args()
+    if a.serve:
+        serve(a.serve)
+        return 0
+    if not a.torch_python:
+        ap.error("--torch-python is needed")
+    python = str(pathlib.Path(a.torch_python).absolute())
+    wanted = a.only.split(",")
+    names = [n for n in CASES if any(n.startswith(w) for w in wanted)]
+    for threads in map(int, a.threads.split(",")):
+        if names:
+            table(python, names, a.rounds, threads)
+        if "adam" in wanted:
+            adam_table(python, a.rounds, threads)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
