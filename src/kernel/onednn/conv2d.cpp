@@ -8,6 +8,7 @@
 #include "kernel/onednn/conv2d.h"
 #include "kernel/simd/moves.h"
 #include "kernel/simd/nn_epilogue.h"
+#include "kernel/simd/nn_simd.h"
 
 namespace mge::onednn {
 namespace {
@@ -100,6 +101,7 @@ bool is_backward(const KernelArgs& a) { return a.op->name == "conv2d_dx"; }
 const char* refuse(const KernelArgs& a) {
   Conv2dGeom g = geom_of(a);
   if (const char* why = refuse_conv(a, g)) return why;
+  if (is_backward(a) && simd_nn::conv2d_is_product(g)) return "few pixels; a product is faster";
   return find_conv(g, is_backward(a)) ? nullptr : "no oneDNN kernel with reproducible bits";
 }
 size_t workspace(const KernelArgs& a) { return find_conv(geom_of(a), is_backward(a))->workspace; }

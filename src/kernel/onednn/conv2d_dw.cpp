@@ -8,6 +8,7 @@
 #include "kernel/onednn/conv2d.h"
 #include "kernel/simd/moves.h"
 #include "kernel/simd/nn_epilogue.h"
+#include "kernel/simd/nn_simd.h"
 
 namespace mge::onednn {
 namespace {
@@ -106,6 +107,7 @@ Conv2dGeom geom_of(const KernelArgs& a) { return conv2d_geom(a.as<Conv2dDwAttrs>
 const char* refuse(const KernelArgs& a) {
   Conv2dGeom g = geom_of(a);
   if (const char* why = refuse_conv(a, g)) return why;
+  if (simd_nn::conv2d_is_product(g)) return "few pixels; a product is faster";
   const int64_t parts = count_parts(g);
   WeightGrad* first = find_part(part_of(g, 0, parts));
   if (!first) return "no oneDNN kernel that works on one thread";

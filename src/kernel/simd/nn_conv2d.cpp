@@ -1,5 +1,8 @@
 // conv2d and conv2d_fused reach the same convolution with an epilogue that rounds each step, so their bits agree.
+#include "kernel/layouts.h"
+#include "kernel/simd/conv2d_last.h"
 #include "kernel/simd/conv2d_raw.h"
+#include "kernel/simd/nn_epilogue.h"
 #include "kernel/simd/nn_simd.h"
 #include "op/conv2d.h"
 
@@ -25,39 +28,121 @@ simd::Conv2dGeom raw(const Conv2dGeom& g) {
           .groups = g.groups};
 }
 
-void run_conv2d(const KernelArgs& a) {
-  simd::Epilogue e;
-  if (a.in.size() == 3) e.bias = a.in[2].data<float>();
-  simd::conv2d_fwd(raw(conv2d_geom(a.as<Conv2dAttrs>(), a.in[0].shape, a.in[1].shape)), a.in[0].data<float>(),
-                   a.in[1].data<float>(), a.out[0].data<float>(), e.bias ? &e : nullptr);
+Conv2dGeom geom_of(const KernelArgs& a) {
+  const std::string& op = a.op->name;
+  if (op == "conv2d") return conv2d_geom(a.as<Conv2dAttrs>(), a.in[0].shape, a.in[1].shape);
+  if (op == "conv2d_fused") return conv2d_geom(a.as<Conv2dFusedAttrs>(), a.in[0].shape, a.in[1].shape);
+  if (op == "conv2d_dx") return conv2d_geom(a.as<Conv2dDxAttrs>(), a.out[0].shape, a.in[1].shape);
+  return conv2d_geom(a.as<Conv2dDwAttrs>(), a.in[0].shape, a.out[0].shape);
 }
 
-void run_conv2d_fused(const KernelArgs& a) {
+simd::Epilogue epilogue_of(const KernelArgs& a) {
+  if (a.op->name == "conv2d") return {.bias = a.in.size() == 3 ? a.in[2].data<float>() : nullptr};
   const auto& at = a.as<Conv2dFusedAttrs>();
   Conv2dExtras x = conv2d_extras(at);
   auto extra = [&](int i) -> const float* { return i < 0 ? nullptr : a.in[static_cast<size_t>(i)].data<float>(); };
-  simd::Epilogue e{extra(x.bias), extra(x.scale), extra(x.shift), extra(x.add), at.act == "relu" ? 1 : 0};
-  simd::conv2d_fwd(raw(conv2d_geom(at, a.in[0].shape, a.in[1].shape)), a.in[0].data<float>(), a.in[1].data<float>(),
-                   a.out[0].data<float>(), &e);
+  return {extra(x.bias), extra(x.scale), extra(x.shift), extra(x.add), at.act == "relu" ? 1 : 0};
 }
 
-void run_conv2d_dx(const KernelArgs& a) {
-  simd::conv2d_bwd_data(raw(conv2d_geom(a.as<Conv2dDxAttrs>(), a.out[0].shape, a.in[1].shape)), a.in[0].data<float>(),
-                        a.in[1].data<float>(), a.out[0].data<float>());
+// ---- plain memory
+
+void run_fwd(const KernelArgs& a) {
+  const simd::Epilogue e = epilogue_of(a);
+  const bool any = e.bias || e.scale || e.add || e.act;
+  simd::conv2d_fwd(raw(geom_of(a)), a.in[0].data<float>(), a.in[1].data<float>(), a.out[0].data<float>(),
+                   any ? &e : nullptr);
+}
+void run_dx(const KernelArgs& a) {
+  simd::conv2d_bwd_data(raw(geom_of(a)), a.in[0].data<float>(), a.in[1].data<float>(), a.out[0].data<float>());
+}
+void run_dw(const KernelArgs& a) {
+  simd::conv2d_bwd_weight(raw(geom_of(a)), a.in[0].data<float>(), a.in[1].data<float>(), a.out[0].data<float>());
 }
 
-void run_conv2d_dw(const KernelArgs& a) {
-  simd::conv2d_bwd_weight(raw(conv2d_geom(a.as<Conv2dDwAttrs>(), a.in[0].shape, a.out[0].shape)), a.in[0].data<float>(),
-                          a.in[1].data<float>(), a.out[0].data<float>());
+// ---- depthwise on channels-last memory
+
+const char* refuse_depthwise(const KernelArgs& a) {
+  if (const char* why = refuse_not_f32(a)) return why;
+  const Conv2dGeom g = geom_of(a);
+  if (g.groups != g.c || g.groups != g.o) return "not one filter per channel";
+  if (g.c < 16) return "few channels; plain memory is faster";
+  if (g.kh * g.kw > 64) return "large filter";
+  if (g.n * g.oh * g.ow * g.h * g.w == 0) return "empty";
+  return nullptr;
+}
+
+// The forward pass keeps the order its image comes in, with the same bits in both.
+void depthwise_layouts(const KernelArgs& a, TensorArg* in, TensorArg* out) {
+  const bool last = in_channels_last(in[0]);
+  for (size_t i = 0; i < a.in.size(); ++i) ask_row_major(in[i]);
+  if (!last) return;
+  ask_channels_last(in[0]);
+  ask_channels_last(out[0]);
+  if (a.op->name == "conv2d_fused")
+    if (int add = conv2d_extras(a.as<Conv2dFusedAttrs>()).add; add >= 0) ask_channels_last(in[add]);
+}
+void run_depthwise(const KernelArgs& a) {
+  if (!in_channels_last(a.in[0])) return run_fwd(a);
+  const Conv2dGeom g = geom_of(a);
+  float* y = a.out[0].data<float>();
+  simd::depthwise_last_fwd(raw(g), a.in[0].data<float>(), a.in[1].data<float>(), y);
+  const simd::Epilogue e = epilogue_of(a);
+  if (e.bias || e.scale || e.add || e.act) simd::epilogue_pass_last(e, g.n * g.oh * g.ow, g.o, y);
+}
+void run_depthwise_dx(const KernelArgs& a) {
+  simd::depthwise_last_bwd_data(raw(geom_of(a)), a.in[0].data<float>(), a.in[1].data<float>(), a.out[0].data<float>());
+}
+void run_depthwise_dw(const KernelArgs& a) {
+  simd::depthwise_last_bwd_weight(raw(geom_of(a)), a.in[0].data<float>(), a.in[1].data<float>(),
+                                  a.out[0].data<float>());
+}
+
+// ---- adjoints as products, on channels-last memory
+
+const char* refuse_product(const KernelArgs& a) {
+  if (const char* why = refuse_not_f32(a)) return why;
+  const Conv2dGeom g = geom_of(a);
+  if (!conv2d_is_product(g)) return "not so few pixels";
+  return nullptr;
+}
+void run_product_dx(const KernelArgs& a) {
+  simd::product_last_bwd_data(raw(geom_of(a)), a.in[0].data<float>(), a.in[1].data<float>(), a.out[0].data<float>());
+}
+void run_product_dw(const KernelArgs& a) {
+  simd::product_last_bwd_weight(raw(geom_of(a)), a.in[0].data<float>(), a.in[1].data<float>(), a.out[0].data<float>());
+}
+
+void dx_layouts(const KernelArgs&, TensorArg* in, TensorArg* out) {
+  ask_channels_last(in[0]);
+  ask_channels_last(out[0]);
+}
+void dw_layouts(const KernelArgs&, TensorArg* in, TensorArg*) {
+  ask_channels_last(in[0]);
+  ask_channels_last(in[1]);
+}
+
+void add_last(KernelRegistry& r, const char* op, const char* name, const char* (*refuse)(const KernelArgs&),
+              void (*run)(const KernelArgs&), void (*layouts)(const KernelArgs&, TensorArg*, TensorArg*)) {
+  r.add(op, KernelTier::Simd, Kernel{.name = name, .refuse = refuse, .run = run, .layouts = layouts});
 }
 
 }  // namespace
 
+bool conv2d_is_product(const Conv2dGeom& g) {
+  const int64_t pixels = g.n * g.oh * g.ow, weights = g.o * g.c * g.kh * g.kw;
+  return g.groups == 1 && pixels > 0 && g.h * g.w > 0 && pixels <= 512 && weights >= 1 << 18;
+}
+
 void register_conv2d(KernelRegistry& r) {
-  add(r, "conv2d", "simd_conv2d", run_conv2d);
-  add(r, "conv2d_fused", "simd_conv2d_fused", run_conv2d_fused);
-  add(r, "conv2d_dx", "simd_conv2d_dx", run_conv2d_dx);
-  add(r, "conv2d_dw", "simd_conv2d_dw", run_conv2d_dw);
+  for (const char* op : {"conv2d", "conv2d_fused"})
+    add_last(r, op, "simd_conv2d_depthwise", refuse_depthwise, run_depthwise, depthwise_layouts);
+  add_last(r, "conv2d_dx", "simd_conv2d_dx_depthwise", refuse_depthwise, run_depthwise_dx, dx_layouts);
+  add_last(r, "conv2d_dw", "simd_conv2d_dw_depthwise", refuse_depthwise, run_depthwise_dw, dw_layouts);
+  add_last(r, "conv2d_dx", "simd_conv2d_dx_product", refuse_product, run_product_dx, dx_layouts);
+  add_last(r, "conv2d_dw", "simd_conv2d_dw_product", refuse_product, run_product_dw, dw_layouts);
+  for (const char* op : {"conv2d", "conv2d_fused"}) add(r, op, "simd_conv2d", run_fwd);
+  add(r, "conv2d_dx", "simd_conv2d_dx", run_dx);
+  add(r, "conv2d_dw", "simd_conv2d_dw", run_dw);
 }
 
 }  // namespace mge::simd_nn

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "kernel/kernel.h"
+#include "op/conv2d.h"
 
 namespace mge {
 
@@ -21,6 +22,9 @@ void register_optim(KernelRegistry& r);
 void register_rng(KernelRegistry& r);
 void register_sort(KernelRegistry& r);
 void register_conv3d(KernelRegistry& r);
+
+/// Adjoints of a convolution that a matrix product serves best: many weights, few pixels.
+bool conv2d_is_product(const Conv2dGeom& g);
 
 /// Every floating argument must be float32.
 const char* refuse_not_f32(const KernelArgs& a);

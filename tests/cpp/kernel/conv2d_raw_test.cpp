@@ -11,6 +11,7 @@
 
 #include "base/parallel.h"
 #include "each_target.h"
+#include "kernel/simd/conv2d_last.h"
 #include "kernel/simd/conv2d_raw_impl.h"
 
 namespace mge::simd {
@@ -82,6 +83,44 @@ void check(const std::vector<Sum>& want, F kernel, const char* what) {
   set_num_threads(1);
 }
 
+// [n][c][pixels] as [n][pixels][c], or back.
+std::vector<float> channels_last(const float* v, int64_t n, int64_t c, int64_t pixels, bool back = false) {
+  std::vector<float> out(static_cast<size_t>(n * c * pixels));
+  for (int64_t i = 0; i < n; ++i)
+    for (int64_t k = 0; k < c; ++k)
+      for (int64_t p = 0; p < pixels; ++p) {
+        const int64_t plain = (i * c + k) * pixels + p, last = (i * pixels + p) * c + k;
+        out[static_cast<size_t>(back ? plain : last)] = v[back ? last : plain];
+      }
+  return out;
+}
+
+// The kernels of conv2d_last.h, given and asked for plain memory.
+struct OnLast {
+  Conv2dGeom g;
+  std::vector<float> x, dy;
+  const float* w;
+  OnLast(const Conv2dGeom& geom, const std::vector<float>& px, const std::vector<float>& pw,
+         const std::vector<float>& pdy)
+      : g(geom),
+        x(channels_last(px.data(), g.n, g.c, g.h * g.w)),
+        dy(channels_last(pdy.data(), g.n, g.oc, g.oh * g.ow)),
+        w(pw.data()) {}
+  void fwd(float* out) const {
+    std::vector<float> y(dy.size());
+    depthwise_last_fwd(g, x.data(), w, y.data());
+    y = channels_last(y.data(), g.n, g.oc, g.oh * g.ow, true);
+    std::copy(y.begin(), y.end(), out);
+  }
+  template <class F>
+  void bwd_data(F kernel, float* out) const {
+    std::vector<float> dx(x.size());
+    kernel(g, dy.data(), w, dx.data());
+    dx = channels_last(dx.data(), g.n, g.c, g.h * g.w, true);
+    std::copy(dx.begin(), dx.end(), out);
+  }
+};
+
 class Conv2dRaw : public testing::TestWithParam<Conv2dGeom> {};
 
 TEST_P(Conv2dRaw, MatchesFloat64AndIsTheSameForAnyThreadCount) {
@@ -115,6 +154,27 @@ TEST_P(Conv2dRaw, MatchesFloat64AndIsTheSameForAnyThreadCount) {
         dw, [&](float* out) { conv2d_bwd_weight_gemm(g, x.data(), dy.data(), out); }, "bwd_weight_gemm");
     check(
         dw, [&](float* out) { conv2d_bwd_weight_rows(g, x.data(), dy.data(), out); }, "bwd_weight_rows");
+    const OnLast last(g, x, w, dy);
+    if (g.groups == 1) {
+      check(
+          dx, [&](float* out) { last.bwd_data(product_last_bwd_data, out); }, "product_last_bwd_data");
+      check(
+          dw, [&](float* out) { product_last_bwd_weight(g, last.x.data(), last.dy.data(), out); },
+          "product_last_bwd_weight");
+    }
+    if (g.groups == g.c && g.c == g.oc && g.c > 1) {
+      check(
+          y, [&](float* out) { last.fwd(out); }, "depthwise_last_fwd");
+      check(
+          dx, [&](float* out) { last.bwd_data(depthwise_last_bwd_data, out); }, "depthwise_last_bwd_data");
+      check(
+          dw, [&](float* out) { depthwise_last_bwd_weight(g, last.x.data(), last.dy.data(), out); },
+          "depthwise_last_bwd_weight");
+      std::vector<float> plain(y.size()), other(y.size());
+      conv2d_fwd(g, x.data(), w.data(), plain.data(), nullptr);
+      last.fwd(other.data());
+      ASSERT_EQ(plain, other) << "memory order changes the bits";
+    }
     if (g.sw != 1) return;
     check(
         y, [&](float* out) { conv2d_fwd_channels(g, x.data(), w.data(), out, nullptr); }, "fwd_channels");
@@ -125,27 +185,32 @@ TEST_P(Conv2dRaw, MatchesFloat64AndIsTheSameForAnyThreadCount) {
 }
 
 const Conv2dGeom kCases[] = {
-    geom(2, 1, 28, 28, 6, 5, 5, 1, 1, 2, 2),           // LeNet conv1
-    geom(3, 1, 32, 32, 6, 5, 5),                       // LeNet conv1, no padding
-    geom(5, 6, 14, 14, 16, 5, 5),                      // LeNet conv2
-    geom(2, 3, 23, 21, 20, 7, 7, 2, 2, 3, 3),          // ResNet stem
-    geom(2, 20, 9, 11, 24, 3, 3, 1, 1, 1, 1),          //
-    geom(2, 20, 10, 13, 24, 3, 3, 2, 2, 1, 1),         //
-    geom(1, 50, 7, 7, 70, 3, 3, 1, 1, 1, 1),           // two k-blocks
-    geom(2, 33, 6, 5, 19, 1, 1),                       // 1x1
-    geom(2, 12, 9, 9, 9, 1, 1, 2, 2),                  // 1x1, strided: pixels no tap reaches
-    geom(2, 8, 12, 12, 8, 3, 3, 1, 1, 1, 1, 1, 1, 8),  // depthwise
-    geom(2, 8, 13, 40, 8, 3, 3, 2, 2, 1, 1, 1, 1, 8),  // depthwise, strided
-    geom(1, 4, 9, 9, 12, 5, 5, 1, 1, 2, 2, 1, 1, 4),   // depthwise with multiplier 3
-    geom(2, 12, 8, 8, 20, 3, 3, 1, 1, 1, 1, 1, 1, 4),  // grouped
-    geom(1, 5, 17, 15, 18, 3, 2, 1, 1, 2, 1, 2, 3),    // dilated
-    geom(2, 4, 15, 16, 3, 3, 3, 3, 2, 2, 4, 2, 1),     // strided, dilated, over-padded
-    geom(1, 2, 3, 50, 5, 1, 3, 1, 3, 0, 0, 1, 2),      //
-    geom(1, 3, 5, 5, 4, 5, 5),                         // one output pixel
-    geom(2, 3, 4, 70, 17, 2, 3, 1, 1, 0, 1),           // wide
-    geom(1, 2, 2, 2, 3, 1, 1, 1, 1, 3, 3),             // padding beyond the kernel: negative adjoint padding
-    geom(0, 3, 8, 8, 4, 3, 3),                         // empty batch
-    geom(17, 2, 6, 6, 10, 3, 3),                       // more images than parts
+    geom(2, 1, 28, 28, 6, 5, 5, 1, 1, 2, 2),              // LeNet conv1
+    geom(3, 1, 32, 32, 6, 5, 5),                          // LeNet conv1, no padding
+    geom(5, 6, 14, 14, 16, 5, 5),                         // LeNet conv2
+    geom(2, 3, 23, 21, 20, 7, 7, 2, 2, 3, 3),             // ResNet stem
+    geom(2, 20, 9, 11, 24, 3, 3, 1, 1, 1, 1),             //
+    geom(2, 20, 10, 13, 24, 3, 3, 2, 2, 1, 1),            //
+    geom(1, 50, 7, 7, 70, 3, 3, 1, 1, 1, 1),              // two k-blocks
+    geom(2, 33, 6, 5, 19, 1, 1),                          // 1x1
+    geom(2, 12, 9, 9, 9, 1, 1, 2, 2),                     // 1x1, strided: pixels no tap reaches
+    geom(2, 8, 12, 12, 8, 3, 3, 1, 1, 1, 1, 1, 1, 8),     // depthwise
+    geom(2, 8, 13, 40, 8, 3, 3, 2, 2, 1, 1, 1, 1, 8),     // depthwise, strided
+    geom(2, 35, 9, 14, 35, 3, 3, 1, 1, 1, 1, 1, 1, 35),   // depthwise, whole vectors of channels and a rest
+    geom(1, 16, 12, 11, 16, 5, 3, 2, 3, 1, 2, 2, 1, 16),  // depthwise, strided and dilated
+    geom(2, 16, 9, 9, 16, 7, 7, 1, 1, 3, 3, 1, 1, 16),    // depthwise, many taps
+    geom(1, 17, 4, 5, 17, 3, 3, 1, 1, 4, 3, 1, 1, 17),    // depthwise, rows and columns of padding only
+    geom(1, 16, 70, 66, 16, 3, 3, 1, 1, 1, 1, 1, 1, 16),  // depthwise, more than one band
+    geom(1, 4, 9, 9, 12, 5, 5, 1, 1, 2, 2, 1, 1, 4),      // depthwise with multiplier 3
+    geom(2, 12, 8, 8, 20, 3, 3, 1, 1, 1, 1, 1, 1, 4),     // grouped
+    geom(1, 5, 17, 15, 18, 3, 2, 1, 1, 2, 1, 2, 3),       // dilated
+    geom(2, 4, 15, 16, 3, 3, 3, 3, 2, 2, 4, 2, 1),        // strided, dilated, over-padded
+    geom(1, 2, 3, 50, 5, 1, 3, 1, 3, 0, 0, 1, 2),         //
+    geom(1, 3, 5, 5, 4, 5, 5),                            // one output pixel
+    geom(2, 3, 4, 70, 17, 2, 3, 1, 1, 0, 1),              // wide
+    geom(1, 2, 2, 2, 3, 1, 1, 1, 1, 3, 3),                // padding beyond the kernel: negative adjoint padding
+    geom(0, 3, 8, 8, 4, 3, 3),                            // empty batch
+    geom(17, 2, 6, 6, 10, 3, 3),                          // more images than parts
 };
 INSTANTIATE_TEST_SUITE_P(Shapes, Conv2dRaw, testing::ValuesIn(kCases),
                          [](const auto& info) { return name(info.param); });

@@ -530,6 +530,11 @@ TEST(NnChoice, SmallShapesGoToSimdAndLargeOnesToTheLibrary) {
   Attrs pad1 = make_attrs(Conv2dAttrs{.pad = {1, 1}}), none = make_attrs(Conv2dAttrs{});
   EXPECT_STREQ(chosen("conv2d", none, {{64, 1, 32, 32}, {6, 1, 5, 5}}), "simd_conv2d");
   EXPECT_STREQ(chosen("conv2d", none, {{64, 6, 14, 14}, {16, 6, 5, 5}}), "simd_conv2d");
+  EXPECT_STREQ(chosen("conv2d", make_attrs(Conv2dAttrs{.groups = 32}), {{1, 32, 9, 9}, {32, 1, 1, 3, 3}}),
+               "simd_conv2d_depthwise");
+  EXPECT_STREQ(chosen("conv2d_dw", make_attrs(Conv2dDwAttrs{.pad = {1, 1}, .w_shape = {512, 512, 3, 3}}),
+                      {{16, 512, 2, 2}, {16, 512, 2, 2}}),
+               "simd_conv2d_dw_product");
   EXPECT_STREQ(chosen("matmul", make_attrs(MatmulAttrs{false, true}), {{64, 400}, {120, 400}}), "simd_gemm");
 #ifdef MGE_WITH_ONEDNN
   if (!(hwy::SupportedTargets() & HWY_AVX3)) GTEST_SKIP() << "needs AVX-512";
