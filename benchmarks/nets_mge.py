@@ -67,9 +67,7 @@ class InvertedResidual(M.Module):
         super().__init__()
         hidden = i * expand
         wide = [conv_bn(i, hidden, 1, act=ReLU6())] if expand != 1 else []
-        self.body = M.Sequential(
-            *wide, conv_bn(hidden, hidden, 3, stride, hidden, act=ReLU6()), conv_bn(hidden, o, 1)
-        )
+        self.body = M.Sequential(*wide, conv_bn(hidden, hidden, 3, stride, hidden, act=ReLU6()), conv_bn(hidden, o, 1))
         self.residual = stride == 1 and i == o
 
     def forward(self, x: mge.Tensor) -> mge.Tensor:

@@ -113,7 +113,9 @@ def adam_table(torch_python: str, rounds: int, threads: int) -> None:
     mine, theirs = (min(side) for side in zip(*both, strict=True))
     # Parameter, gradient and two states are read, all but the gradient are written.
     rate, most = count * size * 4 * 7 / mine / 1e9, triad(threads)
-    print(f"\nAdam, {count} tensors of {size} floats, {threads} threads: {show(mine)}, {rate:.1f} GB/s = {rate / most:.2f} of")
+    print(
+        f"\nAdam, {count} tensors of {size} floats, {threads} threads: {show(mine)}, {rate:.1f} GB/s = {rate / most:.2f} of"
+    )
     print(f"the triad's {most:.1f} GB/s (0.8 wanted); PyTorch, fused: {show(theirs)}, {theirs / mine:.2f}x")
 
 

@@ -164,7 +164,7 @@ void dispatch(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> in, 
 void dispatch_update(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> in, std::span<Tensor* const> cells) {
   SmallVec<TensorPtr, 4> out(op.n_out());
   MGE_CHECK(cells.size() <= out.size(), Value, "{}: {} cells for {} outputs.", op.name, cells.size(), out.size());
-  bool plain = !g_tracer && !any_grad_session();
+  bool plain = !g_tracer && !(any_grad_session() && tape_wants(op, in));
   if (!plain) {
     dispatch(op, attrs, in, {out.data(), out.size()});
   } else {

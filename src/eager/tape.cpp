@@ -229,12 +229,37 @@ GradSession* tracking_session(std::span<Tensor* const> in) {
 
 namespace {
 
-TensorPtr add_grads(const TensorPtr& a, const TensorPtr& b) {
+// `sum` += g, in the memory of the sum when nobody else holds it.
+void add_grad(TensorPtr& sum, const TensorPtr& g) {
   static const OpDef& add = OpRegistry::global().get("add");
-  Tensor* in[] = {a.get(), b.get()};
+  Tensor* in[] = {sum.get(), g.get()};
+  if (sum->ref_count() == 1 && sum->meta().same_type(g->meta())) {
+    Tensor* cell = sum.get();
+    return dispatch_update(add, nullptr, in, {&cell, 1});
+  }
   TensorPtr out;
   dispatch(add, nullptr, in, {&out, 1});
-  return out;
+  sum = std::move(out);
+}
+
+// The gradient of a slice added to that of the whole, where others have left theirs: only the region is touched, so a
+// loop over x[0], x[1], ... costs one pass over x and not one for each step.
+bool add_region(TensorPtr& sum, const TensorPtr& g, const Attrs& region) {
+  if (!sum || sum->ref_count() != 1 || sum->meta().dtype != g->meta().dtype) return false;
+  static const OpDef &slice = OpRegistry::global().get("slice"), &set_slice = OpRegistry::global().get("set_slice");
+  TensorPtr part;
+  Tensor* whole = sum.get();
+  dispatch(slice, region, {&whole, 1}, {&part, 1});
+  {
+    static const OpDef& add = OpRegistry::global().get("add");
+    Tensor* in[] = {part.get(), g.get()};
+    TensorPtr both;
+    dispatch(add, nullptr, in, {&both, 1});
+    part = std::move(both);  // the view is gone: the memory of `sum` is its own again
+  }
+  Tensor* in[] = {whole, part.get()};
+  dispatch_update(set_slice, region, in, {&whole, 1});
+  return true;
 }
 
 class BackwardPass {
@@ -248,7 +273,7 @@ class BackwardPass {
         n.op ? n.op->name.c_str() : "tensor");
     if (n.grads.size() < n.out_metas.size()) n.grads.resize(n.out_metas.size());
     TensorPtr& slot = n.grads[e.index];
-    slot = slot ? add_grads(slot, g) : std::move(g);
+    slot ? add_grad(slot, g) : void(slot = std::move(g));
     if (!n.queued) {
       n.queued = true;
       heap_.push(e.node.get());
@@ -297,6 +322,9 @@ class BackwardPass {
     }
     MGE_CHECK(n.op->vjp, NotImplemented, "{}: this op has no gradient. Detach its inputs, or leave it out of the loss.",
               n.op->name);
+    if (n.op->name == "slice" && n.edges[0].node && !n.edges[0].node->grads.empty() &&
+        add_region(n.edges[0].node->grads[n.edges[0].index], n.grads[0], n.attrs))
+      return;
     EagerEmitter& em = EagerEmitter::get();
     auto vals = [&](const SmallVec<TensorPtr, 2>& ts, size_t count) {
       SmallVec<Val, 4> v(count);

@@ -20,6 +20,7 @@ void register_nn(OpRegistry& r) {
   register_vision(r);
   register_ctc(r);
   register_complex(r);
+  register_recurrence(r);
 }
 
 namespace nn {

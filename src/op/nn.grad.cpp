@@ -19,6 +19,7 @@ void register_nn_grads(OpRegistry& r) {
   register_vision_grad(r);
   register_ctc_grad(r);
   register_complex_grad(r);
+  register_recurrence_grad(r);
 }
 
 }  // namespace mge

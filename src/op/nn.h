@@ -25,6 +25,7 @@ void register_conv3d(OpRegistry& r);
 void register_vision(OpRegistry& r);
 void register_ctc(OpRegistry& r);
 void register_complex(OpRegistry& r);
+void register_recurrence(OpRegistry& r);
 
 void register_matmul_grad(OpRegistry& r);
 void register_conv2d_grad(OpRegistry& r);
@@ -42,6 +43,7 @@ void register_conv3d_grad(OpRegistry& r);
 void register_vision_grad(OpRegistry& r);
 void register_ctc_grad(OpRegistry& r);
 void register_complex_grad(OpRegistry& r);
+void register_recurrence_grad(OpRegistry& r);
 
 namespace nn {
 

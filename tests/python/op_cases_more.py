@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import reference_more as ref
-from op_cases import NO_GRAD, OpCase, distinct, draw, ordered
+from op_cases import NO_GRAD, OpCase, away_from, distinct, draw, ordered
 from reference import windows
 
 MORE_CASES: list[OpCase] = []
@@ -182,6 +182,20 @@ MORE_CASES += [
     OpCase("ctc_loss", ref.ctc_loss, sequences, {"blank": 1}, grad2=False),
     OpCase("ctc_loss_bwd", ref.ctc_loss_bwd, ordered(sequences, draw([(3,)])), {"blank": 1}, **NO_GRAD),
 ]
+for mode, count in [("tanh", 1), ("relu", 1), ("lstm", 4)]:
+    for reverse in (False, True):
+        for label, (steps, n, h) in [("", (3, 2, 5)), ("one", (1, 3, 17))]:
+            a = {"mode": mode, "reverse": reverse}
+            tag = f"{mode}{'-reverse' if reverse else ''}{'-' + label if label else ''}"
+            seq, wide, state = (steps, n, h), (steps, n, count * h), (n, h)
+            lstm = mode == "lstm"
+            MORE_CASES += [
+                OpCase("recurrence", ref.recurrence, draw([wide, (count * h, h), *[state] * (2 if lstm else 1)], -1, 1), a, label=tag, outs=(0, 1, 2) if lstm else (0,)),
+                OpCase("recurrence_bwd", ref.recurrence_bwd, away_from([0], [(count * h, h), seq, seq, *([wide, seq, state, seq] if lstm else [])], -1, 1), a, label=tag, grad2=False),
+            ]  # fmt: skip
+MORE_CASES += [
+    OpCase("recurrence_bwd", ref.recurrence_bwd, draw([(8, 2), (3, 2, 2), (3, 2, 2), (3, 2, 8), (3, 2, 2), (2, 2), (3, 2, 2), (3, 2, 8)], -1, 1), {"mode": "lstm", "reverse": False}, label="gates", grad2=False)
+]  # fmt: skip
 
 
 def skipped(state: np.ndarray, n: int) -> np.ndarray:

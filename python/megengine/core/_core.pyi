@@ -142,6 +142,8 @@ class _Ops:
     dropout: _MultiOp
     layer_norm: _MultiOp
     layer_norm_bwd: _MultiOp
+    recurrence: _MultiOp
+    recurrence_bwd: _MultiOp
     rng_gamma: _MultiOp
     rng_normal: _MultiOp
     rng_permutation: _MultiOp

@@ -1,4 +1,4 @@
-"""Recurrent networks, composed from products step by step."""
+"""Recurrent networks: cells of one step, and layers that run over a sequence in one op."""
 
 from __future__ import annotations
 
@@ -183,44 +183,35 @@ class RNNBase(Module):
             out.append(row)
         return out
 
-    @abstractmethod
-    def _step(self, gates: Tensor, state: list[Tensor]) -> list[Tensor]:
-        """The next state of one layer and direction; its first part is the output."""
+    #: What the op ``recurrence`` calls this kind of cell.
+    _mode = ""
 
     def apply_op(self, input: Tensor, hx: Any) -> tuple[Tensor, Any]:
         """Run (L, N, in) from a state; returns the outputs and the last state."""
         states = list(hx) if isinstance(hx, (tuple, list)) else [hx]
-        weights = self._weights()
-        steps = [input[t] for t in range(input.shape[0])]
+        x = input
         last: list[list[Tensor]] = [[] for _ in states]
-        for layer in range(self.num_layers):
-            if layer and self.dropout and self.training:
-                steps = [dropout(s, self.dropout) if self.dropout < 1 else s * 0 for s in steps]
+        for layer, row in enumerate(self._weights()):
+            if layer:  # what comes from the layer below
+                x = self._dropped(x)
             outputs = []
-            for direction in range(self.num_directions):
-                w_ih, w_hh, b_ih, b_hh = weights[layer][direction]
-                row = layer * self.num_directions + direction
-                state = [s[row] for s in states]
-                order = range(len(steps)) if direction == 0 else range(len(steps) - 1, -1, -1)
-                mine: dict[int, Tensor] = {}
-                for t in order:
-                    gates = linear(steps[t], w_ih, b_ih) + linear(state[0], w_hh, b_hh)
-                    state = self._step(gates, state)
-                    mine[t] = state[0]
-                for part, s in zip(last, state):
-                    part.append(s)
-                outputs.append([mine[t] for t in range(len(steps))])
-            steps = [ops.concat(*ys, axis=1) if len(ys) > 1 else ys[0] for ys in zip(*outputs)]
-            if layer + 1 < self.num_layers:  # what goes to the next layer
-                steps = [self._dropped(y) for y in steps]
+            for direction, (w_ih, w_hh, b_ih, b_hh) in enumerate(row):
+                at = layer * self.num_directions + direction
+                gates = linear(x, w_ih, None if b_ih is None or b_hh is None else b_ih + b_hh)
+                backwards = direction == 1
+                results = ops.recurrence(gates, w_hh, *(s[at] for s in states), mode=self._mode, reverse=backwards)
+                end = 0 if backwards else -1
+                for part, sequence in zip(last, results):
+                    part.append(sequence[end])
+                outputs.append(results[0])
+            x = ops.concat(*outputs, axis=2) if len(outputs) > 1 else outputs[0]
         stacked = [ops.concat(*(ops.expand_dims(s, axes=(0,)) for s in part), axis=0) for part in last]
-        output = ops.concat(*(ops.expand_dims(y, axes=(0,)) for y in steps), axis=0)
-        return output, tuple(stacked) if isinstance(hx, (tuple, list)) else stacked[0]
+        return x, tuple(stacked) if isinstance(hx, (tuple, list)) else stacked[0]
 
     def _dropped(self, y: Tensor) -> Tensor:
         if self.dropout == 1 and self.training:
             return ops.fill_like(y, value=0.0)
-        return dropout(y, self.dropout, self.training)
+        return dropout(y, self.dropout, self.training) if self.dropout else y
 
     def forward(self, input: Tensor, hx: Any = None) -> tuple[Tensor, Any]:
         x = ops.transpose(input, perm=(1, 0, 2)) if self.batch_first else input
@@ -246,6 +237,7 @@ class RNN(RNNBase):
         self.nonlinearity = kwargs.pop("nonlinearity", "tanh")
         if self.nonlinearity not in ("tanh", "relu"):
             raise ValueError(f"RNN: nonlinearity must be tanh or relu; got {self.nonlinearity!r}.")
+        self._mode = self.nonlinearity
         super().__init__(*args, **kwargs)
 
     def create_cell(self, layer: int) -> RNNCellBase:
@@ -257,9 +249,6 @@ class RNN(RNNBase):
     def get_output_from_hidden(self, hx: Tensor) -> Tensor:
         return hx
 
-    def _step(self, gates: Tensor, state: list[Tensor]) -> list[Tensor]:
-        return [tanh(gates) if self.nonlinearity == "tanh" else relu(gates)]
-
 
 class LSTM(RNNBase):
     """A long short-term memory over (L, N, in), or (N, L, in) with ``batch_first``.
@@ -268,6 +257,8 @@ class LSTM(RNNBase):
     >>> y.shape, h.shape, c.shape
     ((5, 4, 2), (1, 4, 2), (1, 4, 2))
     """
+
+    _mode = "lstm"
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -280,8 +271,3 @@ class LSTM(RNNBase):
 
     def get_output_from_hidden(self, hx: tuple[Tensor, Tensor]) -> Tensor:
         return hx[0]
-
-    def _step(self, gates: Tensor, state: list[Tensor]) -> list[Tensor]:
-        i, f, g, o = split(gates, 4, axis=1)
-        c = sigmoid(f) * state[1] + sigmoid(i) * tanh(g)
-        return [sigmoid(o) * tanh(c), c]

@@ -24,6 +24,7 @@ void register_ref_nn(KernelRegistry& r) {
   register_ref_regions(r);
   register_ref_ctc(r);
   register_ref_complex(r);
+  register_ref_recurrence(r);
 }
 
 namespace ref {

@@ -29,6 +29,7 @@ void register_ref_vision(KernelRegistry& r);
 void register_ref_regions(KernelRegistry& r);
 void register_ref_ctc(KernelRegistry& r);
 void register_ref_complex(KernelRegistry& r);
+void register_ref_recurrence(KernelRegistry& r);
 
 namespace ref {
 

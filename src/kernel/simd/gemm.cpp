@@ -6,6 +6,14 @@
 #include "kernel/simd/gemm_scratch.h"
 #include "kernel/simd/targets.h"
 
+#ifndef MGE_GEMM_ONCE
+#define MGE_GEMM_ONCE
+namespace mge::simd {
+// Columns of a packed B: whole vectors of the widest target, so that every block of k starts aligned.
+inline int64_t packed_pitch(int64_t n) { return (n + 15) / 16 * 16; }
+}  // namespace mge::simd
+#endif
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernel/simd/gemm.cpp"
 #include <hwy/foreach_target.h>
@@ -55,6 +63,28 @@ void sgemm_serial(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const float
   }
 }
 
+// Columns [j, j + nc) of a packed B, j a multiple of kNR. Blocks of k lie one after the other.
+void pack_serial(bool tb, int64_t n, int64_t k, const float* b, int64_t ldb, int64_t j, int64_t nc, float* packed) {
+  const int64_t kc_max = k_block(k);
+  for (int64_t pc = 0; pc < k; pc += kc_max) {
+    const int64_t kc = std::min(kc_max, k - pc);
+    pack_columns(tb, tb ? b + j * ldb + pc : b + pc * ldb + j, ldb, nc, kc, packed + pc * packed_pitch(n) + j * kc);
+  }
+}
+void multiply_packed(int64_t m, int64_t n, int64_t k, const float* a, int64_t lda, const float* packed, int64_t j,
+                     int64_t nc, float* c, int64_t ldc) {
+  const int64_t kc_max = k_block(k);
+  for (int64_t pc = 0; pc < k; pc += kc_max) {
+    const int64_t kc = std::min(kc_max, k - pc);
+    for (int64_t ic = 0; ic < m; ic += kMC) {
+      const int64_t mc = std::min(kMC, m - ic);
+      float* rows = scratch(Scratch::PackA, kc * mc + kLanes);
+      pack_rows(false, a + ic * lda + pc, lda, mc, kc, rows);
+      multiply_block(mc, nc, kc, {rows, 0}, {packed + pc * packed_pitch(n) + j * kc, 0}, c + ic * ldc + j, ldc, pc > 0);
+    }
+  }
+}
+
 // Lanes and tile rows of the compiled target, for cutting C between threads.
 void tile_shape(int64_t* rows, int64_t* cols) {
   *rows = kMR;
@@ -68,6 +98,8 @@ HWY_AFTER_NAMESPACE();
 namespace mge::simd {
 namespace {
 HWY_EXPORT(sgemm_serial);
+HWY_EXPORT(pack_serial);
+HWY_EXPORT(multiply_packed);
 HWY_EXPORT(tile_shape);
 
 // Below this many multiply-adds one thread is faster than waking a second.
@@ -139,6 +171,33 @@ void sgemm_batched(int64_t batch, bool ta, bool tb, int64_t m, int64_t n, int64_
 void sgemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const float* a, int64_t lda, const float* b, int64_t ldb,
            float* c, int64_t ldc, bool accumulate) {
   sgemm_batched(1, ta, tb, m, n, k, a, lda, 0, b, ldb, 0, c, ldc, 0, accumulate);
+}
+
+int64_t packed_floats(int64_t n, int64_t k) { return k * packed_pitch(n); }
+
+namespace {
+// f(first column, columns) in parallel over whole tiles of columns.
+template <class F>
+void each_columns(int64_t n, int64_t work_per_column, F f) {
+  int64_t mr, nr;
+  HWY_DYNAMIC_DISPATCH(tile_shape)(&mr, &nr);
+  const int64_t tiles = (n + nr - 1) / nr;
+  parallel_for(tiles, std::max<int64_t>(1, kSerialWork / 2 / std::max<int64_t>(1, work_per_column * nr)),
+               [&](int64_t b, int64_t e) { f(b * nr, std::min(n, e * nr) - b * nr); });
+}
+}  // namespace
+
+void sgemm_pack(bool tb, int64_t n, int64_t k, const float* b, int64_t ldb, float* packed) {
+  each_columns(n, 4 * k, [&](int64_t j, int64_t nc) {
+    HWY_DYNAMIC_DISPATCH(pack_serial)(tb, n, k, b, ldb, j, nc, packed);
+  });
+}
+
+void sgemm_packed(int64_t m, int64_t n, int64_t k, const float* a, int64_t lda, const float* packed, float* c,
+                  int64_t ldc) {
+  each_columns(n, m * k, [&](int64_t j, int64_t nc) {
+    HWY_DYNAMIC_DISPATCH(multiply_packed)(m, n, k, a, lda, packed, j, nc, c, ldc);
+  });
 }
 
 }  // namespace mge::simd

@@ -13,6 +13,7 @@ void register_simd_nn(KernelRegistry& r) {
   simd_nn::register_rng(r);
   simd_nn::register_sort(r);
   simd_nn::register_conv3d(r);
+  simd_nn::register_recurrence(r);
 }
 
 const char* simd_nn::refuse_not_f32(const KernelArgs& a) {

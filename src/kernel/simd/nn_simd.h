@@ -22,6 +22,7 @@ void register_optim(KernelRegistry& r);
 void register_rng(KernelRegistry& r);
 void register_sort(KernelRegistry& r);
 void register_conv3d(KernelRegistry& r);
+void register_recurrence(KernelRegistry& r);
 
 /// Adjoints of a convolution that a matrix product serves best: many weights, few pixels.
 bool conv2d_is_product(const Conv2dGeom& g);

@@ -110,6 +110,27 @@ TEST(SgemmOrder, FewRowsEqualTheRowsOfALargerProduct) {
   });
 }
 
+TEST(SgemmPacked, HasTheBitsOfAPlainProductForAnyThreadCount) {
+  each_target([&] {
+    for (const Case s : {Case{32, 70, 611}, Case{1, 1, 1}, Case{3, 33, 17}, Case{230, 49, 1203}}) {
+      const auto a = uniform(s.m * s.k, 1), b = uniform(s.k * s.n, 2);
+      for (bool tb : {false, true}) {
+        std::vector<float> want(s.m * s.n), got(want.size()), memory(packed_floats(s.n, s.k) + 16);
+        float* packed = memory.data() + 16 - reinterpret_cast<uintptr_t>(memory.data()) % 64 / sizeof(float);
+        sgemm(false, tb, s.m, s.n, s.k, a.data(), s.k, b.data(), tb ? s.k : s.n, want.data(), s.n, false);
+        for (int threads = 1; threads <= 3; ++threads) {
+          set_num_threads(threads);
+          std::fill(got.begin(), got.end(), 1e30f);
+          sgemm_pack(tb, s.n, s.k, b.data(), tb ? s.k : s.n, packed);
+          sgemm_packed(s.m, s.n, s.k, a.data(), s.k, packed, got.data(), s.n);
+          ASSERT_EQ(got, want) << s.m << "x" << s.n << "x" << s.k << " tb " << tb << " threads " << threads;
+        }
+        set_num_threads(1);
+      }
+    }
+  });
+}
+
 TEST(SgemmBatched, EqualsSingleProductsForAnyThreadCount) {
   each_target([&] {
     for (const int64_t batch : {0, 1, 3, 40}) {
