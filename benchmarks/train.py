@@ -1,6 +1,6 @@
 """A training step of whole networks, eager, beside PyTorch eager in both memory formats; and Adam alone.
 
-    python benchmarks/train.py --torch-python .venv-bench-torch/bin/python [--only lenet,lstm] [--threads 1,2] [--rounds 3]
+    python benchmarks/train.py --torch-python .venv-bench-torch/bin/python [--only lenet,lstm] [--threads 1,2]
 
 Every case starts its own processes, so that the peak of memory is its own. A cell is the least of all short samples of
 all rounds; the peers take turns. The peak is of the whole process, after at least three steps.
@@ -89,8 +89,8 @@ def row(name: str, case: Case, torch_python: str, rounds: int, threads: int) -> 
     verdict = ("" if ratio >= case.wanted else "MISSED") + ("" if peak <= their_peak else " MEMORY")
     last = show(theirs[1]) if images else "-"
     return (
-        f"| {name:20} | {show(mine):>10} | {show(theirs[0]):>10} | {last:>13} | {ratio:5.2f}x | {case.wanted:.1f}x {verdict:6} | "
-        f"{peak / 2**20:6.0f} | {their_peak / 2**20:7.0f} |"
+        f"| {name:20} | {show(mine):>10} | {show(theirs[0]):>10} | {last:>13} | {ratio:5.2f}x | "
+        f"{case.wanted:.1f}x {verdict:6} | {peak / 2**20:6.0f} | {their_peak / 2**20:7.0f} |"
     )
 
 

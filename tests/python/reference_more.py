@@ -403,7 +403,9 @@ def ctc_loss_bwd(pred, steps, label, sizes, gy, blank=0):
     return g
 
 
-def recurrence(gates: np.ndarray, w: np.ndarray, h0: np.ndarray, *c0: np.ndarray, mode: str, reverse: bool) -> Any:
+def recurrence(
+    gates: np.ndarray, w: np.ndarray, h0: np.ndarray, *c0: np.ndarray, mode: str, reverse: bool
+) -> tuple[np.ndarray, ...]:
     """hs, cs and activated gates of a recurrent layer, step by step."""
     h, c = h0, c0[0] if c0 else None
     steps, n, _ = gates.shape
@@ -424,7 +426,9 @@ def recurrence(gates: np.ndarray, w: np.ndarray, h0: np.ndarray, *c0: np.ndarray
     return hs, cs, acts
 
 
-def recurrence_bwd(w: np.ndarray, hs: np.ndarray, g_hs: np.ndarray, *lstm: np.ndarray, mode: str, reverse: bool) -> Any:
+def recurrence_bwd(
+    w: np.ndarray, hs: np.ndarray, g_hs: np.ndarray, *lstm: np.ndarray, mode: str, reverse: bool
+) -> tuple[np.ndarray, ...]:
     """Gradients in the gates and the initial state."""
     steps, n, size = hs.shape
     out = np.zeros((steps, n, w.shape[0]))
