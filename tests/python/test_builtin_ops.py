@@ -269,6 +269,14 @@ def test_indexing_ops() -> None:
     want = X.copy()
     np.add.at(want, at, Y)
     np.testing.assert_allclose(run(builtin.IndexingIncrMultiAxisVec(vec), X, Y, at)[0], want, rtol=1e-6)
+    sliced = [(0, True, True, False, False), (1, False, False, False, True)]
+    want = X.copy()
+    np.add.at(want[1:3].T, at, Y[:2, :3].T)
+    got = run(builtin.IndexingIncrMultiAxisVec(sliced), X, Y[:2, :3], one, three, at)[0]
+    np.testing.assert_allclose(got, want, rtol=1e-6)
+    want = X.copy()
+    want[2] += Y[0]
+    np.testing.assert_allclose(run(builtin.IndexingIncrMultiAxisVec(vec), X, Y[0], two)[0], want, rtol=1e-6)
     np.testing.assert_array_equal(
         run(builtin.IndexingOneHot(1, 2), X, np.array([0, 3, 1]))[0][:, 0], X[range(3), [0, 3, 1]]
     )
@@ -279,6 +287,9 @@ def test_indexing_ops() -> None:
     np.testing.assert_array_equal(place, np.flatnonzero(X > 0))
     np.testing.assert_array_equal(run(builtin.NonZero(), X > 0)[0], np.stack(np.nonzero(X > 0)))
     np.testing.assert_array_equal(run(builtin.MaskedFill(value=2.0), X, X > 0)[0], np.where(X > 0, 2, X))
+    np.testing.assert_array_equal(run(builtin.MaskedFill(value=2.0), X, X[:, 0] > 0)[0][X[:, 0] > 0], 2)
+    with pytest.raises(IndexError, match="does not match the leading axes"):
+        run(builtin.MaskedFill(), X, X[:2] > 0)
     np.testing.assert_array_equal(run(builtin.Where(), X > 0, X, Y)[0], np.where(X > 0, X, Y))
     assert run(builtin.Argmax(1), X)[0].shape == (3, 1)
     np.testing.assert_allclose(run(builtin.Cumsum(0), X)[0], X.cumsum(0) - X, rtol=1e-5, atol=1e-6)

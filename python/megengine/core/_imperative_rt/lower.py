@@ -15,8 +15,10 @@ from ... import functional as F
 from ...tensor import Tensor
 from .. import _amp
 from .._core import UserError, ops
+from ..tensor import indexing
 from ..tensor.utils import convert_inputs, make_shape_tuple
 from .opdef import OpDef
+from .ops import _INVALID_AXIS
 
 Rule = Callable[..., Any]
 RULES: dict[str, Rule] = {}
@@ -447,8 +449,7 @@ def _where_backward(op: Any, dz: Tensor, mask: Tensor) -> Sequence[Tensor]:
 
 @_rule("MaskedFill")
 def _masked_fill(op: Any, x: Tensor, mask: Tensor) -> Tensor:
-    wide = mask.reshape(*mask.shape, *(1,) * (x.ndim - mask.ndim))
-    return ops.where(wide, Tensor(op.value, dtype=x.dtype, device=x.device), x)
+    return indexing._masked_fill(x, mask, Tensor(op.value, dtype=x.dtype, device=x.device))
 
 
 # ---- making
@@ -476,7 +477,7 @@ def _linspace(op: Any, start: Tensor, stop: Tensor, num: Tensor) -> Tensor:
 @_rule("GetVarShape")
 def _get_var_shape(op: Any, *xs: Tensor) -> Tensor:
     shape = np.broadcast_shapes(*(x._tuple_shape for x in xs))
-    if op.axis != 7:
+    if op.axis != _INVALID_AXIS:
         return Tensor([shape[op.axis]], dtype="int32", device=xs[0].device, is_const=True)
     return Tensor(np.array(shape, dtype=np.int32), device=xs[0].device, is_const=True)
 
@@ -591,9 +592,9 @@ RULES["IndexingSetMultiAxisVec"] = _set_subtensor
 @_rule("IndexingIncrMultiAxisVec")
 def _incr_multi_axis_vec(op: Any, x: Tensor, value: Tensor, *values: Tensor) -> Tensor:
     """x with value added at the positions; positions named twice take both."""
-    places = F.arange(x.size, dtype="int32").reshape(x.shape)[_key(op, x, values)]
-    added = F.broadcast_to(value, places.shape).reshape(-1)
-    return x + ops.take_bwd(added, places.reshape(-1), axis=0, x_shape=(x.size,)).reshape(x.shape)
+    y = ops.copy(x)
+    indexing.incritem(y, _key(op, x, values), value)
+    return y
 
 
 # ---- random numbers, checks, updates
