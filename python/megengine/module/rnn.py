@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from abc import abstractmethod
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,74 @@ from . import init
 from .module import Module
 
 __all__ = ["LSTM", "LSTMCell", "RNN", "RNNBase", "RNNCell", "RNNCellBase"]
+
+
+#: One layer in one direction: W_ih, W_hh, b_ih, b_hh.
+_Weights = tuple[Tensor, Tensor, "Tensor | None", "Tensor | None"]
+
+
+def cut_weights(
+    packed: Tensor, gates: int, inputs: Sequence[int], hidden_size: int, directions: int, bias: bool
+) -> list[list[_Weights]]:
+    """(W_ih, W_hh, b_ih, b_hh) by layer and direction from one tensor; ``inputs`` has the input width of each layer."""
+    flat = packed.reshape(-1)
+    at = 0
+
+    def take(*shape: int) -> Tensor:
+        nonlocal at
+        n = math.prod(shape)
+        at += n
+        return flat[at - n : at].reshape(*shape)
+
+    def one(width: int) -> _Weights:
+        w_ih, w_hh = take(gates, width), take(gates, hidden_size)
+        return w_ih, w_hh, take(gates) if bias else None, take(gates) if bias else None
+
+    return [[one(width) for _ in range(directions)] for width in inputs]
+
+
+def run_layers(
+    x: Tensor,
+    states: Sequence[Tensor],
+    weights: Sequence[Sequence[_Weights]],
+    step: Callable[[Tensor, list[Tensor]], list[Tensor]],
+    between: Callable[[Tensor], Tensor],
+) -> tuple[Tensor, list[Tensor]]:
+    """Run (L, N, in) through layers and directions; returns the outputs and the last states.
+
+    ``step`` makes the next state from the gates and the state, its first part being the output; ``between`` is applied
+    to what goes from one layer to the next.
+    """
+    steps = [x[t] for t in range(x.shape[0])]
+    last: list[list[Tensor]] = [[] for _ in states]
+    row = 0
+    for layer in weights:
+        if row:
+            steps = [between(y) for y in steps]
+        outputs = []
+        for direction, (w_ih, w_hh, b_ih, b_hh) in enumerate(layer):
+            state = [s[row] for s in states]
+            row += 1
+            mine: dict[int, Tensor] = {}
+            for t in range(len(steps)) if direction == 0 else range(len(steps) - 1, -1, -1):
+                state = step(linear(steps[t], w_ih, b_ih) + linear(state[0], w_hh, b_hh), state)
+                mine[t] = state[0]
+            for part, s in zip(last, state):
+                part.append(s)
+            outputs.append([mine[t] for t in range(len(steps))])
+        steps = [ops.concat(*ys, axis=1) if len(ys) > 1 else ys[0] for ys in zip(*outputs)]
+    return _stacked(steps), [_stacked(part) for part in last]
+
+
+def _stacked(xs: Sequence[Tensor]) -> Tensor:
+    return ops.concat(*(ops.expand_dims(x, axes=(0,)) for x in xs), axis=0)
+
+
+def lstm_step(gates: Tensor, state: Sequence[Tensor]) -> list[Tensor]:
+    """The next (h, c) from the gates i, f, g, o."""
+    i, f, g, o = split(gates, 4, axis=1)
+    c = sigmoid(f) * state[1] + sigmoid(i) * tanh(g)
+    return [sigmoid(o) * tanh(c), c]
 
 
 class RNNCellBase(Module):
@@ -83,9 +152,8 @@ class LSTMCell(RNNCellBase):
             h = c = zeros((input.shape[0], self.hidden_size), device=input.device)
         else:
             h, c = hx
-        i, f, g, o = split(self._gates(input, h), 4, axis=1)
-        new_c = sigmoid(f) * c + sigmoid(i) * tanh(g)
-        return sigmoid(o) * tanh(new_c), new_c
+        new_h, new_c = lstm_step(self._gates(input, h), [h, c])
+        return new_h, new_c
 
 
 class RNNBase(Module):
@@ -162,26 +230,15 @@ class RNNBase(Module):
     def get_output_from_hidden(self, hx: Any) -> Tensor:
         """The part of the state that is put out."""
 
-    def _weights(self) -> list[list[tuple[Tensor, Tensor, Tensor | None, Tensor | None]]]:
-        """(W_ih, W_hh, b_ih, b_hh) by layer and direction, cut from the flat vector."""
-        flat = self._flatten_weights.reshape(-1)
-        gates = self._flatten_weights.shape[0]
-        at = 0
-
-        def take(*shape: int) -> Tensor:
-            nonlocal at
-            n = math.prod(shape)
-            at += n
-            return flat[at - n : at].reshape(*shape)
-
-        out = []
-        for layer in range(self.num_layers):
-            row = []
-            for _ in range(self.num_directions):
-                w_ih, w_hh = take(gates, self._layer_input(layer)), take(gates, self.hidden_size)
-                row.append((w_ih, w_hh, take(gates) if self.bias else None, take(gates) if self.bias else None))
-            out.append(row)
-        return out
+    def _weights(self) -> list[list[_Weights]]:
+        return cut_weights(
+            self._flatten_weights,
+            self._flatten_weights.shape[0],
+            [self._layer_input(layer) for layer in range(self.num_layers)],
+            self.hidden_size,
+            self.num_directions,
+            self.bias,
+        )
 
     @abstractmethod
     def _step(self, gates: Tensor, state: list[Tensor]) -> list[Tensor]:
@@ -190,34 +247,11 @@ class RNNBase(Module):
     def apply_op(self, input: Tensor, hx: Any) -> tuple[Tensor, Any]:
         """Run (L, N, in) from a state; returns the outputs and the last state."""
         states = list(hx) if isinstance(hx, (tuple, list)) else [hx]
-        weights = self._weights()
-        steps = [input[t] for t in range(input.shape[0])]
-        last: list[list[Tensor]] = [[] for _ in states]
-        for layer in range(self.num_layers):
-            if layer and self.dropout and self.training:
-                steps = [dropout(s, self.dropout) if self.dropout < 1 else s * 0 for s in steps]
-            outputs = []
-            for direction in range(self.num_directions):
-                w_ih, w_hh, b_ih, b_hh = weights[layer][direction]
-                row = layer * self.num_directions + direction
-                state = [s[row] for s in states]
-                order = range(len(steps)) if direction == 0 else range(len(steps) - 1, -1, -1)
-                mine: dict[int, Tensor] = {}
-                for t in order:
-                    gates = linear(steps[t], w_ih, b_ih) + linear(state[0], w_hh, b_hh)
-                    state = self._step(gates, state)
-                    mine[t] = state[0]
-                for part, s in zip(last, state):
-                    part.append(s)
-                outputs.append([mine[t] for t in range(len(steps))])
-            steps = [ops.concat(*ys, axis=1) if len(ys) > 1 else ys[0] for ys in zip(*outputs)]
-            if layer + 1 < self.num_layers:  # what goes to the next layer
-                steps = [self._dropped(y) for y in steps]
-        stacked = [ops.concat(*(ops.expand_dims(s, axes=(0,)) for s in part), axis=0) for part in last]
-        output = ops.concat(*(ops.expand_dims(y, axes=(0,)) for y in steps), axis=0)
-        return output, tuple(stacked) if isinstance(hx, (tuple, list)) else stacked[0]
+        output, last = run_layers(input, states, self._weights(), self._step, self._dropped)
+        return output, tuple(last) if isinstance(hx, (tuple, list)) else last[0]
 
     def _dropped(self, y: Tensor) -> Tensor:
+        """What goes from one layer to the next."""
         if self.dropout == 1 and self.training:
             return ops.fill_like(y, value=0.0)
         return dropout(y, self.dropout, self.training)
@@ -282,6 +316,4 @@ class LSTM(RNNBase):
         return hx[0]
 
     def _step(self, gates: Tensor, state: list[Tensor]) -> list[Tensor]:
-        i, f, g, o = split(gates, 4, axis=1)
-        c = sigmoid(f) * state[1] + sigmoid(i) * tanh(g)
-        return [sigmoid(o) * tanh(c), c]
+        return lstm_step(gates, state)
