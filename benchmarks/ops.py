@@ -9,7 +9,6 @@ outputs written once); the bandwidth beside it is the best of a triad a = b + s*
 
 from __future__ import annotations
 
-import argparse
 import pathlib
 import subprocess
 import sys
@@ -17,7 +16,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from peers import answer_requests, quick, set_threads, show, start_peers
+from peers import answer_requests, quick, run_table, set_threads, show, start_peers
 
 HERE = pathlib.Path(__file__).parent
 # size -> (matrix, image batch)
@@ -298,22 +297,17 @@ def table(
 
 
 def main() -> int:
-    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ap.add_argument("--torch-python", help="interpreter that has PyTorch")
-    ap.add_argument("--rounds", type=int, default=5)
-    ap.add_argument("--threads", type=int, default=2)
-    ap.add_argument("--only", default="", help="comma-separated ops; small for the Python rows")
-    ap.add_argument("--sizes", default=ALL)
-    ap.add_argument("--serve", choices=("mge", "torch"), help=argparse.SUPPRESS)
-    a = ap.parse_args()
-    if a.serve:
-        serve(a.serve)
-        return 0
-    if not a.torch_python:
-        ap.error("--torch-python is needed")
-    only = frozenset(o for o in a.only.split(",") if o)
-    table(str(pathlib.Path(a.torch_python).absolute()), a.rounds, a.threads, only, a.sizes)
-    return 0
+    options = {
+        "--only": {"default": "", "help": "comma-separated ops; small for the Python rows"},
+        "--sizes": {"default": ALL},
+    }
+    return run_table(
+        __doc__,
+        serve,
+        lambda a: table(a.torch_python, a.rounds, a.threads, frozenset(o for o in a.only.split(",") if o), a.sizes),
+        rounds=5,
+        options=options,
+    )
 
 
 if __name__ == "__main__":

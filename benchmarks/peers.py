@@ -1,7 +1,8 @@
-"""Two processes asked for one cell in turn, so that a busy moment of the machine hits both."""
+"""Processes asked for one cell in turn, so that a busy moment of the machine hits all; their command line."""
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import pathlib
@@ -46,6 +47,44 @@ def start_peers(script: pathlib.Path, torch_python: str, threads: int) -> tuple[
         Peer("mge", script, sys.executable, threads, {}),
         Peer("torch", script, torch_python, threads, KEEP_PAGES),
     )
+
+
+def run_table(
+    doc: str | None,
+    serve: Callable[[str], None],
+    table: Callable[[argparse.Namespace], None],
+    rounds: int,
+    options: dict[str, dict[str, str]] | None = None,
+) -> int:
+    """The ``main`` of a script that is both the table and, as ``script --serve NAME``, its peers.
+
+    Args:
+        doc: what ``--help`` says.
+        serve: answers requests as the peer of that name.
+        table: prints the table for the parsed arguments.
+        rounds: how often each cell is asked for, if not said.
+        options: more options with what ``add_argument`` takes.
+    """
+    ap = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ap.add_argument("--torch-python", type=absolute, help="interpreter that has PyTorch")
+    ap.add_argument("--rounds", type=int, default=rounds)
+    ap.add_argument("--threads", type=int, default=2)
+    ap.add_argument("--serve", choices=("mge", "torch"), help=argparse.SUPPRESS)
+    for name, how in (options or {}).items():
+        ap.add_argument(name, **how)
+    a = ap.parse_args()
+    if a.serve:
+        serve(a.serve)
+    elif not a.torch_python:
+        ap.error("--torch-python is needed")
+    else:
+        table(a)
+    return 0
+
+
+def absolute(path: str) -> str:
+    """Of an interpreter: a link is not followed, since that would leave its virtual environment."""
+    return str(pathlib.Path(path).absolute())
 
 
 def set_threads(peer: str) -> None:
