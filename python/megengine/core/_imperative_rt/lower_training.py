@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ... import functional as F
+from ...functional import attention
 from ...module.rnn import cut_weights, lstm_step, run_layers
 from ...optimizer.lamb import lamb_update
 from ...tensor import Tensor
@@ -61,6 +62,34 @@ def _lstm(op: Any, x: Tensor, h: Tensor, c: Tensor, packed: Tensor) -> Sequence[
     if op.proj_size:
         raise NotImplementedError(f"LSTM: proj_size {op.proj_size} is not there; only 0 is.")
     return _recurrent(op, 4, lstm_step, x, [h, c], packed)
+
+
+@rule("MultiHeadAttn")
+def _multi_head_attention(
+    op: Any, query: Tensor, key: Tensor, value: Tensor, weights: Tensor, *rest: Tensor
+) -> Sequence[Tensor]:
+    """The result, the attention weights (N * heads, L, S), and empty tensors where the original keeps notes."""
+    if op.tensor_combination_type in ("ONLY_BIASKV", "ALL") or op.add_zero_attn or op.reslink or op.input_order:
+        raise NotImplementedError("MultiHeadAttn: takes no bias_k, bias_v, add_zero_attn, reslink or input_order.")
+    mask = None
+    if op.attn_mask_type != "NO_MASK":
+        mask = rest[0] if rest else attention._causal(query, key)
+    out, seen = attention._attend(
+        query,
+        key,
+        value,
+        op.num_heads,
+        weights,
+        (op.qproj_size, op.kproj_size, op.vproj_size, op.oproj_size),
+        (op.qbias, op.kbias, op.vbias, op.obias),
+        op.sm_scaler,
+        None,
+        mask,
+        lambda x: F.dropout(x, op.attn_prob, op.training),
+        lambda x: F.dropout(x, op.out_prob, op.training),
+    )
+    n, heads, length, source = seen.shape
+    return out, seen.reshape(n * heads, length, source), F.zeros((0,)), F.zeros((0,))
 
 
 @rule("LAMBUpdate")
