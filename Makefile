@@ -9,6 +9,8 @@ MAKEFLAGS += --no-print-directory
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN    := $(CURDIR)/.venv/bin
 PY     := $(BIN)/python
+# An interpreter that has MegEngine 1.13, for more columns in make bench (benchmarks/README.md says how to get one).
+MGE13  ?=
 export PATH := $(BIN):$(PATH)
 say     = @echo "== $(1)"
 
@@ -81,7 +83,7 @@ test: ## everything CI checks: lint, C++ tests, Python tests, doctests
 bench: build-release .venv-bench-torch/stamp ## speed, beside PyTorch in the same run
 	$(call say,benchmarks with the release build)
 	@$(call stage,release)
-	@$(call staged,release) $(PY) benchmarks/run.py --torch-python .venv-bench-torch/bin/python
+	@$(call staged,release) $(PY) benchmarks/run.py --torch-python .venv-bench-torch/bin/python $(if $(MGE13),--mge13-python $(MGE13))
 
 parity: build-release .venv-bench-torch/stamp ## accuracy and behaviour, beside PyTorch
 	$(call say,parity with the release build)

@@ -9,12 +9,11 @@ test. A cell is the least of all rounds.
 
 from __future__ import annotations
 
-import argparse
 import pathlib
 import sys
 from collections.abc import Callable
 
-from peers import answer_requests, quick, set_threads, show, start_peers
+from peers import answer_requests, quick, run_table, set_threads, show, start_peers
 
 HERE = pathlib.Path(__file__).parent
 # channels, size, output channels, kernel, stride, padding, how often ResNet-50 has it
@@ -161,22 +160,20 @@ def table(torch_python: str, batches: list[int], rounds: int, threads: int, only
 
 
 def main() -> int:
-    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ap.add_argument("--torch-python", help="interpreter that has PyTorch")
-    ap.add_argument("--batch", default="1,16")
-    ap.add_argument("--only", default="", help="comma-separated rows, counted from 0")
-    ap.add_argument("--rounds", type=int, default=3)
-    ap.add_argument("--threads", type=int, default=2)
-    ap.add_argument("--serve", choices=("mge", "torch"), help=argparse.SUPPRESS)
-    a = ap.parse_args()
-    if a.serve:
-        serve(a.serve)
-        return 0
-    if not a.torch_python:
-        ap.error("--torch-python is needed")
-    batches, only = ([int(v) for v in t.split(",") if v] for t in (a.batch, a.only))
-    table(str(pathlib.Path(a.torch_python).absolute()), batches, a.rounds, a.threads, only)
-    return 0
+    def numbers(text: str) -> list[int]:
+        return [int(v) for v in text.split(",") if v]
+
+    options = {
+        "--batch": {"default": "1,16"},
+        "--only": {"default": "", "help": "comma-separated rows, counted from 0"},
+    }
+    return run_table(
+        __doc__,
+        serve,
+        lambda a: table(a.torch_python, numbers(a.batch), a.rounds, a.threads, numbers(a.only)),
+        rounds=3,
+        options=options,
+    )
 
 
 if __name__ == "__main__":

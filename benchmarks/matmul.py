@@ -6,14 +6,13 @@ python benchmarks/matmul.py --torch-python .venv-bench-torch/bin/python [--round
 
 from __future__ import annotations
 
-import argparse
 import pathlib
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
 
-from peers import answer_requests, quick, set_threads, show, start_peers
+from peers import answer_requests, quick, run_table, set_threads, show, start_peers
 
 HERE = pathlib.Path(__file__).parent
 # name -> batch, m, k, n, b transposed (as a Linear layer has it)
@@ -137,19 +136,7 @@ def table(torch_python: str, rounds: int, threads: int) -> None:
 
 
 def main() -> int:
-    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ap.add_argument("--torch-python", help="interpreter that has PyTorch")
-    ap.add_argument("--rounds", type=int, default=3)
-    ap.add_argument("--threads", type=int, default=2)
-    ap.add_argument("--serve", choices=("mge", "torch"), help=argparse.SUPPRESS)
-    a = ap.parse_args()
-    if a.serve:
-        serve(a.serve)
-        return 0
-    if not a.torch_python:
-        ap.error("--torch-python is needed")
-    table(str(pathlib.Path(a.torch_python).absolute()), a.rounds, a.threads)
-    return 0
+    return run_table(__doc__, serve, lambda a: table(a.torch_python, a.rounds, a.threads), rounds=3)
 
 
 if __name__ == "__main__":

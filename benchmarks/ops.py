@@ -1,6 +1,7 @@
 """Speed of single ops at three sizes, our build beside PyTorch, and against the memory bandwidth of the machine.
 
     python benchmarks/ops.py --torch-python .venv-bench-torch/bin/python [--rounds 5] [--only add,sum] [--sizes 16M]
+        [--mge13-python …]
 
 Both peers stay alive and are asked for one cell in turn, so that a busy moment of the machine hits both. A cell is the
 least of all rounds. GB/s counts the bytes an op must move (inputs read once,
@@ -9,7 +10,6 @@ outputs written once); the bandwidth beside it is the best of a triad a = b + s*
 
 from __future__ import annotations
 
-import argparse
 import pathlib
 import subprocess
 import sys
@@ -17,7 +17,20 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from peers import answer_requests, quick, set_threads, show, start_peers
+from peers import (
+    MGE13,
+    Peer,
+    answer_requests,
+    measured,
+    plain_device,
+    quick,
+    run_table,
+    set_threads,
+    show,
+    start_peers,
+    times,
+    waiter,
+)
 
 HERE = pathlib.Path(__file__).parent
 # size -> (matrix, image batch)
@@ -181,14 +194,15 @@ def small_loops(peer: str) -> dict[str, Callable[[int], None]]:
     """Loops written out, because a call through a lambda costs as much as the op."""
     import numpy as np
 
-    if peer == "mge":
+    if peer != "torch":
         from megengine import Tensor as tensor
         from megengine.functional import matmul
     else:
         from torch import from_numpy as tensor
         from torch import matmul
-    a, b = tensor(np.ones(4, np.float32)), tensor(np.ones(4, np.float32))
-    x, m = tensor(np.ones((8, 4), np.float32)), tensor(np.ones((4, 4), np.float32))
+    with plain_device(peer):
+        a, b = tensor(np.ones(4, np.float32)), tensor(np.ones(4, np.float32))
+        x, m = tensor(np.ones((8, 4), np.float32)), tensor(np.ones((4, 4), np.float32))
 
     def add(n: int) -> None:
         for _ in range(n):
@@ -247,41 +261,52 @@ int main(int argc, char** argv) {
 def serve(peer: str) -> None:
     """Answers "size op" requests with seconds."""
     set_threads(peer)
-    make = mge_cases if peer == "mge" else torch_cases
+    make = torch_cases if peer == "torch" else mge_cases
+    wait = waiter(peer)
     made: dict[str, dict[str, Callable[[], object]]] = {}
     loops: dict[str, Callable[[int], None]] = {}
 
     def answer(size: str, op: str) -> float:
         if size == "small":
             loops.update({} if loops else small_loops(peer))
-            times = []
+            seconds = []
             for _ in range(5):
                 start = time.perf_counter()
                 loops[op](4000)
-                times.append((time.perf_counter() - start) / 4000)
-            return min(times)
+                wait()
+                seconds.append((time.perf_counter() - start) / 4000)
+            return min(seconds)
         if size not in made:
             made.clear()  # one size in memory at a time
             made[size] = make(size)
-        return quick(made[size][op])
+        return quick(made[size][op], wait=wait)
 
-    answer_requests(answer)
+    answer_requests(lambda size, op: measured(peer, lambda: answer(size, op)))
 
 
 def table(
-    torch_python: str, rounds: int, threads: int, only: frozenset[str] = frozenset(), sizes: str = "1k,64k,16M"
+    torch_python: str,
+    rounds: int,
+    threads: int,
+    only: frozenset[str] = frozenset(),
+    sizes: str = "1k,64k,16M",
+    mge13_python: str | None = None,
 ) -> None:
     """Prints the table; rows under 0.9x of PyTorch (small ops: 2x) are marked."""
     bandwidth = triad(threads)
-    ours, torch = start_peers(HERE / "ops.py", torch_python, threads)
+    peers = [*start_peers(HERE / "ops.py", torch_python, threads)]
+    if mge13_python:
+        peers.append(Peer("mge13", HERE / "ops.py", mge13_python, threads))
     print(f"\nops, {threads} threads, {rounds} rounds; triad {bandwidth:.1f} GB/s\n")
-    print(f"| {'op':16} | size  | {'megengine':>10} | {'PyTorch':>10} | faster by | GB/s | of triad | |")
-    print(f"| {'-' * 16} | ----- | {'-' * 10} | {'-' * 10} | --------- | ---- | -------- | - |")
+    head = f"| {'op':16} | size  | {'megengine':>10} | {'PyTorch':>10} | faster by | GB/s | of triad | |"
+    print(head + (f" {'1.13':>10} | faster by |" if mge13_python else ""))
+    rule = f"| {'-' * 16} | ----- | {'-' * 10} | {'-' * 10} | --------- | ---- | -------- | - |"
+    print(rule + (f" {'-' * 10} | --------- |" if mge13_python else ""))
     cells = [("small", op) for op in SMALL] if not only or "small" in only else []
     cells += [(s, op) for s in sizes.split(",") for op in BYTES if not only or op in only]
     for size, op in cells:
-        pairs = [(ours.ask(size, op), torch.ask(size, op)) for _ in range(rounds)]
-        m, t = (min(p[i] for p in pairs) for i in range(2))
+        asked = [[p.ask(size, op) for p in peers] for _ in range(rounds)]
+        m, t, *old = (min(column) for column in zip(*asked, strict=True))
         ratio = t / m
         rate = ""
         if size == "16M":
@@ -290,30 +315,29 @@ def table(
         want = 2.0 if size == "small" else 0.9
         print(
             f"| {op:16} | {size:5} | {show(m):>10} | {show(t):>10} | {ratio:8.2f}x | {rate or '     |         '} | "
-            f"{'' if ratio >= want else 'MISSED'} |",
+            f"{'' if ratio >= want else 'MISSED'} |" + "".join(f" {show(o):>10} | {times(o / m):>9} |" for o in old),
             flush=True,
         )
-    ours.stop()
-    torch.stop()
+    for p in peers:
+        p.stop()
 
 
 def main() -> int:
-    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ap.add_argument("--torch-python", help="interpreter that has PyTorch")
-    ap.add_argument("--rounds", type=int, default=5)
-    ap.add_argument("--threads", type=int, default=2)
-    ap.add_argument("--only", default="", help="comma-separated ops; small for the Python rows")
-    ap.add_argument("--sizes", default=ALL)
-    ap.add_argument("--serve", choices=("mge", "torch"), help=argparse.SUPPRESS)
-    a = ap.parse_args()
-    if a.serve:
-        serve(a.serve)
-        return 0
-    if not a.torch_python:
-        ap.error("--torch-python is needed")
-    only = frozenset(o for o in a.only.split(",") if o)
-    table(str(pathlib.Path(a.torch_python).absolute()), a.rounds, a.threads, only, a.sizes)
-    return 0
+    def chosen(text: str) -> frozenset[str]:
+        return frozenset(o for o in text.split(",") if o)
+
+    options = {
+        "--only": {"default": "", "help": "comma-separated ops; small for the Python rows"},
+        "--sizes": {"default": ALL},
+        **MGE13,
+    }
+    return run_table(
+        __doc__,
+        serve,
+        lambda a: table(a.torch_python, a.rounds, a.threads, chosen(a.only), a.sizes, a.mge13_python),
+        rounds=5,
+        options=options,
+    )
 
 
 if __name__ == "__main__":

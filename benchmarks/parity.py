@@ -1,14 +1,16 @@
-"""Trains LeNet here and in PyTorch from the same weights and compares the losses step by step.
+"""Trains LeNet here and in PyTorch from the same weights and compares the losses step by step; then exchanges tensors
+through DLPack with both in one process (dlpack.py), imported in either order.
 
     python benchmarks/parity.py --torch-python .venv-bench-torch/bin/python [--steps 20] [--tolerance 1e-4]
 
-Exits with 1 when some loss differs by more than the tolerance (relative).
+Exits with 1 when some loss differs by more than the tolerance (relative) or an exchange fails.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -68,6 +70,18 @@ def ours(optimizer: str, options: dict[str, float], steps: int, weights: str) ->
     return losses
 
 
+def exchange(torch_python: str, *order: str) -> bool:
+    """dlpack.py in PyTorch's environment, with our package beside it."""
+    import megengine
+
+    env = {**os.environ, "PYTHONPATH": str(pathlib.Path(megengine.__file__).resolve().parent.parent)}
+    sys.stdout.flush()  # the lines so far come first
+    done = subprocess.run([torch_python, str(HERE / "dlpack.py"), *order], env=env)
+    if done.returncode not in (0, 1):
+        print(f"DLPack ({', then '.join(order)}): ended with status {done.returncode}.")
+    return done.returncode == 0
+
+
 def main() -> int:
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("--torch-python", required=True)
@@ -93,8 +107,12 @@ def main() -> int:
         apart = max(abs(m - t) / max(abs(t), 1e-12) for m, t in zip(mine, theirs))
         worst = max(worst, apart)
         print(f"LeNet, {optimizer:4}, {a.steps} steps: {mine[0]:.6f} -> {mine[-1]:.6f}, largest difference {apart:.1e}")
-    print("parity: " + ("yes" if worst <= a.tolerance else f"NO, {worst:.1e} > {a.tolerance:.1e}"))
-    return 0 if worst <= a.tolerance else 1
+    names = ("megengine", "torch")
+    shared = [exchange(torch_python, *order) for order in (names, names[::-1])]
+    faults = [] if worst <= a.tolerance else [f"losses differ by {worst:.1e} > {a.tolerance:.1e}"]
+    faults += [] if all(shared) else ["an exchange through DLPack failed, see above"]
+    print("parity: " + (f"NO, {'; '.join(faults)}" if faults else "yes"))
+    return 1 if faults else 0
 
 
 if __name__ == "__main__":

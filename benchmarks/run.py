@@ -2,6 +2,7 @@
 and conv.py.
 
     python benchmarks/run.py --torch-python .venv-bench-torch/bin/python [--rounds 5] [--json out.json]
+        [--mge13-python .venv-mge13/bin/python] [--first]
 
 Each round runs every case of every peer in a fresh process; a cell is the median over rounds, the ratio the median of
 per-round ratios. PyTorch runs with glibc told to keep its pages, since fresh pages would slow it down for reasons not
@@ -22,7 +23,8 @@ import time
 import conv
 import matmul
 import ops
-from peers import KEEP_PAGES, show
+import train
+from peers import MGE13, absolute, environment, show, times
 
 HERE = pathlib.Path(__file__).parent
 # (row, our case, PyTorch's case, times faster we want to be)
@@ -41,8 +43,8 @@ print(time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF).ru_m
 """
 
 
-def peer(python: str, script: str, cases: list[str], threads: int, extra: dict[str, str]) -> dict[str, float]:
-    env = {**os.environ, "BENCH_THREADS": str(threads), "OMP_NUM_THREADS": str(threads), **extra}
+def peer(name: str, python: str, script: str, cases: list[str], threads: int) -> dict[str, float]:
+    env = environment(name, threads)
     done = subprocess.run([python, str(HERE / script), *cases], env=env, capture_output=True, text=True, cwd=HERE)
     if done.returncode:
         sys.exit(f"{script} failed:\n{done.stderr}")
@@ -50,14 +52,15 @@ def peer(python: str, script: str, cases: list[str], threads: int, extra: dict[s
     return result
 
 
-def import_cost(python: str, module: str, rounds: int = 5) -> tuple[float, float]:
+def import_cost(name: str, python: str, module: str, rounds: int = 5) -> tuple[float, float]:
     """Best import seconds and MB above bare Python."""
 
     def once(*args: str) -> tuple[float, float]:
-        out = subprocess.run(
-            [python, "-c", IMPORT, *args], capture_output=True, text=True, check=True, cwd="/"
-        ).stdout.split()
-        return float(out[0]), float(out[1])
+        done = subprocess.run(
+            [python, "-c", IMPORT, *args], capture_output=True, text=True, check=True, cwd="/", env=environment(name, 2)
+        )
+        out = done.stdout.split()
+        return float(out[-2]), float(out[-1])
 
     bare = min(once()[1] for _ in range(2))
     runs = [once(module) for _ in range(rounds)]
@@ -66,39 +69,66 @@ def import_cost(python: str, module: str, rounds: int = 5) -> tuple[float, float
 
 def main() -> int:
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ap.add_argument("--torch-python", required=True, help="interpreter that has PyTorch")
+    ap.add_argument("--torch-python", type=absolute, required=True, help="interpreter that has PyTorch")
     ap.add_argument("--rounds", type=int, default=5)
     ap.add_argument("--threads", type=int, default=2)
     ap.add_argument("--json", help="also write the figures to this file")
+    ap.add_argument("--first", action="store_true", help="the first table only")
+    for option, how in MGE13.items():
+        ap.add_argument(option, **how)
     a = ap.parse_args()
-    torch_python = str(pathlib.Path(a.torch_python).absolute())
     ours_cases = sorted({r[1] for r in ROWS})
     torch_cases = sorted({r[2] for r in ROWS})
     ours: list[dict[str, float]] = []
     torch: list[dict[str, float]] = []
+    old: list[dict[str, float]] = []
     for i in range(a.rounds):
         print(f"round {i + 1}/{a.rounds} …", file=sys.stderr, flush=True)
-        ours.append(peer(sys.executable, "peer_mge.py", ours_cases, a.threads, {}))
-        torch.append(peer(torch_python, "peer_torch.py", torch_cases, a.threads, KEEP_PAGES))
+        ours.append(peer("mge", sys.executable, "peer_mge.py", ours_cases, a.threads))
+        torch.append(peer("torch", a.torch_python, "peer_torch.py", torch_cases, a.threads))
+        if a.mge13_python:
+            old.append(peer("mge13", a.mge13_python, "peer_mge.py", ours_cases, a.threads))
     print(f"\n{time.strftime('%Y-%m-%d')}, {a.threads} threads, {a.rounds} rounds, load {os.getloadavg()[0]:.2f}\n")
-    print(f"| {'case':32} | {'megengine':>10} | {'PyTorch':>10} | faster by | wanted |")
-    print(f"| {'-' * 32} | {'-' * 10} | {'-' * 10} | --------- | ------ |")
+    print(
+        f"| {'case':32} | {'megengine':>10} | {'PyTorch':>10} | faster by | wanted |"
+        + (f" {'1.13':>10} | faster by |" if old else "")
+    )
+    print(
+        f"| {'-' * 32} | {'-' * 10} | {'-' * 10} | --------- | ------ |" + (f" {'-' * 10} | --------- |" if old else "")
+    )
     table = {}
     for row, mine, theirs, want in ROWS:
         m, t = statistics.median(r[mine] for r in ours), statistics.median(r[theirs] for r in torch)
         ratio = statistics.median(y[theirs] / x[mine] for x, y in zip(ours, torch))
         table[row] = {"megengine": m, "torch": t, "ratio": ratio, "wanted": want}
         verdict = f"{want:.1f}x" + ("" if ratio >= want else " MISSED")
-        print(f"| {row:32} | {show(m):>10} | {show(t):>10} | {ratio:8.2f}x | {verdict} |")
-    seconds, mb = import_cost(sys.executable, "megengine")
-    t_seconds, t_mb = import_cost(torch_python, "torch")
-    print(f"| {'import':32} | {show(seconds):>10} | {show(t_seconds):>10} | {t_seconds / seconds:8.2f}x | < 0.2 s |")
-    print(f"| {'memory of import, MB over bare':32} | {mb:10.0f} | {t_mb:10.0f} | {t_mb / mb:8.2f}x | < 45 MB |")
+        line = f"| {row:32} | {show(m):>10} | {show(t):>10} | {ratio:8.2f}x | {verdict} |"
+        if old:
+            o = statistics.median(r[mine] for r in old)
+            table[row]["megengine 1.13"] = o
+            line += f" {show(o):>10} | {times(statistics.median(y[mine] / x[mine] for x, y in zip(ours, old))):>9} |"
+        print(line)
+    seconds, mb = import_cost("mge", sys.executable, "megengine")
+    t_seconds, t_mb = import_cost("torch", a.torch_python, "torch")
+    lines = [
+        f"| {'import':32} | {show(seconds):>10} | {show(t_seconds):>10} | {t_seconds / seconds:8.2f}x | < 0.2 s |",
+        f"| {'memory of import, MB over bare':32} | {mb:10.0f} | {t_mb:10.0f} | {t_mb / mb:8.2f}x | < 45 MB |",
+    ]
+    if old:
+        o_seconds, o_mb = import_cost("mge13", a.mge13_python, "megengine")
+        lines[0] += f" {show(o_seconds):>10} | {times(o_seconds / seconds):>9} |"
+        lines[1] += f" {o_mb:10.0f} | {times(o_mb / mb):>9} |"
+    print("\n".join(lines))
     if a.json:
         pathlib.Path(a.json).write_text(json.dumps({"table": table, "import_s": seconds, "import_mb": mb}, indent=1))
-    ops.table(torch_python, min(3, a.rounds), a.threads)
-    matmul.table(torch_python, min(3, a.rounds), a.threads)
-    conv.table(torch_python, [1, 16], min(3, a.rounds), a.threads)
+    if a.first:
+        return 0
+    rounds = min(3, a.rounds)
+    ops.table(a.torch_python, rounds, a.threads, mge13_python=a.mge13_python)
+    matmul.table(a.torch_python, rounds, a.threads)
+    conv.table(a.torch_python, [1, 16], rounds, a.threads)
+    for threads in sorted({1, a.threads}):
+        train.table(a.torch_python, rounds, threads)
     return 0
 
 

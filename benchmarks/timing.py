@@ -8,6 +8,8 @@ import sys
 import time
 from collections.abc import Callable
 
+from peers import measured
+
 
 def sample(fn: Callable[[], object], seconds: float = 1.0, inner: int = 1) -> float:
     """Median seconds of one call of ``fn``; each sample is ``inner`` calls in a row."""
@@ -35,10 +37,10 @@ def sample_inline(loop: Callable[[int], None], count: int, rounds: int = 15) -> 
     return statistics.median(times)
 
 
-def main(cases: dict[str, Callable[[], float]]) -> None:
+def main(cases: dict[str, Callable[[], float]], peer: str = "") -> None:
     """``peer.py NAME…`` prints {name: seconds} as JSON; no name lists the cases."""
     names = sys.argv[1:]
     if not names:
         print("\n".join(cases))
         return
-    print(json.dumps({n: cases[n]() for n in names}))
+    print(json.dumps({n: measured(peer, cases[n]) for n in names}))

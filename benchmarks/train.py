@@ -1,6 +1,6 @@
 """A training step of whole networks, eager, beside PyTorch eager in both memory formats; and Adam alone.
 
-    python benchmarks/train.py --torch-python .venv-bench-torch/bin/python [--only lenet,lstm] [--threads 1,2]
+    python benchmarks/train.py --torch-python .venv-bench-torch/bin/python [--only lenet,lstm] [--threads 2]
 
 Every case starts its own processes, so that the peak of memory is its own. A cell is the least of all short samples of
 all rounds; the peers take turns. The peak is of the whole process, after at least three steps.
@@ -8,7 +8,6 @@ all rounds; the peers take turns. The peak is of the whole process, after at lea
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import pathlib
 import resource
@@ -16,7 +15,7 @@ import sys
 from collections.abc import Callable
 
 import numpy as np
-from peers import answer_requests, quick, set_threads, show, start_peers
+from peers import answer_requests, quick, run_table, set_threads, show, start_peers
 
 HERE = pathlib.Path(__file__).parent
 
@@ -89,17 +88,27 @@ def row(name: str, case: Case, torch_python: str, rounds: int, threads: int) -> 
     verdict = ("" if ratio >= case.wanted else "MISSED") + ("" if peak <= their_peak else " MEMORY")
     last = show(theirs[1]) if images else "-"
     return (
-        f"| {name:20} | {show(mine):>10} | {show(theirs[0]):>10} | {last:>13} | {ratio:5.2f}x | "
+        f"| {name:19} | {show(mine):>10} | {show(theirs[0]):>10} | {last:>13} | {ratio:5.2f}x | "
         f"{case.wanted:.1f}x {verdict:6} | {peak / 2**20:6.0f} | {their_peak / 2**20:7.0f} |"
     )
 
 
-def table(torch_python: str, names: list[str], rounds: int, threads: int) -> None:
-    print(f"\nTraining step, eager, {threads} threads, {rounds} rounds\n")
-    print("| network              |  megengine |    PyTorch | channels_last | faster | wanted | peak MB | PyTorch |")
-    print("| -------------------- | ---------- | ---------- | ------------- | ------ | ------ | ------- | ------- |")
+def table(torch_python: str, rounds: int, threads: int, only: str = "") -> None:
+    """Rows whose name starts with one of the comma-separated words of ``only``, or all; ``adam`` is one of them."""
+    wanted = only.split(",") if only else [*CASES, "adam"]
+    names = [n for n in CASES if any(n.startswith(w) for w in wanted)]
+    if names:
+        print(f"\nTraining step, eager, {threads} threads, {rounds} rounds\n")
+        print(
+            "| network              |  megengine |    PyTorch | channels_last | faster | wanted | peak MB | PyTorch |"
+        )
+        print(
+            "| -------------------- | ---------- | ---------- | ------------- | ------ | ------ | ------- | ------- |"
+        )
     for name in names:
         print(row(name, CASES[name], torch_python, rounds, threads), flush=True)
+    if "adam" in wanted:
+        adam_table(torch_python, rounds, threads)
 
 
 def adam_table(torch_python: str, rounds: int, threads: int) -> None:
@@ -113,34 +122,15 @@ def adam_table(torch_python: str, rounds: int, threads: int) -> None:
     mine, theirs = (min(side) for side in zip(*both, strict=True))
     # Parameter, gradient and two states are read, all but the gradient are written.
     rate, most = count * size * 4 * 7 / mine / 1e9, triad(threads)
-    print(
-        f"\nAdam, {count} tensors of {size} floats, {threads} threads: {show(mine)}, {rate:.1f} GB/s = {rate / most:.2f} of"
-    )
-    print(f"the triad's {most:.1f} GB/s (0.8 wanted); PyTorch, fused: {show(theirs)}, {theirs / mine:.2f}x")
+    print(f"\nAdam, {count} tensors of {size} floats, {threads} threads: {show(mine)}, {rate:.1f} GB/s, which is")
+    print(f"{rate / most:.2f} of the triad's {most:.1f} (0.8 wanted); PyTorch's: {show(theirs)}, {theirs / mine:.2f}x")
 
 
 def main() -> int:
-    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ap.add_argument("--torch-python", help="interpreter that has PyTorch")
-    ap.add_argument("--only", default=",".join([*CASES, "adam"]), help="comma-separated beginnings of row names")
-    ap.add_argument("--rounds", type=int, default=3)
-    ap.add_argument("--threads", default="1,2")
-    ap.add_argument("--serve", choices=("mge", "torch"), help=argparse.SUPPRESS)
-    a = ap.parse_args()
-    if a.serve:
-        serve(a.serve)
-        return 0
-    if not a.torch_python:
-        ap.error("--torch-python is needed")
-    python = str(pathlib.Path(a.torch_python).absolute())
-    wanted = a.only.split(",")
-    names = [n for n in CASES if any(n.startswith(w) for w in wanted)]
-    for threads in map(int, a.threads.split(",")):
-        if names:
-            table(python, names, a.rounds, threads)
-        if "adam" in wanted:
-            adam_table(python, a.rounds, threads)
-    return 0
+    options = {"--only": {"default": "", "help": "comma-separated beginnings of row names; adam is one"}}
+    return run_table(
+        __doc__, serve, lambda a: table(a.torch_python, a.rounds, a.threads, a.only), rounds=3, options=options
+    )
 
 
 if __name__ == "__main__":

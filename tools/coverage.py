@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import pathlib
 import sys
 import warnings
@@ -77,10 +78,10 @@ def main() -> int:
     warnings.simplefilter("ignore")
     path, text = ROOT / "docs" / "coverage.md", table()
     if check:
-        if path.read_text() != text:
-            print("docs/coverage.md is out of date; tools/coverage.py writes it anew.")
-            return 1
-        return 0
+        differs = list(difflib.unified_diff(path.read_text().splitlines(), text.splitlines(), lineterm="", n=0))
+        if differs:
+            print("docs/coverage.md is out of date; tools/coverage.py writes it anew.", *differs[2:], sep="\n")
+        return 1 if differs else 0
     path.write_text(text)
     print(f"{path.relative_to(ROOT)}: {text.count(chr(10)) - HEAD.count(chr(10)) - 4} ops")
     return 0

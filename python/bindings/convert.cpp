@@ -146,7 +146,38 @@ bool scalar_value(PyObject* o, double* v, DType* natural) {
 // The element type a tensor made from `t` data gets when none was asked for.
 DType default_dtype(DType t) { return t == DType::F64 ? DType::F32 : t == DType::I64 ? DType::I32 : t; }
 
-TensorPtr from_array(PyObject* array, const TensorOptions& opt) {
+TensorPtr converted(TensorPtr x, DType to) {
+  const OpDef& op = OpRegistry::global().get("typecvt");
+  NamedAttr a{"dtype", to};
+  return apply1(op, op.schema.build("tensor", {&a, 1}), {x.get()});
+}
+
+bool holds_bfloat16(PyObject* array) {
+  Obj d(PyObject_GetAttrString(array, "dtype"));
+  Obj kind(d ? PyObject_GetAttrString(d.get(), "kind") : nullptr);
+  if (!kind || PyUnicode_CompareWithASCIIString(kind.get(), "V") != 0) return PyErr_Clear(), false;
+  try {
+    return to_dtype(d.get(), nullptr) == DType::BF16;
+  } catch (const Error&) {  // some other record
+    return false;
+  }
+}
+
+// `bits`: uint16 elements are bfloat16 already. Otherwise the elements are numbers.
+TensorPtr from_array(PyObject* array, const TensorOptions& opt, bool bits = false) {
+  if (!bits && holds_bfloat16(array)) {
+    Obj raw = check(PyObject_CallMethod(array, "view", "O", g_dtypes[static_cast<int>(DType::U16)]));
+    TensorOptions inner = opt;
+    inner.has_dtype = true;
+    inner.dtype = DType::BF16;
+    TensorPtr x = from_array(raw.get(), inner, true);
+    return opt.has_dtype && opt.dtype != DType::BF16 ? converted(std::move(x), opt.dtype) : x;
+  }
+  if (!bits && opt.has_dtype && opt.dtype == DType::BF16) {
+    TensorOptions inner = opt;
+    inner.dtype = DType::F32;
+    return converted(from_array(array, inner), DType::BF16);
+  }
   BufferGuard g;
   if (PyObject_GetBuffer(array, &g.view, PyBUF_RECORDS_RO) != 0) {
     PyErr_Clear();
@@ -164,9 +195,9 @@ TensorPtr from_array(PyObject* array, const TensorOptions& opt) {
   MGE_CHECK(g.view.ndim <= kMaxRank, Value, "tensor: at most {} dimensions are supported; got {}.", kMaxRank,
             g.view.ndim);
   DType want = opt.has_dtype ? opt.dtype : opt.exact ? src : default_dtype(src);
-  DType raw = want;  // quantised payloads are raw integers; bfloat16 arrives as uint16
-  if (is_quant(want)) raw = src;
-  if (src != raw && !(want == DType::BF16)) {
+  DType raw = want;  // quantised payloads are raw integers
+  if (is_quant(want) || bits) raw = src;
+  if (src != raw) {
     Obj target(Py_XNewRef(g_dtypes[static_cast<int>(raw)]));
     MGE_CHECK(target, Type, "tensor: cannot make {} from this data.", dtype_name(want));
     PyBuffer_Release(&g.view);
@@ -244,6 +275,7 @@ DType to_dtype(PyObject* o, Quant* quant) {
           {"QuantizedS16", DType::QI16}};
       Obj name = check(PyMapping_GetItemString(info, "name"));
       const char* text = PyUnicode_Check(name.get()) ? PyUnicode_AsUTF8(name.get()) : "";
+      if (std::strcmp(text, "BFloat16") == 0) return DType::BF16;  // of another object: pickled, or a view
       for (auto& [n, t] : kNames)
         if (std::strcmp(n, text) == 0) {
           if (quant) {

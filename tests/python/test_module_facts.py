@@ -330,6 +330,16 @@ def test_dropout_between_recurrent_layers():
     assert not all_gone(x)[0].numpy().any()
 
 
+def test_dropout_between_recurrent_layers_is_applied_once():
+    mge.random.seed(4)
+    net = M.RNN(64, 64, num_layers=2, dropout=0.5, bias=False, nonlinearity="relu")
+    # Both layers hand on what they get: W_ih is the identity, W_hh is 0.
+    net._flatten_weights[...] = np.tile(np.concatenate([np.eye(64), np.zeros((64, 64))]).reshape(-1), 2).reshape(64, -1)
+    y = net(F.ones((8, 16, 64)))[0].numpy()
+    assert set(np.unique(y)) == {0, 2}  # 4 where dropout came twice
+    assert abs((y == 0).mean() - 0.5) < 0.03  # 8192 draws: 5.4 standard deviations
+
+
 def test_recurrent_arguments():
     with pytest.warns(UserWarning, match="proj_size is kept but has no effect"):
         net = M.LSTM(3, 4, proj_size=2)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
 
 from ..core._core import ops
@@ -97,10 +99,56 @@ def multi_head_attention(
     assert bias_k is None and bias_v is None, "multi_head_attention: bias_k and bias_v are not supported."
     assert not add_zero_attn, "multi_head_attention: add_zero_attn is not supported."
     assert not reslink, "multi_head_attention: reslink is not supported."
+    sizes = [embed_dim if s is None else s for s in (qproj_size, kproj_size, vproj_size, oproj_size)]
+    head_dim = embed_dim // num_heads if sizes[0] else embed_dim
+    if attn_mask is None and is_causal and key_padding_mask is None:
+        attn_mask = _causal(query, key)
+    out, attention = _attend(
+        query,
+        key,
+        value,
+        num_heads,
+        io_weight_bias,
+        sizes,
+        (qbias, kbias, vbias, obias),
+        float(head_dim) ** -0.5,
+        key_padding_mask,
+        attn_mask,
+        lambda x: dropout(x, attn_drop, training),
+        lambda x: dropout(x, out_drop, training),
+    )
+    if not need_weights:
+        return out, None
+    if average_attn_weights:
+        return out, attention.mean(axis=1)
+    n, _, length, source = attention.shape
+    return out, attention.reshape(n * num_heads, length, source)
+
+
+def _causal(query: Tensor, key: Tensor) -> Tensor:
+    """A mask that lets a position see only earlier ones and itself."""
+    shape = (query.shape[1], key.shape[1])
+    return _const(np.triu(np.full(shape, -np.inf, dtype=np.float32), 1), query, "float32")
+
+
+def _attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    num_heads: int,
+    io_weight_bias: Tensor | None,
+    sizes: Sequence[int],
+    with_bias: Sequence[bool],
+    scale: float,
+    key_padding_mask: Tensor | None,
+    attn_mask: Tensor | None,
+    drop_weights: Callable[[Tensor], Tensor],
+    drop_result: Callable[[Tensor], Tensor],
+) -> tuple[Tensor, Tensor]:
+    """The result and the weights (N, heads, L, S); ``sizes`` and ``with_bias`` are those of q, k, v and the output."""
     for name, x in (("query", query), ("key", key), ("value", value)):
         if x.ndim != 3:
             raise ValueError(f"multi_head_attention: {name} needs 3 dimensions (N, L, E); got {x.shape}.")
-    sizes = [embed_dim if s is None else s for s in (qproj_size, kproj_size, vproj_size, oproj_size)]
     head_in = sizes[2] or value.shape[-1]
     inputs = [query.shape[-1], key.shape[-1], value.shape[-1], head_in]
     flat = None if io_weight_bias is None else io_weight_bias.reshape(-1)
@@ -117,7 +165,7 @@ def multi_head_attention(
         return flat[at - count : at]
 
     weights = [take(i * o).reshape(i, o) if o else None for i, o in zip(inputs, sizes)]
-    biases = [take(o) if b and o else None for b, o in zip((qbias, kbias, vbias, obias), sizes)]
+    biases = [take(o) if b and o else None for b, o in zip(with_bias, sizes)]
 
     def project(x: Tensor, i: int) -> Tensor:
         w, b = weights[i], biases[i]
@@ -127,23 +175,13 @@ def multi_head_attention(
     q, k, v = (_heads(project(x, i), num_heads) for i, x in enumerate((query, key, value)))
     n, _, length, _ = q.shape
     source = k.shape[2]
-    head_dim = embed_dim // num_heads if sizes[0] else embed_dim
-    scores = ops.matmul(q * float(head_dim) ** -0.5, k, tb=True)
+    scores = ops.matmul(q * scale, k, tb=True)
     if key_padding_mask is not None:
         scores = scores + _additive(key_padding_mask, (n, 1, 1, source))
     if attn_mask is not None:
         per_head = attn_mask.ndim == 3
         shape = (n, num_heads, length, source) if per_head else (1, 1, length, source)
         scores = scores + _additive(attn_mask, shape)
-    elif is_causal and key_padding_mask is None:
-        hidden = np.triu(np.full((length, source), -np.inf, dtype=np.float32), 1)
-        scores = scores + _const(hidden, scores, "float32")
     attention = ops.softmax(scores, axis=3)
-    seen = dropout(attention, attn_drop, training)
-    joined = ops.transpose(ops.matmul(seen, v), perm=(0, 2, 1, 3)).reshape(n, length, -1)
-    out = dropout(project(joined, 3), out_drop, training)
-    if not need_weights:
-        return out, None
-    if average_attn_weights:
-        return out, attention.mean(axis=1)
-    return out, attention.reshape(n * num_heads, length, source)
+    joined = ops.transpose(ops.matmul(drop_weights(attention), v), perm=(0, 2, 1, 3)).reshape(n, length, -1)
+    return drop_result(project(joined, 3)), attention

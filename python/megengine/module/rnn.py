@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from abc import abstractmethod
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,70 @@ from . import init
 from .module import Module
 
 __all__ = ["LSTM", "LSTMCell", "RNN", "RNNBase", "RNNCell", "RNNCellBase"]
+
+
+#: One layer in one direction: W_ih, W_hh, b_ih, b_hh.
+_Weights = tuple[Tensor, Tensor, "Tensor | None", "Tensor | None"]
+
+
+def cut_weights(
+    packed: Tensor, gates: int, inputs: Sequence[int], hidden_size: int, directions: int, bias: bool
+) -> list[list[_Weights]]:
+    """(W_ih, W_hh, b_ih, b_hh) by layer and direction from one tensor; ``inputs`` has the input width of each layer."""
+    flat = packed.reshape(-1)
+    at = 0
+
+    def take(*shape: int) -> Tensor:
+        nonlocal at
+        n = math.prod(shape)
+        at += n
+        return flat[at - n : at].reshape(*shape)
+
+    def one(width: int) -> _Weights:
+        w_ih, w_hh = take(gates, width), take(gates, hidden_size)
+        return w_ih, w_hh, take(gates) if bias else None, take(gates) if bias else None
+
+    return [[one(width) for _ in range(directions)] for width in inputs]
+
+
+def run_layers(
+    x: Tensor,
+    states: Sequence[Tensor],
+    weights: Sequence[Sequence[_Weights]],
+    mode: str,
+    between: Callable[[Tensor], Tensor],
+) -> tuple[Tensor, list[Tensor]]:
+    """Run (L, N, in) through layers and directions; returns the outputs and the last states.
+
+    ``mode`` is the kind of cell: tanh, relu or lstm. ``between`` is applied to what goes from one layer to the next.
+    """
+    last: list[list[Tensor]] = [[] for _ in states]
+    row = 0
+    for layer in weights:
+        if row:
+            x = between(x)
+        outputs = []
+        for direction, (w_ih, w_hh, b_ih, b_hh) in enumerate(layer):
+            gates = linear(x, w_ih, None if b_ih is None or b_hh is None else b_ih + b_hh)
+            backwards = direction == 1
+            results = ops.recurrence(gates, w_hh, *(s[row] for s in states), mode=mode, reverse=backwards)
+            row += 1
+            for part, sequence in zip(last, results):
+                part.append(sequence[0 if backwards else -1])
+            outputs.append(results[0])
+        x = ops.concat(*outputs, axis=2) if len(outputs) > 1 else outputs[0]
+    return x, [_stacked(part) for part in last]
+
+
+def _stacked(xs: Sequence[Tensor]) -> Tensor:
+    return ops.concat(*(ops.expand_dims(x, axes=(0,)) for x in xs), axis=0)
+
+
+def lstm_step(gates: Tensor, state: Sequence[Tensor]) -> list[Tensor]:
+    """The next (h, c) from the gates i, f, g, o."""
+    i, f, g, o = split(gates, 4, axis=1)
+    c = sigmoid(f) * state[1] + sigmoid(i) * tanh(g)
+    return [sigmoid(o) * tanh(c), c]
 
 
 class RNNCellBase(Module):
@@ -83,9 +148,8 @@ class LSTMCell(RNNCellBase):
             h = c = zeros((input.shape[0], self.hidden_size), device=input.device)
         else:
             h, c = hx
-        i, f, g, o = split(self._gates(input, h), 4, axis=1)
-        new_c = sigmoid(f) * c + sigmoid(i) * tanh(g)
-        return sigmoid(o) * tanh(new_c), new_c
+        new_h, new_c = lstm_step(self._gates(input, h), [h, c])
+        return new_h, new_c
 
 
 class RNNBase(Module):
@@ -162,56 +226,30 @@ class RNNBase(Module):
     def get_output_from_hidden(self, hx: Any) -> Tensor:
         """The part of the state that is put out."""
 
-    def _weights(self) -> list[list[tuple[Tensor, Tensor, Tensor | None, Tensor | None]]]:
-        """(W_ih, W_hh, b_ih, b_hh) by layer and direction, cut from the flat vector."""
-        flat = self._flatten_weights.reshape(-1)
-        gates = self._flatten_weights.shape[0]
-        at = 0
+    def _weights(self) -> list[list[_Weights]]:
+        return cut_weights(
+            self._flatten_weights,
+            self._flatten_weights.shape[0],
+            [self._layer_input(layer) for layer in range(self.num_layers)],
+            self.hidden_size,
+            self.num_directions,
+            self.bias,
+        )
 
-        def take(*shape: int) -> Tensor:
-            nonlocal at
-            n = math.prod(shape)
-            at += n
-            return flat[at - n : at].reshape(*shape)
-
-        out = []
-        for layer in range(self.num_layers):
-            row = []
-            for _ in range(self.num_directions):
-                w_ih, w_hh = take(gates, self._layer_input(layer)), take(gates, self.hidden_size)
-                row.append((w_ih, w_hh, take(gates) if self.bias else None, take(gates) if self.bias else None))
-            out.append(row)
-        return out
-
-    #: What the op ``recurrence`` calls this kind of cell.
+    #: The kind of cell, as the op ``recurrence`` calls it.
     _mode = ""
 
     def apply_op(self, input: Tensor, hx: Any) -> tuple[Tensor, Any]:
         """Run (L, N, in) from a state; returns the outputs and the last state."""
         states = list(hx) if isinstance(hx, (tuple, list)) else [hx]
-        x = input
-        last: list[list[Tensor]] = [[] for _ in states]
-        for layer, row in enumerate(self._weights()):
-            if layer:  # what comes from the layer below
-                x = self._dropped(x)
-            outputs = []
-            for direction, (w_ih, w_hh, b_ih, b_hh) in enumerate(row):
-                at = layer * self.num_directions + direction
-                gates = linear(x, w_ih, None if b_ih is None or b_hh is None else b_ih + b_hh)
-                backwards = direction == 1
-                results = ops.recurrence(gates, w_hh, *(s[at] for s in states), mode=self._mode, reverse=backwards)
-                end = 0 if backwards else -1
-                for part, sequence in zip(last, results):
-                    part.append(sequence[end])
-                outputs.append(results[0])
-            x = ops.concat(*outputs, axis=2) if len(outputs) > 1 else outputs[0]
-        stacked = [ops.concat(*(ops.expand_dims(s, axes=(0,)) for s in part), axis=0) for part in last]
-        return x, tuple(stacked) if isinstance(hx, (tuple, list)) else stacked[0]
+        output, last = run_layers(input, states, self._weights(), self._mode, self._dropped)
+        return output, tuple(last) if isinstance(hx, (tuple, list)) else last[0]
 
     def _dropped(self, y: Tensor) -> Tensor:
+        """What goes from one layer to the next."""
         if self.dropout == 1 and self.training:
             return ops.fill_like(y, value=0.0)
-        return dropout(y, self.dropout, self.training) if self.dropout else y
+        return dropout(y, self.dropout, self.training)
 
     def forward(self, input: Tensor, hx: Any = None) -> tuple[Tensor, Any]:
         x = ops.transpose(input, perm=(1, 0, 2)) if self.batch_first else input

@@ -73,19 +73,42 @@ class LAMB(Optimizer):
             w, g, state = self._master(p), p.grad.astype("float32"), self._state[p]
             m, v, step = state["exp_avg"], state["exp_avg_sq"], state["step"]
             step += 1.0
-            m._reset(m * beta1 + g * (1.0 - beta1))
-            v._reset(v * beta2 + ops.square(g) * (1.0 - beta2))
-            if self.bias_correction:
-                ratio = (m / _correction(beta1, step)) / (ops.sqrt(v / _correction(beta2, step)) + eps)
-            else:
-                ratio = m / (ops.sqrt(v) + eps)
-            if decay:
-                ratio = ratio + w * decay
-            if self.always_adapt or decay > 0:
-                size, step_size = ops.sqrt(ops.square(w).sum()), ops.sqrt(ops.square(ratio).sum())
-                usable = ops.logical_and(size > 0, step_size > 0)
-                ratio = ratio * ops.where(usable, size / ops.where(usable, step_size, 1.0), 1.0)
-            self._store(p, w - lr * ratio)
+            new_m, new_v, new_w = lamb_update(
+                m, v, w, g, step, lr, beta1, beta2, eps, decay, self.bias_correction, self.always_adapt
+            )
+            m._reset(new_m)
+            v._reset(new_v)
+            self._store(p, new_w)
+
+
+def lamb_update(
+    m: Tensor,
+    v: Tensor,
+    w: Tensor,
+    g: Tensor,
+    step: Tensor,
+    lr: Any,
+    beta1: float,
+    beta2: float,
+    eps: float,
+    weight_decay: float,
+    bias_correction: bool,
+    always_adapt: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The running means ``m`` and ``v`` and the parameter ``w`` after step number ``step`` with the gradient ``g``."""
+    m = m * beta1 + g * (1.0 - beta1)
+    v = v * beta2 + ops.square(g) * (1.0 - beta2)
+    if bias_correction:
+        ratio = (m / _correction(beta1, step)) / (ops.sqrt(v / _correction(beta2, step)) + eps)
+    else:
+        ratio = m / (ops.sqrt(v) + eps)
+    if weight_decay:
+        ratio = ratio + w * weight_decay
+    if always_adapt or weight_decay > 0:
+        size, step_size = ops.sqrt(ops.square(w).sum()), ops.sqrt(ops.square(ratio).sum())
+        usable = ops.logical_and(size > 0, step_size > 0)
+        ratio = ratio * ops.where(usable, size / ops.where(usable, step_size, 1.0), 1.0)
+    return m, v, w - lr * ratio
 
 
 def _correction(beta: float, step: Tensor) -> Tensor | float:

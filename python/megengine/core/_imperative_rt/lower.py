@@ -15,20 +15,12 @@ from ... import functional as F
 from ...tensor import Tensor
 from .. import _amp
 from .._core import UserError, ops
+from ..tensor import indexing
 from ..tensor.utils import convert_inputs, make_shape_tuple
+from . import lower_index, lower_training, lower_vision  # noqa: F401 - they fill RULES too
 from .opdef import OpDef
-
-Rule = Callable[..., Any]
-RULES: dict[str, Rule] = {}
-_INT_MAX = 2**31 - 1
-
-
-def _rule(name: str) -> Callable[[Rule], Rule]:
-    def keep(fn: Rule) -> Rule:
-        RULES[name] = fn
-        return fn
-
-    return keep
+from .ops import _INVALID_AXIS
+from .rules import INT_MAX, RULES, Rule, hw, rule
 
 
 def apply(op: OpDef, *inputs: Any) -> tuple[Tensor, ...]:
@@ -40,14 +32,14 @@ def apply(op: OpDef, *inputs: Any) -> tuple[Tensor, ...]:
     """
     if not isinstance(op, OpDef):
         raise TypeError(f"apply: needs an op of megengine.core.ops.builtin first; got {type(op).__name__}.")
-    rule = RULES.get(type(op).__name__)
-    if rule is None:
+    run = RULES.get(type(op).__name__)
+    if run is None:
         raise NotImplementedError(f"apply: {type(op).__name__} is not there yet.")
     if type(op).__name__ not in ("Elemwise", "ElemwiseMultiType"):
         for x in inputs:
             if not isinstance(x, Tensor):
                 raise TypeError(f"py_apply expects tensor as inputs; {type(op).__name__} got {type(x).__name__}.")
-    out = rule(op, *inputs)
+    out = run(op, *inputs)
     return tuple(out) if isinstance(out, (tuple, list)) else (out,)
 
 
@@ -183,7 +175,7 @@ def _arity(at: int, mode: str) -> int:
 ARITY = {mode: _arity(at, mode) for at, mode in enumerate(ELEMWISE)}
 
 
-@_rule("Elemwise")
+@rule("Elemwise")
 def _elemwise(op: Any, *x: Any) -> Any:
     mode = op.mode.members()[0]
     if len(x) != ARITY[mode]:
@@ -202,7 +194,7 @@ _BOOL_MODES: dict[str, Callable[..., Any]] = {
 }
 
 
-@_rule("ElemwiseMultiType")
+@rule("ElemwiseMultiType")
 def _elemwise_multi_type(op: Any, *x: Any) -> Any:
     mode = op.mode.members()[0]
     if mode in _BOOL_MODES:
@@ -219,7 +211,7 @@ def _elemwise_multi_type(op: Any, *x: Any) -> Any:
 _REDUCE = {"SUM": "sum", "PRODUCT": "prod", "MIN": "min", "MAX": "max", "MEAN": "mean"}
 
 
-@_rule("Reduce")
+@rule("Reduce")
 def _reduce(op: Any, x: Tensor, target: Tensor | None = None) -> Tensor:
     mode = op.mode.members()[0]
     if mode == "SUM_SQR":
@@ -229,13 +221,13 @@ def _reduce(op: Any, x: Tensor, target: Tensor | None = None) -> Tensor:
         lead = x.ndim - len(shape)
         axes = [*range(lead), *(i + lead for i, n in enumerate(shape) if n == 1 and x.shape[i + lead] != 1)]
         return ops.reduce(x, mode=_REDUCE[mode], axes=tuple(axes), keepdims=False).reshape(shape) if axes else x
-    if op.axis == _INT_MAX:
+    if op.axis == INT_MAX:
         y = ops.reduce(x, mode=_REDUCE[mode], axes=(), keepdims=False)
         return y
     return ops.reduce(x, mode=_REDUCE[mode], axes=(op.axis,), keepdims=bool(op.keepdim))
 
 
-@_rule("TypeCvt")
+@rule("TypeCvt")
 def _type_cvt(op: Any, x: Tensor) -> Tensor:
     return x.astype(op.dtype)
 
@@ -247,16 +239,12 @@ RULES["Dot"] = lambda op, a, b: F.dot(a, b)
 RULES["SVD"] = lambda op, x: F.svd(x, op.full_matrices, op.compute_uv)
 
 
-@_rule("MatrixMul")
+@rule("MatrixMul")
 def _matmul(op: Any, a: Tensor, b: Tensor) -> Tensor:
     return F.matmul(a, b, bool(op.transposeA), bool(op.transposeB), op.compute_mode.members()[0].lower())
 
 
 RULES["BatchedMatrixMul"] = _matmul
-
-
-def _hw(op: Any, what: str) -> tuple[int, ...]:
-    return tuple(getattr(op, f"{what}_{d}") for d in ("d", "h", "w") if hasattr(op, f"{what}_{d}"))
 
 
 def _groups(op: Any, weight: Tensor) -> int:
@@ -269,9 +257,9 @@ def _conv(fn: Callable[..., Tensor]) -> Rule:
             x,
             weight,
             *rest,
-            stride=_hw(op, "stride"),
-            padding=_hw(op, "pad"),
-            dilation=_hw(op, "dilate"),
+            stride=hw(op, "stride"),
+            padding=hw(op, "pad"),
+            dilation=hw(op, "dilate"),
             groups=_groups(op, weight),
         )
 
@@ -280,7 +268,7 @@ def _conv(fn: Callable[..., Tensor]) -> Rule:
 
 def _conv_transpose(fn: Callable[..., Tensor]) -> Rule:
     def run(op: Any, weight: Tensor, dy: Tensor, shape: Tensor | None = None) -> Tensor:
-        stride, pad, dilate = _hw(op, "stride"), _hw(op, "pad"), _hw(op, "dilate")
+        stride, pad, dilate = hw(op, "stride"), hw(op, "pad"), hw(op, "dilate")
         extra: Any = 0
         if shape is not None:
             sizes = make_shape_tuple(shape)[-len(stride) :]
@@ -304,45 +292,50 @@ RULES["Convolution3DBackwardData"] = _conv_transpose(F.conv_transpose3d)
 RULES["DeformableConv"] = _conv(F.deformable_conv2d)
 
 
-@_rule("GroupLocal")
+@rule("GroupLocal")
 def _group_local(op: Any, x: Tensor, weight: Tensor) -> Tensor:
-    return F.local_conv2d(x, weight, stride=_hw(op, "stride"), padding=_hw(op, "pad"), dilation=_hw(op, "dilate"))
+    return F.local_conv2d(x, weight, stride=hw(op, "stride"), padding=hw(op, "pad"), dilation=hw(op, "dilate"))
 
 
 RULES["RegionRestrictedConvolution"] = _conv(F.region_restricted_conv)
 
 
-@_rule("Pooling")
+@rule("Pooling")
 def _pooling(op: Any, x: Tensor) -> Tensor:
-    args = {"kernel_size": _hw(op, "window"), "stride": _hw(op, "stride"), "padding": _hw(op, "pad")}
+    args = {"kernel_size": hw(op, "window"), "stride": hw(op, "stride"), "padding": hw(op, "pad")}
     if op.mode == "MAX":
         return F.max_pool2d(x, **args)
     return F.avg_pool2d(x, **args, mode=op.mode.members()[0].lower())
 
 
-@_rule("AdaptivePooling")
+@rule("AdaptivePooling")
 def _adaptive_pooling(op: Any, x: Tensor, shape: Tensor | None = None) -> Tensor:
     sizes = make_shape_tuple(op.shape if shape is None else shape)
     size: Any = sizes * 2 if len(sizes) == 1 else sizes
     return F.adaptive_max_pool2d(x, size) if op.mode == "MAX" else F.adaptive_avg_pool2d(x, size)
 
 
-@_rule("Images2Neibs")
+@rule("Images2Neibs")
 def _images2neibs(op: Any, x: Tensor) -> Tensor:
-    return F.sliding_window(x, _hw(op, "window"), _hw(op, "pad"), _hw(op, "stride"), _hw(op, "dilate"))
+    return F.sliding_window(x, hw(op, "window"), hw(op, "pad"), hw(op, "stride"), hw(op, "dilate"))
 
 
-@_rule("SlidingWindowTranspose")
+@rule("SlidingWindowTranspose")
 def _sliding_window_transpose(op: Any, x: Tensor) -> Tensor:
     return F.sliding_window_transpose(
-        x, (op.out_h, op.out_w), _hw(op, "window"), _hw(op, "pad"), _hw(op, "stride"), _hw(op, "dilate")
+        x,
+        (op.out_h, op.out_w),
+        hw(op, "window"),
+        hw(op, "pad"),
+        hw(op, "stride"),
+        hw(op, "dilate"),
     )
 
 
 # ---- normalisation
 
 
-@_rule("BatchNorm")
+@rule("BatchNorm")
 def _batch_norm(op: Any, x: Tensor, scale: Tensor, bias: Tensor, *stats: Tensor) -> Sequence[Tensor]:
     if op.fwd_mode == "INFERENCE":
         y = ops.batch_norm_infer(x, scale, bias, *stats, eps=op.epsilon)
@@ -360,7 +353,7 @@ def _batch_norm(op: Any, x: Tensor, scale: Tensor, bias: Tensor, *stats: Tensor)
     return (*moved, mean, rstd, reserve, y)
 
 
-@_rule("LayerNorm")
+@rule("LayerNorm")
 def _layer_norm(op: Any, x: Tensor, *affine: Tensor) -> Sequence[Tensor]:
     w, b = affine if affine else (None, None)
     n_axes = int(op.normalized_dim)
@@ -372,7 +365,7 @@ def _layer_norm(op: Any, x: Tensor, *affine: Tensor) -> Sequence[Tensor]:
     return y, mean.reshape(*rows), rstd.reshape(*rows)
 
 
-@_rule("GroupNorm")
+@rule("GroupNorm")
 def _group_norm(op: Any, x: Tensor, *affine: Tensor) -> Sequence[Tensor]:
     w, b = affine if affine else (None, None)
     y = F.nn.group_norm(x, op.group, bool(affine), w, b, op.eps)
@@ -381,7 +374,7 @@ def _group_norm(op: Any, x: Tensor, *affine: Tensor) -> Sequence[Tensor]:
     return y, mean, 1.0 / F.sqrt(F.var(rows, 2) + op.eps)
 
 
-@_rule("InstanceNorm")
+@rule("InstanceNorm")
 def _instance_norm(op: Any, x: Tensor, *affine: Tensor) -> Sequence[Tensor]:
     w, b = affine if affine else (None, None)
     y = F.nn.instance_norm(x, bool(affine), w, b, op.eps)
@@ -389,7 +382,7 @@ def _instance_norm(op: Any, x: Tensor, *affine: Tensor) -> Sequence[Tensor]:
     return y, rows.mean(2), 1.0 / F.sqrt(F.var(rows, 2) + op.eps)
 
 
-@_rule("GeneralNorm")
+@rule("GeneralNorm")
 def _general_norm(op: Any, x: Tensor, *affine: Tensor) -> Sequence[Tensor]:
     w, b = affine if affine else (None, None)
     axes = list(range(op.axis_start, op.axis_end))
@@ -403,12 +396,12 @@ RULES["Softmax"] = lambda op, x: ops.softmax(x, axis=op.axis)
 # ---- selection and order
 
 
-@_rule("IndexingOneHot")
+@rule("IndexingOneHot")
 def _indexing_one_hot(op: Any, x: Tensor, index: Tensor) -> Tensor:
     return F.nn.indexing_one_hot(x, index, op.axis, keepdims=True)
 
 
-@_rule("IndexingSetOneHot")
+@rule("IndexingSetOneHot")
 def _indexing_set_one_hot(op: Any, x: Tensor, index: Tensor, value: Tensor) -> Tensor:
     v = ops.squeeze(value, axes=(op.axis,)) if value.ndim == x.ndim else value
     return ops.set_one_hot(x, index, v, axis=op.axis)
@@ -421,7 +414,7 @@ RULES["CondTake"] = lambda op, x, mask: F.cond_take(mask, x)
 RULES["NonZero"] = lambda op, x: F.transpose(F.non_zero(x), (1, 0))
 
 
-@_rule("TopK")
+@rule("TopK")
 def _top_k(op: Any, x: Tensor, k: Tensor) -> Any:
     count = int(k.item())
     values, index = F.topk(
@@ -430,31 +423,30 @@ def _top_k(op: Any, x: Tensor, k: Tensor) -> Any:
     return values if op.mode == "KTH_ONLY" else (values, index)
 
 
-@_rule("Cumsum")
+@rule("Cumsum")
 def _cumsum(op: Any, x: Tensor) -> Tensor:
-    axis = 0 if op.axis == _INT_MAX else op.axis
+    axis = 0 if op.axis == INT_MAX else op.axis
     return ops.cumsum(x, axis=axis, exclusive=bool(op.exclusive), reverse=bool(op.reverse))
 
 
 RULES["Where"] = lambda op, mask, x, y: ops.where(mask, x, y)
 
 
-@_rule("WhereBackward")
+@rule("WhereBackward")
 def _where_backward(op: Any, dz: Tensor, mask: Tensor) -> Sequence[Tensor]:
     zero = F.zeros_like(dz)
     return ops.where(mask, dz, zero), ops.where(mask, zero, dz)
 
 
-@_rule("MaskedFill")
+@rule("MaskedFill")
 def _masked_fill(op: Any, x: Tensor, mask: Tensor) -> Tensor:
-    wide = mask.reshape(*mask.shape, *(1,) * (x.ndim - mask.ndim))
-    return ops.where(wide, Tensor(op.value, dtype=x.dtype, device=x.device), x)
+    return indexing._masked_fill(x, mask, Tensor(op.value, dtype=x.dtype, device=x.device))
 
 
 # ---- making
 
 
-@_rule("Fill")
+@rule("Fill")
 def _fill(op: Any, shape: Tensor) -> Tensor:
     return F.full(shape, op.value, dtype=op.dtype or "float32", device=op.comp_node)
 
@@ -466,17 +458,17 @@ RULES["Cross"] = lambda op, a, b: F.cross(a, b, op.axisa, op.axisb, op.axisc)
 RULES["MeshGrid"] = lambda op, *xs: F.meshgrid(*xs, indexing=op.indexing)
 
 
-@_rule("Linspace")
+@rule("Linspace")
 def _linspace(op: Any, start: Tensor, stop: Tensor, num: Tensor) -> Tensor:
     count = int(num.item())
     last = stop if op.endpoint else start + (stop - start) * ((count - 1) / max(count, 1))
     return F.linspace(start, last, count, device=op.comp_node)
 
 
-@_rule("GetVarShape")
+@rule("GetVarShape")
 def _get_var_shape(op: Any, *xs: Tensor) -> Tensor:
     shape = np.broadcast_shapes(*(x._tuple_shape for x in xs))
-    if op.axis != 7:
+    if op.axis != _INVALID_AXIS:
         return Tensor([shape[op.axis]], dtype="int32", device=xs[0].device, is_const=True)
     return Tensor(np.array(shape, dtype=np.int32), device=xs[0].device, is_const=True)
 
@@ -494,7 +486,7 @@ RULES["Copy"] = lambda op, x: x.to(op.comp_node)
 RULES["Borrow"] = lambda op, x: x.to(op.comp_node)
 
 
-@_rule("Split")
+@rule("Split")
 def _split(op: Any, x: Tensor, *sizes: Tensor) -> Any:
     if not sizes:
         return F.split(x, op.nsections, op.axis)
@@ -502,26 +494,26 @@ def _split(op: Any, x: Tensor, *sizes: Tensor) -> Any:
     return F.split(x, [int(c) for c in np.cumsum(lengths)[:-1]], op.axis)
 
 
-@_rule("Dimshuffle")
+@rule("Dimshuffle")
 def _dimshuffle(op: Any, x: Tensor) -> Tensor:
     return x.transpose(*("x" if p < 0 else p for p in op.pattern))
 
 
-@_rule("AddAxis")
+@rule("AddAxis")
 def _add_axis(op: Any, x: Tensor) -> Tensor:
     for a in op.axis:
         x = ops.expand_dims(x, axes=(a,))
     return x
 
 
-@_rule("RemoveAxis")
+@rule("RemoveAxis")
 def _remove_axis(op: Any, x: Tensor) -> Tensor:
     for a in op.axis:
         x = ops.squeeze(x, axes=(a,))
     return x
 
 
-@_rule("PixelShuffleBackward")
+@rule("PixelShuffleBackward")
 def _pixel_unshuffle(op: Any, x: Tensor) -> Tensor:
     r, (*lead, c, h, w) = op.factor, x.shape
     n = len(lead)
@@ -530,70 +522,10 @@ def _pixel_unshuffle(op: Any, x: Tensor) -> Tensor:
     return ops.transpose(y, perm=order).reshape(*lead, c * r * r, h // r, w // r)
 
 
-@_rule("Padding")
+@rule("Padding")
 def _padding(op: Any, x: Tensor) -> Tensor:
     width = [(getattr(op, f"front_offset_dim{i}"), getattr(op, f"back_offset_dim{i}")) for i in range(x.ndim)]
     return F.nn.pad(x, width, op.padding_mode.members()[0], op.padding_val)
-
-
-def _key(op: Any, x: Tensor, values: Sequence[Tensor]) -> tuple[Any, ...]:
-    """The Python index that ``items`` and the tensors after them spell."""
-    rest = list(values)
-    key: list[Any] = [slice(None)] * x.ndim
-    for axis, begin, end, step, idx in op.items:
-        got = [rest.pop(0) if flag else None for flag in (begin, end, step)]
-        if idx:
-            v = rest.pop(0)
-            key[axis] = v if v.ndim else int(v.item())
-        else:
-            key[axis] = slice(*(None if g is None else int(g.item()) for g in got))
-    return tuple(key)
-
-
-@_rule("Subtensor")
-def _subtensor(op: Any, x: Tensor, *values: Tensor) -> Tensor:
-    if not op.slice_items:
-        return x[_key(op, x, values)]
-    rest = list(values)
-    key: list[Any] = [slice(None)] * x.ndim
-    for (axis, *flags), given in zip(op.items, op.slice_items):
-        got: list[int | None] = []
-        for flag, value in zip(flags, given):
-            if not flag:
-                got.append(None)
-            elif value in (_INT_MAX, -(2**31)):
-                got.append(int(rest.pop(0).item()))
-            else:
-                got.append(int(value))
-        key[axis] = got[3] if flags[3] else slice(*got[:3])
-    return x[tuple(key)]
-
-
-@_rule("SetSubtensor")
-def _set_subtensor(op: Any, x: Tensor, value: Tensor, *values: Tensor) -> Tensor:
-    y = ops.copy(x)
-    y[_key(op, x, values)] = value
-    return y
-
-
-@_rule("IncrSubtensor")
-def _incr_subtensor(op: Any, x: Tensor, value: Tensor, *values: Tensor) -> Tensor:
-    key = _key(op, x, values)
-    y = ops.copy(x)
-    y[key] = x[key] + value
-    return y
-
-
-RULES["IndexingMultiAxisVec"] = lambda op, x, *v: x[_key(op, x, v)]
-RULES["IndexingSetMultiAxisVec"] = _set_subtensor
-
-
-@_rule("IndexingIncrMultiAxisVec")
-def _incr_multi_axis_vec(op: Any, x: Tensor, value: Tensor, *values: Tensor) -> Tensor:
-    """x with value added at the positions; positions named twice take both."""
-    places = F.arange(x.size, dtype="int32").reshape(x.shape)[_key(op, x, values)]
-    added = F.broadcast_to(value, places.shape).reshape(-1)
-    return x + ops.take_bwd(added, places.reshape(-1), axis=0, x_shape=(x.size,)).reshape(x.shape)
 
 
 # ---- random numbers, checks, updates
@@ -617,13 +549,13 @@ RULES["MultinomialRNG"] = lambda op, x: _generator(op).multinomial(x, op.num_sam
 RULES["PermutationRNG"] = lambda op, n: _generator(op).permutation(int(n.item()), dtype=str(op.dtype))
 
 
-@_rule("ShuffleRNG")
+@rule("ShuffleRNG")
 def _shuffle(op: Any, x: Tensor) -> Sequence[Tensor]:
     order = _generator(op).permutation(x.shape[0])
     return ops.take(x, order, axis=0), order
 
 
-@_rule("Dropout")
+@rule("Dropout")
 def _dropout(op: Any, x: Tensor) -> Sequence[Tensor]:
     cell = _generator(op)._cell()
     y, mask, state = ops.dropout(x, cell, p=op.drop_prob)
@@ -631,7 +563,7 @@ def _dropout(op: Any, x: Tensor) -> Sequence[Tensor]:
     return y, mask
 
 
-@_rule("CheckNonFinite")
+@rule("CheckNonFinite")
 def _check_non_finite(op: Any, *xs: Tensor) -> Sequence[Tensor]:
     scaled = [x * op.scale for x in xs]
     return (*scaled, F.math._check_non_finite([Tensor(s) for s in scaled]))
@@ -640,18 +572,18 @@ def _check_non_finite(op: Any, *xs: Tensor) -> Sequence[Tensor]:
 RULES["AssertEqual"] = lambda op, a, b, *e: F.utils._assert_equal(a, b, maxerr=op.maxerr, verbose=op.verbose)
 
 
-@_rule("InplaceAdd")
+@rule("InplaceAdd")
 def _inplace_add(op: Any, dest: Tensor, delta: Tensor, alpha: Tensor, beta: Tensor) -> Tensor:
     dest._reset(dest * alpha + delta * beta)
     return dest
 
 
-@_rule("ParamPackSplit")
+@rule("ParamPackSplit")
 def _param_pack_split(op: Any, x: Tensor) -> Sequence[Tensor]:
     return [x[int(op.offsets[2 * i]) : int(op.offsets[2 * i + 1])].reshape(tuple(s)) for i, s in enumerate(op.shapes)]
 
 
-@_rule("ParamPackConcat")
+@rule("ParamPackConcat")
 def _param_pack_concat(op: Any, *xs: Tensor) -> Tensor:
     *tensors, _ = xs
     parts: list[Tensor] = []
@@ -665,6 +597,6 @@ def _param_pack_concat(op: Any, *xs: Tensor) -> Tensor:
     return F.concat(parts)
 
 
-@_rule("Barrier")
+@rule("Barrier")
 def _barrier(op: Any, *xs: Tensor) -> Sequence[Tensor]:
     return [F.zeros((0,), dtype="int32", device=op.comp_node) for _ in range(op.nr_outputs)]

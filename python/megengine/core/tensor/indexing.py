@@ -8,6 +8,7 @@ into the positions of its true elements; how many there are depends on its value
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -203,20 +204,33 @@ def setitem(x: Tensor, key: Any, value: Any) -> None:
     if not plan.arrays:  # a 0-d index array was read as an int
         x[tuple(plan.basic)] = value
         return
+    _put(x, plan, cast("Tensor", value), ops.index_set)
+
+
+def _put(x: Tensor, plan: _Plan, value: Tensor, put: Callable[..., Tensor]) -> None:
+    """``value`` where the plan says; ``put`` is the op that sets or adds there."""
     y = _sliced(x, plan)
     index = _tensors(plan.arrays, x)
     shape = [n for i, n in enumerate(y._tuple_shape) if i not in plan.axes]
     shape[plan.at : plan.at] = np.broadcast_shapes(*(i._tuple_shape for i in index))
     region = tuple(shape)
-    v = _fitted(cast("Tensor", value), region)
+    v = _fitted(value, region)
     if 0 in region:
         return
-    y = ops.index_set(y, v, *index, axes=tuple(plan.axes), at=plan.at)
-    whole = all(isinstance(b, slice) and b == slice(None) for b in plan.basic)
-    if whole:
-        x._reset(y)
+    changed = put(y, v, *index, axes=tuple(plan.axes), at=plan.at)
+    if y is x:
+        x._reset(changed)
     else:
-        x[tuple(plan.basic)] = y
+        x[tuple(plan.basic)] = changed
+
+
+def incritem(x: Tensor, key: tuple[Any, ...], value: Tensor) -> None:
+    """Add ``value`` at ``x[key]``, an index of slices, ints and integer arrays; positions named twice take both."""
+    plan = _make_plan(x, key)
+    if plan.arrays:
+        _put(x, plan, value, ops.index_incr)
+    else:
+        x[key] = x[key] + value
 
 
 def _fitted(value: Tensor, region: tuple[int, ...]) -> Tensor:

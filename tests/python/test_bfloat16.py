@@ -1,0 +1,95 @@
+"""bfloat16 tensors, whose elements NumPy sees as two opaque bytes: reading their values, and making them."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+
+import megengine as mge
+import megengine.functional as F
+import megengine.module as M
+from megengine import Tensor, safetensors
+from megengine.core.tensor.dtype import bfloat16, convert_to_bfloat16
+
+VALUES = [[1.0, -2.5], [0.0, 3.140625]]  # exact in 8 bits
+A = np.array(VALUES, "float32")
+
+
+def make() -> Tensor:
+    return Tensor(VALUES).astype("bfloat16")
+
+
+def test_values_are_numbers() -> None:
+    x = make()
+    assert x.tolist() == VALUES and x[1, 1].item() == 3.140625 and x.item(0, 1) == -2.5
+    assert f"{x[0, 1]:.2f}" == "-2.50" and complex(x[0, 0]) == 1
+    np.testing.assert_array_equal(np.asarray(x, dtype="float64"), A)
+
+
+def test_repr_shows_numbers() -> None:
+    assert repr(make()[0]) == "Tensor([ 1.  -2.5], dtype=bfloat16, device=xpux:0)"
+
+
+def test_numpy_gives_the_bits() -> None:
+    assert make().numpy().dtype == bfloat16
+    np.testing.assert_array_equal(make().numpy().view("uint16"), A.view("uint32") >> 16)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [VALUES, A, A.astype("float64"), A.astype("float16"), np.arange(4, dtype="int32"), np.arange(4, dtype="uint16")],
+    ids=["list", "float32", "float64", "float16", "int32", "uint16"],
+)
+def test_made_from_numbers(data) -> None:
+    np.testing.assert_array_equal(Tensor(data, dtype="bfloat16").astype("float32").numpy(), np.asarray(data, "float32"))
+
+
+def test_made_from_a_numpy_scalar() -> None:
+    assert Tensor(np.float32(2.5), dtype="bfloat16").item() == 2.5
+
+
+def test_made_from_an_array_of_bfloat16() -> None:
+    for x in (Tensor(convert_to_bfloat16(A)), Tensor(make().numpy(), bfloat16)):
+        assert x.dtype == bfloat16 and x.tolist() == VALUES
+
+
+def test_lists_beside_it() -> None:
+    assert (make()[0] + [1.0, 2.0]).astype("float32").tolist() == [2.0, -0.5]
+
+
+def test_assignment_of_a_list() -> None:
+    x = make()
+    x[0] = [4.0, 5.0]
+    assert x[0].tolist() == [4, 5]
+
+
+def test_python_numbers() -> None:
+    zero, number = make()[1, 0], make()[1, 1]
+    assert not bool(zero) and float(number) == 3.140625 and int(number) == 3
+
+
+def test_pickle_and_files(tmp_path) -> None:
+    assert pickle.loads(pickle.dumps(make())).tolist() == VALUES
+    mge.save({"x": make()}, str(tmp_path / "x.pkl"))
+    assert mge.load(str(tmp_path / "x.pkl"))["x"].tolist() == VALUES
+
+
+def test_safetensors_to_a_device() -> None:
+    assert safetensors.load(safetensors.save({"x": make()}), device="cpu0")["x"].tolist() == VALUES
+
+
+def test_state_of_a_module() -> None:
+    nets = [M.Linear(2, 2, bias=False) for _ in range(2)]
+    for net in nets:
+        net.weight._reset(net.weight.astype("bfloat16"))
+    nets[1].load_state_dict(nets[0].state_dict())
+    assert nets[1].weight.tolist() == nets[0].weight.tolist()
+
+
+def test_arithmetic_stays_bfloat16() -> None:
+    x = make()
+    for y, want in ((x + x, 2 * A), (F.relu(x), np.maximum(A, 0)), (x * 2, 2 * A)):
+        assert y.dtype == bfloat16
+        np.testing.assert_array_equal(y.astype("float32").numpy(), want)
