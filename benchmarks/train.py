@@ -88,7 +88,7 @@ def row(name: str, case: Case, torch_python: str, rounds: int, threads: int) -> 
     verdict = ("" if ratio >= case.wanted else "MISSED") + ("" if peak <= their_peak else " MEMORY")
     last = show(theirs[1]) if images else "-"
     return (
-        f"| {name:19} | {show(mine):>10} | {show(theirs[0]):>10} | {last:>13} | {ratio:5.2f}x | "
+        f"| {name:20} | {show(mine):>10} | {show(theirs[0]):>10} | {last:>13} | {ratio:5.2f}x | "
         f"{case.wanted:.1f}x {verdict:6} | {peak / 2**20:6.0f} | {their_peak / 2**20:7.0f} |"
     )
 
