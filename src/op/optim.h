@@ -34,15 +34,15 @@ struct AdamAttrs {
 /// What one Adam step needs besides the tensors, rounded once from double.
 template <class T>
 struct AdamScalars {
-  T lr, b1, one_b1, b2, one_b2, c1, c2, eps, wd;
+  T lr, b1, one_b1, b2, one_b2, scale1, scale2, eps, wd;  // scales undo the bias of the running means
   AdamScalars(const AdamAttrs& a, double lr_, double t)
       : lr(static_cast<T>(lr_)),
         b1(static_cast<T>(a.beta1)),
         one_b1(static_cast<T>(1 - a.beta1)),
         b2(static_cast<T>(a.beta2)),
         one_b2(static_cast<T>(1 - a.beta2)),
-        c1(static_cast<T>(1 - std::pow(a.beta1, t))),
-        c2(static_cast<T>(1 - std::pow(a.beta2, t))),
+        scale1(static_cast<T>(1 / (1 - std::pow(a.beta1, t)))),
+        scale2(static_cast<T>(1 / (1 - std::pow(a.beta2, t)))),
         eps(static_cast<T>(a.eps)),
         wd(static_cast<T>(a.weight_decay)) {}
 };

@@ -6,6 +6,7 @@
 #include "base/parallel.h"
 #include "kernel/layouts.h"
 #include "kernel/onednn/conv2d.h"
+#include "kernel/simd/conv2d_weights.h"
 #include "kernel/simd/moves.h"
 #include "kernel/simd/nn_epilogue.h"
 #include "kernel/simd/nn_simd.h"
@@ -22,6 +23,15 @@ bool output_blocks(const dnnl::memory::desc& d, simd::WeightBlocks* b) {
   return true;
 }
 
+// Whether a weight layout is blocks of input channels, those innermost.
+bool input_blocks(const dnnl::memory::desc& d, simd::InputBlocks* b) {
+  const auto dims = d.get_dims(), strides = d.get_strides(), blks = d.get_inner_blks(), idxs = d.get_inner_idxs();
+  const bool fits = blks.size() == 1 && idxs[0] == 1 && blks[0] % 16 == 0 && strides[2] == strides[3] * dims[3];
+  if (!fits) return false;
+  *b = {dims[0], dims[1], dims[2] * dims[3], blks[0], strides[1], strides[3], strides[0]};
+  return true;
+}
+
 // in x weight -> out; in and out as they lie, the weight through a copy in the layout oneDNN wants.
 struct Conv {
   dnnl::primitive prim;
@@ -30,6 +40,7 @@ struct Conv {
   dnnl::reorder pack;
   bool packs = false;
   simd::WeightBlocks blocks{};  // block != 0: ours is faster, above all for many channels
+  simd::InputBlocks inputs{};   // the same
   size_t workspace = 0;
 
   void set_weight(const dnnl::memory::desc& plain, const dnnl::memory::desc& want) {
@@ -38,7 +49,7 @@ struct Conv {
     packed = packs ? none(want) : weight;
     if (!packs) return;
     workspace = (want.get_size() + 63) / 64 * 64;
-    if (!output_blocks(want, &blocks)) pack = dnnl::reorder(weight, packed);
+    if (!output_blocks(want, &blocks) && !input_blocks(want, &inputs)) pack = dnnl::reorder(weight, packed);
   }
   void run(const float* x, const float* w, float* y, void* memory) {
     in.set_data_handle(const_cast<float*>(x));
@@ -48,6 +59,8 @@ struct Conv {
       packed.set_data_handle(memory);
       if (blocks.block)
         simd::pack_weight(blocks, w, static_cast<float*>(memory));
+      else if (inputs.block)
+        simd::pack_input_blocks(inputs, w, static_cast<float*>(memory));
       else
         execute(pack, {{DNNL_ARG_FROM, &weight}, {DNNL_ARG_TO, &packed}});
     }

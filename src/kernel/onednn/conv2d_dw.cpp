@@ -6,6 +6,7 @@
 #include "base/parallel.h"
 #include "kernel/layouts.h"
 #include "kernel/onednn/conv2d.h"
+#include "kernel/simd/conv2d_weights.h"
 #include "kernel/simd/moves.h"
 #include "kernel/simd/nn_epilogue.h"
 #include "kernel/simd/nn_simd.h"
@@ -55,8 +56,8 @@ struct WeightGrad {
   dnnl::memory x, gy, packed, plain;
   dnnl::reorder unpack;
   bool unpacks;
-  int64_t step[2] = {};  // 1x1 in blocks of 16 channels x 16 outputs: unpacked by ours, which is faster
-  size_t bytes;          // of the packed gradient
+  simd::SquareBlocks square{};  // outs != 0: blocks of 16 channels x 16 outputs, which ours unpacks faster
+  size_t bytes;                 // of the packed gradient
   void run(const float* px, const float* pgy, void* pgw) {
     x.set_data_handle(const_cast<float*>(px));
     gy.set_data_handle(const_cast<float*>(pgy));
@@ -90,8 +91,9 @@ std::unique_ptr<WeightGrad> make_part(const Part& part) {
   const auto packed = bwd.diff_weights_desc();
   const auto blks = packed.get_inner_blks(), idxs = packed.get_inner_idxs();
   using dims = dnnl::memory::dims;
-  if (part.g.kh * part.g.kw == 1 && blks == dims{16, 16} && idxs == dims{1, 0})
-    p->step[0] = packed.get_strides()[0], p->step[1] = packed.get_strides()[1];
+  const auto steps = packed.get_strides();
+  if (blks == dims{16, 16} && idxs == dims{1, 0} && steps[2] == steps[3] * part.g.kw)
+    p->square = {part.g.o, part.g.c, part.g.kh * part.g.kw, steps[0], steps[1], steps[3]};
   else
     p->unpack = dnnl::reorder(p->packed, p->plain);
   return p;
@@ -148,7 +150,9 @@ void run(const KernelArgs& a) {
   auto* sum = reinterpret_cast<float*>(memory);
   simd::add_parts(sum, static_cast<int64_t>(first->bytes / sizeof(float)), parts, first->unpacks ? sum : gw);
   if (!first->unpacks) return;
-  if (first->step[0]) return simd::unpack_weight_1x1(g.o, g.c, first->step[0], first->step[1], sum, gw);
+  if (const simd::SquareBlocks& b = first->square; b.outs)
+    return b.taps == 1 ? simd::unpack_weight_1x1(b.outs, b.channels, b.out_step, b.channel_step, sum, gw)
+                       : simd::unpack_square_blocks(b, sum, gw);
   first->packed.set_data_handle(sum);
   first->plain.set_data_handle(gw);
   execute(first->unpack, {{DNNL_ARG_FROM, &first->packed}, {DNNL_ARG_TO, &first->plain}});

@@ -49,7 +49,7 @@ struct Adam {
       T d = l2 ? g[i] + s.wd * w[i] : g[i];
       T mi = s.b1 * m[i] + s.one_b1 * d;
       T vi = s.b2 * v[i] + s.one_b2 * (d * d);
-      T delta = (mi / s.c1) / (std::sqrt(vi / s.c2) + s.eps);
+      T delta = (mi * s.scale1) / (std::sqrt(vi * s.scale2) + s.eps);
       if (decay) delta = delta + s.wd * w[i];
       w_new[i] = w[i] - s.lr * delta;
       m_new[i] = mi;

@@ -61,7 +61,7 @@ void adam_update(const KernelArgs& a) {
     if (l2) d = hn::Add(d, hn::Mul(set(s.wd), wi));
     VF mi = hn::Add(hn::Mul(set(s.b1), load_n(m + i, k)), hn::Mul(set(s.one_b1), d));
     VF vi = hn::Add(hn::Mul(set(s.b2), load_n(v + i, k)), hn::Mul(set(s.one_b2), hn::Mul(d, d)));
-    VF delta = hn::Div(hn::Div(mi, set(s.c1)), hn::Add(hn::Sqrt(hn::Div(vi, set(s.c2))), set(s.eps)));
+    VF delta = hn::Div(hn::Mul(mi, set(s.scale1)), hn::Add(hn::Sqrt(hn::Mul(vi, set(s.scale2))), set(s.eps)));
     if (decay) delta = hn::Add(delta, hn::Mul(set(s.wd), wi));
     store_n(hn::Sub(wi, hn::Mul(set(s.lr), delta)), w_new + i, k);
     store_n(mi, m_new + i, k);
