@@ -40,14 +40,48 @@ void infer_sgd_momentum(InferCtx& c) {
   like_w(c);
 }
 
+void check_betas(const InferCtx& c, double beta1, double beta2) {
+  bool betas = beta1 >= 0 && beta1 < 1 && beta2 >= 0 && beta2 < 1;
+  MGE_CHECK(betas, Value, "{}: betas must lie in [0,1); got {} and {}.", c.op->name, beta1, beta2);
+}
+
+void infer_adagrad(InferCtx& c) {
+  const auto& at = attrs_as<AdagradAttrs>(c.attrs);
+  nn::check_float(c, 0);
+  for (size_t i : {1, 2}) check_like_w(c, i);
+  for (size_t i : {3, 4}) check_scalar(c, i);
+  check_decay(c, at.weight_decay);
+  MGE_CHECK(at.lr_decay >= 0, Value, "adagrad_update: lr_decay must not be negative; got {}.", at.lr_decay);
+  like_w(c);
+}
+
+void infer_adadelta(InferCtx& c) {
+  const auto& at = attrs_as<AdadeltaAttrs>(c.attrs);
+  nn::check_float(c, 0);
+  for (size_t i : {1, 2, 3}) check_like_w(c, i);
+  check_scalar(c, 4);
+  check_decay(c, at.weight_decay);
+  MGE_CHECK(at.rho >= 0 && at.rho <= 1, Value, "adadelta_update: rho must lie in [0,1]; got {}.", at.rho);
+  like_w(c);
+}
+
+void infer_lamb(InferCtx& c) {
+  const auto& at = attrs_as<LambAttrs>(c.attrs);
+  nn::check_float(c, 0);
+  for (size_t i : {1, 2, 3}) check_like_w(c, i);
+  check_scalar(c, 4);
+  check_decay(c, at.weight_decay);
+  check_betas(c, at.beta1, at.beta2);
+  like_w(c);
+}
+
 void infer_adam(InferCtx& c) {
   const auto& at = attrs_as<AdamAttrs>(c.attrs);
   nn::check_float(c, 0);
   for (size_t i : {1, 2, 3}) check_like_w(c, i);
   for (size_t i : {4, 5}) check_scalar(c, i);
   check_decay(c, at.weight_decay);
-  bool betas = at.beta1 >= 0 && at.beta1 < 1 && at.beta2 >= 0 && at.beta2 < 1;
-  MGE_CHECK(betas, Value, "adam_update: betas must lie in [0,1); got {} and {}.", at.beta1, at.beta2);
+  check_betas(c, at.beta1, at.beta2);
   like_w(c);
 }
 
@@ -77,6 +111,29 @@ void register_optim(OpRegistry& r) {
       .infer(infer_adam)
       .traits(kNoGrad)
       .doc("Adam, or AdamW when decoupled; t counts steps from 1. A parameter update is not differentiated.");
+  r.op("adagrad_update")
+      .attrs<AdagradAttrs>()
+      .in("w", "g", "s", "lr", "t")
+      .out("w_new", "s_new")
+      .infer(infer_adagrad)
+      .traits(kNoGrad)
+      .doc("s += g^2; w - lr / (1 + (t-1)*lr_decay) * g / sqrt(s + eps). A parameter update is not differentiated.");
+  r.op("adadelta_update")
+      .attrs<AdadeltaAttrs>()
+      .in("w", "g", "s", "d", "lr")
+      .out("w_new", "s_new", "d_new")
+      .infer(infer_adadelta)
+      .traits(kNoGrad)
+      .doc(
+          "s = rho*s + (1-rho)*g^2; delta = sqrt(d + eps) / sqrt(s + eps) * g; d = rho*d + (1-rho)*delta^2; "
+          "w - lr*delta. A parameter update is not differentiated.");
+  r.op("lamb_direction")
+      .attrs<LambAttrs>()
+      .in("w", "g", "m", "v", "t")
+      .out("direction", "m_new", "v_new")
+      .infer(infer_lamb)
+      .traits(kNoGrad)
+      .doc("Adam's step with weight_decay*w added, before LAMB scales it. A parameter update is not differentiated.");
 }
 
 }  // namespace mge

@@ -31,6 +31,32 @@ struct AdamAttrs {
   }
 };
 
+struct AdagradAttrs {
+  double lr_decay = 0, eps = 1e-10, weight_decay = 0;
+  static constexpr auto fields() {
+    using A = AdagradAttrs;
+    return field_list("lr_decay", &A::lr_decay, "eps", &A::eps, "weight_decay", &A::weight_decay);
+  }
+};
+
+struct AdadeltaAttrs {
+  double rho = 0.9, eps = 1e-6, weight_decay = 0;
+  static constexpr auto fields() {
+    using A = AdadeltaAttrs;
+    return field_list("rho", &A::rho, "eps", &A::eps, "weight_decay", &A::weight_decay);
+  }
+};
+
+struct LambAttrs {
+  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
+  bool bias_correction = true;
+  static constexpr auto fields() {
+    using A = LambAttrs;
+    return field_list("beta1", &A::beta1, "beta2", &A::beta2, "eps", &A::eps, "weight_decay", &A::weight_decay,
+                      "bias_correction", &A::bias_correction);
+  }
+};
+
 /// What one Adam step needs besides the tensors, rounded once from double.
 template <class T>
 struct AdamScalars {
@@ -43,6 +69,26 @@ struct AdamScalars {
         one_b2(static_cast<T>(1 - a.beta2)),
         scale1(static_cast<T>(1 / (1 - std::pow(a.beta1, t)))),
         scale2(static_cast<T>(1 / (1 - std::pow(a.beta2, t)))),
+        eps(static_cast<T>(a.eps)),
+        wd(static_cast<T>(a.weight_decay)) {}
+};
+
+/// The learning rate of Adagrad's step t, from 1.
+template <class T>
+T adagrad_rate(const AdagradAttrs& a, double lr, double t) {
+  return static_cast<T>(lr / ((t - 1) * a.lr_decay + 1));
+}
+
+template <class T>
+struct LambScalars {
+  T b1, one_b1, b2, one_b2, scale1, scale2, eps, wd;
+  LambScalars(const LambAttrs& a, double t)
+      : b1(static_cast<T>(a.beta1)),
+        one_b1(static_cast<T>(1 - a.beta1)),
+        b2(static_cast<T>(a.beta2)),
+        one_b2(static_cast<T>(1 - a.beta2)),
+        scale1(static_cast<T>(a.bias_correction ? 1 / (1 - std::pow(a.beta1, t)) : 1)),
+        scale2(static_cast<T>(a.bias_correction ? 1 / (1 - std::pow(a.beta2, t)) : 1)),
         eps(static_cast<T>(a.eps)),
         wd(static_cast<T>(a.weight_decay)) {}
 };

@@ -479,6 +479,14 @@ for wd in (0.0, 0.01):
                  ordered(draw([(3, 7), (3, 7), (3, 7)]), draw([(3, 7)], 0.1, 1), lambda rng: [np.array(0.01), np.array(3.0)]),
                  {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": wd, "decoupled": d}, label=f"wd{wd}-decoupled{int(d)}", tol=1e-4, **NO_GRAD)
           for d in (False, True)),
+        *(OpCase("lamb_direction", ref.lamb_direction,
+                 ordered(draw([(3, 7), (3, 7), (3, 7)]), draw([(3, 7)], 0.1, 1), lambda rng: [np.array(3.0)]),
+                 {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": wd, "bias_correction": d}, label=f"wd{wd}-corrected{int(d)}", tol=1e-4, **NO_GRAD)
+          for d in (False, True)),
+        OpCase("adagrad_update", ref.adagrad_update, ordered(draw([(3, 7), (3, 7)]), draw([(3, 7)], 0.1, 1), lambda rng: [np.array(0.1), np.array(4.0)]),
+               {"lr_decay": 0.2, "eps": 1e-10, "weight_decay": wd}, label=f"wd{wd}", **NO_GRAD),
+        OpCase("adadelta_update", ref.adadelta_update, ordered(draw([(3, 7), (3, 7)]), draw([(3, 7), (3, 7)], 0.1, 1), lambda rng: [np.array(0.1)]),
+               {"rho": 0.9, "eps": 1e-6, "weight_decay": wd}, label=f"wd{wd}", **NO_GRAD),
     ]  # fmt: skip
 
 # Ops checked by tests of their own, and why they have no row above.

@@ -331,3 +331,23 @@ def adam_update(w, g, m, v, lr, t, beta1=0.9, beta2=0.999, eps=1e-8, weight_deca
     if decoupled:
         delta = delta + weight_decay * w
     return w - lr * delta, m, v
+
+
+def adagrad_update(w, g, s, lr, t, lr_decay=0.0, eps=1e-10, weight_decay=0.0):
+    g = g + weight_decay * w
+    s = s + g * g
+    return w - lr / (1 + (t - 1) * lr_decay) * g / np.sqrt(s + eps), s
+
+
+def adadelta_update(w, g, s, d, lr, rho=0.9, eps=1e-6, weight_decay=0.0):
+    g = g + weight_decay * w
+    s = rho * s + (1 - rho) * g * g
+    delta = np.sqrt(d + eps) / np.sqrt(s + eps) * g
+    return w - lr * delta, s, rho * d + (1 - rho) * delta * delta
+
+
+def lamb_direction(w, g, m, v, t, beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=0.0, bias_correction=True):
+    m = beta1 * m + (1 - beta1) * g
+    v = beta2 * v + (1 - beta2) * g * g
+    c1, c2 = (1 - beta1**t, 1 - beta2**t) if bias_correction else (1, 1)
+    return m / c1 / (np.sqrt(v / c2) + eps) + weight_decay * w, m, v

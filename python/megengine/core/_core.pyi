@@ -136,10 +136,13 @@ class _MultiOp:
 class _Ops:
     """One callable per registered op. Those with several outputs are named here; the rest have one."""
 
+    adadelta_update: _MultiOp
+    adagrad_update: _MultiOp
     adam_update: _MultiOp
     batch_norm_bwd: _MultiOp
     batch_norm_train: _MultiOp
     dropout: _MultiOp
+    lamb_direction: _MultiOp
     layer_norm: _MultiOp
     layer_norm_bwd: _MultiOp
     recurrence: _MultiOp

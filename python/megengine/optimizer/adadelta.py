@@ -50,12 +50,8 @@ class Adadelta(Optimizer):
         for p in param_group["params"]:
             if p.grad is None:
                 continue
-            w, g, state = p, p.grad.astype("float32"), self._state[p]
-            if decay:
-                g = g + w * decay
-            total, acc, step = state["square_avg"], state["acc_delta"], state["step"]
+            state = self._state[p]
+            step = state["step"]
             step += 1.0
-            total._reset(total * rho + ops.square(g) * (1.0 - rho))
-            delta = ops.sqrt(acc + eps) / ops.sqrt(total + eps) * g
-            p._reset((w - lr * delta).detach().astype(p.dtype))
-            acc._reset(acc * rho + ops.square(delta) * (1.0 - rho))
+            cells = (state["square_avg"], state["acc_delta"])
+            self._fused(p, ops.adadelta_update, cells, (lr,), rho=rho, eps=eps, weight_decay=decay)

@@ -50,11 +50,6 @@ class Adagrad(Optimizer):
         for p in param_group["params"]:
             if p.grad is None:
                 continue
-            w, g, state = p, p.grad.astype("float32"), self._state[p]
-            if decay:
-                g = g + w * decay
-            total, step = state["square_avg"], state["step"]
+            total, step = self._state[p]["square_avg"], self._state[p]["step"]
             step += 1.0
-            total += ops.square(g)
-            rate = lr / ((step - 1.0) * lr_decay + 1.0)
-            p._reset((w - rate * g / ops.sqrt(total + eps)).detach().astype(p.dtype))
+            self._fused(p, ops.adagrad_update, (total,), (lr, step), lr_decay=lr_decay, eps=eps, weight_decay=decay)

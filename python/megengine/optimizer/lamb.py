@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -70,7 +69,7 @@ class LAMB(Optimizer):
         for p in param_group["params"]:
             if p.grad is None:
                 continue
-            w, g, state = self._master(p), p.grad.astype("float32"), self._state[p]
+            w, g, state = self._master(p).astype("float32"), p.grad.astype("float32"), self._state[p]
             m, v, step = state["exp_avg"], state["exp_avg_sq"], state["step"]
             step += 1.0
             new_m, new_v, new_w = lamb_update(
@@ -96,24 +95,14 @@ def lamb_update(
     always_adapt: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The running means ``m`` and ``v`` and the parameter ``w`` after step number ``step`` with the gradient ``g``."""
-    m = m * beta1 + g * (1.0 - beta1)
-    v = v * beta2 + ops.square(g) * (1.0 - beta2)
-    if bias_correction:
-        ratio = (m / _correction(beta1, step)) / (ops.sqrt(v / _correction(beta2, step)) + eps)
-    else:
-        ratio = m / (ops.sqrt(v) + eps)
-    if weight_decay:
-        ratio = ratio + w * weight_decay
+    direction, m, v = ops.lamb_direction(
+        w, g, m, v, step, beta1=beta1, beta2=beta2, eps=eps, weight_decay=weight_decay, bias_correction=bias_correction
+    )
     if always_adapt or weight_decay > 0:
-        size, step_size = ops.sqrt(ops.square(w).sum()), ops.sqrt(ops.square(ratio).sum())
+        size, step_size = ops.sqrt(ops.square(w).sum()), ops.sqrt(ops.square(direction).sum())
         usable = ops.logical_and(size > 0, step_size > 0)
-        ratio = ratio * ops.where(usable, size / ops.where(usable, step_size, 1.0), 1.0)
-    return m, v, w - lr * ratio
-
-
-def _correction(beta: float, step: Tensor) -> Tensor | float:
-    """1 - beta ** step, exact when beta is close to 1."""
-    return -ops.expm1(step * math.log(beta)) if beta else 1.0
+        lr = lr * ops.where(usable, size / ops.where(usable, step_size, 1.0), 1.0)
+    return m, v, ops.sgd_update(w, direction, lr, weight_decay=0.0)
 
 
 class LAMBFp16(LAMB):

@@ -132,6 +132,17 @@ class Optimizer(metaclass=ABCMeta):
         """The learning rate of a group as a 0-d tensor."""
         return self._lr_cells[id(param_group)]
 
+    @staticmethod
+    def _fused(p: Parameter, op: Any, state: tuple[Tensor, ...], scalars: tuple[Tensor, ...], **attrs: Any) -> None:
+        """One op for one parameter: in place of it and of its float32 state, which 16-bit parameters go through."""
+        g: Any = p.grad
+        if p.dtype == np.float32 and g.dtype == np.float32:
+            op.update((p, *state), p, g, *state, *scalars, **attrs)
+            return
+        new = op(p.astype("float32"), g.astype("float32"), *state, *scalars, **attrs)
+        for cell, value in zip((p, *state), new):
+            cell._reset(value.detach().astype(cell.dtype))
+
     def step(self) -> Optimizer:
         """Update every parameter that has a gradient; returns the optimizer.
 

@@ -58,6 +58,59 @@ struct Adam {
   }
 };
 
+struct Adagrad {
+  template <class T>
+  static void run(const KernelArgs& a, DType) {
+    const auto& at = a.as<AdagradAttrs>();
+    T rate = adagrad_rate<T>(at, ref::read_scalar(a.in[3]), ref::read_scalar(a.in[4]));
+    T wd = static_cast<T>(at.weight_decay), eps = static_cast<T>(at.eps);
+    const T *w = a.in[0].data<T>(), *g = a.in[1].data<T>(), *s = a.in[2].data<T>();
+    T *w_new = a.out[0].data<T>(), *s_new = a.out[1].data<T>();
+    for (int64_t i = 0; i < a.out[0].numel(); ++i) {
+      T d = wd != 0 ? g[i] + wd * w[i] : g[i];
+      T si = s[i] + d * d;
+      w_new[i] = w[i] - rate * d / std::sqrt(si + eps);
+      s_new[i] = si;
+    }
+  }
+};
+
+struct Adadelta {
+  template <class T>
+  static void run(const KernelArgs& a, DType) {
+    const auto& at = a.as<AdadeltaAttrs>();
+    T lr = static_cast<T>(ref::read_scalar(a.in[4])), wd = static_cast<T>(at.weight_decay),
+      eps = static_cast<T>(at.eps), rho = static_cast<T>(at.rho), one_rho = static_cast<T>(1 - at.rho);
+    const T *w = a.in[0].data<T>(), *g = a.in[1].data<T>(), *s = a.in[2].data<T>(), *d = a.in[3].data<T>();
+    T *w_new = a.out[0].data<T>(), *s_new = a.out[1].data<T>(), *d_new = a.out[2].data<T>();
+    for (int64_t i = 0; i < a.out[0].numel(); ++i) {
+      T gi = wd != 0 ? g[i] + wd * w[i] : g[i];
+      T si = rho * s[i] + one_rho * (gi * gi);
+      T delta = std::sqrt(d[i] + eps) / std::sqrt(si + eps) * gi;
+      w_new[i] = w[i] - lr * delta;
+      s_new[i] = si;
+      d_new[i] = rho * d[i] + one_rho * (delta * delta);
+    }
+  }
+};
+
+struct Lamb {
+  template <class T>
+  static void run(const KernelArgs& a, DType) {
+    LambScalars<T> s(a.as<LambAttrs>(), ref::read_scalar(a.in[4]));
+    const T *w = a.in[0].data<T>(), *g = a.in[1].data<T>(), *m = a.in[2].data<T>(), *v = a.in[3].data<T>();
+    T *out = a.out[0].data<T>(), *m_new = a.out[1].data<T>(), *v_new = a.out[2].data<T>();
+    for (int64_t i = 0; i < a.out[0].numel(); ++i) {
+      T mi = s.b1 * m[i] + s.one_b1 * g[i];
+      T vi = s.b2 * v[i] + s.one_b2 * (g[i] * g[i]);
+      T step = (mi * s.scale1) / (std::sqrt(vi * s.scale2) + s.eps);
+      out[i] = s.wd != 0 ? step + s.wd * w[i] : step;
+      m_new[i] = mi;
+      v_new[i] = vi;
+    }
+  }
+};
+
 }  // namespace
 
 void register_ref_optim(KernelRegistry& r) {
@@ -68,6 +121,9 @@ void register_ref_optim(KernelRegistry& r) {
   add("sgd_update", "ref_sgd_update", ref::run_floating<Sgd>, {0, -1, -1, -1});
   add("sgd_momentum_update", "ref_sgd_momentum_update", ref::run_floating<SgdMomentum>, {0, 3, -1, -1});
   add("adam_update", "ref_adam_update", ref::run_floating<Adam>, {0, 2, 3, -1});
+  add("adagrad_update", "ref_adagrad_update", ref::run_floating<Adagrad>, {0, 2, -1, -1});
+  add("adadelta_update", "ref_adadelta_update", ref::run_floating<Adadelta>, {0, 2, 3, -1});
+  add("lamb_direction", "ref_lamb_direction", ref::run_floating<Lamb>, {1, 2, 3, -1});
 }
 
 }  // namespace mge

@@ -69,6 +69,59 @@ void adam_update(const KernelArgs& a) {
   });
 }
 
+void adagrad_update(const KernelArgs& a) {
+  const auto& at = a.as<AdagradAttrs>();
+  float wd = static_cast<float>(at.weight_decay);
+  VF rate = set(adagrad_rate<float>(at, static_cast<double>(*a.in[3].data<float>()),
+                                    static_cast<double>(*a.in[4].data<float>()))),
+     decay = set(wd), eps = set(static_cast<float>(at.eps));
+  const float *w = a.in[0].data<float>(), *g = a.in[1].data<float>(), *s = a.in[2].data<float>();
+  float *w_new = a.out[0].data<float>(), *s_new = a.out[1].data<float>();
+  each_element(a, [&](int64_t i, int k) {
+    VF wi = load_n(w + i, k), d = load_n(g + i, k);
+    if (wd != 0) d = hn::Add(d, hn::Mul(decay, wi));
+    VF si = hn::Add(load_n(s + i, k), hn::Mul(d, d));
+    store_n(hn::Sub(wi, hn::Div(hn::Mul(rate, d), hn::Sqrt(hn::Add(si, eps)))), w_new + i, k);
+    store_n(si, s_new + i, k);
+  });
+}
+
+void adadelta_update(const KernelArgs& a) {
+  const auto& at = a.as<AdadeltaAttrs>();
+  float wd = static_cast<float>(at.weight_decay);
+  VF lr = set(*a.in[4].data<float>()), decay = set(wd), eps = set(static_cast<float>(at.eps)),
+     rho = set(static_cast<float>(at.rho)), one_rho = set(static_cast<float>(1 - at.rho));
+  const float *w = a.in[0].data<float>(), *g = a.in[1].data<float>(), *s = a.in[2].data<float>(),
+              *d = a.in[3].data<float>();
+  float *w_new = a.out[0].data<float>(), *s_new = a.out[1].data<float>(), *d_new = a.out[2].data<float>();
+  each_element(a, [&](int64_t i, int k) {
+    VF wi = load_n(w + i, k), gi = load_n(g + i, k), di = load_n(d + i, k);
+    if (wd != 0) gi = hn::Add(gi, hn::Mul(decay, wi));
+    VF si = hn::Add(hn::Mul(rho, load_n(s + i, k)), hn::Mul(one_rho, hn::Mul(gi, gi)));
+    VF delta = hn::Mul(hn::Div(hn::Sqrt(hn::Add(di, eps)), hn::Sqrt(hn::Add(si, eps))), gi);
+    store_n(hn::Sub(wi, hn::Mul(lr, delta)), w_new + i, k);
+    store_n(si, s_new + i, k);
+    store_n(hn::Add(hn::Mul(rho, di), hn::Mul(one_rho, hn::Mul(delta, delta))), d_new + i, k);
+  });
+}
+
+void lamb_direction(const KernelArgs& a) {
+  LambScalars<float> s(a.as<LambAttrs>(), static_cast<double>(*a.in[4].data<float>()));
+  const float *w = a.in[0].data<float>(), *g = a.in[1].data<float>(), *m = a.in[2].data<float>(),
+              *v = a.in[3].data<float>();
+  float *out = a.out[0].data<float>(), *m_new = a.out[1].data<float>(), *v_new = a.out[2].data<float>();
+  each_element(a, [&](int64_t i, int k) {
+    VF gi = load_n(g + i, k);
+    VF mi = hn::Add(hn::Mul(set(s.b1), load_n(m + i, k)), hn::Mul(set(s.one_b1), gi));
+    VF vi = hn::Add(hn::Mul(set(s.b2), load_n(v + i, k)), hn::Mul(set(s.one_b2), hn::Mul(gi, gi)));
+    VF step = hn::Div(hn::Mul(mi, set(s.scale1)), hn::Add(hn::Sqrt(hn::Mul(vi, set(s.scale2))), set(s.eps)));
+    if (s.wd != 0) step = hn::Add(step, hn::Mul(set(s.wd), load_n(w + i, k)));
+    store_n(step, out + i, k);
+    store_n(mi, m_new + i, k);
+    store_n(vi, v_new + i, k);
+  });
+}
+
 }  // namespace mge::simd_nn::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -78,6 +131,9 @@ namespace mge::simd_nn {
 HWY_EXPORT(sgd_update);
 HWY_EXPORT(sgd_momentum_update);
 HWY_EXPORT(adam_update);
+HWY_EXPORT(adagrad_update);
+HWY_EXPORT(adadelta_update);
+HWY_EXPORT(lamb_direction);
 
 void register_optim(KernelRegistry& r) {
   add(r, "sgd_update", "simd_sgd_update",
@@ -98,6 +154,24 @@ void register_optim(KernelRegistry& r) {
         (a);
       },
       {.alias = {0, 2, 3, -1}});
+  add(r, "adagrad_update", "simd_adagrad_update",
+      [](const KernelArgs& a) {
+        HWY_DYNAMIC_DISPATCH(adagrad_update)
+        (a);
+      },
+      {.alias = {0, 2, -1, -1}});
+  add(r, "adadelta_update", "simd_adadelta_update",
+      [](const KernelArgs& a) {
+        HWY_DYNAMIC_DISPATCH(adadelta_update)
+        (a);
+      },
+      {.alias = {0, 2, 3, -1}});
+  add(r, "lamb_direction", "simd_lamb_direction",
+      [](const KernelArgs& a) {
+        HWY_DYNAMIC_DISPATCH(lamb_direction)
+        (a);
+      },
+      {.alias = {1, 2, 3, -1}});
 }
 
 }  // namespace mge::simd_nn
