@@ -1,4 +1,4 @@
-"""Trains LeNet here and in PyTorch from the same weights and compares the losses step by step.
+"""Trains LeNet and the examples' networks here and in PyTorch from the same weights and compares losses step by step.
 
     python benchmarks/parity.py --torch-python .venv-bench-torch/bin/python [--steps 20] [--tolerance 1e-4]
 
@@ -68,6 +68,23 @@ def ours(optimizer: str, options: dict[str, float], steps: int, weights: str) ->
     return losses
 
 
+def compare_examples(torch_python: str, steps: int) -> float:
+    """The networks of examples/; returns the largest relative difference."""
+    from parity_mge import losses
+
+    args = [torch_python, str(HERE / "parity_torch.py"), "--steps", str(steps)]
+    done = subprocess.run(args, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"the PyTorch side failed:\n{done.stderr}")
+    worst = 0.0
+    for case, theirs in json.loads(done.stdout.splitlines()[-1]).items():
+        mine = losses(case, steps)
+        apart = max(abs(m - t) / abs(t) for m, t in zip(mine, theirs, strict=True))
+        worst = max(worst, apart)
+        print(f"example {case}, {steps} steps: {mine[0]:.6f} -> {mine[-2]:.6f}, largest difference {apart:.1e}")
+    return worst
+
+
 def main() -> int:
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("--torch-python", required=True)
@@ -93,6 +110,7 @@ def main() -> int:
         apart = max(abs(m - t) / max(abs(t), 1e-12) for m, t in zip(mine, theirs))
         worst = max(worst, apart)
         print(f"LeNet, {optimizer:4}, {a.steps} steps: {mine[0]:.6f} -> {mine[-1]:.6f}, largest difference {apart:.1e}")
+    worst = max(worst, compare_examples(torch_python, a.steps))
     print("parity: " + ("yes" if worst <= a.tolerance else f"NO, {worst:.1e} > {a.tolerance:.1e}"))
     return 0 if worst <= a.tolerance else 1
 

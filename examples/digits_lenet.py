@@ -18,6 +18,7 @@ import time
 
 import numpy as np
 import training
+from datasets import digits
 
 import megengine as mge
 import megengine.functional as F
@@ -51,22 +52,9 @@ class LeNet(M.Module):
         return self.fc3(self.relu(self.fc2(self.relu(self.fc1(x)))))
 
 
-def load_digits() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """1,797 images of 8x8; every sixth one is for testing."""
-    data = np.load(HERE / "data" / "digits.npz")
-    x = data["images"].astype(np.float32)[:, None] / 16.0
-    y = data["labels"].astype(np.int32)
-    test = np.arange(len(x)) % 6 == 5
-    return x[~test], y[~test], x[test], y[test]
-
-
-def make_optimizer(net: M.Module, lr: float) -> optim.Optimizer:
-    return optim.Adam(net.parameters(), lr=lr)
-
-
 def train(net: LeNet, x: np.ndarray, y: np.ndarray, options: argparse.Namespace) -> list[float]:
     gm = GradManager().attach(net.parameters())
-    opt = make_optimizer(net, options.lr)
+    opt = optim.Adam(net.parameters(), lr=options.lr)
     schedule = optim.MultiStepLR(opt, milestones=[460, 920], gamma=0.5)  # counted in steps
 
     def step(images: mge.Tensor, labels: mge.Tensor) -> mge.Tensor:
@@ -189,7 +177,7 @@ def main(argv: list[str] | None = None) -> int:
     out = pathlib.Path(options.out)
 
     mge.random.seed(42)
-    x, y, test_x, test_y = load_digits()
+    x, y, test_x, test_y = digits()
     print(f"{len(x)} training and {len(test_x)} test images of 8x8 pixels")
     net = LeNet()
     start = time.perf_counter()

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import sys
 
-import numpy as np
 import training
+from datasets import synthetic_images
 
 import megengine as mge
 import megengine.functional as F
@@ -61,25 +61,12 @@ class ResNet18(M.Module):
         return self.fc(F.mean(x, axis=(2, 3)))
 
 
-def synthetic_images(number: int, seed: int, size: int = 48, noise: float = 2.0) -> tuple[np.ndarray, np.ndarray]:
-    """Images (number, 3, size, size) and their class numbers; the patterns are the same for every seed."""
-    patterns = np.random.RandomState(0).randn(10, 3, 8, 8).repeat(size // 8, axis=2).repeat(size // 8, axis=3)
-    rng = np.random.RandomState(seed)
-    labels = rng.randint(0, 10, number)
-    images = patterns[labels] + noise * rng.randn(number, 3, size, size)
-    return images.astype("float32"), labels.astype("int32")
-
-
-def make_optimizer(net: M.Module, lr: float) -> optim.Optimizer:
-    return optim.SGD(net.parameters(), lr=lr, momentum=0.9, weight_decay=1e-4)
-
-
 def main(argv: list[str] | None = None) -> int:
     options = training.parse(training.parser(__doc__, steps=120, batch_size=16, lr=0.01, out="resnet18_out"), argv)
     mge.random.seed(0)
     net = ResNet18()
     gm = GradManager().attach(net.parameters())
-    opt = make_optimizer(net, options.lr)
+    opt = optim.SGD(net.parameters(), lr=options.lr, momentum=0.9, weight_decay=1e-4)
     schedule = optim.MultiStepLR(opt, milestones=[60, 100], gamma=0.1)  # counted in steps
 
     def step(images: mge.Tensor, labels: mge.Tensor) -> mge.Tensor:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import training
+from datasets import LENGTH, VOCABULARY, synthetic_text
 
 import megengine as mge
 import megengine.functional as F
@@ -20,8 +21,6 @@ import megengine.module as M
 import megengine.optimizer as optim
 from megengine.autodiff import GradManager
 from megengine.data.dataset import ArrayDataset
-
-VOCABULARY, LENGTH = 64, 32
 
 
 class Attention(M.Module):
@@ -76,18 +75,6 @@ class TransformerLM(M.Module):
         return self.head(self.norm(self.blocks(x)))
 
 
-def synthetic_text(number: int) -> tuple[ArrayDataset, float]:
-    """``number`` texts as (words, next words), and the entropy per word: on average, no model has a smaller loss."""
-    rng = np.random.RandomState(0)
-    followers = np.stack([rng.permutation(VOCABULARY)[:4] for _ in range(VOCABULARY)])
-    odds = np.array([0.6, 0.2, 0.15, 0.05])
-    text = np.empty((number, LENGTH + 1), np.int32)
-    text[:, 0] = rng.randint(0, VOCABULARY, number)
-    for i in range(LENGTH):
-        text[:, i + 1] = followers[text[:, i], rng.choice(4, number, p=odds)]
-    return ArrayDataset(text[:, :-1], text[:, 1:]), float(-(odds * np.log(odds)).sum())
-
-
 class WarmUp(optim.LRScheduler):
     """The learning rate rises for ``steps`` steps and then stays."""
 
@@ -105,10 +92,6 @@ class WarmUp(optim.LRScheduler):
         self.steps, self.current_epoch = state["steps"], state["current_epoch"]
 
 
-def make_optimizer(net: M.Module, lr: float) -> optim.Optimizer:
-    return optim.Adam(net.parameters(), lr=lr)
-
-
 def loss_of(net: M.Module, words: mge.Tensor, following: mge.Tensor) -> mge.Tensor:
     return F.nn.cross_entropy(net(words).reshape(-1, VOCABULARY), following.reshape(-1))
 
@@ -118,7 +101,7 @@ def main(argv: list[str] | None = None) -> int:
     mge.random.seed(0)
     net = TransformerLM()
     gm = GradManager().attach(net.parameters())
-    opt = make_optimizer(net, options.lr)
+    opt = optim.Adam(net.parameters(), lr=options.lr)
     schedule = WarmUp(opt, steps=20)
 
     def step(words: mge.Tensor, following: mge.Tensor) -> mge.Tensor:
@@ -130,9 +113,9 @@ def main(argv: list[str] | None = None) -> int:
         schedule.step()
         return loss
 
-    data, entropy = synthetic_text(2048)
+    words, following, entropy = synthetic_text(2048)
     net.train()
-    losses = training.run(options, step, data, net=net, optimizer=opt, schedule=schedule)
+    losses = training.run(options, step, ArrayDataset(words, following), net=net, optimizer=opt, schedule=schedule)
     print(f"loss {losses[-1]:.4f} (the text itself has {entropy:.4f}), picture in {options.out}/loss.png")
     return 0
 
