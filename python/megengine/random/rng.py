@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import weakref
 from collections.abc import Iterable
 from typing import Any
 
@@ -70,6 +71,8 @@ class RNG:
         self._device = None if device is None else as_device(device)
         self._seed = seed
         self._state: Tensor | None = None if seed is None else _make_state(seed, self._device)
+        if seed is not None:
+            _seeded.add(self)
 
     def _cell(self) -> Tensor:
         if self._state is not None:
@@ -256,6 +259,7 @@ class RNG:
 
 
 _states: dict[str, Tensor] = {}
+_seeded: weakref.WeakSet[RNG] = weakref.WeakSet()
 _global_seed = int(time.time())
 
 
@@ -272,6 +276,14 @@ def _global_state(device: str = "") -> Tensor:
         finally:
             _core.resume_trace(token)
     return cell
+
+
+def generator_states(like: Iterable[Tensor]) -> list[Tensor]:
+    """The states of all generators: global ones of the default device and those of ``like``, and seeded ones."""
+    _global_state()
+    for t in like:
+        _global_state(str(t.device))
+    return [*_states.values(), *(g._state for g in _seeded if g._state is not None)]
 
 
 def seed(seed: int) -> None:
