@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import os
 import pathlib
 import pickle
@@ -171,3 +172,9 @@ def test_bad_checkpoints_are_named(tmp_path, refused) -> None:
     assert "the net does not fit this example: " in says("other.pkl", {**state, "net": other})
     code, text = refused(tmp_path, "--batch-size", "5000")
     assert code == 1 and "--batch-size 5000 is more than the 2048 samples there are" in text
+
+
+def test_examples_of_the_manual(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    failed, tried = doctest.testfile(str(ROOT / "docs" / "training.md"), module_relative=False)
+    assert tried > 40 and not failed

@@ -17,6 +17,7 @@ import megengine.module as M
 from megengine import Tensor
 from megengine.autodiff import GradManager
 from megengine.data import DataLoader, RandomSampler
+from megengine.data import transform as T
 from megengine.data.dataset import ArrayDataset
 from megengine.jit import trace
 from megengine.optimizer import LAMB, SGD, Adadelta, Adagrad, Adam, AdamW, MultiStepLR
@@ -148,6 +149,26 @@ def test_going_back_in_the_same_objects(mode: str) -> None:
     want = run.epochs(2)
     run.load(saved)
     assert_same_bits(want, run.epochs(2), "losses")
+
+
+class Noise(T.VisionTransform):
+    """A random transform, as those of images are: draws from NumPy's global generator."""
+
+    def apply(self, sample):
+        return (sample[0] + np.random.randn(*sample[0].shape).astype("float32"), *sample[1:])
+
+
+def test_workers_draw_the_same_after_a_resume_between_epochs() -> None:
+    sampler = RandomSampler(DATA, batch_size=8, seed=3)
+    loader = DataLoader(DATA, sampler, Noise(order=("image", "image_category")), num_workers=2)
+    mge.random.seed(4)
+    list(loader)
+    order, random = sampler.rng.get_state(legacy=False), mge.random.get_rng_state()
+    want = [x for x, _ in loader]
+    mge.random.seed(99)
+    sampler.rng.set_state(order)
+    mge.random.set_rng_state(random)
+    assert_same_bits(want, [x for x, _ in loader], "batches")
 
 
 def test_batches_after_a_resume_in_the_middle_of_an_epoch() -> None:
