@@ -9,7 +9,7 @@ from typing import Any
 
 from .. import config
 from ..core import _amp, _core
-from ..core.autodiff._recording import attached_tensors, thread
+from ..core.autodiff._recording import attached_tensors, enter, leave, thread
 from ..core.tensor.dtype import is_differentible_dtype
 from ..jit.tracing import _flatten, _unflatten
 from ..random.rng import generator_states
@@ -130,10 +130,10 @@ class _Attached:
         return self._tensors
 
     def __enter__(self) -> None:
-        thread.scopes.add(self)
+        enter(self)
 
     def __exit__(self, *_: object) -> None:
-        thread.scopes.discard(self)
+        leave(self)
 
 
 @contextlib.contextmanager

@@ -12,18 +12,30 @@ if TYPE_CHECKING:
 
 class _Thread(threading.local):
     def __init__(self) -> None:
-        self.scopes: weakref.WeakSet[Any] = weakref.WeakSet()  # whatever has attached_tensors()
+        self.scopes: dict[int, weakref.ref[Any]] = {}  # by id: whatever has attached_tensors()
         self.recomputing = False
 
 
 thread = _Thread()
 
 
+def enter(scope: Any) -> None:
+    """``scope`` begins to record; it is held weakly."""
+    thread.scopes[id(scope)] = weakref.ref(scope)
+
+
+def leave(scope: Any) -> None:
+    """``scope`` records no more."""
+    thread.scopes.pop(id(scope), None)
+
+
 def attached_tensors() -> list[Tensor]:
     """The tensors whose gradients the recordings of this thread want, each once."""
     found: dict[int, Tensor] = {}
-    for scope in thread.scopes:
-        found.update((id(t), t) for t in scope.attached_tensors())
+    for ref in list(thread.scopes.values()):
+        scope = ref()
+        if scope is not None:
+            found.update((id(t), t) for t in scope.attached_tensors())
     return list(found.values())
 
 

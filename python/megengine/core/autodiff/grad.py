@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .. import _core
-from ._recording import thread
+from ._recording import enter, leave
 
 if TYPE_CHECKING:
     from ...tensor import Tensor
@@ -62,7 +62,7 @@ class Grad:
             self._attach(t, callback)
         self._attached = []
         Grad.stack.append(self)
-        thread.scopes.add(self)
+        enter(self)
         return self
 
     def _attach(self, tensor: Tensor, callback: Callable[[Tensor], Any] | None) -> None:
@@ -77,7 +77,7 @@ class Grad:
     def __exit__(self, *_: object) -> None:
         if self in Grad.stack:
             Grad.stack.remove(self)
-        thread.scopes.discard(self)
+        leave(self)
         self._recorded = []
         self._session.stop()
 
