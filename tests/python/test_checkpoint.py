@@ -13,6 +13,7 @@ import megengine.module as M
 from megengine import Parameter, Tensor
 from megengine.amp import autocast
 from megengine.autodiff import Function, GradManager, checkpoint
+from megengine.core import _core
 from megengine.core.autodiff.grad import Grad
 from megengine.jit import trace
 from megengine.optimizer import SGD
@@ -76,6 +77,17 @@ def test_training_has_the_same_bits(mode, casting: bool) -> None:
     """Dropout masks, batch-norm statistics and casts included; backward runs outside the autocast block."""
     for want, got in zip(train(plain, casting=casting), train(checkpoint, mode, casting), strict=True):
         assert want.tobytes() == got.tobytes()
+
+
+def test_the_same_bits_with_queued_ops() -> None:
+    want = train(plain)
+    before = _core.get_option("executor")
+    _core.set_option("executor", 1)
+    try:
+        got = train(checkpoint)
+    finally:
+        _core.set_option("executor", before)
+    assert [a.tobytes() for a in want] == [a.tobytes() for a in got]
 
 
 def test_memory_goes_down() -> None:

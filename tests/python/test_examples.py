@@ -100,6 +100,15 @@ def test_the_loss_falls(example: str, options: list[str], below: float, tmp_path
     assert np.mean(losses[-5:]) < below * losses[0]
 
 
+def test_the_demo_deploys_with_the_same_bits(tmp_path) -> None:
+    """`make demo`, half as long: 97 % of the test images, and identical logits from every way to run the model."""
+    line = [sys.executable, str(ROOT / "examples" / "digits_lenet.py"), "--steps", "700", "--out", str(tmp_path)]
+    done = subprocess.run(line, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "identical: yes" in done.stdout
+    assert all(name in done.stdout for name in ("eager", "traced", "load_and_run", "C program", "megenginelite"))
+
+
 def test_a_bar_on_a_terminal(tmp_path) -> None:
     master, terminal = pty.openpty()
     done = subprocess.run(command("transformer_lm", tmp_path, "--steps", "3"), stdout=terminal, check=True)
