@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import pathlib
-import pickle
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -113,7 +112,7 @@ def load_checkpoint(path: str, batch_size: int, parts: dict[str, Any]) -> list[f
         state = mge.load(path)
     except OSError as e:
         sys.exit(f"--resume {path}: {e.strerror}")
-    except (pickle.UnpicklingError, EOFError, ValueError) as e:
+    except Exception as e:  # damaged pickles fail in many ways
         sys.exit(f"--resume {path}: not a checkpoint file: {e}")
     wanted = {"losses", "batch_size", "random", *parts}
     if not isinstance(state, dict) or not wanted <= state.keys():
@@ -121,13 +120,14 @@ def load_checkpoint(path: str, batch_size: int, parts: dict[str, Any]) -> list[f
         sys.exit(f"--resume {path}: not a checkpoint of this example; missing {missing}")
     if state["batch_size"] != batch_size:
         sys.exit(f"--resume {path}: the run was started with --batch-size {state['batch_size']}; got {batch_size}")
-    for name, part in parts.items():
+    restore = {name: part.load_state_dict for name, part in parts.items()}
+    restore["random"] = mge.random.set_rng_state
+    for name, load in restore.items():
         try:
-            part.load_state_dict(state[name])
-        except (AssertionError, KeyError, ValueError) as e:
-            sys.exit(f"--resume {path}: the {name} does not fit this example: {e}")
-    mge.random.set_rng_state(state["random"])
-    return list(state["losses"])
+            load(state[name])
+        except Exception as e:  # of another network, or not written by save_checkpoint
+            sys.exit(f"--resume {path}: the {name} state does not fit this example: {e}")
+    return [float(loss) for loss in state["losses"]]
 
 
 class Progress:

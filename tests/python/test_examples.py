@@ -171,6 +171,7 @@ def test_bad_checkpoints_are_named(tmp_path, refused) -> None:
     assert "not a checkpoint file" in says("noise.pkl", bytes(range(256)))
     assert "not a checkpoint file" in says("empty.pkl", b"")
     assert "not a checkpoint file" in says("cut.pkl", good.read_bytes()[:-1000])
+    assert "not a checkpoint file" in says("damaged.pkl", good.read_bytes().replace(b"f4", b"z9"))
     assert "missing a list" in says("list.pkl", [1, 2])
     assert "missing optimizer, random" in says(
         "part.pkl", {k: v for k, v in state.items() if k not in ("random", "optimizer")}
@@ -178,7 +179,10 @@ def test_bad_checkpoints_are_named(tmp_path, refused) -> None:
     assert "the run is at step 4; --steps must be above that" in says("over.pkl", {**state, "losses": [1.0] * 4})
     assert "started with --batch-size 4; got 8" in says("good.pkl", None, "--batch-size", "8")
     other = {k: v for k, v in state["net"].items() if k != "head.bias"}
-    assert "the net does not fit this example: " in says("other.pkl", {**state, "net": other})
+    assert "the net state does not fit this example: " in says("other.pkl", {**state, "net": other})
+    assert "the net state does not fit this example: " in says("odd.pkl", {**state, "net": [1]})
+    assert "the optimizer state does not fit this example: " in says("opt.pkl", {**state, "optimizer": {}})
+    assert "the random state does not fit this example: " in says("random.pkl", {**state, "random": {"seed": 1}})
     code, text = refused(tmp_path, "--batch-size", "5000")
     assert code == 1 and "--batch-size 5000 is more than the 2048 samples there are" in text
 
