@@ -14,7 +14,7 @@ import pytest
 import megengine as mge
 import megengine.functional as F
 import megengine.module as M
-from megengine import Tensor
+from megengine import Tensor, amp
 from megengine.autodiff import GradManager
 from megengine.data import DataLoader, RandomSampler
 from megengine.data import transform as T
@@ -122,6 +122,43 @@ def test_a_resumed_run_equals_an_uninterrupted_one(optimizer: str, mode: str, tm
     assert_same_bits(rest, resumed.epochs(2), "losses")
     assert_same_bits(whole.state(), resumed.state())
     assert first != rest and whole.opt.param_groups[0]["lr"] < whole.schedule.base_lrs[0]
+
+
+def test_mixed_precision_with_its_scaler(tmp_path) -> None:
+    """The factor grows while training and once shrinks after gradients that overflowed; it goes on with the run."""
+
+    def make() -> tuple[Net, Adam, amp.GradScaler]:
+        net = Net()
+        return net, Adam(net.parameters(), lr=0.01), amp.GradScaler(init_scale=2.0**17, growth_interval=2)
+
+    def steps(net: Net, opt: Adam, scaler: amp.GradScaler, numbers: range) -> list[float]:
+        gm, losses = GradManager().attach(net.parameters()), []
+        for i in numbers:
+            with gm:
+                with amp.autocast():
+                    loss = F.nn.cross_entropy(net(Tensor(DATA[8 * i : 8 * i + 8][0])), Tensor(DATA[:8][1]))
+                scaler.backward(gm, loss)
+            opt.step().clear_grad()
+            losses.append((loss.item(), scaler.scale_factor))
+        return losses
+
+    mge.random.seed(1)
+    net, opt, scaler = make()
+    steps(net, opt, scaler, range(3))
+    state = {"net": net.state_dict(), "opt": opt.state_dict(), "scaler": scaler.state_dict()}
+    mge.save({**state, "random": mge.random.get_rng_state()}, str(tmp_path / "c.pkl"))
+    rest = steps(net, opt, scaler, range(3, 5)) + steps(net, opt, scaler, range(5))
+
+    mge.random.seed(99)
+    net, opt, scaler = make()
+    saved = mge.load(str(tmp_path / "c.pkl"))
+    net.load_state_dict(saved["net"])
+    opt.load_state_dict(saved["opt"])
+    scaler.load_state_dict(saved["scaler"])
+    mge.random.set_rng_state(saved["random"])
+    assert rest == steps(net, opt, scaler, range(3, 5)) + steps(net, opt, scaler, range(5))
+    factors = [factor for _, factor in rest]
+    assert any(a < b for a, b in zip(factors, factors[1:])) and any(a > b for a, b in zip(factors, factors[1:]))
 
 
 def test_every_part_of_the_state_counts(tmp_path) -> None:
