@@ -1,7 +1,7 @@
 """Automatic differentiation."""
 
-from .checkpoint import checkpoint
 from .function import Function
 from .grad_manager import GradManager
+from .recompute import checkpoint
 
 __all__ = ["Function", "GradManager", "checkpoint"]
