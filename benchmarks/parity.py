@@ -1,5 +1,5 @@
-"""Trains LeNet here and in PyTorch from the same weights and compares the losses step by step; then exchanges tensors
-through DLPack with both in one process (dlpack.py), imported in either order.
+"""Trains LeNet and the examples' networks here and in PyTorch from the same weights, compares losses step by step,
+and exchanges tensors through DLPack with both in one process (dlpack.py), imported in either order.
 
     python benchmarks/parity.py --torch-python .venv-bench-torch/bin/python [--steps 20] [--tolerance 1e-4]
 
@@ -82,6 +82,23 @@ def exchange(torch_python: str, *order: str) -> bool:
     return done.returncode == 0
 
 
+def compare_examples(torch_python: str, steps: int) -> float:
+    """The networks of examples/; returns the largest relative difference."""
+    from parity_mge import losses
+
+    args = [torch_python, str(HERE / "parity_torch.py"), "--steps", str(steps)]
+    done = subprocess.run(args, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"the PyTorch side failed:\n{done.stderr}")
+    worst = 0.0
+    for case, theirs in json.loads(done.stdout.splitlines()[-1]).items():
+        mine = losses(case, steps)
+        apart = max(abs(m - t) / abs(t) for m, t in zip(mine, theirs, strict=True))
+        worst = max(worst, apart)
+        print(f"example {case}, {steps} steps: {mine[0]:.6f} -> {mine[-2]:.6f}, largest difference {apart:.1e}")
+    return worst
+
+
 def main() -> int:
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("--torch-python", required=True)
@@ -107,6 +124,7 @@ def main() -> int:
         apart = max(abs(m - t) / max(abs(t), 1e-12) for m, t in zip(mine, theirs))
         worst = max(worst, apart)
         print(f"LeNet, {optimizer:4}, {a.steps} steps: {mine[0]:.6f} -> {mine[-1]:.6f}, largest difference {apart:.1e}")
+    worst = max(worst, compare_examples(torch_python, a.steps))
     names = ("megengine", "torch")
     shared = [exchange(torch_python, *order) for order in (names, names[::-1])]
     faults = [] if worst <= a.tolerance else [f"losses differ by {worst:.1e} > {a.tolerance:.1e}"]

@@ -1,9 +1,9 @@
 """LeNet on handwritten digits, from training to deployment, with the same bits at every stop.
 
-    python examples/digits_lenet.py [--epochs 30] [--out demo_out]
+    python examples/digits_lenet.py [--steps 1380] [--save run.pkl] [--resume run.pkl] [--out demo_out]
 
 Trains in eager mode, times a traced training step, dumps the evaluation graph to a model file and runs it through
-load_and_run, a C program and megenginelite.
+load_and_run, a C program and megenginelite. With --train-only it stops after training.
 """
 
 from __future__ import annotations
@@ -17,13 +17,15 @@ import sysconfig
 import time
 
 import numpy as np
-from plot import line_chart
+import training
+from datasets import digits
 
 import megengine as mge
 import megengine.functional as F
 import megengine.module as M
 import megengine.optimizer as optim
 from megengine.autodiff import GradManager
+from megengine.data.dataset import ArrayDataset
 from megengine.jit import trace
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -50,40 +52,21 @@ class LeNet(M.Module):
         return self.fc3(self.relu(self.fc2(self.relu(self.fc1(x)))))
 
 
-def load_digits() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """1,797 images of 8x8; every sixth one is for testing."""
-    data = np.load(HERE / "data" / "digits.npz")
-    x = data["images"].astype(np.float32)[:, None] / 16.0
-    y = data["labels"].astype(np.int32)
-    test = np.arange(len(x)) % 6 == 5
-    return x[~test], y[~test], x[test], y[test]
-
-
-def progress(done: int, total: int, text: str) -> None:
-    bar = "#" * (30 * done // total)
-    end = "\n" if done == total else ""
-    print(f"\r  [{bar:<30}] {done}/{total} {text}", end=end, flush=True)
-
-
-def train(net: LeNet, x: np.ndarray, y: np.ndarray, epochs: int, batch: int = 32) -> list[float]:
+def train(net: LeNet, x: np.ndarray, y: np.ndarray, options: argparse.Namespace) -> list[float]:
     gm = GradManager().attach(net.parameters())
-    opt = optim.Adam(net.parameters(), lr=2e-3)
-    order = np.random.RandomState(0)
-    losses: list[float] = []
+    opt = optim.Adam(net.parameters(), lr=options.lr)
+    schedule = optim.MultiStepLR(opt, milestones=[460, 920], gamma=0.5)  # counted in steps
+
+    def step(images: mge.Tensor, labels: mge.Tensor) -> mge.Tensor:
+        with gm:
+            loss = F.nn.cross_entropy(net(images), labels)
+            gm.backward(loss)
+        opt.step().clear_grad()
+        schedule.step()
+        return loss
+
     net.train()
-    for epoch in range(epochs):
-        for group in opt.param_groups:
-            group["lr"] = 2e-3 * 0.5 ** (epoch // 10)
-        index = order.permutation(len(x))
-        for start in range(0, len(x) - batch + 1, batch):
-            pick = index[start : start + batch]
-            with gm:
-                loss = F.nn.cross_entropy(net(mge.Tensor(x[pick])), mge.Tensor(y[pick]))
-                gm.backward(loss)
-            opt.step().clear_grad()
-            losses.append(float(loss))
-        progress(epoch + 1, epochs, f"epochs, loss {np.mean(losses[-40:]):.4f}")
-    return losses
+    return training.run(options, step, ArrayDataset(x, y), net=net, optimizer=opt, schedule=schedule)
 
 
 def accuracy(logits: np.ndarray, labels: np.ndarray) -> float:
@@ -187,22 +170,22 @@ def run_megenginelite(model: pathlib.Path, images: np.ndarray) -> tuple[np.ndarr
     return net.get_io_tensor("logits").to_numpy().copy(), sorted(times)[25] * 1e3
 
 
-def main() -> int:
-    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ap.add_argument("--epochs", type=int, default=30)
-    ap.add_argument("--out", default=str(ROOT / "demo_out"))
-    a = ap.parse_args()
-    out = pathlib.Path(a.out)
-    out.mkdir(parents=True, exist_ok=True)
+def main(argv: list[str] | None = None) -> int:
+    parser = training.parser(__doc__, steps=1380, batch_size=32, lr=2e-3, out=str(ROOT / "demo_out"))
+    parser.add_argument("--train-only", action="store_true", help="stop after training")
+    options = training.parse(parser, argv)
+    out = pathlib.Path(options.out)
 
     mge.random.seed(42)
-    x, y, test_x, test_y = load_digits()
+    x, y, test_x, test_y = digits()
     print(f"{len(x)} training and {len(test_x)} test images of 8x8 pixels")
     net = LeNet()
     start = time.perf_counter()
-    losses = train(net, x, y, a.epochs)
+    train(net, x, y, options)
     print(f"  trained in {time.perf_counter() - start:.1f} s")
-    line_chart(str(out / "loss.png"), {"loss": losses})
+    if options.train_only:
+        print(f"loss curve {out / 'loss.png'}")
+        return 0
     mge.save(net.state_dict(), str(out / "lenet.pkl"))
 
     print("one training step, 64 images:")

@@ -25,6 +25,7 @@ __all__ = [
     "get_max_allocated_memory",
     "get_max_reserved_memory",
     "get_mem_status_bytes",
+    "get_num_threads",
     "get_reserved_memory",
     "get_tensorrt_version",
     "is_atlas_available",
@@ -33,6 +34,7 @@ __all__ = [
     "is_rocm_available",
     "reset_max_memory_stats",
     "set_default_device",
+    "set_num_threads",
     "set_prealloc_config",
 ]
 
@@ -171,6 +173,29 @@ def reset_max_memory_stats(device: Any = None) -> None:
 def coalesce_free_memory() -> None:
     """Give unused memory back to the system."""
     _core.trim_memory()
+
+
+def get_num_threads() -> int:
+    """How many CPU threads an op may use.
+
+    >>> mge.device.get_num_threads() >= 1
+    True
+    """
+    return _core.get_num_threads()
+
+
+def set_num_threads(n: int) -> None:
+    """Let ops use ``n`` CPU threads, the caller's among them; no result depends on it.
+
+    At the start it is the environment variable ``MGE_NUM_THREADS``, or the number of cores the process may use.
+
+    >>> before = mge.device.get_num_threads()
+    >>> mge.device.set_num_threads(1)
+    >>> mge.device.get_num_threads()
+    1
+    >>> mge.device.set_num_threads(before)
+    """
+    _core.set_num_threads(n)
 
 
 def set_prealloc_config(

@@ -446,6 +446,18 @@ def test_multi_step_lr():
         LRScheduler(opt)
 
 
+def test_a_resumed_schedule_starts_from_the_saved_learning_rate():
+    """However the new optimizer was made, the rate after the next step is that of the saved run."""
+    old, new = SGD([Parameter([1.0])], lr=0.5), SGD([Parameter([1.0])], lr=7.0)
+    schedule, resumed = MultiStepLR(old, [2], gamma=0.1), MultiStepLR(new, [2], gamma=0.1)
+    schedule.step()
+    new.load_state_dict(old.state_dict())
+    resumed.load_state_dict(schedule.state_dict())
+    assert resumed.base_lrs == [0.5]
+    resumed.step()
+    assert new.param_groups[0]["lr"] == pytest.approx(0.05)
+
+
 def test_schedule_reaches_the_update():
     p = Parameter([1.0])
     opt = SGD([p], lr=0.5)

@@ -261,3 +261,54 @@ def test_the_new_draws_do_not_depend_on_threads() -> None:
         _core.set_num_threads(before)
     for a, b in zip(*results):
         assert a.tobytes() == b.tobytes()
+
+
+# ---- saving and restoring
+
+
+def test_the_global_state_goes_through_a_file(tmp_path) -> None:
+    mge.random.seed(11)
+    mge.random.normal(size=(3,))
+    mge.save(mge.random.get_rng_state(), str(tmp_path / "rng.pkl"))
+    x = mge.Tensor(np.ones(1000, np.float32))
+    want = [mge.random.uniform(size=(5,)).numpy(), F.dropout(x, 0.5).numpy(), mge.random.permutation(9).numpy()]
+    mge.random.seed(12)
+    mge.random.set_rng_state(mge.load(str(tmp_path / "rng.pkl")))
+    got = [mge.random.uniform(size=(5,)).numpy(), F.dropout(x, 0.5).numpy(), mge.random.permutation(9).numpy()]
+    for a, b in zip(want, got):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_a_device_that_had_not_drawn_starts_from_the_saved_seed() -> None:
+    mge.random.seed(21)
+    state = mge.random.get_rng_state()
+    want = mge.random.RNG(device="cpu1").uniform(size=(4,)).numpy()
+    mge.random.seed(22)
+    mge.random.set_rng_state(state)
+    np.testing.assert_array_equal(mge.random.RNG(device="cpu1").uniform(size=(4,)).numpy(), want)
+
+
+@pytest.mark.parametrize("without_host", [False, True])
+def test_a_traced_draw_follows_a_restored_state(without_host: bool) -> None:
+    @mge.jit.trace(without_host=without_host)
+    def draw(x):
+        return F.dropout(x, 0.5)
+
+    x = mge.Tensor(np.ones(100, np.float32))
+    draw(x), draw(x)
+    state = mge.random.get_rng_state()
+    want = [draw(x).numpy() for _ in range(3)]
+    mge.random.set_rng_state(state)
+    for w in want:
+        np.testing.assert_array_equal(draw(x).numpy(), w)
+
+
+def test_bad_states_are_refused_by_name() -> None:
+    with pytest.raises(ValueError, match="set_rng_state: needs what get_rng_state returned"):
+        mge.random.set_rng_state({"seed": 1})
+    good = mge.random.get_rng_state()
+    with pytest.raises(ValueError, match=r"set_rng_state: a state is 4 integers; got float64 of shape \(3,\)"):
+        mge.random.set_rng_state({"seed": 1, "devices": {"cpu0": np.zeros(3)}})
+    assert mge.random.get_rng_state()["seed"] == good["seed"]
+    with pytest.raises(ValueError, match="RNG.set_state: a state is 4 integers"):
+        mge.random.RNG(seed=1).set_state([1, 2])

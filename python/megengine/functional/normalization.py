@@ -7,6 +7,7 @@ from typing import Any
 
 from ..core import _amp
 from ..core._core import UserError, ops
+from ..core.autodiff._recording import recomputing
 from ..core.tensor.indexing import _filled
 from ..core.tensor.utils import _normalize_axis, make_shape_tuple
 from ..tensor import Tensor
@@ -79,7 +80,7 @@ def batch_norm(
     y = _like_input(y, inp)
     if x is not inp:
         y = y.reshape(inp.shape)
-    if running_mean is None and running_var is None:
+    if (running_mean is None and running_var is None) or (inplace and recomputing()):
         return y
     new_mean = new_var = None
     if running_mean is not None:

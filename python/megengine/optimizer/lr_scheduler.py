@@ -31,8 +31,12 @@ class LRScheduler:
                     raise KeyError(
                         f"param 'initial_lr' is not specified in param_groups[{i}] when resuming an optimizer"
                     )
-        self.base_lrs = [group["initial_lr"] for group in optimizer.param_groups]
         self.step()
+
+    @property
+    def base_lrs(self) -> list[float]:
+        """The learning rate of each group before any schedule; ``Optimizer.load_state_dict`` restores them."""
+        return [group["initial_lr"] for group in self.optimizer.param_groups]
 
     def state_dict(self) -> dict[str, Any]:
         """What is needed to go on later."""

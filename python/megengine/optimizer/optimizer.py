@@ -266,5 +266,10 @@ class Optimizer(metaclass=ABCMeta):
             param = by_number[number]
             for key, value in values.items():
                 array = value.numpy() if isinstance(value, Tensor) else np.asarray(value)
-                self._state[param][key] = Tensor(array, device=param.device, no_cache=True)
+                loaded = Tensor(array, device=param.device, no_cache=True)
+                known = self._state[param].get(key)
+                if known is None:
+                    self._state[param][key] = loaded
+                else:  # the same tensor: a step that was traced before keeps using it
+                    known._reset(loaded)
         self._sync_hyper()

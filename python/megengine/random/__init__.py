@@ -1,17 +1,33 @@
 """Random tensors."""
 
-from .rng import RNG, beta, exponential, gamma, multinomial, normal, permutation, poisson, seed, shuffle, uniform
+from .rng import (
+    RNG,
+    beta,
+    exponential,
+    gamma,
+    get_rng_state,
+    multinomial,
+    normal,
+    permutation,
+    poisson,
+    seed,
+    set_rng_state,
+    shuffle,
+    uniform,
+)
 
 __all__ = [
     "RNG",
     "beta",
     "exponential",
     "gamma",
+    "get_rng_state",
     "multinomial",
     "normal",
     "permutation",
     "poisson",
     "seed",
+    "set_rng_state",
     "shuffle",
     "uniform",
 ]

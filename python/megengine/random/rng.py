@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import weakref
 from collections.abc import Iterable
 from typing import Any
 
@@ -18,11 +19,13 @@ __all__ = [
     "beta",
     "exponential",
     "gamma",
+    "get_rng_state",
     "multinomial",
     "normal",
     "permutation",
     "poisson",
     "seed",
+    "set_rng_state",
     "shuffle",
     "uniform",
 ]
@@ -34,6 +37,18 @@ def _make_state(seed: int, device: Any = None) -> Tensor:
     """int32[4]: seed low, seed high, counter low, counter high."""
     words = np.array([seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF, 0, 0], dtype=np.uint32)
     return Tensor(words.view(np.int32), device=device, no_cache=True)
+
+
+def _state_of(words: Any, device: Any, who: str) -> Tensor:
+    """A state from words that were saved."""
+    array = np.asarray(words)
+    if array.shape != (4,) or array.dtype.kind not in "iu":
+        raise ValueError(f"{who}: a state is 4 integers; got {array.dtype} of shape {array.shape}.")
+    return Tensor(array.astype(np.uint32).view(np.int32), device=device, no_cache=True)
+
+
+def _words(cell: Tensor) -> np.ndarray[Any, Any]:
+    return np.array(cell.numpy().view(np.uint32))
 
 
 def _shape(size: Size) -> tuple[int, ...]:
@@ -56,11 +71,29 @@ class RNG:
         self._device = None if device is None else as_device(device)
         self._seed = seed
         self._state: Tensor | None = None if seed is None else _make_state(seed, self._device)
+        if seed is not None:
+            _seeded.add(self)
 
     def _cell(self) -> Tensor:
         if self._state is not None:
             return self._state
         return _global_state() if self._device is None else _global_state(str(self._device))
+
+    def get_state(self) -> np.ndarray[Any, Any]:
+        """Where the stream stands, to be saved: four 32-bit words.
+
+        >>> g = mge.random.RNG(seed=3)
+        >>> state, x = g.get_state(), g.uniform(size=(2,)).numpy()
+        >>> g.set_state(state)
+        >>> np.array_equal(g.uniform(size=(2,)).numpy(), x)
+        True
+        """
+        return _words(self._cell())
+
+    def set_state(self, state: Any) -> None:
+        """Go on from where ``get_state`` was called."""
+        cell = self._cell()
+        cell._reset(_state_of(state, cell.device, "RNG.set_state"))
 
     def _check(self, *params: Any) -> None:
         for p in params:
@@ -226,6 +259,7 @@ class RNG:
 
 
 _states: dict[str, Tensor] = {}
+_seeded: weakref.WeakSet[RNG] = weakref.WeakSet()
 _global_seed = int(time.time())
 
 
@@ -244,6 +278,14 @@ def _global_state(device: str = "") -> Tensor:
     return cell
 
 
+def generator_states(like: Iterable[Tensor]) -> list[Tensor]:
+    """The states of all generators: global ones of the default device and those of ``like``, and seeded ones."""
+    _global_state()
+    for t in like:
+        _global_state(str(t.device))
+    return [*_states.values(), *(g._state for g in _seeded if g._state is not None)]
+
+
 def seed(seed: int) -> None:
     """Start the global generators of all devices anew.
 
@@ -257,6 +299,36 @@ def seed(seed: int) -> None:
     _global_seed = int(seed)
     for key, cell in _states.items():
         cell._reset(_make_state(_global_seed, key))
+
+
+def get_rng_state() -> dict[str, Any]:
+    """Where the global generators stand: all that dropout and ``random`` need to go on after a restart.
+
+    Returns:
+        The seed and, for each device that has drawn, four 32-bit words. ``mge.save`` writes it, ``set_rng_state`` takes
+        it back. Generators made by ``RNG(seed=...)`` have ``get_state`` of their own.
+
+    >>> state = mge.random.get_rng_state()
+    >>> x = mge.random.normal(size=(3,)).numpy()
+    >>> mge.random.set_rng_state(state)
+    >>> np.array_equal(mge.random.normal(size=(3,)).numpy(), x)
+    True
+    """
+    return {"seed": _global_seed, "devices": {key: _words(cell) for key, cell in _states.items()}}
+
+
+def set_rng_state(state: dict[str, Any]) -> None:
+    """Let the global generators go on from where ``get_rng_state`` was called.
+
+    Args:
+        state: what it returned; devices that had not drawn then start from its seed.
+    """
+    if not isinstance(state, dict) or set(state) != {"seed", "devices"}:
+        raise ValueError("set_rng_state: needs what get_rng_state returned, a dict of 'seed' and 'devices'.")
+    states = {key: _state_of(words, key, "set_rng_state") for key, words in state["devices"].items()}
+    seed(state["seed"])
+    for key, value in states.items():
+        _global_state(key)._reset(value)
 
 
 _default = RNG()

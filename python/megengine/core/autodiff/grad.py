@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .. import _core
+from ._recording import enter, leave
 
 if TYPE_CHECKING:
     from ...tensor import Tensor
@@ -43,13 +44,14 @@ class Grad:
         self._name = name
         self._session = _core.GradSession()
         self._attached: list[tuple[Tensor, Callable[[Tensor], Any] | None]] = []
+        self._recorded: list[weakref.ref[Tensor]] = []  # those the session is attached to
         _grad_manager_dict[name] = self
 
     def wrt(self, *tensors: Tensor, callback: Callable[[Tensor], Any] | None = None) -> Grad:
         """Ask for the gradients of ``tensors``; ``callback`` gets each."""
         for t in tensors:
             if self._session.active:
-                self._session.attach(t, callback or _ignore)
+                self._attach(t, callback)
             else:
                 self._attached.append((t, callback))
         return self
@@ -57,14 +59,26 @@ class Grad:
     def __enter__(self) -> Grad:
         self._session.start()
         for t, callback in self._attached:
-            self._session.attach(t, callback or _ignore)
+            self._attach(t, callback)
         self._attached = []
         Grad.stack.append(self)
+        enter(self)
         return self
+
+    def _attach(self, tensor: Tensor, callback: Callable[[Tensor], Any] | None) -> None:
+        self._session.attach(tensor, callback or _ignore)
+        self._recorded.append(weakref.ref(tensor))
+
+    def attached_tensors(self) -> list[Tensor]:
+        """The tensors whose gradients the running recording will give, those that are alive."""
+        found = (ref() for ref in self._recorded)
+        return [t for t in found if t is not None]
 
     def __exit__(self, *_: object) -> None:
         if self in Grad.stack:
             Grad.stack.remove(self)
+        leave(self)
+        self._recorded = []
         self._session.stop()
 
     def __call__(self, ys: Tensor | Sequence[Tensor], dys: Tensor | Sequence[Tensor]) -> None:
