@@ -68,6 +68,8 @@ struct Chain {
 
 bool fuse_one(Graph& g, NodeId conv) {
   const ir::Node& x = g.node(conv);
+  const DType t = g.meta(x.outputs[0]).dtype;
+  if (t != DType::F32 && t != DType::F64) return false;  // 16-bit convolutions round once, a chain at every step
   Chain c{g, x.outputs[0]};
   bool own_bias = x.inputs.size() > 2;
   if (own_bias && !c.per_channel(x.inputs[2])) return false;

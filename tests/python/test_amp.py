@@ -14,6 +14,7 @@ from megengine.core import _amp
 from megengine.core._core import TensorBase, ops
 from megengine.core._imperative_rt import core2
 from megengine.core.tensor.dtype import is_bfloat16
+from megengine.jit import trace
 
 RNG = np.random.default_rng(0)
 
@@ -387,3 +388,26 @@ def test_formats():
     np.testing.assert_array_equal(net(full(1, 3, 8, 8)).shape, (1, 4, 4, 4))
     net.load_state_dict(other.state_dict())
     assert net[0].weight.format == "nhwc"
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_heavy_16_bit_ops_are_float32_rounded_and_keep_their_bits_in_a_trace(dtype):
+    rng = np.random.RandomState(0)
+    x = Tensor(rng.randn(2, 32, 14, 14).astype("float32")).astype(dtype)
+    w = Tensor((rng.randn(48, 32, 3, 3) * 0.1).astype("float32")).astype(dtype)
+    d = Tensor((rng.randn(48, 1, 1, 3, 3)).astype("float32")).astype(dtype)
+    b = Tensor(rng.randn(1, 48, 1, 1).astype("float32")).astype(dtype)
+
+    def net(x, w, d, b):
+        y = F.relu(F.conv2d(x, w, b, padding=1))
+        y = F.max_pool2d(F.conv2d(y, d, padding=1, groups=48) * 0.5, 2)
+        return F.softmax(F.matmul(y.reshape(2, 48, 49), y.reshape(2, 48, 49), transpose_b=True) * 0.01, axis=-1)
+
+    eager = net(x, w, d, b)
+    want = net(*(t.astype("float32") for t in (x, w, d, b))).numpy()
+    assert eager.dtype == x.dtype
+    ulp = 2.0**-10 if dtype == "float16" else 2.0**-7
+    np.testing.assert_allclose(eager.astype("float32").numpy(), want, atol=8 * ulp * want.max())
+    traced = trace(symbolic=True)(net)
+    for _ in range(2):
+        np.testing.assert_array_equal(traced(x, w, d, b).astype("float32").numpy(), eager.astype("float32").numpy())

@@ -49,18 +49,20 @@ struct Conv {
     packed = packs ? none(want) : weight;
     if (!packs) return;
     workspace = (want.get_size() + 63) / 64 * 64;
-    if (!output_blocks(want, &blocks) && !input_blocks(want, &inputs)) pack = dnnl::reorder(weight, packed);
+    const bool ours = want.get_data_type() == dnnl::memory::data_type::f32 &&
+                      (output_blocks(want, &blocks) || input_blocks(want, &inputs));
+    if (!ours) pack = dnnl::reorder(weight, packed);
   }
-  void run(const float* x, const float* w, float* y, void* memory) {
-    in.set_data_handle(const_cast<float*>(x));
-    weight.set_data_handle(const_cast<float*>(w));
+  void run(const void* x, const void* w, void* y, void* memory) {
+    in.set_data_handle(const_cast<void*>(x));
+    weight.set_data_handle(const_cast<void*>(w));
     out.set_data_handle(y);
     if (packs) {
       packed.set_data_handle(memory);
       if (blocks.block)
-        simd::pack_weight(blocks, w, static_cast<float*>(memory));
+        simd::pack_weight(blocks, static_cast<const float*>(w), static_cast<float*>(memory));
       else if (inputs.block)
-        simd::pack_input_blocks(inputs, w, static_cast<float*>(memory));
+        simd::pack_input_blocks(inputs, static_cast<const float*>(w), static_cast<float*>(memory));
       else
         execute(pack, {{DNNL_ARG_FROM, &weight}, {DNNL_ARG_TO, &packed}});
     }
@@ -71,9 +73,9 @@ struct Conv {
 // These add up an output element on one thread.
 bool reproducible(const char* impl) { return std::strncmp(impl, "jit", 3) == 0 || std::strncmp(impl, "brg", 3) == 0; }
 
-std::unique_ptr<Conv> make_conv(const Conv2dGeom& g, bool backward) {
+std::unique_ptr<Conv> make_conv(const Conv2dGeom& g, bool backward, bool bfloat16) {
   stream();  // sets the thread count the primitives are made for
-  ConvDescs d(g);
+  ConvDescs d(g, bfloat16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32);
   auto direct = dnnl::algorithm::convolution_direct;
   dnnl::convolution_forward::primitive_desc fwd(engine(), dnnl::prop_kind::forward_training, direct, d.x, d.w_any, d.y,
                                                 d.stride, d.dilate, d.pad_low, d.pad_high, dnnl::primitive_attr(),
@@ -98,9 +100,9 @@ std::unique_ptr<Conv> make_conv(const Conv2dGeom& g, bool backward) {
   return p;
 }
 
-Conv* find_conv(const Conv2dGeom& g, bool backward) {
+Conv* find_conv(const Conv2dGeom& g, bool backward, bool bfloat16) {
   static thread_local Cache<Conv> cache;
-  return cache.get(conv_key(g, {num_threads(), backward}), [&] { return make_conv(g, backward); });
+  return cache.get(conv_key(g, {num_threads(), backward, bfloat16}), [&] { return make_conv(g, backward, bfloat16); });
 }
 
 Conv2dGeom geom_of(const KernelArgs& a) {
@@ -110,14 +112,20 @@ Conv2dGeom geom_of(const KernelArgs& a) {
   return conv2d_geom(a.as<Conv2dDxAttrs>(), a.out[0].shape, a.in[1].shape);
 }
 bool is_backward(const KernelArgs& a) { return a.op->name == "conv2d_dx"; }
+bool is_bfloat16(const KernelArgs& a) { return a.in[0].dtype == DType::BF16; }
+Conv* find_conv(const KernelArgs& a, const Conv2dGeom& g) { return find_conv(g, is_backward(a), is_bfloat16(a)); }
 
 const char* refuse(const KernelArgs& a) {
   Conv2dGeom g = geom_of(a);
-  if (const char* why = refuse_conv(a, g)) return why;
+  if (is_bfloat16(a)) {
+    if (!has_bfloat16()) return "the CPU has no bfloat16";
+    if (a.in.size() != 2) return "bfloat16 with a bias or an epilogue";
+  }
+  if (const char* why = refuse_conv(a, g, a.in[0].dtype)) return why;
   if (is_backward(a) && simd_nn::conv2d_is_product(g)) return "few pixels; a product is faster";
-  return find_conv(g, is_backward(a)) ? nullptr : "no oneDNN kernel with reproducible bits";
+  return find_conv(a, g) ? nullptr : "no oneDNN kernel with reproducible bits";
 }
-size_t workspace(const KernelArgs& a) { return find_conv(geom_of(a), is_backward(a))->workspace; }
+size_t workspace(const KernelArgs& a) { return find_conv(a, geom_of(a))->workspace; }
 
 // Images channels-last, the weight and per-channel operands row-major.
 void layouts(const KernelArgs& a, TensorArg* in, TensorArg* out) {
@@ -143,22 +151,20 @@ simd::Epilogue epilogue_of(const KernelArgs& a) {
 
 void run(const KernelArgs& a) {
   Conv2dGeom g = geom_of(a);
-  float* y = a.out[0].data<float>();
-  find_conv(g, is_backward(a))->run(a.in[0].data<float>(), a.in[1].data<float>(), y, a.workspace);
+  find_conv(a, g)->run(a.in[0].ptr, a.in[1].ptr, a.out[0].ptr, a.workspace);
   simd::Epilogue e = epilogue_of(a);
-  if (e.bias || e.scale || e.add || e.act) simd::epilogue_pass_last(e, g.n * g.oh * g.ow, g.o, y);
+  if (e.bias || e.scale || e.add || e.act) simd::epilogue_pass_last(e, g.n * g.oh * g.ow, g.o, a.out[0].data<float>());
 }
 
 }  // namespace
 
-ConvDescs::ConvDescs(const Conv2dGeom& g, int64_t pad_top, int64_t pad_bottom) {
+ConvDescs::ConvDescs(const Conv2dGeom& g, int64_t pad_top, int64_t pad_bottom, dnnl::memory::data_type type) {
   using dims = dnnl::memory::dims;
-  const auto f32 = dnnl::memory::data_type::f32;
   const dims xs{g.n, g.c, g.h, g.w}, ws{g.o, g.c, g.kh, g.kw}, ys{g.n, g.o, g.oh, g.ow};
-  x = {xs, f32, dnnl::memory::format_tag::nhwc};
-  y = {ys, f32, dnnl::memory::format_tag::nhwc};
-  w_plain = {ws, f32, dnnl::memory::format_tag::oihw};
-  w_any = {ws, f32, dnnl::memory::format_tag::any};
+  x = {xs, type, dnnl::memory::format_tag::nhwc};
+  y = {ys, type, dnnl::memory::format_tag::nhwc};
+  w_plain = {ws, type, dnnl::memory::format_tag::oihw};
+  w_any = {ws, type, dnnl::memory::format_tag::any};
   stride = {g.sh, g.sw};
   dilate = {g.dh - 1, g.dw - 1};
   pad_low = {pad_top, g.pw};
@@ -171,9 +177,10 @@ Key conv_key(const Conv2dGeom& g, std::initializer_list<int64_t> more) {
   return key;
 }
 
-const char* refuse_conv(const KernelArgs& a, const Conv2dGeom& g) {
+const char* refuse_conv(const KernelArgs& a, const Conv2dGeom& g, DType type) {
+  if (type != DType::F32 && type != DType::BF16) return "needs float32 or bfloat16";
   for (auto& t : a.in)
-    if (t.dtype != DType::F32) return "needs float32";
+    if (t.dtype != type) return "mixed dtypes";
   if (g.groups != 1) return "groups; simd is faster";
   if (g.n * g.oh * g.ow * g.h * g.w == 0) return "empty";
   // Few input channels: a first layer, whose gradient in x nobody asks for and oneDNN is slow at.

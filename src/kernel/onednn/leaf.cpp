@@ -38,6 +38,15 @@ void execute(const dnnl::primitive& p, std::initializer_list<std::pair<int, cons
     MGE_FAIL_ENV("oneDNN: executing a primitive failed with status {}.", static_cast<int>(status));
 }
 
+bool has_bfloat16() {
+  using dnnl::cpu_isa;
+  static const bool has = [] {
+    auto bits = [](cpu_isa isa) { return static_cast<unsigned>(isa); };
+    return (bits(dnnl::get_effective_cpu_isa()) & bits(cpu_isa::avx512_core_bf16)) == bits(cpu_isa::avx512_core_bf16);
+  }();
+  return has;
+}
+
 }  // namespace onednn
 
 void register_onednn_kernels(KernelRegistry& r) {

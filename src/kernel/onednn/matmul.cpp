@@ -31,12 +31,14 @@ Plan plan_of(const KernelArgs& args) {
 
 Gemm* gemm_of(const KernelArgs& args, const Plan& p) {
   const auto& at = args.as<MatmulAttrs>();
-  return find_gemm(p.batch, p.a_batch, p.b_batch, p.m, p.n, p.k, at.ta, at.tb);
+  return find_gemm(p.batch, p.a_batch, p.b_batch, p.m, p.n, p.k, at.ta, at.tb, args.in[0].dtype == DType::BF16);
 }
 
 const char* refuse(const KernelArgs& args) {
+  const bool bfloat16 = args.in[0].dtype == DType::BF16;
+  if (bfloat16 && !has_bfloat16()) return "the CPU has no bfloat16";
   for (auto& t : args.in) {
-    if (t.dtype != DType::F32) return "needs float32";
+    if (t.dtype != (bfloat16 ? DType::BF16 : DType::F32)) return "needs float32 or bfloat16";
     if (!t.contiguous()) return "strided operand; simd reads it in place";
   }
   Plan p = plan_of(args);
@@ -47,6 +49,7 @@ const char* refuse(const KernelArgs& args) {
   // on, up to 3 times (8x25088x4096: 29 ms against 77). Below, its call overhead of 3 us and packing lose. Up to 4 rows
   // simd streams b once; up to 16 it reads a plain b in place, 1.6 times as fast as oneDNN while b stays in the cache
   // (8x1024x1024 114 against 70 GFLOP/s on one core).
+  if (bfloat16) return gemm_of(args, p) ? nullptr : "no oneDNN kernel with reproducible bits";
   if (p.m <= 4) return "few rows; simd streams the matrix";
   const bool plain_in_cache = !args.as<MatmulAttrs>().tb && p.k * p.n <= 2 << 20;
   if (p.m <= 16 && plain_in_cache) return "few rows; simd is faster";
@@ -54,24 +57,23 @@ const char* refuse(const KernelArgs& args) {
   return gemm_of(args, p) ? nullptr : "no oneDNN kernel with reproducible bits";
 }
 
-void run(const KernelArgs& args) {
-  gemm_of(args, plan_of(args))->run(args.in[0].data<float>(), args.in[1].data<float>(), args.out[0].data<float>());
-}
+void run(const KernelArgs& args) { gemm_of(args, plan_of(args))->run(args.in[0].ptr, args.in[1].ptr, args.out[0].ptr); }
 
 }  // namespace
 
-Gemm* find_gemm(int64_t batch, int64_t a_batch, int64_t b_batch, int64_t m, int64_t n, int64_t k, bool ta, bool tb) {
+Gemm* find_gemm(int64_t batch, int64_t a_batch, int64_t b_batch, int64_t m, int64_t n, int64_t k, bool ta, bool tb,
+                bool bfloat16) {
   // A transposed a with a long k makes oneDNN split k between threads, and the sum then depends on their number.
   if (batch * m * n * k == 0 || (ta && k > 1024)) return nullptr;
   static thread_local Cache<Gemm> cache;
-  Key key{{num_threads(), batch, a_batch, b_batch, m, n, k, ta, tb}};
+  Key key{{num_threads(), batch, a_batch, b_batch, m, n, k, ta, tb, bfloat16}};
   return cache.get(key, [&]() -> std::unique_ptr<Gemm> {
     using dims = dnnl::memory::dims;
-    auto f32 = dnnl::memory::data_type::f32;
+    auto type = bfloat16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
     stream();  // sets the thread count the primitive is made for
-    dnnl::memory::desc a(dims{a_batch, m, k}, f32, ta ? dims{m * k, 1, m} : dims{m * k, k, 1});
-    dnnl::memory::desc b(dims{b_batch, k, n}, f32, tb ? dims{k * n, 1, k} : dims{k * n, n, 1});
-    dnnl::memory::desc c(dims{batch, m, n}, f32, dims{m * n, n, 1});
+    dnnl::memory::desc a(dims{a_batch, m, k}, type, ta ? dims{m * k, 1, m} : dims{m * k, k, 1});
+    dnnl::memory::desc b(dims{b_batch, k, n}, type, tb ? dims{k * n, 1, k} : dims{k * n, n, 1});
+    dnnl::memory::desc c(dims{batch, m, n}, type, dims{m * n, n, 1});
     dnnl::matmul::primitive_desc pd(engine(), a, b, c, dnnl::primitive_attr(), true);
     if (!pd) return nullptr;
     if (std::strncmp(pd.impl_info_str(), "brg", 3) != 0) return nullptr;  // others split k between threads too
@@ -80,9 +82,9 @@ Gemm* find_gemm(int64_t batch, int64_t a_batch, int64_t b_batch, int64_t m, int6
   });
 }
 
-void Gemm::run(const float* pa, const float* pb, float* pc) {
-  a.set_data_handle(const_cast<float*>(pa));
-  b.set_data_handle(const_cast<float*>(pb));
+void Gemm::run(const void* pa, const void* pb, void* pc) {
+  a.set_data_handle(const_cast<void*>(pa));
+  b.set_data_handle(const_cast<void*>(pb));
   c.set_data_handle(pc);
   execute(prim, {{DNNL_ARG_SRC, &a}, {DNNL_ARG_WEIGHTS, &b}, {DNNL_ARG_DST, &c}});
 }

@@ -14,6 +14,7 @@ void register_simd_nn(KernelRegistry& r) {
   simd_nn::register_sort(r);
   simd_nn::register_conv3d(r);
   simd_nn::register_recurrence(r);
+  simd_nn::register_16bit(r);
 }
 
 const char* simd_nn::refuse_not_f32(const KernelArgs& a) {

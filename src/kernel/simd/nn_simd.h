@@ -23,6 +23,7 @@ void register_rng(KernelRegistry& r);
 void register_sort(KernelRegistry& r);
 void register_conv3d(KernelRegistry& r);
 void register_recurrence(KernelRegistry& r);
+void register_16bit(KernelRegistry& r);
 
 /// Adjoints of a convolution that a matrix product serves best: many weights, few pixels.
 bool conv2d_is_product(const Conv2dGeom& g);

@@ -467,8 +467,10 @@ TEST_P(Nn, RefMatchesPlainLoopsInEveryDtype) {
   if (c.tol > 1e-4) return;  // offsets that 16 bits cannot hold
   double grow = 1;
   for (auto& a : c.in) grow = std::max(grow, std::sqrt(static_cast<double>(a.shape.numel())));
-  expect_near(c, run_one(c.op, c.attrs, c.in, DType::F16, KernelTier::Ref), 2e-3 * grow, "float16");
-  expect_near(c, run_one(c.op, c.attrs, c.in, DType::BF16, KernelTier::Ref), 2e-2 * grow, "bfloat16");
+  for (KernelTier tier : {KernelTier::Ref, KernelTier::Simd, KernelTier::Library}) {
+    expect_near(c, run_one(c.op, c.attrs, c.in, DType::F16, tier), 2e-3 * grow, "float16");
+    expect_near(c, run_one(c.op, c.attrs, c.in, DType::BF16, tier), 2e-2 * grow, "bfloat16");
+  }
 }
 
 TEST_P(Nn, EveryKernelMatchesPlainLoopsWithAnyThreads) {
