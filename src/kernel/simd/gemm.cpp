@@ -71,6 +71,7 @@ void pack_serial(bool tb, int64_t n, int64_t k, const float* b, int64_t ldb, int
     pack_columns(tb, tb ? b + j * ldb + pc : b + pc * ldb + j, ldb, nc, kc, packed + pc * packed_pitch(n) + j * kc);
   }
 }
+// Columns outside: B, which may be larger than the cache, goes by once, and few rows of A stay.
 void multiply_packed(int64_t m, int64_t n, int64_t k, const float* a, int64_t lda, const float* packed, int64_t j,
                      int64_t nc, float* c, int64_t ldc) {
   const int64_t kc_max = k_block(k);
@@ -80,7 +81,9 @@ void multiply_packed(int64_t m, int64_t n, int64_t k, const float* a, int64_t ld
       const int64_t mc = std::min(kMC, m - ic);
       float* rows = scratch(Scratch::PackA, kc * mc + kLanes);
       pack_rows(false, a + ic * lda + pc, lda, mc, kc, rows);
-      multiply_block(mc, nc, kc, {rows, 0}, {packed + pc * packed_pitch(n) + j * kc, 0}, c + ic * ldc + j, ldc, pc > 0);
+      for (int64_t jc = j; jc < j + nc; jc += kNR)
+        multiply_block(mc, std::min<int64_t>(kNR, j + nc - jc), kc, {rows, 0},
+                       {packed + pc * packed_pitch(n) + jc * kc, 0}, c + ic * ldc + jc, ldc, pc > 0);
     }
   }
 }
