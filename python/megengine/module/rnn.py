@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ..core._core import ops
-from ..functional import dropout, linear, relu, sigmoid, split, tanh, zeros
+from ..core import _amp
+from ..core._core import UserError, ops
+from ..functional import dropout, relu, sigmoid, split, tanh, zeros
 from ..tensor import Parameter, Tensor
 from . import init
 from .module import Module
@@ -45,7 +46,25 @@ class RNNCellBase(Module):
     def forward(self, input: Tensor, hx: Any = None) -> Any: ...
 
     def _gates(self, x: Tensor, h: Tensor) -> Tensor:
-        return linear(x, self.weight_ih, self.bias_ih) + linear(h, self.weight_hh, self.bias_hh)
+        if x.ndim != 2 or x.shape[1] != self.input_size:
+            raise UserError(f"{type(self).__name__}: the input must be (N, {self.input_size}); got {x.shape}.")
+        return _product(x, self.weight_ih, self.bias_ih) + _product(h, self.weight_hh, self.bias_hh)
+
+    def _state(self, x: Tensor, hx: Any, parts: int) -> tuple[Tensor, ...]:
+        """The state as a tuple of ``parts`` tensors; zeros for None."""
+        if hx is None:
+            return (zeros((x.shape[0], self.hidden_size), device=x.device),) * parts
+        state = tuple(hx) if isinstance(hx, (tuple, list)) else (hx,)
+        if len(state) != parts or not all(isinstance(s, Tensor) for s in state):
+            what = "a tensor h" if parts == 1 else "a tuple (h, c) of tensors"
+            raise TypeError(f"{type(self).__name__}: the state must be {what}; got {type(hx).__name__}.")
+        return state
+
+
+def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """A linear layer that autocast leaves alone, as it does recurrent networks."""
+    y = _amp.plain("matmul")(x, weight, tb=True)
+    return y if bias is None else y + bias
 
 
 class RNNCell(RNNCellBase):
@@ -62,7 +81,7 @@ class RNNCell(RNNCellBase):
         super().__init__(input_size, hidden_size, bias, num_chunks=1)
 
     def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
-        h = zeros((input.shape[0], self.hidden_size), device=input.device) if hx is None else hx
+        (h,) = self._state(input, hx, 1)
         y = self._gates(input, h)
         return tanh(y) if self.nonlinearity == "tanh" else relu(y)
 
@@ -79,13 +98,14 @@ class LSTMCell(RNNCellBase):
         super().__init__(input_size, hidden_size, bias, num_chunks=4)
 
     def forward(self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
-        if hx is None:
-            h = c = zeros((input.shape[0], self.hidden_size), device=input.device)
-        else:
-            h, c = hx
+        h, c = self._state(input, hx, 2)
         i, f, g, o = split(self._gates(input, h), 4, axis=1)
         new_c = sigmoid(f) * c + sigmoid(i) * tanh(g)
         return sigmoid(o) * tanh(new_c), new_c
+
+
+def _stacked(parts: list[Tensor]) -> Tensor:
+    return ops.concat(*(ops.expand_dims(p, axes=(0,)) for p in parts), axis=0)
 
 
 class RNNBase(Module):
@@ -191,31 +211,28 @@ class RNNBase(Module):
         """Run (L, N, in) from a state; returns the outputs and the last state."""
         states = list(hx) if isinstance(hx, (tuple, list)) else [hx]
         weights = self._weights()
-        steps = [input[t] for t in range(input.shape[0])]
+        length = input.shape[0]
+        x = input
         last: list[list[Tensor]] = [[] for _ in states]
         for layer in range(self.num_layers):
-            if layer and self.dropout and self.training:
-                steps = [dropout(s, self.dropout) if self.dropout < 1 else s * 0 for s in steps]
+            if layer:
+                x = self._dropped(x)
             outputs = []
             for direction in range(self.num_directions):
                 w_ih, w_hh, b_ih, b_hh = weights[layer][direction]
                 row = layer * self.num_directions + direction
                 state = [s[row] for s in states]
-                order = range(len(steps)) if direction == 0 else range(len(steps) - 1, -1, -1)
+                from_input = _product(x, w_ih, b_ih)  # all steps at once: nothing here waits for the state
                 mine: dict[int, Tensor] = {}
-                for t in order:
-                    gates = linear(steps[t], w_ih, b_ih) + linear(state[0], w_hh, b_hh)
-                    state = self._step(gates, state)
+                for t in range(length) if direction == 0 else reversed(range(length)):
+                    state = self._step(from_input[t] + _product(state[0], w_hh, b_hh), state)
                     mine[t] = state[0]
                 for part, s in zip(last, state):
                     part.append(s)
-                outputs.append([mine[t] for t in range(len(steps))])
-            steps = [ops.concat(*ys, axis=1) if len(ys) > 1 else ys[0] for ys in zip(*outputs)]
-            if layer + 1 < self.num_layers:  # what goes to the next layer
-                steps = [self._dropped(y) for y in steps]
-        stacked = [ops.concat(*(ops.expand_dims(s, axes=(0,)) for s in part), axis=0) for part in last]
-        output = ops.concat(*(ops.expand_dims(y, axes=(0,)) for y in steps), axis=0)
-        return output, tuple(stacked) if isinstance(hx, (tuple, list)) else stacked[0]
+                outputs.append(_stacked([mine[t] for t in range(length)]))
+            x = ops.concat(*outputs, axis=2) if len(outputs) > 1 else outputs[0]
+        ends = [_stacked(part) for part in last]
+        return x, tuple(ends) if isinstance(hx, (tuple, list)) else ends[0]
 
     def _dropped(self, y: Tensor) -> Tensor:
         if self.dropout == 1 and self.training:
@@ -223,10 +240,30 @@ class RNNBase(Module):
         return dropout(y, self.dropout, self.training)
 
     def forward(self, input: Tensor, hx: Any = None) -> tuple[Tensor, Any]:
+        if input.ndim != 3 or input.shape[2] != self.input_size or 0 in input.shape[:2]:
+            order = "(N, L" if self.batch_first else "(L, N"
+            raise UserError(
+                f"{type(self).__name__}: the input must be {order}, {self.input_size}), L and N at least 1; "
+                f"got {input.shape}."
+            )
         x = ops.transpose(input, perm=(1, 0, 2)) if self.batch_first else input
-        state = self.init_hidden(x.shape[1]) if hx is None else hx
+        zero = self.init_hidden(x.shape[1])
+        state = zero if hx is None else hx
+        self._check_state(zero, state)
         y, new = self.apply_op(x, state)
         return (ops.transpose(y, perm=(1, 0, 2)) if self.batch_first else y), new
+
+    def _check_state(self, zero: Any, state: Any) -> None:
+        """A state must have the parts and sizes of one of zeros."""
+        parts = isinstance(zero, tuple)
+        got = list(state) if parts and isinstance(state, (tuple, list)) else [state]
+        want = list(zero) if parts else [zero]
+        if len(got) != len(want) or any(not isinstance(g, Tensor) or g.shape != want[0].shape for g in got):
+            text = [g.shape if isinstance(g, Tensor) else type(g).__name__ for g in got]
+            raise UserError(
+                f"{type(self).__name__}: the state must be {'a tuple (h, c) of tensors' if parts else 'a tensor'} "
+                f"of shape {want[0].shape}; got {text}."
+            )
 
     def _zero_state(self, batch_size: int) -> Tensor:
         return zeros(
