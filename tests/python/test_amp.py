@@ -387,3 +387,27 @@ def test_formats():
     np.testing.assert_array_equal(net(full(1, 3, 8, 8)).shape, (1, 4, 4, 4))
     net.load_state_dict(other.state_dict())
     assert net[0].weight.format == "nhwc"
+
+
+def test_what_autocast_does_not_name_only_promotes():
+    x, w = full(2, 4, 6, 6), full(4, 4, 3, 3)
+    offset, mask = full(2, 18, 4, 4), full(2, 9, 4, 4)
+    rows, steps = full(2, 3), full(5, 2, 3)
+    local = M.LocalConv2d(4, 4, 6, 6, 3)
+    cells = M.RNNCell(3, 4), M.LSTMCell(3, 4), M.RNN(3, 4), M.LSTM(3, 4)
+    mat = Tensor(np.eye(3, dtype="float32")[None])
+    calls = [
+        lambda: local(x),
+        lambda: F.deformable_conv2d(x, w, offset, mask),
+        lambda: cells[0](rows),
+        lambda: cells[1](rows)[0],
+        lambda: cells[2](steps)[0],
+        lambda: cells[3](steps)[0],
+        lambda: F.vision.warp_perspective(x[:1], mat, (2, 2)),
+    ]
+    for call in calls:
+        want = call()
+        with amp.autocast():
+            got = call()
+        assert got.dtype == np.float32
+        np.testing.assert_array_equal(got.numpy(), want.numpy())

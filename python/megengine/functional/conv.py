@@ -302,7 +302,7 @@ def deformable_conv2d(
     # (N, D, taps, OH*OW, C/D) -> (N, groups, C/groups * taps, OH*OW)
     cols = ops.transpose(seen.reshape(n, parts, taps, oh * ow, c // parts), perm=(0, 1, 4, 2, 3))
     cols = cols.reshape(n, groups, c // groups * taps, oh * ow)
-    out = ops.matmul(weight.reshape(groups, -1, c // groups * taps), cols).reshape(n, -1, oh, ow)
+    out = _amp.plain("matmul")(weight.reshape(groups, -1, c // groups * taps), cols).reshape(n, -1, oh, ow)
     if out.dtype != inp.dtype and inp.dtype.itemsize == 2:  # positions and weights were float32
         out = out.astype(inp.dtype)
     return out if bias is None else out + bias
@@ -340,7 +340,7 @@ def local_conv2d(
         raise UserError(f"local_conv2d: the weight {weight.shape} does not fit windows {seen.shape} of {inp.shape}.")
     n, depth = inp.shape[0], channels * kh * kw
     cols = ops.transpose(seen.reshape(n, groups, channels, oh, ow, kh * kw), perm=(1, 3, 4, 0, 2, 5))
-    out = ops.matmul(cols.reshape(groups, oh, ow, n, depth), weight.reshape(groups, oh, ow, depth, -1))
+    out = _amp.plain("matmul")(cols.reshape(groups, oh, ow, n, depth), weight.reshape(groups, oh, ow, depth, -1))
     out = ops.transpose(out, perm=(3, 0, 4, 1, 2)).reshape(n, -1, oh, ow)
     return out if bias is None else out + bias
 
@@ -398,7 +398,7 @@ def region_restricted_conv(
     joined = ops.where(same, seen, ops.full(shape=(), value=0.0, dtype=inp.dtype))
     cols = ops.transpose(joined.reshape(n, c, oh * ow, kh * kw), perm=(0, 1, 3, 2))
     cols = cols.reshape(n, groups, c // groups * kh * kw, oh * ow)
-    out = ops.matmul(weight.reshape(groups, -1, c // groups * kh * kw), cols).reshape(n, -1, oh, ow)
+    out = _amp.plain("matmul")(weight.reshape(groups, -1, c // groups * kh * kw), cols).reshape(n, -1, oh, ow)
     return out if bias is None else out + bias
 
 
