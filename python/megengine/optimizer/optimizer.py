@@ -66,8 +66,7 @@ class Optimizer(metaclass=ABCMeta):
         Args:
             param_group: ``{"params": [...]}`` with hyper-parameters; what is missing comes from the defaults.
         """
-        if not isinstance(param_group, dict):
-            raise TypeError(f"a parameter group must be a dict; got {type(param_group).__name__}")
+        assert isinstance(param_group, dict), f"param group must be a dict; got {type(param_group).__name__}"
         given = param_group["params"]
         params = [given] if isinstance(given, Parameter) else given
         if isinstance(params, set):
