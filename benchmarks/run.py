@@ -1,5 +1,5 @@
-"""Prints the speed tables: our build beside PyTorch, in alternating rounds of one run; then those of ops.py, matmul.py
-and conv.py.
+"""Prints the speed tables: our build beside PyTorch, in alternating rounds of one run; then those of ops.py, matmul.py,
+conv.py and data.py.
 
     python benchmarks/run.py --torch-python .venv-bench-torch/bin/python [--rounds 5] [--json out.json]
 
@@ -20,6 +20,7 @@ import sys
 import time
 
 import conv
+import data
 import matmul
 import ops
 from peers import KEEP_PAGES, show
@@ -99,6 +100,7 @@ def main() -> int:
     ops.table(torch_python, min(3, a.rounds), a.threads)
     matmul.table(torch_python, min(3, a.rounds), a.threads)
     conv.table(torch_python, [1, 16], min(3, a.rounds), a.threads)
+    data.table(torch_python, min(3, a.rounds))
     return 0
 
 
