@@ -368,25 +368,7 @@ def test_one_bad_gradient_drops_all(bad):
     assert a.grad is None and b.grad is None and c.grad is None and scaler._found_non_finite
 
 
-# ---- formats
-
-
-def test_formats():
-    x = full(1, 2, 3, 4)
-    assert amp.convert_tensor_format(x) is x and x.format == "nhwc" and x.shape == (1, 2, 3, 4)
-    y = full(1, 2, 3, 4)
-    z = amp.convert_tensor_format(y, inplace=False)
-    assert z is not y and z.format == "nhwc" and y.format == "default"
-    np.testing.assert_array_equal(z.numpy(), y.numpy())
-    assert amp.convert_tensor_format(full(2)).format == "default"
-    net = M.Sequential(M.Conv2d(3, 4, 3), M.BatchNorm2d(4), M.Conv2d(4, 4, 3, groups=2))
-    other = amp.convert_module_format(net, inplace=False)
-    assert all(t.format == "default" for t in net.tensors())
-    assert all(t.format == "nhwc" for t in other.tensors())
-    assert amp.convert_module_format(net) is net and net[2].weight.format == "nhwc"
-    np.testing.assert_array_equal(net(full(1, 3, 8, 8)).shape, (1, 4, 4, 4))
-    net.load_state_dict(other.state_dict())
-    assert net[0].weight.format == "nhwc"
+# ---- what is not named
 
 
 def test_what_autocast_does_not_name_only_promotes():

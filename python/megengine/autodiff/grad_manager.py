@@ -167,6 +167,8 @@ class GradManager:
                 if isinstance(grad, Future):
                     grad = grad.get()
                 if tensor.grad is None or grad is None:
+                    if grad is not None and tensor.format == "nhwc":
+                        grad.format = "nhwc"
                     tensor.grad = grad
                 else:
                     tensor.grad += grad

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import _core
+from . import _core, _format
 from ._core import TensorBase, ops
 
 if TYPE_CHECKING:
@@ -126,11 +126,13 @@ def set_enabled(value: bool) -> None:
         for name in _OPERATORS:
             delattr(tensor, name)
     enabled = value
+    _format.refresh()
 
 
 def current(op: Any) -> Any:
     """The stand-in of an op that a table holds, or the op itself; for tables made before autocast was on."""
-    return next((getattr(ops, name) for name, plain in _plain_ops.items() if plain is op), op)
+    found = (n for n, plain in _plain_ops.items() if op is plain or op is getattr(plain, "_op", None))
+    return next((getattr(ops, name) for name in found), op)
 
 
 def plain(name: str) -> Callable[..., Tensor]:

@@ -8,6 +8,7 @@ import numpy as np
 
 from ..core import _amp
 from ..core._core import UserError, ops
+from ..core._format import lost
 from ..core.tensor.indexing import _const, _filled
 from ..core.tensor.utils import make_shape_tuple
 from ..tensor import Tensor
@@ -472,7 +473,7 @@ def pad(src: Tensor, pad_width: Sequence[Sequence[int]], mode: str = "constant",
     how = mode.lower()
     if how == "constant":
         if not any(any(w) for w in widths):
-            return ops.copy(src)
+            return lost(ops.copy(src))
         shape = list(src.shape)
         starts = [0] * src.ndim
         for i, (before, after) in enumerate(widths):
@@ -480,7 +481,7 @@ def pad(src: Tensor, pad_width: Sequence[Sequence[int]], mode: str = "constant",
         base = _filled(tuple(shape), float(constant_value), src.dtype, src)
         stops = tuple(a + n for a, n in zip(starts, src.shape))
         axes = tuple(range(src.ndim))
-        return ops.set_slice(base, src, axes=axes, starts=tuple(starts), stops=stops, steps=(1,) * src.ndim)
+        return lost(ops.set_slice(base, src, axes=axes, starts=tuple(starts), stops=stops, steps=(1,) * src.ndim))
     if how not in ("edge", "replicate", "reflect"):
         raise ValueError(f"pad: mode must be constant, edge, replicate or reflect; got {mode!r}.")
     x = src
@@ -488,7 +489,7 @@ def pad(src: Tensor, pad_width: Sequence[Sequence[int]], mode: str = "constant",
         if any(w):
             source = np.pad(np.arange(src.shape[i]), w, mode="reflect" if how == "reflect" else "edge")
             x = ops.take(x, _const(source, src), axis=i)
-    return ops.copy(x) if x is src else x
+    return lost(ops.copy(x) if x is src else x)
 
 
 # ---- pooling

@@ -93,6 +93,7 @@ class Optimizer(metaclass=ABCMeta):
         """Give a parameter a state tensor: zeros in its shape unless given."""
         if initializer is None:
             value = Tensor(np.zeros(param.shape, dtype=np.float32), param.dtype, param.device)
+            value.format = param.format
         else:
             value = Tensor(initializer, device=param.device)
         self._state.setdefault(param, {})[state_name] = value
@@ -254,5 +255,7 @@ class Optimizer(metaclass=ABCMeta):
             param = by_number[number]
             for key, value in values.items():
                 array = value.numpy() if isinstance(value, Tensor) else np.asarray(value)
-                self._state[param][key] = Tensor(array, device=param.device, no_cache=True)
+                before = self._state[param].get(key)
+                label = "default" if before is None else before.format
+                self._state[param][key] = Tensor(array, device=param.device, no_cache=True, format=label)
         self._sync_hyper()
