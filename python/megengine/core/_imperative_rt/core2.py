@@ -9,6 +9,7 @@ from ...tensor import Tensor
 from .. import _amp
 from .._core import AsyncError, CompNode, TraceError, full_sync, sync
 from ..tensor.utils import dtype_promotion, get_convert_inputs, get_device, make_shape_tuple, set_convert_inputs
+from . import lower_vision as lower_vision  # its rules are used through apply
 from .lower import apply
 
 __all__ = [
