@@ -78,6 +78,16 @@ def test_a_wrong_start_of_backward_is_an_error_and_loses_nothing(y, dy, text):
     assert x.grad.tolist() == [7.0, 7.0, 7.0]
 
 
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1)])
+def test_a_gradient_of_one_element_may_have_any_shape(shape):
+    x = Tensor([3.0])
+    for y in (lambda: (x * x).sum(), lambda: x * x):
+        x.grad = None
+        with GradManager().attach(x) as gm:
+            gm.backward(y(), Tensor(np.full(shape, 2.0, "float32")))
+        assert x.grad.tolist() == [12.0]
+
+
 @pytest.mark.parametrize("fn", [F.floor, F.sign, lambda x: (x > 0).astype("float32"), lambda x: F.argmax(x, 0)])
 def test_what_has_no_gradient_stops_the_path(fn):
     x = Tensor([1.5, -2.0])

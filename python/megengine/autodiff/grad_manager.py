@@ -158,6 +158,8 @@ class GradManager:
         dys = [ops.fill_like(t, value=1.0) for t in ys] if dy is None else _tensors("dy", dy)
         if len(ys) != len(dys):
             raise _core.UserError(f"backward: {len(ys)} tensors but {len(dys)} gradients.")
+        # One element is one element, whether its shape is () or (1,).
+        dys = [d.reshape(t.shape) if d.shape != t.shape and d.size == t.size == 1 else d for t, d in zip(ys, dys)]
         before, _running.manager = _running.manager, self
         try:
             session.backward(ys, dys)
