@@ -555,3 +555,14 @@ def test_programs_for_accelerators_say_what_is_missing():
     assert m.name == "npu" and m._output_dtypes == [np.float32]
     m.name = "other"
     assert m.name == "other"
+
+
+def test_indices_are_integers():
+    x = rand(5, 1)
+    for fn in (
+        lambda: F.gather(x, 0, Tensor([[0.5]])),
+        lambda: F.scatter(x, 0, Tensor([[1.0]]), rand(1, 1)),
+        lambda: F.one_hot(Tensor([1.0]), 3),
+    ):
+        with pytest.raises(RuntimeError, match=r"integers; got float32. Cast .* with astype"):
+            fn()

@@ -491,6 +491,8 @@ def cond_take(mask: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
 
 def _check_gather(inp: Tensor, axis: int, index: Tensor, who: str) -> int:
     """The axis counted from the front, after the shapes were checked."""
+    if index.dtype.kind not in "iu":
+        raise UserError(f"{who}: the index must be of integers; got {index.dtype}. Cast it with astype('int32').")
     if inp.ndim != index.ndim:
         raise ValueError(f"{who}: the index needs {inp.ndim} dimensions like the input; got {index.ndim}.")
     at = _normalize_axis(inp.ndim, axis)
