@@ -1,7 +1,9 @@
-"""Doctests see ``mge``, ``F``, ``M`` and ``np`` without importing them."""
+"""Doctests see ``mge``, ``F``, ``M`` and ``np`` without importing them; each test starts with the plain ops."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -18,3 +20,12 @@ def _doctest_names(request: pytest.FixtureRequest) -> None:
 
         names: dict[str, Any] = request.getfixturevalue("doctest_namespace")
         names.update(mge=mge, F=F, M=M, np=np)
+
+
+@pytest.fixture(autouse=True)
+def _plain_ops_after_each_test() -> Iterator[None]:
+    """A tensor marked nhwc puts stand-ins before the ops for the rest of the process; other tests are about the ops."""
+    yield
+    formats = sys.modules.get("megengine.core._format")
+    if formats is not None and formats.active:
+        formats.deactivate()

@@ -1,5 +1,5 @@
-"""Prints the speed tables: our build beside PyTorch, in alternating rounds of one run; then those of ops.py, matmul.py
-and conv.py.
+"""Prints the speed tables: our build beside PyTorch, in alternating rounds of one run; then those of ops.py, matmul.py,
+conv.py and data.py.
 
     python benchmarks/run.py --torch-python .venv-bench-torch/bin/python [--rounds 5] [--json out.json]
         [--mge13-python .venv-mge13/bin/python] [--first]
@@ -21,6 +21,7 @@ import sys
 import time
 
 import conv
+import data
 import matmul
 import ops
 import train
@@ -129,6 +130,7 @@ def main() -> int:
     conv.table(a.torch_python, [1, 16], rounds, a.threads)
     for threads in sorted({1, a.threads}):
         train.table(a.torch_python, rounds, threads)
+    data.table(a.torch_python, rounds)
     return 0
 
 

@@ -16,6 +16,7 @@ sys.path.insert(0, str(ROOT / "tests" / "python"))
 
 import op_cases  # noqa: E402
 import op_cases_more  # noqa: E402
+import op_gradients  # noqa: E402
 
 from megengine.core import _core  # noqa: E402
 from megengine.core.tensor.dtype import bfloat16  # noqa: E402
@@ -31,7 +32,8 @@ HEAD = """# Ops
 Made by `tools/coverage.py` from the op registry; not edited by hand.
 *kernels*: in the order they are tried, `ref` last.
 *dtypes*: of the floating or first inputs, for which a test row of the op runs.
-*gradient*: whether the op has a vjp rule; ops without one are not differentiable or are steps of an optimizer.
+*gradient*: `yes`: the op has a vjp rule; `by parts`: it is written out in ops that have one; – with a reason where it
+takes floats. Gradients are checked in float64 against finite differences, in first and second order unless said.
 
 """
 
@@ -57,13 +59,25 @@ def any_float(case) -> bool:
     return any(a.dtype == np.float64 for a in case.inputs(np.random.RandomState(0)))
 
 
+def gradient(name: str, info) -> str:
+    """What the table says of an op's gradient."""
+    if name in op_gradients.NO_GRADIENT:
+        return f"– {op_gradients.NO_GRADIENT[name]}"
+    if not info["has_vjp"] and not info["has_decompose"]:
+        return "–"
+    notes = [f"not by {i}: {why}" for (op, i), why in op_gradients.CONSTANT_INPUTS.items() if op == name]
+    if name in op_gradients.NO_SECOND_ORDER:
+        notes.append(f"first order; {op_gradients.NO_SECOND_ORDER[name]}")
+    return "; ".join(["yes" if info["has_vjp"] else "by parts", *notes])
+
+
 def table() -> str:
     rows = []
     for name in sorted(_core.op_names()):
         info = _core.op_info(name)
         cases = [c for c in CASES if c.name == name]
         ok = [short for short, d in DTYPES.items() if any(runs(c, d) for c in cases)]
-        grad = "yes" if info["has_vjp"] else "by parts" if info["has_decompose"] else "–"
+        grad = gradient(name, info)
         where = "" if cases else f" ({ELSEWHERE[name].split(':')[0]})"
         inputs = ", ".join(info["inputs"])
         rows.append(f"| `{name}`{where} | {inputs} | {', '.join(info['kernels'])} | {' '.join(ok) or '–'} | {grad} |")

@@ -6,10 +6,12 @@ containers and refuses to import anything else, so a file from a stranger cannot
 
 from __future__ import annotations
 
+import os
 import pickle
 import re
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import IO, Any
 
 import numpy as np
@@ -35,6 +37,8 @@ def save(obj: Any, f: str | IO[bytes], pickle_module: Any = pickle, pickle_proto
         pickle_module: what does the pickling.
         pickle_protocol: the pickle protocol.
 
+    A file that is already there is replaced when everything has been written, so a failure leaves it as it was.
+
     >>> import io
     >>> f = io.BytesIO()
     >>> mge.save({"w": mge.tensor([1.0, 2.0])}, f)
@@ -43,8 +47,33 @@ def save(obj: Any, f: str | IO[bytes], pickle_module: Any = pickle, pickle_proto
         with max_recursion_limit():
             pickle_module.dump(obj, f, protocol=pickle_protocol)
         return
-    with open(f, "wb") as out, max_recursion_limit():
+    assert isinstance(f, (str, bytes, os.PathLike)), f"save: needs a path or an object with write; got {f!r}."
+    with _replacing(os.fspath(f)) as out, max_recursion_limit():
         pickle_module.dump(obj, out, protocol=pickle_protocol)
+
+
+@contextmanager
+def _replacing(path: str | bytes) -> Iterator[IO[bytes]]:
+    """A file to write that takes the place of ``path`` at the end of the block, unless an exception ends it."""
+    target = os.fsdecode(os.path.realpath(path))
+    part = f"{target}.{os.getpid()}.part"
+    try:
+        if os.path.exists(target) and not os.path.isfile(target):
+            raise PermissionError  # a pipe or a device is written as it is
+        out = open(part, "xb")
+    except (PermissionError, FileExistsError):
+        with open(path, "wb") as out:
+            yield out
+        return
+    try:
+        with out:
+            yield out
+        if os.path.exists(target):
+            os.chmod(part, os.stat(target).st_mode)
+        os.replace(part, target)
+    except BaseException:
+        os.unlink(part)
+        raise
 
 
 class dmap:
@@ -74,8 +103,9 @@ def _device_map(map_location: MapLocation) -> Callable[[str], str] | None:
     if isinstance(map_location, str):
         name = map_location
         return lambda _: name
-    if not isinstance(map_location, dict):
-        raise TypeError(f"map_location: needs a device name, a dict of them or a function; got {map_location!r}.")
+    assert isinstance(map_location, dict), (
+        f"map_location should be str, dict or function: a device name or names; got {map_location!r}."
+    )
     for name in (*map_location, *map_location.values()):
         assert _valid_device(name), f"map_location: bad device name {name!r}. Examples: cpu0, gpu0, xpux."
     table = map_location
@@ -203,6 +233,7 @@ def load(f: Any, map_location: MapLocation = None, pickle_module: Any = None, *,
     {'w': Tensor([1. 2.], device=cpu0:0)}
     """
     if not hasattr(f, "read"):
+        assert isinstance(f, (str, bytes, os.PathLike)), f"load: needs a path or an object with read; got {f!r}."
         with open(f, "rb") as opened:
             return load(opened, map_location, pickle_module, trust=trust)
     if pickle_module is None and trust:

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from .core import _core
+from .core import _core, _format
 from .core._core import CompNode, TensorBase, ops
 from .core._trace_option import use_symbolic_shape
 from .core.tensor import indexing
@@ -232,6 +232,26 @@ class Tensor(TensorBase, ArrayMethodMixin):
     _format = "default"
     _qparams: QParams | None = None
 
+    def __init__(
+        self,
+        data: Any,
+        dtype: Any = None,
+        device: Any = None,
+        is_const: bool = False,
+        no_cache: bool = False,
+        name: str | None = None,
+        format: str = "default",
+    ) -> None:
+        # The value was made by __new__; what is left is the label.
+        given = data._format if isinstance(data, Tensor) else "default"
+        if format == "default":
+            if given != "default":
+                self._format = given
+        elif isinstance(data, Tensor) and format != given:
+            raise _core.UserError(f"Tensor: a tensor of format {given} was given with format={format!r}; set it after.")
+        else:
+            self.format = format
+
     @property
     def format(self) -> str:
         """The memory format asked for; the logical order of axes is NCHW in any case."""
@@ -240,9 +260,11 @@ class Tensor(TensorBase, ArrayMethodMixin):
     @format.setter
     def format(self, format: str) -> None:
         if format not in ("default", "nchw", "nhwc"):
-            raise ValueError(f"format: must be default, nchw or nhwc; got {format!r}.")
+            raise _core.UserError(f"format: must be default, nchw or nhwc; got {format!r}.")
         if format == "nhwc" and self.ndim not in (4, 5):
             raise _core.UserError(f"format: nhwc needs 4 dimensions, or 5 for a grouped weight; got {self.shape}.")
+        if format == "nhwc":
+            _format.activate()
         self._format = format
 
     @property
@@ -335,6 +357,11 @@ class Tensor(TensorBase, ArrayMethodMixin):
 
     def __getnewargs__(self) -> tuple[Any, ...]:
         return (self.numpy(), self.dtype, self.device.logical_name, False, False, None, self._format)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        if self._format == "default":
+            return super().__reduce_ex__(protocol)
+        return type(self), self.__getnewargs__(), self.__getstate__() or None  # __init__ sets the label
 
     def __getstate__(self) -> dict[str, Any]:
         return {} if self._qparams is None else {"qparams": self._qparams}

@@ -117,6 +117,12 @@ def ordered(*parts: Any) -> Callable[[np.random.RandomState], list[np.ndarray]]:
     return lambda rng: [np.asarray(a) for p in parts for a in p(rng)]
 
 
+def away_from_multiples(rng: np.random.RandomState) -> list[np.ndarray]:
+    """x and y with x / y at least 0.1 from a whole number, where floor and remainder jump."""
+    y = rng.uniform(1.2, 2.2, (4,))
+    return [(rng.randint(-3, 3, (3, 4)) + rng.uniform(0.1, 0.9, (3, 4))) * y, y]
+
+
 NO_GRAD: dict[str, Any] = {"grad": False, "grad2": False}
 CASES: list[OpCase] = []
 
@@ -183,9 +189,7 @@ CASES += [
     OpCase(
         "floor_div",
         lambda x, y: np.floor(x / y),
-        lambda rng: [rng.uniform(-5, 5, (3, 4)), np.full((4,), 1.7)],
-        grad=False,
-        grad2=False,
+        away_from_multiples,
     ),
     OpCase(
         "floor_div",
@@ -194,7 +198,7 @@ CASES += [
         label="int",
         **NO_GRAD,
     ),
-    OpCase("mod", np.fmod, lambda rng: [rng.uniform(-5, 5, (3, 4)), np.full((4,), 1.7)], grad=False, grad2=False),
+    OpCase("mod", np.fmod, away_from_multiples),
     OpCase(
         "mod",
         np.mod,
@@ -250,6 +254,7 @@ CASES += [
         label="f2i",
         **NO_GRAD,
     ),
+    OpCase("typecvt", lambda x, dtype: x.astype(dtype), draw([(3, 5)]), {"dtype": "float64"}, label="wide"),
     OpCase("typecvt", lambda x, dtype: x.astype(dtype), ints((3, 5)), {"dtype": "float32"}, label="i2f", **NO_GRAD),
     OpCase("typecvt", lambda x, dtype: x.astype(dtype), bools((3, 5)), {"dtype": "float32"}, label="b2f", **NO_GRAD),
 ]
@@ -317,7 +322,7 @@ for label, xs, ws, a in CONVS:
     )
     CASES += [
         OpCase("conv2d", ref.conv2d, draw([xs, ws]), full, label=label),
-        OpCase("conv2d", ref.conv2d, draw([xs, ws, (1, n_out, 1, 1)]), full, label=label + "-bias", grad2=False),
+        OpCase("conv2d", ref.conv2d, draw([xs, ws, (1, n_out, 1, 1)]), full, label=label + "-bias"),
         OpCase("conv2d_dx", ref.conv2d_dx, draw([ys, ws]), {**full, "x_shape": xs}, label=label),
         OpCase("conv2d_dw", ref.conv2d_dw, draw([xs, ys]), {**full, "w_shape": ws}, label=label),
         OpCase("conv2d_fused", ref.conv2d_fused, draw([xs, ws, (1, n_out, 1, 1), (1, n_out, 1, 1), (1, n_out, 1, 1), ys]),
@@ -378,7 +383,7 @@ for label, xs, ps in [("4d", (3, 2, 4, 5), (1, 2, 1, 1)), ("2d", (6, 3), (1, 3))
             outs=(0,),
             tol=1e-4,
         ),
-        OpCase("batch_norm_bwd", ref.batch_norm_bwd, bn_bwd_args, label=label, wrt=(0, 1, 2), tol=1e-4, grad2=False),
+        OpCase("batch_norm_bwd", ref.batch_norm_bwd, bn_bwd_args, label=label, wrt=(0, 1, 2), tol=1e-4),
         OpCase(
             "batch_norm_infer",
             ref.batch_norm_infer,
@@ -398,7 +403,7 @@ for label, xs, n in [("last", (3, 4, 8), 1), ("two", (2, 3, 4), 2)]:
     CASES += [
         OpCase("layer_norm", ref.layer_norm, ordered(draw([xs]), draw([param, param], 0.5, 1.5)), {"n_axes": n, "eps": 1e-5}, label=label, outs=(0,), tol=1e-4),
         OpCase("layer_norm", ref.layer_norm, draw([xs]), {"n_axes": n, "eps": 1e-5}, label=label + "-plain", outs=(0,), tol=1e-4),
-        OpCase("layer_norm_bwd", ref.layer_norm_bwd, ln_bwd_args, {"n_axes": n}, label=label, wrt=(0, 1, 4), tol=1e-4, grad2=False),
+        OpCase("layer_norm_bwd", ref.layer_norm_bwd, ln_bwd_args, {"n_axes": n}, label=label, wrt=(0, 1, 4), tol=1e-4),
     ]  # fmt: skip
 
 # ---- softmax, losses, indexing

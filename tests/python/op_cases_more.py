@@ -17,10 +17,10 @@ for label, shape, axis in [("last", (3, 7), -1), ("middle", (2, 5, 3), 1), ("lon
         tag = f"{label}-{'down' if down else 'up'}"
         small = label != "long"
         MORE_CASES += [
-            OpCase("sort", ref.sort, distinct(shape), {"axis": axis, "descending": down}, label=tag, grad=small, grad2=False),
+            OpCase("sort", ref.sort, distinct(shape), {"axis": axis, "descending": down}, label=tag, grad=small, grad2=small),
             *(
                 OpCase("topk", ref.topk, distinct(shape), {"k": k, "axis": axis, "descending": down, "sorted": s},
-                       label=f"{tag}-{k}{'' if s else '-unsorted'}", grad=small and k > 0, grad2=False, lite=k > 0)
+                       label=f"{tag}-{k}{'' if s else '-unsorted'}", grad=small and k > 0, grad2=small and k > 0, lite=k > 0)
                 for k in ((0, 1, 3) if label != "one" else (1,)) for s in (True, False)
             ),
         ]  # fmt: skip
@@ -85,8 +85,8 @@ MORE_CASES += [
 for s in [(3, 3), (4, 2), (2, 4), (2, 3, 4)]:
     name = "x".join(map(str, s))
     MORE_CASES += [
-        OpCase("svd", ref.svd, spread(*s), {"full_matrices": False}, label=name, grad2=s == (3, 3)),
-        OpCase("svd", ref.svd, spread(*s), {"full_matrices": True}, label=name + "-full", outs=(0,), grad2=False),
+        OpCase("svd", ref.svd, spread(*s), {"full_matrices": False}, label=name),
+        OpCase("svd", ref.svd, spread(*s), {"full_matrices": True}, label=name + "-full", outs=(0,)),
     ]
 MORE_CASES.append(
     OpCase("eye", lambda rows, cols, k, dtype: np.eye(rows, cols, k, dtype), draw([]), {"rows": 3, "cols": 4, "k": 1, "dtype": "float32"}, lite=False, **NO_GRAD)
@@ -106,9 +106,9 @@ for label, xs, ws, a in [
         windows(xs[2 + i], ws[-3 + i], full["stride"][i], full["pad"][i], full["dilate"][i]) for i in range(3)
     )
     MORE_CASES += [
-        OpCase("conv3d", ref.conv3d, draw([xs, ws]), full, label=label, grad2=label == "groups"),
-        OpCase("conv3d_dx", ref.conv3d_dx, draw([ys, ws]), {**full, "x_shape": xs}, label=label, grad2=label == "groups"),
-        OpCase("conv3d_dw", ref.conv3d_dw, draw([xs, ys]), {**full, "w_shape": ws}, label=label, grad2=label == "groups"),
+        OpCase("conv3d", ref.conv3d, draw([xs, ws]), full, label=label),
+        OpCase("conv3d_dx", ref.conv3d_dx, draw([ys, ws]), {**full, "x_shape": xs}, label=label),
+        OpCase("conv3d_dw", ref.conv3d_dw, draw([xs, ys]), {**full, "w_shape": ws}, label=label),
     ]  # fmt: skip
 
 
@@ -127,8 +127,8 @@ for mode in ("replicate", "reflect", "reflect_101", "wrap", "constant"):
         tag = f"{mode}-{'nearest' if nearest else 'linear'}"
         where = {"border": mode, "nearest": nearest}
         MORE_CASES += [
-            OpCase("remap", ref.remap, ordered(draw([(2, 2, 3, 4)]), positions(2, 3, 2)), {**where, "value": 0.7}, label=tag, grad2=False),
-            OpCase("remap_dx", ref.remap_dx, ordered(draw([(2, 2, 3, 2)]), positions(2, 3, 2)), {**where, "x_shape": (2, 2, 3, 4)}, label=tag, grad2=False),
+            OpCase("remap", ref.remap, ordered(draw([(2, 2, 3, 4)]), positions(2, 3, 2)), {**where, "value": 0.7}, label=tag, grad2=nearest),
+            OpCase("remap_dx", ref.remap_dx, ordered(draw([(2, 2, 3, 2)]), positions(2, 3, 2)), {**where, "x_shape": (2, 2, 3, 4)}, label=tag, grad2=nearest),
             OpCase("remap_dmap", ref.remap_dmap, ordered(draw([(2, 2, 3, 4)]), positions(2, 3, 2), draw([(2, 2, 3, 2)])), {**where, "value": 0.7}, label=tag, **NO_GRAD),
         ]  # fmt: skip
 for mode, corners in [("linear", False), ("linear", True), ("cubic", False), ("nearest", False)]:
@@ -150,13 +150,13 @@ for biggest in (False, True):
         a = {"size": (2, 3), "samples": (2, 1), "scale": 0.8, "aligned": aligned, "max": biggest}
         tag = f"{'max' if biggest else 'mean'}{'-aligned' if aligned else ''}"
         MORE_CASES += [
-            OpCase("roi_align", ref.roi_align, ordered(distinct((2, 2, 4, 5)), lambda rng: [ROIS]), a, label=tag, wrt=(0,), grad2=False),
+            OpCase("roi_align", ref.roi_align, ordered(distinct((2, 2, 4, 5)), lambda rng: [ROIS]), a, label=tag, wrt=(0,)),
             OpCase("roi_align_bwd", ref.roi_align_bwd, ordered(distinct((2, 2, 4, 5)), lambda rng: [ROIS], draw([(4, 2, 2, 3)])), a, label=tag, **NO_GRAD),
         ]  # fmt: skip
     a = {"size": (2, 3), "scale": 0.8, "max": biggest}
     tag = "max" if biggest else "mean"
     MORE_CASES += [
-        OpCase("roi_pooling", ref.roi_pooling, ordered(distinct((2, 2, 4, 5)), lambda rng: [ROIS]), a, label=tag, wrt=(0,), grad2=False),
+        OpCase("roi_pooling", ref.roi_pooling, ordered(distinct((2, 2, 4, 5)), lambda rng: [ROIS]), a, label=tag, wrt=(0,)),
         OpCase("roi_pooling_bwd", ref.roi_pooling_bwd, ordered(distinct((2, 2, 4, 5)), lambda rng: [ROIS], draw([(4, 2, 2, 3)])), a, label=tag, **NO_GRAD),
     ]  # fmt: skip
 

@@ -369,25 +369,7 @@ def test_one_bad_gradient_drops_all(bad):
     assert a.grad is None and b.grad is None and c.grad is None and scaler._found_non_finite
 
 
-# ---- formats
-
-
-def test_formats():
-    x = full(1, 2, 3, 4)
-    assert amp.convert_tensor_format(x) is x and x.format == "nhwc" and x.shape == (1, 2, 3, 4)
-    y = full(1, 2, 3, 4)
-    z = amp.convert_tensor_format(y, inplace=False)
-    assert z is not y and z.format == "nhwc" and y.format == "default"
-    np.testing.assert_array_equal(z.numpy(), y.numpy())
-    assert amp.convert_tensor_format(full(2)).format == "default"
-    net = M.Sequential(M.Conv2d(3, 4, 3), M.BatchNorm2d(4), M.Conv2d(4, 4, 3, groups=2))
-    other = amp.convert_module_format(net, inplace=False)
-    assert all(t.format == "default" for t in net.tensors())
-    assert all(t.format == "nhwc" for t in other.tensors())
-    assert amp.convert_module_format(net) is net and net[2].weight.format == "nhwc"
-    np.testing.assert_array_equal(net(full(1, 3, 8, 8)).shape, (1, 4, 4, 4))
-    net.load_state_dict(other.state_dict())
-    assert net[0].weight.format == "nhwc"
+# ---- what is not named
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
@@ -411,3 +393,27 @@ def test_heavy_16_bit_ops_are_float32_rounded_and_keep_their_bits_in_a_trace(dty
     traced = trace(symbolic=True)(net)
     for _ in range(2):
         np.testing.assert_array_equal(traced(x, w, d, b).astype("float32").numpy(), eager.astype("float32").numpy())
+
+
+def test_what_autocast_does_not_name_only_promotes():
+    x, w = full(2, 4, 6, 6), full(4, 4, 3, 3)
+    offset, mask = full(2, 18, 4, 4), full(2, 9, 4, 4)
+    rows, steps = full(2, 3), full(5, 2, 3)
+    local = M.LocalConv2d(4, 4, 6, 6, 3)
+    cells = M.RNNCell(3, 4), M.LSTMCell(3, 4), M.RNN(3, 4), M.LSTM(3, 4)
+    mat = Tensor(np.eye(3, dtype="float32")[None])
+    calls = [
+        lambda: local(x),
+        lambda: F.deformable_conv2d(x, w, offset, mask),
+        lambda: cells[0](rows),
+        lambda: cells[1](rows)[0],
+        lambda: cells[2](steps)[0],
+        lambda: cells[3](steps)[0],
+        lambda: F.vision.warp_perspective(x[:1], mat, (2, 2)),
+    ]
+    for call in calls:
+        want = call()
+        with amp.autocast():
+            got = call()
+        assert got.dtype == np.float32
+        np.testing.assert_array_equal(got.numpy(), want.numpy())

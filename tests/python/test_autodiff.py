@@ -53,6 +53,51 @@ def test_record_release_and_errors():
             gm.backward(y)  # inactive after backward, though still inside with
 
 
+@pytest.mark.parametrize(
+    "y, dy, text",
+    [
+        (lambda x: x * 2, lambda: Tensor([1.0, 1.0]), r"y has shape \[3\] but dy \[2\]"),
+        (lambda x: x * 2, lambda: Tensor(1.0), r"y has shape \[3\] but dy \[\]"),
+        (lambda x: x * 2, lambda: [F.ones(3), F.ones(3)], "1 tensors but 2 gradients"),
+        (lambda x: [x, x * 2], lambda: F.ones(3), "2 tensors but 1 gradients"),
+        (lambda x: x * 2, lambda: 1.0, "dy must be a Tensor or several; got float"),
+        (lambda x: x * 2, lambda: np.ones(3, "float32"), "dy must be a Tensor or several; got ndarray"),
+        (lambda x: [x * 2], lambda: [None], "dy must be a Tensor or several; got NoneType"),
+        (lambda x: 3.0, lambda: None, "y must be a Tensor or several; got float"),
+    ],
+)
+def test_a_wrong_start_of_backward_is_an_error_and_loses_nothing(y, dy, text):
+    x = Tensor([1.0, 2.0, 3.0])
+    x.grad = Tensor([5.0, 5.0, 5.0])
+    gm = GradManager().attach(x)
+    with gm, pytest.raises(RuntimeError, match=text):
+        gm.backward(y(x), dy())
+    assert x.grad.tolist() == [5.0, 5.0, 5.0]
+    with gm:  # the manager works on
+        gm.backward(x * 2)
+    assert x.grad.tolist() == [7.0, 7.0, 7.0]
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1)])
+def test_a_gradient_of_one_element_may_have_any_shape(shape):
+    x = Tensor([3.0])
+    for y in (lambda: (x * x).sum(), lambda: x * x):
+        x.grad = None
+        with GradManager().attach(x) as gm:
+            gm.backward(y(), Tensor(np.full(shape, 2.0, "float32")))
+        assert x.grad.tolist() == [12.0]
+
+
+@pytest.mark.parametrize("fn", [F.floor, F.sign, lambda x: (x > 0).astype("float32"), lambda x: F.argmax(x, 0)])
+def test_what_has_no_gradient_stops_the_path(fn):
+    x = Tensor([1.5, -2.0])
+    gm = GradManager().attach(x)
+    with gm:
+        y = fn(x)
+        gm.backward([y.astype("float32").sum() + (x * 3).sum()])
+    assert x.grad.tolist() == [3.0, 3.0]
+
+
 def test_default_dy_is_ones_of_any_shape():
     x = Tensor([[1.0, 2.0], [3.0, 4.0]])
     with GradManager().attach(x) as gm:
@@ -535,3 +580,28 @@ def test_second_order_through_slices() -> None:
     g = [3 * a * a + c, 3 * b * b + 2 * b, 2 * c + a]
     want = [2 * g[0] * 6 * a + 2 * g[2], 2 * g[1] * (6 * b + 2), 2 * g[0] + 2 * g[2] * 2]
     np.testing.assert_allclose(x.grad.numpy(), want, rtol=1e-12)
+
+
+def test_a_recording_is_found_by_its_key_while_it_lives():
+    grad = Grad()
+    assert grad in Grad.key2grad.values()
+    count = len(Grad.key2grad)
+    del grad
+    assert len(Grad.key2grad) == count - 1
+
+
+def test_tensor_weak_ref():
+    from megengine.core._imperative_rt.core2 import TensorWeakRef
+
+    x = Tensor([1.0, 2.0])
+    ref = TensorWeakRef(x)
+    assert ref() is x
+    with GradManager().attach(x) as gm:
+        middle = x * 2
+        inner = TensorWeakRef(middle)
+        y = middle + 1  # addition needs neither of its inputs
+        del middle
+        assert inner() is None
+        gm.backward(y)
+    del x, y
+    assert ref() is None

@@ -677,3 +677,101 @@ WITHOUT_RULE = {
 
 def test_every_op_has_a_rule_or_is_known_to_have_none() -> None:
     assert set(RULES) == set(OPS) - WITHOUT_RULE
+
+
+# ---- images, cells, LAMB
+
+
+def draw(*shape: int) -> np.ndarray:
+    return np.random.RandomState(len(shape)).standard_normal(shape).astype("float32")
+
+
+def ints(*values: int) -> mge.Tensor:
+    return tensor(np.array(values, "int32"))
+
+
+MAT = np.array([[[1, 0.1, 0.2], [0, 1, 0.3], [0, 0, 1]]], "float32")
+ROIS = np.array([[0, 0.5, 0.5, 3.2, 3.1]], "float32")
+COLOURS = (np.abs(draw(1, 4, 4, 3)) * 50).astype("uint8")
+VISION = [
+    (builtin.Resize(), (draw(1, 3, 3, 2), ints(5, 6)), lambda x, s: F.vision.resize(x, (5, 6), "NHWC")),
+    (
+        builtin.Resize(imode="NEAREST", format="NCHW"),
+        (IMAGE, ints(5, 9)),
+        lambda x, s: F.vision.interpolate(x, (5, 9), mode="nearest"),
+    ),
+    (
+        builtin.Resize3D(format="NCDHW"),
+        (draw(1, 1, 2, 2, 2), ints(3, 3, 3)),
+        lambda x, s: F.vision.interpolate(x, (3, 3, 3), mode="trilinear"),
+    ),
+    (
+        builtin.WarpPerspective(bmode="CONSTANT", border_val=2.0),
+        (IMAGE[:1], MAT, ints(5, 5)),
+        lambda x, m, s: F.vision.warp_perspective(x, m, (5, 5), border_mode="constant", border_val=2.0),
+    ),
+    (
+        builtin.WarpPerspective(),
+        (IMAGE, np.concatenate([MAT, MAT]), ints(1, 0), ints(3, 3)),
+        lambda x, m, i, s: F.vision.warp_perspective(x, m, (3, 3), mat_idx=[1, 0]),
+    ),
+    (
+        builtin.WarpAffine(format="NCHW"),
+        (IMAGE[:1], MAT[:, :2], ints(3, 3)),
+        lambda x, m, s: F.vision.warp_affine(x, m, (3, 3), format="NCHW"),
+    ),
+    (builtin.Remap(format="NCHW"), (IMAGE[:1], np.abs(draw(1, 3, 3, 2))), F.vision.remap),
+    (
+        builtin.ROIPooling(scale=0.5),
+        (IMAGE, ROIS, ints(2, 2)),
+        lambda x, r, s: F.vision.roi_pooling(x, r, 2, scale=0.5),
+    ),
+    (
+        builtin.ROIAlign(mode="AVERAGE", pooled_height=2, pooled_width=3, offset=0.5, sample_height=1),
+        (IMAGE, ROIS),
+        lambda x, r: F.vision.roi_align(x, r, (2, 3), sample_points=(1, 2)),
+    ),
+    (builtin.Correlation(pad_size=1), (IMAGE, IMAGE[::-1].copy()), lambda a, b: F.vision.correlation(a, b, pad_size=1)),
+    (builtin.Flip(vertical=True), (draw(1, 3, 4, 2),), lambda x: F.vision.flip(x, True, False)),
+    (builtin.Rotate(clockwise=False), (draw(1, 3, 4, 2),), lambda x: F.vision.rot90(x, False)),
+    (builtin.CvtColor(mode="RGB2BGR"), (COLOURS,), lambda x: F.vision.cvt_color(x, "RGB2BGR")),
+]
+
+
+@pytest.mark.parametrize("op, inputs, want", VISION, ids=[type(v[0]).__name__ for v in VISION])
+def test_ops_on_images(op, inputs, want) -> None:
+    tensors = [x if isinstance(x, mge.Tensor) else tensor(x) for x in inputs]
+    np.testing.assert_array_equal(apply(op, *tensors)[0].numpy(), want(*tensors).numpy())
+
+
+def test_remap_of_channels_last_images() -> None:
+    x, where = tensor(IMAGE[:1].transpose(0, 2, 3, 1)), tensor(np.abs(draw(1, 3, 3, 2)))
+    want = F.vision.remap(tensor(IMAGE[:1]), where).numpy().transpose(0, 2, 3, 1)
+    np.testing.assert_array_equal(apply(builtin.Remap(), x, where)[0].numpy(), want)
+
+
+def test_recurrent_cells_of_every_nonlinearity() -> None:
+    x, w, h, u, b = draw(2, 3), draw(16, 3), draw(2, 4), draw(16, 4), draw(16)
+    gates = x @ w.T + h @ u.T + 2 * b
+    inputs = [tensor(v) for v in (x, w, b, h, u, b)]
+    for mode, act in (("IDENTITY", lambda v: v), ("RELU", lambda v: np.maximum(v, 0)), ("TANH", np.tanh)):
+        got = apply(builtin.RNNCell(nonlineMode=mode), *inputs[:3], inputs[3], inputs[4], inputs[5])[0]
+        np.testing.assert_allclose(got.numpy(), act(gates), rtol=1e-4, atol=1e-5)
+    i, f, g, o = np.split(gates, 4, axis=1)
+    c = sigmoid(f) * h + sigmoid(i) * np.tanh(g)
+    got = [t.numpy() for t in apply(builtin.LSTMCell(), *inputs, tensor(h))]
+    for a, want in zip(got, (sigmoid(o) * np.tanh(c), c, gates)):
+        np.testing.assert_allclose(a, want, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("decay, correct, adapt", [(0.01, True, False), (0.0, False, False), (0.0, True, True)])
+def test_lamb_step(decay: float, correct: bool, adapt: bool) -> None:
+    m, v, p, g = (draw(*s).reshape(-1).astype("float64") for s in ((7,), (7, 1), (7, 1, 1), (7, 1, 1, 1)))
+    v = np.abs(v)
+    op = builtin.LAMBUpdate(0.9, 0.99, 3.0, 0.1, decay, 1e-6, correct, adapt)
+    got = [t.numpy() for t in apply(op, *(tensor(a.astype("float32")) for a in (m, v, p, g)))]
+    m, v = 0.9 * m + 0.1 * g, 0.99 * v + 0.01 * g * g
+    r = (m / (1 - 0.9**3 if correct else 1)) / (np.sqrt(v / (1 - 0.99**3 if correct else 1)) + 1e-6) + decay * p
+    trust = np.linalg.norm(p) / np.linalg.norm(r) if decay or adapt else 1.0
+    for a, want in zip(got, (m, v, p - 0.1 * trust * r)):
+        np.testing.assert_allclose(a, want, rtol=1e-4, atol=1e-6)

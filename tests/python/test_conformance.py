@@ -12,6 +12,7 @@ from op_cases import CASES as FIRST_CASES
 from op_cases import ELSEWHERE as FIRST_ELSEWHERE
 from op_cases import OpCase
 from op_cases_more import MORE_CASES, MORE_ELSEWHERE
+from op_gradients import CONSTANT_INPUTS, GRADIENT_ELSEWHERE, NO_GRADIENT, NO_SECOND_ORDER
 
 import megengine as mge
 from megengine.core import _core
@@ -53,6 +54,43 @@ def test_every_registered_op_has_a_row() -> None:
     rows = {c.name for c in CASES} | set(ELSEWHERE)
     assert set(_core.op_names()) - rows == set()
     assert rows - set(_core.op_names()) == set()
+
+
+def input_name(op: str, i: int) -> str:
+    names = _core.op_info(op)["inputs"]
+    return names[min(i, len(names) - 1)]  # a variadic op repeats its last input
+
+
+def test_every_floating_input_has_its_gradients_checked_or_a_reason() -> None:
+    """Each floating input of each op: checked in first and second order, or listed in op_gradients.py with a reason."""
+    first, second, floating = set(), set(), set()
+    for case in CASES:
+        arrays = seeded(case)
+        wrt = {input_name(case.name, i) for i in differentiable(case, arrays)} if case.grad else set()
+        floating |= {(case.name, input_name(case.name, i)) for i, a in enumerate(arrays) if a.dtype == np.float64}
+        first |= {(case.name, i) for i in wrt}
+        second |= {(case.name, i) for i in wrt if case.grad2}
+    gaps = {(op, i) for op, i in floating - first if op not in NO_GRADIENT}
+    assert gaps == set(CONSTANT_INPUTS)
+    assert {op for op, i in first - second if op not in NO_SECOND_ORDER} == set()
+    assert {c.name for c in CASES if c.grad and not c.grad2} == set(NO_SECOND_ORDER)
+
+
+def test_reasons_for_no_gradient_are_those_of_the_registry() -> None:
+    by_registry = {name: _core.op_info(name) for name in _core.op_names()}
+    rows = {c.name: c for c in CASES}
+    for name, info in by_registry.items():
+        differentiated = info["has_vjp"] or info["has_decompose"]
+        if name in NO_GRADIENT:
+            assert not differentiated, f"{name} has a gradient now: take it out of NO_GRADIENT and add rows."
+        elif name not in rows:
+            assert not differentiated or name in GRADIENT_ELSEWHERE, f"{name}: where is its gradient checked?"
+        elif not differentiated:
+            takes_floats = any(a.dtype == np.float64 for c in CASES if c.name == name for a in seeded(c))
+            assert not takes_floats, f"{name} takes floats and has no vjp: write one, or its reason in op_gradients.py."
+    for table in (NO_GRADIENT, NO_SECOND_ORDER, GRADIENT_ELSEWHERE, dict.fromkeys(op for op, _ in CONSTANT_INPUTS)):
+        assert set(table) <= set(by_registry)
+    assert all(CONSTANT_INPUTS.values()) and all(NO_GRADIENT.values()) and all(NO_SECOND_ORDER.values())
 
 
 @pytest.mark.asan_subset

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 import megengine as mge
-from megengine.data import DataLoader, Infinite, RandomSampler, SequentialSampler, StreamSampler
+from megengine.data import DataLoader, Infinite, RandomSampler, SequentialSampler, StreamSampler, _worker
 from megengine.data.dataloader import get_worker_info
 from megengine.data.dataset import ArrayDataset, Dataset, StreamDataset
 from megengine.data.transform import CudaTransform, Transform
@@ -589,3 +589,33 @@ def test_examples_of_the_manual():
     manual = Path(__file__).parent.parent.parent / "docs" / "data.md"
     failed, tried = doctest.testfile(str(manual), module_relative=False)
     assert tried > 15 and not failed
+
+
+FAULTS = """
+import resource, sys
+import numpy as np
+from megengine.data._worker import _keep_pages
+
+def batch():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    samples = [np.ones((3, 224, 224), "float32") for _ in range(32)]
+    del samples
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+_keep_pages()
+print(batch(), [batch() for _ in range(3)][-1])
+"""
+
+
+def test_a_worker_keeps_the_memory_of_its_samples():
+    out = subprocess.run([sys.executable, "-c", FAULTS], capture_output=True, text=True, check=True).stdout.split()
+    first, later = map(int, out)
+    assert first > 3000 and later < first // 10  # pages of the first batch, and of those behind it
+
+
+def test_a_worker_without_glibc(monkeypatch):
+    def no_library(name):
+        raise OSError(name)
+
+    monkeypatch.setattr("ctypes.CDLL", no_library)
+    _worker._keep_pages()

@@ -370,3 +370,51 @@ def test_flip_codes():
 def test_bad_arguments(make, error, text):
     with pytest.raises(error, match=text):
         make()
+
+
+# ---- the fast ways give what the plain ones give
+
+
+@pytest.mark.parametrize("channels", [1, 2, 3, 4, 7])
+@pytest.mark.parametrize("dtype", ["uint8", "int32", "float32", "float64"])
+@pytest.mark.parametrize("per_channel", [True, False])
+def test_normalize_is_the_formula(channels, dtype, per_channel):
+    rng = np.random.RandomState(channels)
+    image = rng.randint(0, 255, (9, 6, channels)).astype(dtype)
+    mean, std = (rng.uniform(1, 9, channels), rng.uniform(2, 5, channels)) if per_channel else (3.5, 1.7)
+    view = image[1:, ::-1]
+    got = T.Normalize(mean, std).apply(view)
+    want = (view - np.float32(mean)) / np.float32(std)
+    assert got.dtype == (np.float64 if dtype in ("int32", "float64") else np.float32) and got.shape == want.shape
+    np.testing.assert_array_equal(got, want)
+    chw = T.ToMode("CHW").apply(got)
+    assert chw.flags.c_contiguous and np.shares_memory(chw, got)  # the planes are where they should be
+
+
+def test_normalize_of_what_is_no_image():
+    flat = np.arange(12, dtype="float32").reshape(3, 4)
+    np.testing.assert_array_equal(T.Normalize(1.0, 2.0).apply(flat), (flat - 1) / 2)
+    cube = np.ones((2, 3, 4), "float32")
+    per_pixel = np.arange(12, dtype="float32").reshape(3, 4)
+    np.testing.assert_array_equal(T.Normalize(per_pixel, 2.0).apply(cube), (cube - per_pixel) / 2)
+    with pytest.raises(ValueError, match="broadcast"):
+        T.Normalize([1.0, 2.0], 1.0).apply(cube)
+
+
+@pytest.mark.parametrize("code, axes", [(0, (0,)), (1, (1,)), (-1, (0, 1))])
+@pytest.mark.parametrize("channels", [1, 3, 6])
+def test_flip_is_a_contiguous_copy(code, axes, channels):
+    image = np.random.RandomState(0).randint(0, 255, (5, 8, channels)).astype("uint8")
+    got = VF.flip(image[:, 1:], code)
+    np.testing.assert_array_equal(got, np.flip(image[:, 1:], axes))
+    assert got.flags.c_contiguous and not np.shares_memory(got, image)
+
+
+@pytest.mark.parametrize("value", [7, [7], [7, 7, 7], [1, 2, 3], (1, 2, 3, 9), np.array([1, 2, 3])])
+def test_values_of_a_border(value):
+    image = np.random.RandomState(0).randint(0, 255, (4, 5, 3)).astype("uint8")
+    got = VF.pad(image, (1, 2, 3, 0), value)
+    want = np.empty((7, 8, 3), "uint8")
+    want[...] = np.asarray(value)[:3] if np.ndim(value) else value
+    want[1:5, 3:] = image
+    np.testing.assert_array_equal(got, want)

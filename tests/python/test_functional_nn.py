@@ -486,7 +486,8 @@ def test_other_losses():
     hinge = np.maximum(1 - x.astype("float64") * label, 0)
     check(F.loss.hinge_loss(Tensor(x), Tensor(label)), hinge.sum(1).mean())
     check(F.loss.hinge_loss(Tensor(x), Tensor(label), "L2", "sum"), (hinge**2).sum())
-    with pytest.raises(ValueError):
+    check(F.loss.hinge_loss(Tensor(x), Tensor(label), "l2", "sum"), (hinge**2).sum())
+    with pytest.raises(AssertionError, match="norm must be L1 or L2; got 'L3'"):
         F.loss.hinge_loss(Tensor(x), Tensor(label), "L3")
 
 

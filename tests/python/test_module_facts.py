@@ -432,3 +432,147 @@ def test_local_shapes():
     np.testing.assert_array_equal(back.numpy(), x.numpy().transpose(0, 1, 2, 4, 3, 5).reshape(2, 4, 6, 6))
     with pytest.raises(ValueError):
         M.Embedding.from_pretrained(rand(2, 3), padding_idx=1)
+
+
+# ---- reprs, hooks and states seen on MegEngine 1.13
+
+
+def test_layers_that_say_their_mode_and_those_that_say_nothing():
+    assert repr(M.AvgPool2d(2, mode="average")) == "AvgPool2d(kernel_size=2, stride=2, padding=0, mode=average)"
+    assert repr(M.Elemwise("add")) == "Elemwise()" and repr(M.LocalResponseNorm()) == "LocalResponseNorm()"
+
+
+def test_a_hook_handle_knows_its_number():
+    m = M.ReLU()
+    handle = m.register_forward_hook(lambda *_: None)
+    assert list(m._forward_hooks) == [handle.id] and handle.source_ref() is m._forward_hooks
+
+
+@pytest.mark.parametrize(
+    "change, error",
+    [
+        (lambda s: s.pop("1.weight"), KeyError),
+        (lambda s: s.update(more=np.zeros(2)), KeyError),
+        (lambda s: s.update({"1.weight": np.zeros((9, 9), "float32")}), ValueError),
+        (lambda s: s.update({"1.weight": Tensor([1.0])}), AssertionError),
+    ],
+    ids=["missing", "unused", "shape", "tensor"],
+)
+def test_a_state_that_does_not_fit_changes_nothing(change, error):
+    net = M.Sequential(M.Linear(2, 3), M.Linear(3, 2))
+    before = net.state_dict()
+    state = {k: v + 1 for k, v in before.items()}
+    change(state)
+    with pytest.raises(error):
+        net.load_state_dict(state)
+    for key, value in net.state_dict().items():
+        np.testing.assert_array_equal(value, before[key])
+
+
+@pytest.mark.parametrize("bad", [None, [1], 3, "net.pkl"])
+def test_a_state_must_be_a_dict_or_a_function(bad):
+    with pytest.raises(ValueError, match="must load a dict or callable"):
+        M.Linear(2, 3).load_state_dict(bad)
+
+
+def test_replace_param_takes_a_dict():
+    with pytest.raises(AssertionError, match="params must be a dict; got list"):
+        M.Linear(2, 3).replace_param([Parameter([1.0])], 0)
+
+
+# ---- recurrent networks: what was found
+
+
+def test_dropout_between_layers_falls_once():
+    """Half of what the first layer gives reaches the second, doubled; it was dropped twice once."""
+    mge.random.seed(0)
+    net = M.RNN(1, 400, num_layers=2, dropout=0.5, bias=False, nonlinearity="relu")
+    w = np.zeros((400, 1 + 400 + 400 + 400), "float32").reshape(-1)
+    w[:400] = 1.0  # the first layer gives the input, 400 times
+    second = w[400 + 400 * 400 :][: 400 * 400].reshape(400, 400)
+    second[...] = np.eye(400)  # the second gives what reaches it
+    net._flatten_weights[...] = Tensor(w.reshape(400, -1))
+    y = net(F.ones((6, 5, 1)))[0].numpy()
+    assert set(np.unique(y)) == {0.0, 2.0}
+    assert abs((y == 0).mean() - 0.5) < 0.03
+
+
+@pytest.mark.parametrize("bad", [(3,), (2, 4), (2, 2, 3)])
+def test_a_cell_takes_a_batch_of_rows(bad):
+    for cell in (M.RNNCell(3, 4), M.LSTMCell(3, 4)):
+        with pytest.raises(RuntimeError, match=r"the input must be \(N, 3\); got"):
+            cell(rand(*bad))
+
+
+def test_states_that_do_not_fit():
+    x, h = rand(5, 2, 3), rand(1, 2, 4)
+    for net, bad in (
+        (M.LSTM(3, 4), h),
+        (M.LSTM(3, 4), (h,)),
+        (M.LSTM(3, 4), (h, rand(1, 3, 4))),
+        (M.RNN(3, 4), (h, h)),
+        (M.RNN(3, 4), rand(2, 2, 4)),
+    ):
+        with pytest.raises(RuntimeError, match=r"the state must be .* of shape \(1, 2, 4\); got"):
+            net(x, bad)
+    with pytest.raises(TypeError, match=r"must be a tuple \(h, c\)"):
+        M.LSTMCell(3, 4)(rand(2, 3), rand(2, 4))
+    with pytest.raises(TypeError, match="must be a tensor h"):
+        M.RNNCell(3, 4)(rand(2, 3), (rand(2, 4), rand(2, 4)))
+    for bad in (rand(5, 2), rand(5, 2, 4), rand(0, 2, 3)):
+        with pytest.raises(RuntimeError, match=r"the input must be \(L, N, 3\)"):
+            M.RNN(3, 4)(bad)
+    with pytest.raises(RuntimeError, match=r"the input must be \(N, L, 3\)"):
+        M.RNN(3, 4, batch_first=True)(rand(2, 5, 4))
+
+
+def test_indices_of_an_embedding_are_integers():
+    with pytest.raises(RuntimeError, match="indices must be integers; got float32"):
+        M.Embedding(5, 3)(rand(2))
+
+
+def test_pixel_shuffle_of_channels_that_do_not_fit():
+    with pytest.raises(RuntimeError, match=r"4 channels are not a multiple of 3 \* 3"):
+        M.PixelShuffle(3)(rand(1, 4, 2, 2))
+
+
+def test_topk_accuracy_of_more_than_there_is():
+    for bad in (0, 5, (1, 9), ()):
+        with pytest.raises(RuntimeError, match="from 1 to the number of classes"):
+            F.topk_accuracy(rand(3, 4), Tensor([0, 1, 2]), bad)
+
+
+# ---- programs for accelerators
+
+
+def test_programs_for_accelerators_say_what_is_missing():
+    from megengine.module import external as E
+
+    for m, library in (
+        (E.TensorrtRuntimeSubgraph(b"ab"), "TensorRT"),
+        (E.AtlasRuntimeSubgraph(b"ab"), "ACL"),
+        (E.CambriconRuntimeSubgraph(b"ab", "main", True), "CNRT"),
+        (E.MagicMindRuntimeSubgraph(b"ab"), "MagicMind"),
+        (E.ExternOprSubgraph([(1, 2)], "npu", b"ab"), "'npu'"),
+    ):
+        assert m.data == b"ab" and m.state_dict() == {}
+        m.data = b"xyz"
+        assert m.data.tolist() == [120, 121, 122] and m.data.dtype == np.uint8
+        with pytest.raises(NotImplementedError, match=f"needs .*{library}.*Run the model in the vendor's runtime"):
+            m(rand(1))
+    assert E.TensorrtRuntimeSubgraph(None)(rand(1)) is None
+    m = E.ExternOprSubgraph([(1, 2)], "npu", b"ab")
+    assert m.name == "npu" and m._output_dtypes == [np.float32]
+    m.name = "other"
+    assert m.name == "other"
+
+
+def test_indices_are_integers():
+    x = rand(5, 1)
+    for fn in (
+        lambda: F.gather(x, 0, Tensor([[0.5]])),
+        lambda: F.scatter(x, 0, Tensor([[1.0]]), rand(1, 1)),
+        lambda: F.one_hot(Tensor([1.0]), 3),
+    ):
+        with pytest.raises(RuntimeError, match=r"integers; got float32. Cast .* with astype"):
+            fn()

@@ -286,7 +286,7 @@ def test_construction_errors():
         SGD([p, p], lr=0.1)
     with pytest.raises(AssertionError):
         SGD([{"params": [p]}, {"params": [p]}], lr=0.1)
-    with pytest.raises(TypeError):
+    with pytest.raises(AssertionError, match="param group must be a dict"):
         SGD([p], lr=0.1).add_param_group([p])
     for kwargs in ({"lr": -1}, {"lr": 1, "momentum": -1}, {"lr": 1, "weight_decay": -1}, {"lr": 1, "nesterov": True}):
         with pytest.raises(AssertionError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import pickle
+import threading
 from collections import OrderedDict, defaultdict
 from pathlib import Path
 
@@ -147,8 +148,47 @@ def test_bad_map_location():
     for bad in ({"gpu0": "nowhere"}, {"nowhere": "cpu0"}):
         with pytest.raises(AssertionError):
             round_trip([1], map_location=bad)
-    with pytest.raises(TypeError):
+    with pytest.raises(AssertionError, match="should be str, dict or function"):
         round_trip([1], map_location=3)
+
+
+@pytest.mark.parametrize("there_before", [True, False])
+def test_a_failed_save_leaves_what_was_there(tmp_path, there_before):
+    path = tmp_path / "net.pkl"
+    if there_before:
+        mge.save({"w": Tensor([1.0])}, path)
+        path.chmod(0o640)
+    with pytest.raises(Exception, match="lambda"):
+        mge.save({"w": Tensor([2.0] * 10000), "f": lambda: 0}, path)  # a function without a name cannot be pickled
+    if not there_before:
+        assert list(tmp_path.iterdir()) == []
+        return
+    assert mge.load(path)["w"].tolist() == [1.0]
+    mge.save({"w": Tensor([3.0])}, str(path))
+    assert mge.load(path)["w"].tolist() == [3.0] and path.stat().st_mode & 0o777 == 0o640
+    assert [p.name for p in tmp_path.iterdir()] == ["net.pkl"]
+
+
+def test_saving_through_a_link_and_to_a_pipe(tmp_path):
+    (tmp_path / "real").write_bytes(b"")
+    (tmp_path / "link").symlink_to("real")
+    mge.save([1], tmp_path / "link")
+    assert (tmp_path / "link").is_symlink() and mge.load(tmp_path / "real") == [1]
+    os.mkfifo(tmp_path / "pipe")
+    seen = []
+    reader = threading.Thread(target=lambda: seen.append((tmp_path / "pipe").read_bytes()))
+    reader.start()
+    mge.save([2], tmp_path / "pipe")
+    reader.join(10)
+    assert pickle.loads(seen[0]) == [2]
+
+
+@pytest.mark.parametrize("bad", [3, None, 1.5])
+def test_what_is_no_file(bad):
+    with pytest.raises(AssertionError, match="needs a path or an object with write"):
+        mge.save([1], bad)
+    with pytest.raises(AssertionError, match="needs a path or an object with read"):
+        mge.load(bad)
 
 
 def test_dmap_nests():

@@ -7,6 +7,8 @@ import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import numpy as np
+
 from ..core import _core
 from ..core._core import ops
 from ..core.autodiff._recording import enter, leave
@@ -155,16 +157,12 @@ class GradManager:
             raise RuntimeError(
                 "no computation history. did you forget record() or call a method that clears the history?"
             )
-        if y is None:
-            ys: list[Tensor] = []
-        else:
-            ys = [y] if isinstance(y, Tensor) else list(y)
-        if dy is None:
-            dys = [ops.fill_like(t, value=1.0) for t in ys]
-        else:
-            dys = [dy] if isinstance(dy, Tensor) else list(dy)
+        ys = [] if y is None else _tensors("y", y)
+        dys = [ops.fill_like(t, value=1.0) for t in ys] if dy is None else _tensors("dy", dy)
         if len(ys) != len(dys):
-            raise ValueError(f"backward: {len(ys)} tensors but {len(dys)} gradients.")
+            raise _core.UserError(f"backward: {len(ys)} tensors but {len(dys)} gradients.")
+        # One element is one element, whether its shape is () or (1,).
+        dys = [d.reshape(t.shape) if d.shape != t.shape and d.size == t.size == 1 else d for t, d in zip(ys, dys)]
         before, _running.manager = _running.manager, self
         try:
             session.backward(ys, dys)
@@ -174,6 +172,8 @@ class GradManager:
                 if isinstance(grad, Future):
                     grad = grad.get()
                 if tensor.grad is None or grad is None:
+                    if grad is not None and tensor.format == "nhwc":
+                        grad.format = "nhwc"
                     tensor.grad = grad
                 else:
                     tensor.grad += grad
@@ -194,6 +194,15 @@ class GradManager:
         return GradManagerGroup([self]).merge_with(other)
 
     __ror__ = __or__
+
+
+def _tensors(name: str, given: Any) -> list[Tensor]:
+    """One tensor or several as a list."""
+    found = list(given) if isinstance(given, Iterable) and not isinstance(given, (Tensor, np.ndarray)) else [given]
+    for t in found:
+        if not isinstance(t, Tensor):
+            raise _core.DTypeError(f"backward: {name} must be a Tensor or several; got {type(t).__name__}.")
+    return found
 
 
 def _forget(manager: GradManager, key: int) -> Callable[[Any], None]:

@@ -7,12 +7,15 @@ below and of the operators of Tensor, switching off puts the ops back.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import _core
+from . import _core, _format
 from ._core import TensorBase, ops
+
+if TYPE_CHECKING:
+    from ..tensor import Tensor
 
 #: Whether ops cast now. Read it as ``_amp.enabled``; change it with ``set_enabled``.
 enabled = False
@@ -123,11 +126,19 @@ def set_enabled(value: bool) -> None:
         for name in _OPERATORS:
             delattr(tensor, name)
     enabled = value
+    _format.refresh()
 
 
 def current(op: Any) -> Any:
     """The stand-in of an op that a table holds, or the op itself; for tables made before autocast was on."""
-    return next((getattr(ops, name) for name, plain in _plain_ops.items() if plain is op), op)
+    found = (n for n, plain in _plain_ops.items() if op is plain or op is getattr(plain, "_op", None))
+    return next((getattr(ops, name) for name in found), op)
+
+
+def plain(name: str) -> Callable[..., Tensor]:
+    """An op without its casts, for functions composed of it that autocast does not name: they only promote."""
+    op: Callable[..., Tensor] = _plain_ops.get(name) or getattr(ops, name)
+    return op
 
 
 def _tensor_class() -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import multiprocessing
 import os
@@ -60,6 +61,22 @@ def _quiet_start() -> None:
     cv2 = sys.modules.get("cv2")
     if cv2 is not None:
         cv2.setNumThreads(0)  # its threads did not survive the fork; waiting for them would never end
+    _keep_pages()
+
+
+def _keep_pages() -> None:
+    """Let glibc keep the memory of one batch's samples for the next one.
+
+    NOTE(perf): it would give that memory back after each batch, and the system clears every page anew: 35 of 62 ms of
+    a worker for 64 samples of 3x224x224. The heap stays as large as its largest batch needs.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):  # another C library
+        return
+    trim_threshold, mmap_threshold = -1, -3  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD of malloc.h
+    mallopt(trim_threshold, 1 << 30)
+    mallopt(mmap_threshold, 1 << 25)  # the most it takes
 
 
 def _main(

@@ -8,6 +8,7 @@ import numpy as np
 
 from ..core import _amp
 from ..core._core import UserError, ops
+from ..core._format import lost
 from ..core.tensor.indexing import _const, _filled
 from ..core.tensor.utils import make_shape_tuple
 from ..tensor import Tensor
@@ -302,7 +303,7 @@ def deformable_conv2d(
     # (N, D, taps, OH*OW, C/D) -> (N, groups, C/groups * taps, OH*OW)
     cols = ops.transpose(seen.reshape(n, parts, taps, oh * ow, c // parts), perm=(0, 1, 4, 2, 3))
     cols = cols.reshape(n, groups, c // groups * taps, oh * ow)
-    out = ops.matmul(weight.reshape(groups, -1, c // groups * taps), cols).reshape(n, -1, oh, ow)
+    out = _amp.plain("matmul")(weight.reshape(groups, -1, c // groups * taps), cols).reshape(n, -1, oh, ow)
     if out.dtype != inp.dtype and inp.dtype.itemsize == 2:  # positions and weights were float32
         out = out.astype(inp.dtype)
     return out if bias is None else out + bias
@@ -340,7 +341,7 @@ def local_conv2d(
         raise UserError(f"local_conv2d: the weight {weight.shape} does not fit windows {seen.shape} of {inp.shape}.")
     n, depth = inp.shape[0], channels * kh * kw
     cols = ops.transpose(seen.reshape(n, groups, channels, oh, ow, kh * kw), perm=(1, 3, 4, 0, 2, 5))
-    out = ops.matmul(cols.reshape(groups, oh, ow, n, depth), weight.reshape(groups, oh, ow, depth, -1))
+    out = _amp.plain("matmul")(cols.reshape(groups, oh, ow, n, depth), weight.reshape(groups, oh, ow, depth, -1))
     out = ops.transpose(out, perm=(3, 0, 4, 1, 2)).reshape(n, -1, oh, ow)
     return out if bias is None else out + bias
 
@@ -398,7 +399,7 @@ def region_restricted_conv(
     joined = ops.where(same, seen, ops.full(shape=(), value=0.0, dtype=inp.dtype))
     cols = ops.transpose(joined.reshape(n, c, oh * ow, kh * kw), perm=(0, 1, 3, 2))
     cols = cols.reshape(n, groups, c // groups * kh * kw, oh * ow)
-    out = ops.matmul(weight.reshape(groups, -1, c // groups * kh * kw), cols).reshape(n, -1, oh, ow)
+    out = _amp.plain("matmul")(weight.reshape(groups, -1, c // groups * kh * kw), cols).reshape(n, -1, oh, ow)
     return out if bias is None else out + bias
 
 
@@ -472,7 +473,7 @@ def pad(src: Tensor, pad_width: Sequence[Sequence[int]], mode: str = "constant",
     how = mode.lower()
     if how == "constant":
         if not any(any(w) for w in widths):
-            return ops.copy(src)
+            return lost(ops.copy(src))
         shape = list(src.shape)
         starts = [0] * src.ndim
         for i, (before, after) in enumerate(widths):
@@ -480,7 +481,7 @@ def pad(src: Tensor, pad_width: Sequence[Sequence[int]], mode: str = "constant",
         base = _filled(tuple(shape), float(constant_value), src.dtype, src)
         stops = tuple(a + n for a, n in zip(starts, src.shape))
         axes = tuple(range(src.ndim))
-        return ops.set_slice(base, src, axes=axes, starts=tuple(starts), stops=stops, steps=(1,) * src.ndim)
+        return lost(ops.set_slice(base, src, axes=axes, starts=tuple(starts), stops=stops, steps=(1,) * src.ndim))
     if how not in ("edge", "replicate", "reflect"):
         raise ValueError(f"pad: mode must be constant, edge, replicate or reflect; got {mode!r}.")
     x = src
@@ -488,7 +489,7 @@ def pad(src: Tensor, pad_width: Sequence[Sequence[int]], mode: str = "constant",
         if any(w):
             source = np.pad(np.arange(src.shape[i]), w, mode="reflect" if how == "reflect" else "edge")
             x = ops.take(x, _const(source, src), axis=i)
-    return ops.copy(x) if x is src else x
+    return lost(ops.copy(x) if x is src else x)
 
 
 # ---- pooling

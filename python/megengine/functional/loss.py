@@ -104,10 +104,10 @@ def hinge_loss(pred: Tensor, label: Tensor, norm: str = "L1", reduction: str = "
     >>> F.loss.hinge_loss(mge.tensor([[0.5, -0.5]]), mge.tensor([[1, -1]])).item()
     1.0
     """
-    if norm not in ("L1", "L2"):
-        raise ValueError(f"hinge_loss: norm must be L1 or L2; got {norm!r}.")
+    kind = norm.upper()
+    assert kind in ("L1", "L2"), f"hinge_loss: norm must be L1 or L2; got {norm!r}."
     margin = ops.relu(1.0 - pred * label)
-    return _reduce((margin if norm == "L1" else ops.square(margin)).sum(axis=1), reduction)
+    return _reduce((margin if kind == "L1" else ops.square(margin)).sum(axis=1), reduction)
 
 
 def ctc_loss(
@@ -135,6 +135,8 @@ def ctc_loss(
     """
     if reduction not in ("mean", "sum", "none"):
         raise ValueError(f"reduction: must be mean, sum or none; got {reduction!r}.")
+    classes = pred.shape[-1]
+    assert 0 <= blank < classes, f"ctc_loss: blank must be a class of 0..{classes - 1}; got {blank}."
     lengths = label_lengths.astype("int32")
     loss = ops.ctc_loss(pred, pred_lengths.astype("int32"), label.astype("int32"), lengths, blank=int(blank))
     if reduction == "mean":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ..core._core import ops
+from ..core._core import UserError, ops
 from ..tensor import Tensor
 
 __all__ = ["topk_accuracy"]
@@ -28,7 +28,9 @@ def topk_accuracy(logits: Tensor, target: Tensor, topk: int | Iterable[int] = 1)
     ks = [topk] if isinstance(topk, int) else [int(k) for k in topk]
     if logits.ndim != 2:
         raise ValueError(f"topk_accuracy: logits need 2 dimensions (N, C); got {logits.shape}.")
-    best = ops.topk(logits, k=min(max(ks), logits.shape[1]), axis=1)[1]
+    if not ks or min(ks) < 1 or max(ks) > logits.shape[1]:
+        raise UserError(f"topk_accuracy: k must be from 1 to the number of classes; got {ks} for {logits.shape}.")
+    best = ops.topk(logits, k=max(ks), axis=1)[1]
     hit = ops.eq(best, ops.expand_dims(target.astype("int32"), axes=(1,))).astype("float32")
     hits = [hit[:, :k].sum(axis=1).mean() for k in ks]
     return hits[0] if len(hits) == 1 else hits

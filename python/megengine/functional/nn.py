@@ -295,10 +295,10 @@ def one_hot(inp: Tensor, num_classes: int) -> Tensor:
     >>> F.one_hot(mge.tensor([1, 0]), 3).tolist()
     [[0, 1, 0], [1, 0, 0]]
     """
+    if inp.dtype.kind not in "iu":
+        raise UserError(f"one_hot: class numbers must be integers; got {inp.dtype}. Cast them with astype('int32').")
     classes = _const(np.arange(num_classes), inp)
-    label = inp
-    if inp.dtype.kind in "iu":
-        label = ops.wrap_index(inp.astype("int32"), size=num_classes, negative=False, who="one_hot")
+    label = ops.wrap_index(inp.astype("int32"), size=num_classes, negative=False, who="one_hot")
     return ops.eq(ops.expand_dims(label, axes=(-1,)), classes).astype(inp.dtype)
 
 
@@ -318,6 +318,8 @@ def embedding(
         raise ValueError("embedding: padding_idx is not supported.")
     if max_norm is not None or norm_type is not None:
         raise ValueError("embedding: max_norm and norm_type are not supported.")
+    if inp.dtype.kind not in "iub":
+        raise UserError(f"embedding: indices must be integers; got {inp.dtype}. Cast them with astype('int32').")
     return ops.take(weight, inp.astype("int32") if inp.dtype != np.int32 else inp, axis=0)
 
 
@@ -344,7 +346,8 @@ def pixel_shuffle(inp: Tensor, upscale_factor: int) -> Tensor:
     assert inp.ndim >= 3, f"pixel_shuffle: the input needs at least 3 dimensions; got {inp.shape}."
     r = int(upscale_factor)
     *lead, c, h, w = inp.shape
-    assert c % (r * r) == 0, f"pixel_shuffle: {c} channels are not a multiple of {r} * {r}."
+    if c % (r * r):
+        raise UserError(f"pixel_shuffle: {c} channels are not a multiple of {r} * {r}; got {inp.shape}.")
     n = 1
     for d in lead:
         n *= d

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..core._core import TensorBase, UserError, ops
+from ..core._format import lost
 from ..core.tensor.indexing import _const, _filled, read_on_host
 from ..core.tensor.utils import _normalize_axis, make_shape_tuple
 from ..tensor import Tensor, as_device
@@ -365,7 +366,7 @@ def split(inp: Tensor, nsplits_or_sections: int | Sequence[int], axis: int = 0) 
         if any(a > b for a, b in zip(cuts, cuts[1:])):
             raise ValueError(f"Invalid nsplits_or_secions: {given}")
     front = (slice(None),) * at
-    return tuple(inp[front + (slice(a, b),)] for a, b in zip(cuts, cuts[1:]))
+    return tuple(lost(inp[front + (slice(a, b),)]) for a, b in zip(cuts, cuts[1:]))
 
 
 def repeat(inp: Tensor, repeats: int, axis: int | None = None) -> Tensor:
@@ -490,6 +491,8 @@ def cond_take(mask: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
 
 def _check_gather(inp: Tensor, axis: int, index: Tensor, who: str) -> int:
     """The axis counted from the front, after the shapes were checked."""
+    if index.dtype.kind not in "iu":
+        raise UserError(f"{who}: the index must be of integers; got {index.dtype}. Cast it with astype('int32').")
     if inp.ndim != index.ndim:
         raise ValueError(f"{who}: the index needs {inp.ndim} dimensions like the input; got {index.ndim}.")
     at = _normalize_axis(inp.ndim, axis)

@@ -82,6 +82,3 @@ class Elemwise(Module):
 
     def forward(self, *inps: Tensor) -> Tensor:
         return self._function()(*inps)
-
-    def _module_info_string(self) -> str:
-        return f"method={self.method}"

@@ -27,6 +27,3 @@ class LocalResponseNorm(Module):
 
     def forward(self, inp: Tensor) -> Tensor:
         return local_response_norm(inp, self.kernel_size, self.k, self.alpha, self.beta)
-
-    def _module_info_string(self) -> str:
-        return f"kernel_size={self.kernel_size}, k={self.k}, alpha={self.alpha}, beta={self.beta}"

@@ -344,6 +344,7 @@ class Module(metaclass=ABCMeta):
 
     def replace_param(self, params: dict[int, Parameter], start_pos: int, seen: set[int] | None = None) -> int:
         """Deprecated: replace parameters by those numbered from ``start_pos`` in ``params``; returns how many."""
+        assert isinstance(params, dict), f"replace_param: params must be a dict; got {type(params).__name__}."
         if seen is None:
             seen = {id(self)}
         count = 0
@@ -399,6 +400,8 @@ class Module(metaclass=ABCMeta):
         unused: set[str] = set()
         if callable(state_dict):
             closure = state_dict
+        elif not isinstance(state_dict, dict):
+            raise ValueError(f"`state_dict` must load a dict or callable, got {type(state_dict)}")
         else:
             unused = set(state_dict)
             given = state_dict
@@ -407,7 +410,8 @@ class Module(metaclass=ABCMeta):
                 unused.discard(key)
                 return given.get(key)
 
-        missing = self._load(closure, "")
+        loaded: list[tuple[Tensor, np.ndarray]] = []
+        missing = self._collect(closure, "", loaded)
         if unused:
             if strict:
                 raise KeyError(f"Unused params violate `strict=True`, unused={sorted(unused)}")
@@ -416,9 +420,14 @@ class Module(metaclass=ABCMeta):
             if strict:
                 raise KeyError(f"Missing params violate `strict=True`, missing={missing}")
             logger.warning(f"Missing params in `load_state_dict`, missing={missing}")
+        # Everything was checked: either all of it is taken or, with an exception above, nothing.
+        for var, value in loaded:
+            var._reset(type(var)(value, value.dtype, var.device, no_cache=True))
 
-    def _load(self, closure: Callable[[str, Tensor], Any], prefix: str) -> list[str]:
-        """Loads what the closure gives; the names it had nothing for."""
+    def _collect(
+        self, closure: Callable[[str, Tensor], Any], prefix: str, loaded: list[tuple[Tensor, np.ndarray]]
+    ) -> list[str]:
+        """Adds what the closure gives, in the shape of the tensor, to ``loaded``; the names it had nothing for."""
         missing: list[str] = []
         for key, var in self._flatten(recursive=False, with_key=True, predicate=_is_tensor):
             name = prefix + key
@@ -435,9 +444,9 @@ class Module(metaclass=ABCMeta):
                 value = value.reshape(var.shape)
             elif value.shape != var.shape:
                 raise ValueError(f"param `{name}` shape mismatch, should be {var.shape}, get {value.shape}")
-            var._reset(type(var)(value, value.dtype, var.device, no_cache=True))
+            loaded.append((var, value))
         for key, child in self._flatten(recursive=False, with_key=True, predicate=_is_module):
-            missing.extend(child._load(closure, f"{prefix}{key}."))
+            missing.extend(child._collect(closure, f"{prefix}{key}.", loaded))
         return missing
 
     # ---- attributes and names

@@ -59,3 +59,6 @@ class AvgPool2d(_PoolNd):
 
     def forward(self, inp: Tensor) -> Tensor:
         return avg_pool2d(inp, self.kernel_size, self.stride, self.padding, self.mode)
+
+    def _module_info_string(self) -> str:
+        return f"{super()._module_info_string()}, mode={self.mode}"

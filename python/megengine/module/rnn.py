@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from ..core._core import ops
-from ..functional import dropout, linear, relu, sigmoid, split, tanh, zeros
+from ..core import _amp
+from ..core._core import UserError, ops
+from ..functional import dropout, relu, sigmoid, split, tanh, zeros
 from ..tensor import Parameter, Tensor
 from . import init
 from .module import Module
@@ -61,7 +62,7 @@ def run_layers(
             x = between(x)
         outputs = []
         for direction, (w_ih, w_hh, b_ih, b_hh) in enumerate(layer):
-            gates = linear(x, w_ih, None if b_ih is None or b_hh is None else b_ih + b_hh)
+            gates = _product(x, w_ih, None if b_ih is None or b_hh is None else b_ih + b_hh)
             backwards = direction == 1
             results = ops.recurrence(gates, w_hh, *(s[row] for s in states), mode=mode, reverse=backwards)
             row += 1
@@ -110,7 +111,25 @@ class RNNCellBase(Module):
     def forward(self, input: Tensor, hx: Any = None) -> Any: ...
 
     def _gates(self, x: Tensor, h: Tensor) -> Tensor:
-        return linear(x, self.weight_ih, self.bias_ih) + linear(h, self.weight_hh, self.bias_hh)
+        if x.ndim != 2 or x.shape[1] != self.input_size:
+            raise UserError(f"{type(self).__name__}: the input must be (N, {self.input_size}); got {x.shape}.")
+        return _product(x, self.weight_ih, self.bias_ih) + _product(h, self.weight_hh, self.bias_hh)
+
+    def _state(self, x: Tensor, hx: Any, parts: int) -> tuple[Tensor, ...]:
+        """The state as a tuple of ``parts`` tensors; zeros for None."""
+        if hx is None:
+            return (zeros((x.shape[0], self.hidden_size), device=x.device),) * parts
+        state = tuple(hx) if isinstance(hx, (tuple, list)) else (hx,)
+        if len(state) != parts or not all(isinstance(s, Tensor) for s in state):
+            what = "a tensor h" if parts == 1 else "a tuple (h, c) of tensors"
+            raise TypeError(f"{type(self).__name__}: the state must be {what}; got {type(hx).__name__}.")
+        return state
+
+
+def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """A linear layer that autocast leaves alone, as it does recurrent networks."""
+    y = _amp.plain("matmul")(x, weight, tb=True)
+    return y if bias is None else y + bias
 
 
 class RNNCell(RNNCellBase):
@@ -127,7 +146,7 @@ class RNNCell(RNNCellBase):
         super().__init__(input_size, hidden_size, bias, num_chunks=1)
 
     def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
-        h = zeros((input.shape[0], self.hidden_size), device=input.device) if hx is None else hx
+        (h,) = self._state(input, hx, 1)
         y = self._gates(input, h)
         return tanh(y) if self.nonlinearity == "tanh" else relu(y)
 
@@ -144,10 +163,7 @@ class LSTMCell(RNNCellBase):
         super().__init__(input_size, hidden_size, bias, num_chunks=4)
 
     def forward(self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
-        if hx is None:
-            h = c = zeros((input.shape[0], self.hidden_size), device=input.device)
-        else:
-            h, c = hx
+        h, c = self._state(input, hx, 2)
         new_h, new_c = lstm_step(self._gates(input, h), [h, c])
         return new_h, new_c
 
@@ -252,10 +268,30 @@ class RNNBase(Module):
         return dropout(y, self.dropout, self.training)
 
     def forward(self, input: Tensor, hx: Any = None) -> tuple[Tensor, Any]:
+        if input.ndim != 3 or input.shape[2] != self.input_size or 0 in input.shape[:2]:
+            order = "(N, L" if self.batch_first else "(L, N"
+            raise UserError(
+                f"{type(self).__name__}: the input must be {order}, {self.input_size}), L and N at least 1; "
+                f"got {input.shape}."
+            )
         x = ops.transpose(input, perm=(1, 0, 2)) if self.batch_first else input
-        state = self.init_hidden(x.shape[1]) if hx is None else hx
+        zero = self.init_hidden(x.shape[1])
+        state = zero if hx is None else hx
+        self._check_state(zero, state)
         y, new = self.apply_op(x, state)
         return (ops.transpose(y, perm=(1, 0, 2)) if self.batch_first else y), new
+
+    def _check_state(self, zero: Any, state: Any) -> None:
+        """A state must have the parts and sizes of one of zeros."""
+        parts = isinstance(zero, tuple)
+        got = list(state) if parts and isinstance(state, (tuple, list)) else [state]
+        want = list(zero) if parts else [zero]
+        if len(got) != len(want) or any(not isinstance(g, Tensor) or g.shape != want[0].shape for g in got):
+            text = [g.shape if isinstance(g, Tensor) else type(g).__name__ for g in got]
+            raise UserError(
+                f"{type(self).__name__}: the state must be {'a tuple (h, c) of tensors' if parts else 'a tensor'} "
+                f"of shape {want[0].shape}; got {text}."
+            )
 
     def _zero_state(self, batch_size: int) -> Tensor:
         return zeros(

@@ -66,8 +66,7 @@ class Optimizer(metaclass=ABCMeta):
         Args:
             param_group: ``{"params": [...]}`` with hyper-parameters; what is missing comes from the defaults.
         """
-        if not isinstance(param_group, dict):
-            raise TypeError(f"a parameter group must be a dict; got {type(param_group).__name__}")
+        assert isinstance(param_group, dict), f"param group must be a dict; got {type(param_group).__name__}"
         given = param_group["params"]
         params = [given] if isinstance(given, Parameter) else given
         if isinstance(params, set):
@@ -94,6 +93,7 @@ class Optimizer(metaclass=ABCMeta):
         """Give a parameter a state tensor: zeros in its shape unless given."""
         if initializer is None:
             value = Tensor(np.zeros(param.shape, dtype=np.float32), param.dtype, param.device)
+            value.format = param.format
         else:
             value = Tensor(initializer, device=param.device)
         self._state.setdefault(param, {})[state_name] = value
@@ -266,8 +266,9 @@ class Optimizer(metaclass=ABCMeta):
             param = by_number[number]
             for key, value in values.items():
                 array = value.numpy() if isinstance(value, Tensor) else np.asarray(value)
-                loaded = Tensor(array, device=param.device, no_cache=True)
                 known = self._state[param].get(key)
+                label = "default" if known is None else known.format
+                loaded = Tensor(array, device=param.device, no_cache=True, format=label)
                 if known is None:
                     self._state[param][key] = loaded
                 else:  # the same tensor: a step that was traced before keeps using it

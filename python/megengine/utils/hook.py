@@ -14,13 +14,13 @@ class HookHandler:
     hook_num = 0
 
     def __init__(self, source_dict: OrderedDict[int, Callable[..., Any]], hook: Callable[..., Any]) -> None:
-        self._id = HookHandler.hook_num
+        self.id = HookHandler.hook_num
         HookHandler.hook_num += 1
-        source_dict[self._id] = hook
-        self._source = weakref.ref(source_dict)
+        source_dict[self.id] = hook
+        self.source_ref = weakref.ref(source_dict)
 
     def remove(self) -> None:
         """Unregister the hook."""
-        source = self._source()
+        source = self.source_ref()
         if source is not None:
-            source.pop(self._id, None)
+            source.pop(self.id, None)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 from ...tensor import Tensor
 from .. import _amp
 from .._core import AsyncError, CompNode, TraceError, full_sync, sync
 from ..tensor.utils import dtype_promotion, get_convert_inputs, get_device, make_shape_tuple, set_convert_inputs
+from . import lower_vision as lower_vision  # its rules are used through apply
 from .lower import apply
 
 __all__ = [
@@ -15,6 +17,7 @@ __all__ = [
     "CompNode",
     "Const",
     "Tensor",
+    "TensorWeakRef",
     "TraceError",
     "apply",
     "astype_cpp",
@@ -29,6 +32,26 @@ __all__ = [
 def Const(value: Any, dtype: Any = None, device: Any = None) -> Tensor:
     """A constant tensor: a trace bakes its value in."""
     return Tensor(value, dtype, device, is_const=True)
+
+
+class TensorWeakRef:
+    """A reference that does not keep a tensor alive: called, it gives the tensor or None.
+
+    >>> from megengine.core._imperative_rt.core2 import TensorWeakRef
+    >>> x = mge.tensor([1.0])
+    >>> ref = TensorWeakRef(x)
+    >>> ref() is x
+    True
+    >>> del x
+    >>> ref() is None
+    True
+    """
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._ref = weakref.ref(tensor)
+
+    def __call__(self) -> Tensor | None:
+        return self._ref()
 
 
 def astype_cpp(x: Tensor, dtype: Any) -> Tensor:

@@ -12,6 +12,9 @@ from ._recording import enter, leave
 if TYPE_CHECKING:
     from ...tensor import Tensor
 
+#: What a recording is known by underneath.
+GradKey = _core.GradSession
+
 _grad_manager_dict: weakref.WeakValueDictionary[str, Grad] = weakref.WeakValueDictionary()
 _count = 0
 
@@ -35,6 +38,7 @@ class Grad:
 
     stack: list[Grad] = []
     grouping = False
+    key2grad: weakref.WeakValueDictionary[GradKey, Grad] = weakref.WeakValueDictionary()
 
     def __init__(self, name: str | None = None) -> None:
         global _count
@@ -42,7 +46,8 @@ class Grad:
             name = f"grad_{_count}"
             _count += 1
         self._name = name
-        self._session = _core.GradSession()
+        self._session = GradKey()
+        Grad.key2grad[self._session] = self
         self._attached: list[tuple[Tensor, Callable[[Tensor], Any] | None]] = []
         self._recorded: list[weakref.ref[Tensor]] = []  # those the session is attached to
         _grad_manager_dict[name] = self

@@ -1,0 +1,68 @@
+"""What of the op registry is not differentiated, and why. test_conformance.py keeps these tables complete and true;
+tools/coverage.py puts the reasons into docs/coverage.md."""
+
+from __future__ import annotations
+
+_BOOL = "its result is a truth value"
+_STEP = "a step of an optimizer: its gradient is asked of nobody"
+
+#: Ops with floating inputs and no vjp.
+NO_GRADIENT: dict[str, str] = {
+    "adam_update": _STEP,
+    "sgd_momentum_update": _STEP,
+    "sgd_update": _STEP,
+    "argmax": "its result is an index",
+    "argmin": "its result is an index",
+    "nms": "its results are indices",
+    "eq": _BOOL,
+    "ne": _BOOL,
+    "lt": _BOOL,
+    "le": _BOOL,
+    "isinf": _BOOL,
+    "isnan": _BOOL,
+    "logical_and": _BOOL,
+    "logical_not": _BOOL,
+    "logical_or": _BOOL,
+    "logical_xor": _BOOL,
+    "fill_like": "its result does not depend on the values",
+    "conv2d_fused": "made by a pass, after gradients were taken",
+    "quantize": "its result has a quantised dtype",
+    "dequantize": "its input has a quantised dtype",
+    "rng_gamma": "random draws are not differentiated by their parameters",
+    "rng_multinomial": "random draws are not differentiated by their parameters",
+    "rng_poisson": "random draws are not differentiated by their parameters",
+    "ctc_loss_bwd": "second order of ctc_loss is not there",
+    "remap_dmap": "second order of remap by its map is not there",
+    "roi_align_bwd": "second order of roi_align is zero; its mixed derivatives are not there",
+    "roi_pooling_bwd": "second order of roi_pooling is zero; its mixed derivatives are not there",
+}
+
+#: Floating inputs of differentiable ops that get no gradient.
+CONSTANT_INPUTS: dict[tuple[str, str], str] = {
+    ("batch_norm_bwd", "mean"): "batch_norm_train computes it from x; its part is in the gradient of x",
+    ("batch_norm_bwd", "rstd"): "batch_norm_train computes it from x; its part is in the gradient of x",
+    ("layer_norm_bwd", "mean"): "layer_norm computes it from x; its part is in the gradient of x",
+    ("layer_norm_bwd", "rstd"): "layer_norm computes it from x; its part is in the gradient of x",
+    ("max_pool2d_bwd", "x"): "only says where the maximum is",
+    ("max_pool2d_bwd", "y"): "only says where the maximum is",
+    ("max_pool2d_take", "x"): "only says where the maximum is",
+    ("max_pool2d_take", "y"): "only says where the maximum is",
+    ("roi_align", "rois"): "boxes get no gradient, as in MegEngine",
+    ("roi_pooling", "rois"): "boxes get no gradient, as in MegEngine",
+}
+
+#: Ops whose gradient is checked in first order only, in some or all rows.
+NO_SECOND_ORDER: dict[str, str] = {
+    "ctc_loss": NO_GRADIENT["ctc_loss_bwd"],
+    "remap": NO_GRADIENT["remap_dmap"],
+    "remap_dx": NO_GRADIENT["remap_dmap"],
+}
+
+#: Differentiable ops without a row: where their gradient is checked.
+GRADIENT_ELSEWHERE: dict[str, str] = {
+    "complex": "test_complex.py, against finite differences of the real and imaginary parts",
+    "real": "test_complex.py",
+    "imag": "test_complex.py",
+    "dropout": "test_random.py: the mask of the result is the mask of the gradient",
+    "fused": "made by a pass, after gradients were taken",
+}
