@@ -180,6 +180,9 @@ PyObject* tensor_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   auto* p = reinterpret_cast<PyTensor*>(o.get());
   new (&p->t) TensorPtr(std::move(t));
   if (name != Py_None) p->name = Py_NewRef(name);
+  // Labels of memory formats are rare and live in Python.
+  if (type != g_base_type && (is_tensor(data) || std::strcmp(fmt, "default") != 0))
+    check(PyObject_CallMethod(o.get(), "_take_format", "Os", data, fmt));
   return o.release();
   MGE_PY_CATCH(nullptr)
 }

@@ -232,17 +232,8 @@ class Tensor(TensorBase, ArrayMethodMixin):
     _format = "default"
     _qparams: QParams | None = None
 
-    def __init__(
-        self,
-        data: Any,
-        dtype: Any = None,
-        device: Any = None,
-        is_const: bool = False,
-        no_cache: bool = False,
-        name: str | None = None,
-        format: str = "default",
-    ) -> None:
-        # The value was made by __new__; what is left is the label.
+    def _take_format(self, data: Any, format: str) -> None:
+        """The label of a new tensor, from the one it was made of or from the call."""
         given = data._format if isinstance(data, Tensor) else "default"
         if format == "default":
             if given != "default":
@@ -361,7 +352,7 @@ class Tensor(TensorBase, ArrayMethodMixin):
     def __reduce_ex__(self, protocol: Any) -> Any:
         if self._format == "default":
             return super().__reduce_ex__(protocol)
-        return type(self), self.__getnewargs__(), self.__getstate__() or None  # __init__ sets the label
+        return type(self), self.__getnewargs__(), self.__getstate__() or None  # the constructor sets the label
 
     def __getstate__(self) -> dict[str, Any]:
         return {} if self._qparams is None else {"qparams": self._qparams}
