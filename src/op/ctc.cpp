@@ -46,7 +46,6 @@ void register_ctc(OpRegistry& r) {
       .in("pred", "pred_lengths", "label", "label_lengths", "gy")
       .out("gpred")
       .infer(infer_ctc_bwd)
-      .traits(kNoGrad)
       .doc("Gradient of ctc_loss in pred, by the forward and backward recursions. First order only.");
 }
 

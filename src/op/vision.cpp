@@ -139,7 +139,6 @@ void register_vision(OpRegistry& r) {
       .out("gmap")
       .infer(infer_remap_dmap)
       .promote(Promote::Float)
-      .traits(kNoGrad)
       .doc("Gradient of remap in map. It jumps where a position crosses a pixel, so it has no gradient of its own.");
   op("resize")
       .attrs<ResizeAttrs>()
@@ -168,8 +167,7 @@ void register_vision(OpRegistry& r) {
       .out("gx")
       .infer(infer_regions_bwd<RoiAlignAttrs>)
       .promote(Promote::Float)
-      .traits(kNoGrad)
-      .doc("Adjoint of roi_align in x. First order only: detectors do not differentiate twice.");
+      .doc("Adjoint of roi_align in x; x says where the largest samples are.");
   op("roi_pooling")
       .attrs<RoiPoolAttrs>()
       .in("x", "rois")
@@ -183,8 +181,7 @@ void register_vision(OpRegistry& r) {
       .out("gx")
       .infer(infer_regions_bwd<RoiPoolAttrs>)
       .promote(Promote::Float)
-      .traits(kNoGrad)
-      .doc("Adjoint of roi_pooling in x. First order only.");
+      .doc("Adjoint of roi_pooling in x; x says where the largest pixels are.");
   op("nms")
       .attrs<NmsAttrs>()
       .in("boxes", "scores")

@@ -151,13 +151,13 @@ for biggest in (False, True):
         tag = f"{'max' if biggest else 'mean'}{'-aligned' if aligned else ''}"
         MORE_CASES += [
             OpCase("roi_align", ref.roi_align, ordered(distinct((2, 2, 4, 5)), lambda rng: [ROIS]), a, label=tag, wrt=(0,)),
-            OpCase("roi_align_bwd", ref.roi_align_bwd, ordered(distinct((2, 2, 4, 5)), lambda rng: [ROIS], draw([(4, 2, 2, 3)])), a, label=tag, **NO_GRAD),
+            OpCase("roi_align_bwd", ref.roi_align_bwd, ordered(distinct((2, 2, 4, 5)), lambda rng: [ROIS], draw([(4, 2, 2, 3)])), a, label=tag, wrt=(2,), grad=not biggest, grad2=not biggest),
         ]  # fmt: skip
     a = {"size": (2, 3), "scale": 0.8, "max": biggest}
     tag = "max" if biggest else "mean"
     MORE_CASES += [
         OpCase("roi_pooling", ref.roi_pooling, ordered(distinct((2, 2, 4, 5)), lambda rng: [ROIS]), a, label=tag, wrt=(0,)),
-        OpCase("roi_pooling_bwd", ref.roi_pooling_bwd, ordered(distinct((2, 2, 4, 5)), lambda rng: [ROIS], draw([(4, 2, 2, 3)])), a, label=tag, **NO_GRAD),
+        OpCase("roi_pooling_bwd", ref.roi_pooling_bwd, ordered(distinct((2, 2, 4, 5)), lambda rng: [ROIS], draw([(4, 2, 2, 3)])), a, label=tag, wrt=(2,), grad=not biggest, grad2=not biggest),
     ]  # fmt: skip
 
 
@@ -191,10 +191,10 @@ for mode, count in [("tanh", 1), ("relu", 1), ("lstm", 4)]:
             lstm = mode == "lstm"
             MORE_CASES += [
                 OpCase("recurrence", ref.recurrence, draw([wide, (count * h, h), *[state] * (2 if lstm else 1)], -1, 1), a, label=tag, outs=(0, 1, 2) if lstm else (0,)),
-                OpCase("recurrence_bwd", ref.recurrence_bwd, away_from([0], [(count * h, h), seq, seq, *([wide, seq, state, seq] if lstm else [])], -1, 1), a, label=tag, grad2=False),
+                OpCase("recurrence_bwd", ref.recurrence_bwd, away_from([0], [(count * h, h), seq, seq, *([wide, seq, state, seq] if lstm else [])], -1, 1), a, label=tag),
             ]  # fmt: skip
 MORE_CASES += [
-    OpCase("recurrence_bwd", ref.recurrence_bwd, draw([(8, 2), (3, 2, 2), (3, 2, 2), (3, 2, 8), (3, 2, 2), (2, 2), (3, 2, 2), (3, 2, 8)], -1, 1), {"mode": "lstm", "reverse": False}, label="gates", grad2=False)
+    OpCase("recurrence_bwd", ref.recurrence_bwd, draw([(8, 2), (3, 2, 2), (3, 2, 2), (3, 2, 8), (3, 2, 2), (2, 2), (3, 2, 2), (3, 2, 8)], -1, 1), {"mode": "lstm", "reverse": False}, label="gates")
 ]  # fmt: skip
 
 

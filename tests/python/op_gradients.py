@@ -8,7 +8,10 @@ _STEP = "a step of an optimizer: its gradient is asked of nobody"
 
 #: Ops with floating inputs and no vjp.
 NO_GRADIENT: dict[str, str] = {
+    "adadelta_update": _STEP,
+    "adagrad_update": _STEP,
     "adam_update": _STEP,
+    "lamb_direction": _STEP,
     "sgd_momentum_update": _STEP,
     "sgd_update": _STEP,
     "argmax": "its result is an index",
@@ -33,8 +36,6 @@ NO_GRADIENT: dict[str, str] = {
     "rng_poisson": "random draws are not differentiated by their parameters",
     "ctc_loss_bwd": "second order of ctc_loss is not there",
     "remap_dmap": "second order of remap by its map is not there",
-    "roi_align_bwd": "second order of roi_align is zero; its mixed derivatives are not there",
-    "roi_pooling_bwd": "second order of roi_pooling is zero; its mixed derivatives are not there",
 }
 
 #: Floating inputs of differentiable ops that get no gradient.
@@ -49,6 +50,10 @@ CONSTANT_INPUTS: dict[tuple[str, str], str] = {
     ("max_pool2d_take", "y"): "only says where the maximum is",
     ("roi_align", "rois"): "boxes get no gradient, as in MegEngine",
     ("roi_pooling", "rois"): "boxes get no gradient, as in MegEngine",
+    ("roi_align_bwd", "x"): "only says where the largest sample is",
+    ("roi_align_bwd", "rois"): "boxes get no gradient, as in MegEngine",
+    ("roi_pooling_bwd", "x"): "only says where the largest pixel is",
+    ("roi_pooling_bwd", "rois"): "boxes get no gradient, as in MegEngine",
 }
 
 #: Ops whose gradient is checked in first order only, in some or all rows.

@@ -451,8 +451,9 @@ def test_monitor(monkeypatch, capsys):
 
 
 PROGRAM = """
-    import os, sys, time
+    import os, signal, sys, time
     import numpy as np
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a program in the background ignores it
     from megengine.data import DataLoader, SequentialSampler
     from megengine.data.dataset import Dataset
     class Slow(Dataset):
