@@ -240,7 +240,15 @@ def load(f: Any, map_location: MapLocation = None, pickle_module: Any = None, *,
         pickle_module = pickle
     with dmap(map_location), max_recursion_limit():
         if pickle_module is None:
-            return _SafeUnpickler(f).load()
+            try:
+                return _SafeUnpickler(f).load()
+            except (TypeError, AttributeError, LookupError, ValueError, OverflowError) as e:
+                if isinstance(e, RuntimeError):  # ours already, and about the device or the data
+                    raise
+                name = getattr(f, "name", "the file")
+                raise pickle.UnpicklingError(
+                    f"load: {name} is damaged, or was not written by save ({type(e).__name__}: {e})."
+                ) from e
         if hasattr(pickle_module, "Unpickler"):
             return _mapping_unpickler(pickle_module)(f).load()
         return pickle_module.load(f)

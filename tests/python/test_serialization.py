@@ -404,3 +404,19 @@ def test_megengine_optimizer_state_loads_into_an_optimizer():
     for p in net.parameters():
         p.grad = Tensor(np.ones(p.shape, "float32"))
     opt.step()
+
+
+def test_damage_is_one_kind_of_error(tmp_path) -> None:
+    path = tmp_path / "x.pkl"
+    mge.save({"w": mge.Tensor(np.arange(6, dtype="float32")), "lr": 0.5, "names": ["a", "b"]}, str(path))
+    whole = path.read_bytes()
+    rng = np.random.RandomState(0)
+    for _ in range(400):
+        data = bytearray(whole)
+        for at in rng.randint(0, len(data), rng.randint(1, 4)):
+            data[at] = rng.randint(256)
+        path.write_bytes(bytes(data[: rng.randint(1, len(data) + 1)]))
+        try:
+            mge.load(str(path))
+        except (pickle.UnpicklingError, EOFError, MemoryError, RuntimeError):
+            pass
