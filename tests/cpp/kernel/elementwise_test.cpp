@@ -412,9 +412,9 @@ const UnaryCase kUnary[] = {
     {"erf", std::erf, 1.5},
     {"softplus", exact_softplus, 2.5},
     {"logsigmoid", [](double x) { return -exact_softplus(-x); }, 2.5},
-    // The factor sigmoid(x) or cdf(x) turns subnormal before the product does: those lose bits, see the test.
+    // The factor sigmoid(x) turns subnormal before the product does: those lose bits, see the test.
     {"silu", [](double x) { return std::isinf(x) && x < 0 ? NAN : x * exact_sigmoid(x); }, 4},
-    {"gelu", [](double x) { return std::isinf(x) && x < 0 ? NAN : 0.5 * x * std::erfc(-x * M_SQRT1_2); }, 6},
+    {"gelu", [](double x) { return std::isinf(x) && x < 0 ? 0 : 0.5 * x * std::erfc(-x * M_SQRT1_2); }, 6},
 };
 
 TEST(Accuracy, UnaryWithinUlpsOfTheCLibrary) {
@@ -429,8 +429,7 @@ TEST(Accuracy, UnaryWithinUlpsOfTheCLibrary) {
       row(in, stride, y.data(), static_cast<int64_t>(x.size()));
       for (size_t i = 0; i < x.size(); ++i) {
         double want = c.exact(x[i]);
-        if ((c.op == std::string("silu") || c.op == std::string("gelu")) && std::fabs(want) < 1e-36 && x[i] < -1)
-          continue;
+        if (c.op == std::string("silu") && std::fabs(want) < 1e-36 && x[i] < -1) continue;
         double e = ulps(y[i], want);
         if (e > worst) worst = e, at = x[i];
       }
