@@ -5,6 +5,7 @@
 #include <cmath>
 #include <random>
 
+#include "base/parallel.h"
 #include "core/half.h"
 #include "kernel/each_target.h"
 #include "kernel/kernel_args.h"
@@ -365,6 +366,47 @@ TEST(Half, RoundsToNearestEvenBothWays) {
   EXPECT_EQ(float_to_bfloat(1.00390625f), 0x3f80);  // ties to even
   EXPECT_EQ(float_to_bfloat(1.01171875f), 0x3f82);
   EXPECT_TRUE(std::isnan(bfloat_to_float(float_to_bfloat(NAN))));
+}
+
+// Results that would not stay in the cache are written past it: the bits of the same elements computed in pieces,
+// wherever the result starts in its cache line.
+TEST(PastTheCache, LargeResultsHaveTheBitsOfSmallOnes) {
+  struct Case {
+    const char* op;
+    DType dtype;
+  };
+  each_instruction_set([] {
+    for (Case k : {Case{"add", DType::F32},
+                   {"mul", DType::I32},
+                   {"exp", DType::F32},
+                   {"lt", DType::F32},
+                   {"sub", DType::F16},
+                   {"div", DType::BF16},
+                   {"relu", DType::F16},
+                   {"maximum", DType::F16}}) {
+      const OpDef& op = OpRegistry::global().get(k.op);
+      const int64_t n = (32 << 20) / (op.scalar->bool_out ? 1 : static_cast<int64_t>(dtype_size(k.dtype))) + 37;
+      auto in = make_inputs(op, k.dtype, {{n}});
+      Call whole = make_call(op, in);
+      TestTensor got;
+      set_num_threads(2);
+      whole.run(KernelTier::Simd, got, 3);
+      set_num_threads(1);
+      const int64_t piece = 1 << 20, out_size = static_cast<int64_t>(dtype_size(got.arg.dtype));
+      for (int64_t i = 0; i < n; i += piece) {
+        Call part = whole;
+        for (auto& arg : part.in) {
+          arg.ptr = static_cast<char*>(arg.ptr) + i * static_cast<int64_t>(dtype_size(arg.dtype));
+          arg.shape = {std::min(piece, n - i)};
+          arg.layout = Layout::contiguous(arg.shape);
+        }
+        TestTensor want;
+        part.run(KernelTier::Simd, want);
+        ASSERT_EQ(std::memcmp(want.arg.ptr, got.data<char>() + i * out_size, want.size), 0)
+            << k.op << " " << dtype_name(k.dtype) << " from " << i;
+      }
+    }
+  });
 }
 
 // ---- accuracy ----
