@@ -37,6 +37,8 @@ class StreamedRow {
   void finish(const float* next, const float* next2 = nullptr) {
     if (at != y_) stream_copy(y_, at, static_cast<size_t>(n_) * sizeof(float), next, next2);
   }
+  /// The row starts with a cache line and ends with one.
+  bool whole_lines() const { return reinterpret_cast<uintptr_t>(y_) % 64 == 0 && n_ % 16 == 0; }
   float* const at;
 
  private:
