@@ -225,7 +225,8 @@ def matmul(
     >>> F.matmul(mge.tensor([[1.0, 2.0]]), mge.tensor([[3.0], [4.0]])).tolist()
     [[11.0]]
     """
-    a, b = _as_tensor(inp1), _as_tensor(inp2)
+    a = inp1 if isinstance(inp1, Tensor) else Tensor(inp1)  # written out: two calls cost a quarter of a small product
+    b = inp2 if isinstance(inp2, Tensor) else Tensor(inp2)
     na, nb = a.ndim, b.ndim
     if na >= 2 and nb >= 2:
         if transpose_a or transpose_b:
