@@ -87,8 +87,10 @@ void each_place(const char* op, const Runs& r, const int32_t* index, int64_t b, 
       const int64_t n = std::min(kBlock, r.length - from), first = run * r.length + from;
       find_places(op, index + first, n, r.size, first, place);
       if (r.across) {
+#pragma GCC unroll 4
         for (int64_t i = 0; i < n; ++i) f(first + i, base + from + i + place[i] * r.step);
       } else {
+#pragma GCC unroll 4
         for (int64_t i = 0; i < n; ++i) f(first + i, base + place[i]);
       }
     }
