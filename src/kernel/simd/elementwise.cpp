@@ -159,9 +159,9 @@ void run_span(const Job& job, const void* const* in, const int64_t* stride, void
     stream_copy(static_cast<char*>(out) + i * job.out_size, piece, static_cast<size_t>(m * job.out_size), next[0],
                 next[1]);
   }
-  stream_end();
 }
-// n elements whose operands are contiguous (stride 1) or a single value (stride 0).
+// n elements whose operands are contiguous (stride 1) or a single value (stride 0). A thread that streamed calls
+// stream_end() when it is done.
 [[gnu::noinline]] void run_past_cache(const Job& job, const void* const* in, const int64_t* stride, void* out,
                                       int64_t n) {
   const auto to_line = static_cast<int64_t>((64 - reinterpret_cast<uintptr_t>(out) % 64) % 64);
@@ -170,7 +170,6 @@ void run_span(const Job& job, const void* const* in, const int64_t* stride, void
   const void* rest[3];
   for (int k = 0; k < job.n_in; ++k) rest[k] = static_cast<const char*>(in[k]) + head * stride[k] * job.in_size[k];
   job.streamed(rest, stride, static_cast<char*>(out) + head * job.out_size, n - head);
-  stream_end();
 }
 void run_span(const Job& job, const void* const* in, const int64_t* stride, void* out, int64_t n) {
   if (job.stream && job.streamed)
@@ -195,6 +194,7 @@ void run_contiguous(const Job& job, const int64_t* stride, int64_t n) {
     const void* in[3];
     for (int k = 0; k < job.n_in; ++k) in[k] = job.in[k] + b * stride[k] * job.in_size[k];
     run_span(job, in, stride, job.out + b * job.out_size, e - b);
+    if (job.stream) stream_end();
   });
 }
 
@@ -240,6 +240,7 @@ void run_rows(Job job, const LoopNest& nest) {
         at.advance(nest, inner - 1);
       }
     }
+    if (job.stream) stream_end();
   };
   if (rows * len <= kParallelFrom)
     body(0, rows * pieces);
