@@ -59,7 +59,7 @@ void transpose_any(size_t size, const void* src, int64_t src_stride, void* dst, 
 }
 void copy_plain(void* dst, const void* src, size_t bytes) { std::memcpy(dst, src, bytes); }
 
-MoveKernels g_moves{transpose_any, copy_plain};
+MoveKernels g_moves{transpose_any, copy_plain, [] {}};
 
 constexpr int64_t kPieceBytes = 64 << 10;  // what one thread takes at least
 
@@ -112,6 +112,7 @@ void copy_runs(const Job& j) {
       part = 0;
       at.advance(j.nest, j.inner());
     }
+    if (j.stream) g_moves.stream_end();
   });
 }
 

@@ -13,6 +13,8 @@ void transpose(size_t size, const void* src, int64_t src_stride, void* dst, int6
 /// fetched: without it memory would read and write in turns, at half its speed. Other threads may read dst after
 /// stream_end() on this one.
 void stream_copy(void* dst, const void* src, size_t bytes, const void* next = nullptr, const void* next2 = nullptr);
+/// The same, fetching its own source ahead.
+void stream_memcpy(void* dst, const void* src, size_t bytes);
 void stream_end();
 
 /// A convolution weight [outs, channels, taps] with blocks of output channels innermost:

@@ -9,6 +9,7 @@
 
 #include "base/parallel.h"
 #include "kernel_args.h"
+#include "op/indexing.h"
 #include "op/sort.h"
 
 namespace mge::testing_kernels {
@@ -140,6 +141,23 @@ TEST(Gather, RunsPickWhatTheReferencePicks) {
       }
       set_num_threads(1);
     }
+}
+
+// A result that would not stay in the cache is written past it, row by row, whatever the rows' alignment.
+TEST(Gather, TakeOfLongRows) {
+  for (int64_t row : {4099, 4096}) {
+    TestTensor x = draw(DType::F32, {37, row}, 0), index = draw_places({2100}, 37);
+    Call call("take", make_attrs(TakeAttrs{0}), {x.arg, index.arg});
+    TestTensor want;
+    call.run(KernelTier::Ref, want);
+    for (int threads : {1, 3}) {
+      set_num_threads(threads);
+      TestTensor got;
+      EXPECT_STREQ(call.run(KernelTier::Simd, got).name, "simd_take");
+      EXPECT_TRUE(got.bytes() == want.bytes()) << row;
+    }
+    set_num_threads(1);
+  }
 }
 
 TEST(Gather, AdjointAddsInTheOrderOfTheReference) {
