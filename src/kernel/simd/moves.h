@@ -28,6 +28,9 @@ void pack_weight(const WeightBlocks& b, const float* weight, float* dst);
 void unpack_weight_1x1(int64_t outs, int64_t channels, int64_t out_step, int64_t channel_step, const float* src,
                        float* dst);
 
+/// The row starts with a cache line and ends with one.
+inline bool whole_lines(const float* y, int64_t n) { return reinterpret_cast<uintptr_t>(y) % 64 == 0 && n % 16 == 0; }
+
 /// A row of results that goes past the cache when the whole result would not stay there:
 ///   StreamedRow row(stream, y, n);  … write row.at[0..n) …  row.finish(x + n);   // where the next row is read
 /// Rows longer than the buffer are written in place. A range ends with stream_end().
@@ -39,8 +42,6 @@ class StreamedRow {
   void finish(const float* next, const float* next2 = nullptr) {
     if (at != y_) stream_copy(y_, at, static_cast<size_t>(n_) * sizeof(float), next, next2);
   }
-  /// The row starts with a cache line and ends with one.
-  bool whole_lines() const { return reinterpret_cast<uintptr_t>(y_) % 64 == 0 && n_ % 16 == 0; }
   float* const at;
 
  private:

@@ -91,15 +91,6 @@ HWY_INLINE VF max_of(const float* x, int64_t n) {
   return hn::Max(hn::Max(m[0], m[1]), hn::Max(m[2], m[3]));
 }
 
-// to[i] = from[i] * scale for whole lines, past the cache; what the next row reads is fetched meanwhile.
-HWY_INLINE void scale_past_cache(const float* from, VF scale, float* to, int64_t n, const float* next) {
-  const DF d;
-  for (int64_t i = 0; i < n; i += kLanes) {
-    if (next) __builtin_prefetch(next + i);
-    hn::Stream(hn::Mul(hn::LoadU(d, from + i), scale), d, to + i);
-  }
-}
-
 // top and sum, when given, receive max and sum(exp(x - max)) of every row.
 template <SoftmaxOut kOut>
 void softmax_core(const AxisGeom& g, const float* x, float* y, float* top, float* sum) {
@@ -121,7 +112,9 @@ void softmax_core(const AxisGeom& g, const float* x, float* y, float* top, float
       if (top) top[row] = hn::GetLane(mv), sum[row] = hn::GetLane(sv);
       if (kOut == SoftmaxOut::Prob) {
         VF scale = hn::Div(set(1.f), sv);
-        if (py != y + first && out.whole_lines()) return scale_past_cache(py, scale, y + first, g.size, next);
+        if (py != y + first && simd::whole_lines(y + first, g.size))
+          return stream_row(y + first, g.size, next,
+                            [&](int64_t i) HWY_ATTR { return hn::Mul(hn::LoadU(d, py + i), scale); });
         each_vector(g.size, [&](int64_t i, int k) HWY_ATTR { store_n(hn::Mul(load_n(py + i, k), scale), py + i, k); });
       } else {
         VF ls = log_v(sv);
