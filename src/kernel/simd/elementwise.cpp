@@ -228,7 +228,24 @@ void run_rows(Job job, const LoopNest& nest) {
   for (int k = 0; k < job.n_in; ++k) stride[k] = nest.stride[k + 1][inner];
   const int64_t piece = std::min(len, kPiece), pieces = (len + piece - 1) / piece;
   if (job.stream && len * job.out_size < 512) job.stream = false;
+  // A matrix whose rows are not cut: one step from row to row. Rows are short, so that what surrounds them counts.
+  auto matrix = [&](int64_t b, int64_t e) {
+    const void* in[3];
+    int64_t step[3];
+    for (int k = 0; k < job.n_in; ++k) {
+      step[k] = nest.stride[k + 1][0] * job.in_size[k];
+      in[k] = job.in[k] + b * step[k];
+    }
+    const int64_t out_step = nest.stride[0][0] * job.out_size;
+    char* out = job.out + b * out_step;
+    for (; b < e; ++b, out += out_step) {
+      run_span(job, in, stride, out, len);
+      for (int k = 0; k < job.n_in; ++k) in[k] = static_cast<const char*>(in[k]) + step[k];
+    }
+    if (job.stream) stream_end();
+  };
   auto body = [&](int64_t b, int64_t e) {
+    if (inner == 1 && pieces == 1) return matrix(b, e);
     Cursor at(nest, inner, b / pieces);
     for (int64_t i = b, part = b % pieces; i < e; ++i) {
       const int64_t from = part * piece, n = std::min(piece, len - from);
