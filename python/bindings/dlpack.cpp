@@ -3,6 +3,7 @@
 
 #include "common.h"
 #include "eager/dispatch.h"
+#include "kernel/layouts.h"
 
 namespace mge::py {
 namespace {
@@ -91,17 +92,14 @@ TensorPtr adopt(const DLTensor& t, std::function<void()> release) {
   for (int i = 0; i < t.ndim; ++i) m.shape.push_back(t.shape[i]);
   Buffer b;
   b.layout = Layout::contiguous(m.shape);
-  int64_t low = 0, high = m.shape.numel() ? 1 : 0;
-  for (int i = 0; i < t.ndim && m.shape.numel(); ++i) {
-    if (t.strides) b.layout.stride[i] = t.strides[i];
-    int64_t reach = b.layout.stride[i] * (m.shape[i] - 1);
-    (reach < 0 ? low : high) += reach;
-  }
-  int64_t size = static_cast<int64_t>(dtype_size(m.dtype));
-  b.layout.offset = -low;
-  char* data = static_cast<char*>(t.data) + t.byte_offset + low * size;
+  for (int i = 0; i < t.ndim && t.strides && m.shape.numel(); ++i) b.layout.stride[i] = t.strides[i];
+  const Reach reach = reach_of(m.shape, b.layout);
+  const auto size = static_cast<int64_t>(dtype_size(m.dtype));
+  b.layout.offset = -reach.low;
+  char* data = static_cast<char*>(t.data) + t.byte_offset + reach.low * size;
   guard.fn = nullptr;
-  b.storage = wrap_storage(data, static_cast<size_t>((high - low) * size), /*writable=*/false, std::move(release));
+  b.storage =
+      wrap_storage(data, static_cast<size_t>((reach.high - reach.low) * size), /*writable=*/false, std::move(release));
   return tensor_from_buffer(m, std::move(b));
 }
 

@@ -1,5 +1,6 @@
-// x[...] with ints, slices, None and Ellipsis: one slice and, when axes come or go, one reshape. Anything else goes to
-// the Python hooks.
+// x[...] with ints, slices, None and Ellipsis: one slice and, when axes come or go, one reshape. x[i] with one int32
+// tensor: rows of x. Anything else goes to the Python hooks.
+#include "op/indexing.h"
 #include "common.h"
 #include "op/shape_ops.h"
 
@@ -124,6 +125,11 @@ PyObject* get_index(PyObject* self, PyObject* key) {
   MGE_PY_TRY
   Index ix;
   Tensor* t = tensor_of(self);
+  if (is_tensor(key) && tensor_of(key)->meta().dtype == DType::I32 && t->meta().shape.rank > 0) {
+    static const OpDef& take = op("take");
+    static const Attrs first_axis = make_attrs(TakeAttrs{0});
+    return wrap(apply1(take, first_axis, {t, tensor_of(key)}));
+  }
   if (!parse(key, t->meta().shape, &ix)) {
     MGE_CHECK(g_get_hook, NotImplemented, "indexing: this kind of index is not supported yet.");
     return PyObject_CallFunctionObjArgs(g_get_hook, self, key, nullptr);

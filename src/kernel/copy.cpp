@@ -59,7 +59,7 @@ void transpose_any(size_t size, const void* src, int64_t src_stride, void* dst, 
 }
 void copy_plain(void* dst, const void* src, size_t bytes) { std::memcpy(dst, src, bytes); }
 
-MoveKernels g_moves{transpose_any, copy_plain};
+MoveKernels g_moves{transpose_any, copy_plain, [] {}};
 
 constexpr int64_t kPieceBytes = 64 << 10;  // what one thread takes at least
 
@@ -112,6 +112,7 @@ void copy_runs(const Job& j) {
       part = 0;
       at.advance(j.nest, j.inner());
     }
+    if (j.stream) g_moves.stream_end();
   });
 }
 
@@ -121,21 +122,24 @@ void copy_transposed(const Job& j, int across) {
   const LoopNest& n = j.nest;
   const int inner = j.inner();
   const int64_t rows = n.size[across], cols = n.size[inner];
-  constexpr int64_t kCols = 64;
-  const int64_t block_rows = std::max<int64_t>(64, 64 * kCols / cols);  // few columns: longer blocks
-  const int64_t row_blocks = (rows + block_rows - 1) / block_rows, col_blocks = (cols + kCols - 1) / kCols;
+  // Past the cache lines are written whole and at once: a single column of them, and long blocks, so that each of its
+  // 16 rows in the source is read as a stream. Else both sides stay in the first cache; few columns: longer blocks.
+  const int64_t block_cols = j.stream ? 64 / j.size : 64;
+  const int64_t block_rows = j.stream ? 1024 : std::max<int64_t>(64, 64 * block_cols / cols);
+  const int64_t row_blocks = (rows + block_rows - 1) / block_rows, col_blocks = (cols + block_cols - 1) / block_cols;
   const int64_t outer = j.total / (rows * cols);
-  const int64_t block_bytes = std::min(rows, block_rows) * std::min(cols, kCols) * j.size;
-  parallel_for(
-      outer * row_blocks * col_blocks, std::max<int64_t>(1, kPieceBytes / block_bytes), [&](int64_t b, int64_t e) {
-        for (; b < e; ++b) {
-          const int64_t c = b % col_blocks * kCols, r = b / col_blocks % row_blocks * block_rows;
-          const Offsets at(n, inner, across, b / col_blocks / row_blocks);
-          g_moves.transpose(static_cast<size_t>(j.size), j.src + (at.src + r + c * n.stride[1][inner]) * j.size,
-                            n.stride[1][inner], j.dst + (at.dst + r * n.stride[0][across] + c) * j.size,
-                            n.stride[0][across], std::min(block_rows, rows - r), std::min(kCols, cols - c), j.stream);
-        }
-      });
+  const int64_t block_bytes = std::min(rows, block_rows) * std::min(cols, block_cols) * j.size;
+  parallel_for(outer * row_blocks * col_blocks, std::max<int64_t>(1, kPieceBytes / block_bytes),
+               [&](int64_t b, int64_t e) {
+                 for (; b < e; ++b) {
+                   const int64_t c = b % col_blocks * block_cols, r = b / col_blocks % row_blocks * block_rows;
+                   const Offsets at(n, inner, across, b / col_blocks / row_blocks);
+                   g_moves.transpose(static_cast<size_t>(j.size),
+                                     j.src + (at.src + r + c * n.stride[1][inner]) * j.size, n.stride[1][inner],
+                                     j.dst + (at.dst + r * n.stride[0][across] + c) * j.size, n.stride[0][across],
+                                     std::min(block_rows, rows - r), std::min(block_cols, cols - c), j.stream);
+                 }
+               });
 }
 
 template <class T>

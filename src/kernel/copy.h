@@ -16,8 +16,9 @@ struct MoveKernels {
   /// dst[r*dst_stride + c] = src[c*src_stride + r] for r < rows, c < cols; strides in elements of `size` bytes.
   void (*transpose)(size_t size, const void* src, int64_t src_stride, void* dst, int64_t dst_stride, int64_t rows,
                     int64_t cols, bool stream);
-  /// memcpy that writes past the cache.
+  /// memcpy that writes past the cache. Other threads may read dst after stream_end() on this one.
   void (*stream_copy)(void* dst, const void* src, size_t bytes);
+  void (*stream_end)();
 };
 void set_move_kernels(const MoveKernels& k);
 

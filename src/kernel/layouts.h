@@ -12,6 +12,22 @@ inline bool in_channels_last(const TensorArg& t) {
 inline void ask_channels_last(TensorArg& t) { t.layout = Layout::channels_last(t.shape); }
 inline void ask_row_major(TensorArg& t) { t.layout = Layout::contiguous(t.shape); }
 
+/// The elements that a tensor's strides reach, counted from its first one: [low, high). low is below 0 where a stride
+/// is negative; an empty tensor reaches none.
+struct Reach {
+  int64_t low = 0, high = 0;
+};
+inline Reach reach_of(const Shape& shape, const Layout& layout) {
+  Reach r;
+  if (shape.numel() == 0) return r;
+  r.high = 1;
+  for (int i = 0; i < shape.rank; ++i) {
+    const int64_t far = layout.stride[i] * (shape[i] - 1);
+    (far < 0 ? r.low : r.high) += far;
+  }
+  return r;
+}
+
 /// Kernel::layouts of elementwise kernels: outputs are channels-last when an input of their shape is.
 void keep_channels_last(const KernelArgs& a, TensorArg* in, TensorArg* out);
 

@@ -114,6 +114,16 @@ class PairwiseTree {
   std::unique_ptr<A[]> heap_;
 };
 
+// The same tree over n single values, in place.
+template <class A>
+A pairwise(const ReduceLeaves<A>& ops, A* v, int64_t n) {
+  for (; n > 1; n = (n + 1) / 2) {
+    for (int64_t i = 0; i < n / 2; ++i) v[i] = ops.combine(v[2 * i], v[2 * i + 1]);
+    if (n % 2) v[n / 2] = v[n - 1];
+  }
+  return v[0];
+}
+
 // x [rows, len] -> y [rows]
 template <class A>
 void row_step(const ReduceLeaves<A>& ops, const Source<A>& x, int64_t rows, int64_t len, A* y) {
@@ -131,22 +141,27 @@ void row_step(const ReduceLeaves<A>& ops, const Source<A>& x, int64_t rows, int6
     const int64_t grain = std::max<int64_t>(1, 16384 / len);
     return rows <= grain ? reduce_rows(0, rows) : parallel_for(rows, grain, reduce_rows);
   }
-  std::unique_ptr<A[]> part(new A[static_cast<size_t>(rows * blocks)]);
-  parallel_for(rows * blocks, 16384 / kRowBlock, [&](int64_t b, int64_t e) {
-    A buffer[kRowBlock];
+  // Groups of blocks are whole subtrees, combined where they were computed.
+  constexpr int64_t kGroup = 16, kGroupLength = kGroup * kRowBlock;
+  const int64_t groups = (blocks + kGroup - 1) / kGroup;
+  std::unique_ptr<A[]> part(groups > 1 ? new A[static_cast<size_t>(rows * groups)] : nullptr);
+  A* to = groups > 1 ? part.get() : y;
+  parallel_for(rows * groups, std::max<int64_t>(1, kGroupLength / len), [&](int64_t b, int64_t e) {
+    A buffer[kRowBlock], result[kGroup];
     for (int64_t i = b; i < e; ++i) {
-      const int64_t at = i % blocks * kRowBlock, n = std::min(kRowBlock, len - at);
-      ops.rows(x.get(ops, i / blocks * len + at, n, buffer), 1, n, &part[static_cast<size_t>(i)]);
+      const int64_t at = i % groups * kGroupLength, n = std::min(kGroupLength, len - at), first = i / groups * len + at;
+      const int64_t full = n / kRowBlock, left = n % kRowBlock;
+      if (x.direct())
+        ops.rows(x.get(ops, first, 0, nullptr), full, kRowBlock, result);
+      else
+        for (int64_t k = 0; k < full; ++k)
+          ops.rows(x.get(ops, first + k * kRowBlock, kRowBlock, buffer), 1, kRowBlock, result + k);
+      if (left) ops.rows(x.get(ops, first + full * kRowBlock, left, buffer), 1, left, result + full);
+      to[i] = pairwise(ops, result, full + (left != 0));
     }
   });
-  for (int64_t r = 0; r < rows; ++r) {
-    PairwiseTree<A> tree(ops, 1, blocks);
-    for (int64_t i = 0; i < blocks; ++i) {
-      *tree.next() = part[static_cast<size_t>(r * blocks + i)];
-      tree.push();
-    }
-    y[r] = *tree.finish();
-  }
+  if (groups > 1)
+    for (int64_t r = 0; r < rows; ++r) y[r] = pairwise(ops, to + r * groups, groups);
 }
 
 // Rows [first, last) and columns [c, c+n) of one matrix of width `width` starting at element `at`; first is a block
@@ -172,7 +187,11 @@ void column_range(const ReduceLeaves<A>& ops, const Source<A>& x, int64_t at, in
 // x [outer, rows, width] -> y [outer, width]
 template <class A>
 void column_step(const ReduceLeaves<A>& ops, const Source<A>& x, int64_t outer, int64_t rows, int64_t width, A* y) {
-  const int64_t tiles = (width + kRowTile - 1) / kRowTile, threads = num_threads();
+  // Wide tiles are read as they lie; narrow ones give every thread some where there are few rows.
+  constexpr int64_t kWideTile = 4096;
+  const int64_t threads = num_threads(), row_blocks = (rows + kColumnBlock - 1) / kColumnBlock;
+  const bool wide = x.direct() && outer * ((width + kWideTile - 1) / kWideTile) * row_blocks >= 2 * threads;
+  const int64_t tile = wide ? kWideTile : kRowTile, tiles = (width + tile - 1) / tile;
   // Few columns and many rows: also split the rows, into whole subtrees of the pairwise tree (a power of two of
   // blocks).
   int64_t chunk = kColumnBlock;
@@ -185,12 +204,12 @@ void column_step(const ReduceLeaves<A>& ops, const Source<A>& x, int64_t outer, 
     part.reset(new A[static_cast<size_t>(outer * chunks * width)]);
     to = part.get();
   }
-  const int64_t work = std::min(kRowTile, width) * chunk;
+  const int64_t work = std::min(tile, width) * chunk;
   parallel_for(outer * chunks * tiles, std::max<int64_t>(1, 16384 / work), [&](int64_t b, int64_t e) {
     for (int64_t i = b; i < e; ++i) {
-      int64_t c = i % tiles * kRowTile, k = i / tiles % chunks, o = i / tiles / chunks;
+      int64_t c = i % tiles * tile, k = i / tiles % chunks, o = i / tiles / chunks;
       column_range(ops, x, o * rows * width, width, k * chunk, std::min(rows, (k + 1) * chunk), c,
-                   std::min(kRowTile, width - c), to + (o * chunks + k) * width + c);
+                   std::min(tile, width - c), to + (o * chunks + k) * width + c);
     }
   });
   if (chunks == 1) return;

@@ -14,6 +14,7 @@
 #include <unordered_map>
 
 #include "base/parallel.h"
+#include "kernel/layouts.h"
 #include "kernel/run.h"
 
 namespace mge {
@@ -125,19 +126,16 @@ thread_local const OpDef* g_forced_op = nullptr;
 Buffer scratch(const TensorArg& t, Meta* meta) {
   meta->dtype = t.dtype;
   meta->shape = t.shape;
-  int64_t low = 0, high = t.numel() ? 1 : 0;
-  for (int i = 0; i < t.shape.rank && t.numel(); ++i) {
-    int64_t reach = t.layout.stride[i] * (t.shape[i] - 1);
-    (reach < 0 ? low : high) += reach;
-  }
+  const Reach reach = reach_of(t.shape, t.layout);
   Buffer b;
   b.layout = t.layout;
-  b.layout.offset = -low;
-  size_t bytes = dtype_bytes(t.dtype, high - low);
+  b.layout.offset = -reach.low;
+  size_t bytes = dtype_bytes(t.dtype, reach.high - reach.low);
   b.storage = allocate_storage({}, bytes);
   std::memset(b.storage->ptr, 0, bytes);
   if (t.dtype == DType::F32)
-    for (int64_t i = 0; i < high - low; ++i) static_cast<float*>(b.storage->ptr)[i] = static_cast<float>(i % 7) - 3.f;
+    for (int64_t i = 0; i < reach.high - reach.low; ++i)
+      static_cast<float*>(b.storage->ptr)[i] = static_cast<float>(i % 7) - 3.f;
   return b;
 }
 

@@ -66,7 +66,7 @@ struct Erfc : FloatUnary { MGE_OP("erfc", "1 - erf(x), accurate for large x."); 
 struct ErfInv : FloatUnary { MGE_OP("erfinv", "The x whose erf is given; infinite at -1 and 1, NaN outside."); MGE_BODY1 { return erfinv(x); } };
 struct ErfcInv : FloatUnary { MGE_OP("erfcinv", "The x whose erfc is given; infinite at 0 and 2, NaN outside."); MGE_BODY1 { return erfcinv(x); } };
 struct Sigmoid : FloatUnary { MGE_OP("sigmoid", "1 / (1 + exp(-x))."); MGE_BODY1 { return sigmoid(x); } };
-struct Gelu : FloatUnary { MGE_OP("gelu", "x times the normal distribution function of x."); MGE_BODY1 { return x * normal_cdf(x); } };
+struct Gelu : FloatUnary { MGE_OP("gelu", "x times the normal distribution function of x."); MGE_BODY1 { return gelu(x); } };
 struct Silu : FloatUnary { MGE_OP("silu", "x * sigmoid(x)."); MGE_BODY1 { return x * sigmoid(x); } };
 struct Softplus : FloatUnary {
   MGE_OP("softplus", "log(1 + exp(x)), computed so that large x does not overflow.");
@@ -193,10 +193,7 @@ struct SiluGrad : FloatGrad {
 };
 struct GeluGrad : FloatGrad {
   MGE_OP("gelu_grad", "g * (cdf(x) + x * density(x)) of the normal distribution.");
-  MGE_BODY2(x, g) {
-    V density = exp(V(-0.5f) * x * x) * constant<V>(0.39894228040143267794);
-    return g * (normal_cdf(x) + x * density);
-  }
+  MGE_BODY2(x, g) { return g * gelu_slope(x); }
 };
 
 // ---- select ----

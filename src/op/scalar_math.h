@@ -3,8 +3,8 @@
 // casts, and the tree is compiled with -ffp-contract=off. V = double calls the C library instead: float64 exists for
 // gradient checks.
 //
-// Accuracy for float (see tests/cpp/kernel/elementwise_test.cpp): at most 1 ulp for exp log tanh, 2-4 ulp for the rest;
-// pow(x,2) is x*x and pow(x,3) is x*x*x exactly. Polynomials are minimax fits on the stated interval, coefficients
+// Accuracy for float (see tests/cpp/kernel/elementwise_test.cpp): 1 ulp for exp and log, 1.3 for tanh, 2-4 for the rest,
+// 5.7 for gelu; pow(x,2) is x*x and pow(x,3) is x*x*x exactly. Polynomials are minimax fits on the stated interval, coefficients
 // rounded to float one by one with a refit of the rest.
 //
 // The file is read once per instruction set: kernel/simd defines MGE_BODY_TARGET to its namespace and includes it
@@ -129,12 +129,18 @@ inline double atan(double x) { return std::atan(x); }
 inline double sinh(double x) { return std::sinh(x); }
 inline double cosh(double x) { return std::cosh(x); }
 inline double tanh(double x) { return std::tanh(x); }
+inline double sigmoid(double x) {
+  const double e = std::exp(-std::fabs(x));
+  return (x < 0 ? e : 1) / (1 + e);
+}
 inline double asinh(double x) { return std::asinh(x); }
 inline double acosh(double x) { return std::acosh(x); }
 inline double atanh(double x) { return std::atanh(x); }
 inline double erf(double x) { return std::erf(x); }
 inline double erfc(double x) { return std::erfc(x); }
 inline double normal_cdf(double x) { return 0.5 * std::erfc(-x * 0.70710678118654752440); }
+inline double gelu(double x) { return x * normal_cdf(x); }
+inline double gelu_slope(double x) { return normal_cdf(x) + x * std::exp(-0.5 * x * x) * 0.39894228040143267794; }
 inline double atan2(double y, double x) { return std::atan2(y, x); }
 inline double fmod(double x, double y) { return std::fmod(x, y); }
 inline double pow(double x, double y) { return y == 2 ? x * x : y == 3 ? x * x * x : std::pow(x, y); }
@@ -195,6 +201,15 @@ template <class V>
 inline V minimum(V a, V b) {
   return select(mask_or(b > a, a != a), a, b);
 }
+/// x, but at most / at least c; NaN stays. One instruction where max and min are.
+template <class V>
+inline V at_most(V c, V x) {
+  return select(c < x, c, x);
+}
+template <class V>
+inline V at_least(V c, V x) {
+  return select(c > x, c, x);
+}
 /// c0 + c1 x + c2 x^2 + … by Horner's rule with fma.
 template <class V>
 inline V poly(V, float c) {
@@ -212,27 +227,40 @@ inline V scale2(V p, Int<V> n) {
   return p * from_bits(shl<23>(a + I(127))) * from_bits(shl<23>(b + I(127)));
 }
 
-// exp(hi + lo), |lo| tiny. hi = n*ln2 + r, |r| <= ln2/2, exp(r) = 1 + r + r^2 q(r).
-template <bool kWithLo, class V>
-inline V exp_parts(V hi, V lo) {
-  const V round(0x1.8p23f);  // adding it leaves round(x) in the low mantissa bits
-  V x = select(hi > V(89.f), V(89.f), select(hi < V(-105.f), V(-105.f), hi));
-  V t = fma(x, V(0x1.715476p+0f), round);
-  Int<V> n = bits(t) - bits(round);
-  V k = t - round;
-  V r = fma(k, V(-0x1.62e430p-1f), x);
-  r = fma(k, V(0x1.05c610p-29f), r);
-  if constexpr (kWithLo) r = r + lo;
+// exp(x) = 2^n p, p in [0.7, 1.42]. x = n*ln2 + r, |r| <= ln2/2, exp(r) = 1 + r + r^2 q(r). n stays where rounding left
+// it, in the low bits of n_bits. For |x| below 150.
+constexpr float kRound = 0x1.8p23f;  // adding it leaves round(x) in the low mantissa bits
+template <class V>
+inline V exp_of_rest(V r) {
   V q = poly(r, 0x1p-1f, 0x1.555486p-3f, 0x1.5554d4p-5f, 0x1.1241d0p-7f, 0x1.6d649ap-10f);
-  return scale2(V(1.f) + fma(r * r, q, r), n);
+  return V(1.f) + fma(r * r, q, r);
 }
 template <class V>
-inline V exp_sum(V hi, V lo) {
-  return exp_parts<true>(hi, lo);
+inline V exp_fraction(V x, V& n_bits) {
+  n_bits = fma(x, V(0x1.715476p+0f), V(kRound));
+  V k = n_bits - V(kRound);
+  V r = fma(k, V(-0x1.62e430p-1f), x);
+  return exp_of_rest(fma(k, V(0x1.05c610p-29f), r));
+}
+// 2^n p for such a pair. One addition to the exponent does for lanes that give normal numbers; when some lane does not,
+// all take the longer way, which gives the same bits for the others.
+template <class V, class M>
+inline V exp_join(V p, V n_bits, M normal) {
+  if (all_of(normal)) return from_bits(bits(p) + shl<23>(bits(n_bits)));
+  return scale2(p, bits(n_bits) - bits(V(kRound)));
 }
 template <class V>
 inline V exp(V x) {
-  return exp_parts<false>(x, x);
+  V n(0.f), c = at_least(V(-105.f), at_most(V(89.f), x)), p = exp_fraction(c, n);
+  return exp_join(p, n, abs(c) <= V(87.f));
+}
+// exp(hi + lo), |lo| tiny.
+template <class V>
+inline V exp_sum(V hi, V lo) {
+  V x = at_least(V(-105.f), at_most(V(89.f), hi)), n = fma(x, V(0x1.715476p+0f), V(kRound)), k = n - V(kRound);
+  V r = fma(k, V(-0x1.62e430p-1f), x);
+  r = fma(k, V(0x1.05c610p-29f), r);
+  return exp_join(exp_of_rest(r + lo), n, abs(x) <= V(87.f));
 }
 
 template <class V>
@@ -296,17 +324,19 @@ inline V log1p(V x) {
 
 template <class V>
 inline V tanh(V x) {
-  V a = abs(x), z = x * x;
+  V a = abs(x), z = a * a, n(0.f);
   V q = poly(z, -0x1.555534p-2f, 0x1.110762p-3f, -0x1.b8439ap-5f, 0x1.525326p-6f, -0x1.769de2p-8f);
-  V small = fma(x * z, q, x);  // |x| < 0.625
-  V big = V(1.f) - V(2.f) / (exp(a + a) + V(1.f));
-  return select(a < V(0.625f), select(x == V(0.f), x, small), copysign(big, x));
+  V small = fma(a * z, q, a);  // a < 0.625
+  V c = at_most(V(9.1f), a);   // from there on 1
+  V p = exp_fraction(c + c, n);
+  V big = V(1.f) - V(2.f) / fma(p, from_bits(shl<23>(bits(n)) + bits(V(1.f))), V(1.f));  // 1 - 2 / (exp(2a) + 1)
+  return copysign(select(a < V(0.625f), small, big), x);
 }
 template <class V>
 inline V sigmoid(V x) {
-  V e = exp(-abs(x));
-  V s = V(1.f) / (V(1.f) + e);
-  return select(x < V(0.f), e * s, s);
+  V n(0.f), c = at_least(V(-105.f), -abs(x)), p = exp_fraction(c, n);
+  V e = exp_join(p, n, c >= V(-87.f));
+  return select(x < V(0.f), e, V(1.f)) / (V(1.f) + e);
 }
 template <class V>
 inline V sinh(V x) {
@@ -407,13 +437,32 @@ inline V erfcinv(V q) {
   V x = V(1.f) - q;
   return select(abs(x) >= V(0.5f), high, erfinv_centre(x));
 }
-/// P(N(0,1) <= x), accurate in the left tail.
+// The normal distribution from its upper tail: for 0 <= a <= 15 the density is c exp(-a^2/2) = c 2^n p, and P(N(0,1) >
+// a) is ratio * 2^n p. The ratio of two polynomials is good to 1e-8 up to 14.5, where all that follows is 0 or
+// subnormal; their coefficients are positive, so nothing cancels.
 template <class V>
-inline V normal_cdf(V x) {
-  V t = x * V(0x1.6a09e6p-1f), a = abs(t), s = x * x;
-  V tail = V(0.5f) * erfc_big(a, V(0.5f) * s, V(0.5f) * fma(x, x, -s));
-  V y = select(x < V(0.f), tail, V(1.f) - tail);
-  return select(a > V(1.f), y, fma(V(0.5f), erf_small(t), V(0.5f)));
+inline V normal_parts(V a, V& n_bits, V& ratio) {
+  n_bits = fma(a * a, V(-0x1.715476p-1f), V(kRound));
+  V k = n_bits - V(kRound);
+  // The square is exact inside the fma (its error would count a^2 times), and so is n times the first 16 bits of ln2.
+  V r = fma(a, V(-0.5f) * a, k * V(-0x1.62e4p-1f));
+  ratio = poly(a, 0x1p-1f, 0x1.c0d0e8p-2f, 0x1.7744acp-3f, 0x1.4cdee2p-5f, 0x1.0dc4f0p-8f) /
+          poly(a, 1.f, 0x1.acaaa4p+0f, 0x1.33d7a0p+0f, 0x1.e0bdcep-2f, 0x1.a137c6p-4f, 0x1.521a0cp-7f);
+  return exp_of_rest(fma(k, V(-0x1.7f7d1cp-20f), r));
+}
+/// x times P(N(0,1) <= x): what is above 0, less |x| times the tail, for either sign.
+template <class V>
+inline V gelu(V x) {
+  V a = at_most(V(15.f), abs(x)), n(0.f), ratio(0.f), p = normal_parts(a, n, ratio);
+  return select(x < V(0.f), V(0.f), x) - exp_join(p * (a * ratio), n, a <= V(13.f));
+}
+/// Its derivative, P(N(0,1) <= x) + x density(x).
+template <class V>
+inline V gelu_slope(V x) {
+  V c = at_least(V(-15.f), at_most(V(15.f), x)), a = abs(c), n(0.f), ratio(0.f), p = normal_parts(a, n, ratio);
+  auto normal = a <= V(12.8f);
+  V tail = exp_join(p * ratio, n, normal), density = exp_join(p, n, normal) * constant<V>(0.39894228040143267794);
+  return select(x < V(0.f), tail, V(1.f) - tail) + c * density;
 }
 
 // x = n*pi/2 + r, |r| <= pi/4.

@@ -545,3 +545,26 @@ def test_multi_head_attention():
     check(F.multi_head_attention(*same, **common, is_causal=True)[0], want, rtol=1e-4, atol=1e-4)
     with pytest.raises(ValueError, match="io_weight_bias"):
         F.multi_head_attention(*args[:-1], flat[:10], **common)
+
+
+@pytest.mark.parametrize("width", (1024, 1021))
+@pytest.mark.parametrize("op", ("softmax", "logsoftmax", "layer_norm"))
+def test_large_results_have_the_bits_of_small_ones(op: str, width: int) -> None:
+    """From 32 MB on results are written past the cache, in whole lines where rows allow it."""
+    scale = np.linspace(-1, 1, width, dtype=np.float32)
+    run = {
+        "softmax": lambda x: F.softmax(x, 1),
+        "logsoftmax": lambda x: F.logsoftmax(x, 1),
+        "layer_norm": lambda x: F.layer_norm(x, (width,), True, Tensor(scale), Tensor(scale)),
+    }[op]
+    x = np.random.default_rng(1).standard_normal((8400, width), dtype=np.float32)
+    whole = run(Tensor(x)).numpy()
+    assert whole.nbytes >= 32 << 20
+    for rows in np.split(np.arange(8400), 8):
+        np.testing.assert_array_equal(whole[rows], run(Tensor(x[rows])).numpy())
+
+
+@pytest.mark.parametrize("shape", ((4096, 2064), (3000, 2801)))
+def test_large_transposed_copies(shape: tuple[int, int]) -> None:
+    x = np.random.default_rng(1).standard_normal(shape, dtype=np.float32)
+    np.testing.assert_array_equal(F.flatten(Tensor(x).transpose(1, 0)).numpy(), x.T.reshape(-1))

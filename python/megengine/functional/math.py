@@ -225,12 +225,13 @@ def matmul(
     >>> F.matmul(mge.tensor([[1.0, 2.0]]), mge.tensor([[3.0], [4.0]])).tolist()
     [[11.0]]
     """
-    a, b = _as_tensor(inp1), _as_tensor(inp2)
-    na, nb = a.ndim, b.ndim
-    if na >= 2 and nb >= 2:
+    a = inp1 if isinstance(inp1, Tensor) else Tensor(inp1)  # written out: two calls cost a quarter of a small product
+    b = inp2 if isinstance(inp2, Tensor) else Tensor(inp2)
+    if a.ndim >= 2 and b.ndim >= 2:
         if transpose_a or transpose_b:
             return ops.matmul(a, b, ta=transpose_a, tb=transpose_b)
         return a @ b  # costs half of what a call with keywords does
+    na, nb = a.ndim, b.ndim
     assert na > 0 and nb > 0, f"matmul: a 0-d tensor has no matrix product; got {a.shape} and {b.shape}. Use *."
     if na == 1 and nb == 1:
         return dot(a, b)

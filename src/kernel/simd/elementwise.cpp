@@ -17,9 +17,8 @@ namespace simd {
 
 void RowTable::set(const char* op, OpRows rows) {
   OpRows& r = by_op[OpRegistry::global().get(op).id];
-  if (rows.f32) r.f32 = rows.f32;
-  if (rows.i32) r.i32 = rows.i32;
-  if (rows.b8) r.b8 = rows.b8;
+  for (RowPair OpRows::*p : {&OpRows::f32, &OpRows::i32, &OpRows::b8, &OpRows::f16, &OpRows::bf16})
+    if ((rows.*p).row) r.*p = rows.*p;
 }
 
 namespace {
@@ -46,7 +45,7 @@ constexpr int64_t kShortRow = 32;         // rows below this are gathered into t
 
 // One call: row function, operands, and for 16-bit floats the conversions around a float32 row.
 struct Job {
-  RowFn row = nullptr;
+  RowFn row = nullptr, streamed = nullptr;
   RowFn load = nullptr, store = nullptr;  // float16/bfloat16 <-> float32; null when the row takes memory as it is
   int n_in = 0;
   const char* in[3];
@@ -55,29 +54,42 @@ struct Job {
   bool stream = false;               // the result is written past the cache
 };
 
-RowFn find(const OpDef& op, DType in, DType out) {
+RowPair find(const OpDef& op, DType in, DType out) {
   const RowTable& t = mutable_table();
   if (op.scalar && op.scalar->selects) {
-    if (in != out) return nullptr;
+    if (in != out) return {};
     switch (dtype_info(in).bits) {
       case 8:
-        return t.where[0];
+        return {t.where[0], nullptr};
       case 16:
-        return t.where[1];
+        return {t.where[1], nullptr};
       case 32:
-        return t.where[2];
+        return {t.where[2], nullptr};
       default:
-        return nullptr;
+        return {};
     }
   }
   if (op.scalar) {
     const OpRows& r = t.by_op[op.id];
-    if (out != (op.scalar->bool_out ? DType::Bool : in)) return nullptr;
-    return in == DType::F32 ? r.f32 : in == DType::I32 ? r.i32 : in == DType::Bool ? r.b8 : nullptr;
+    if (out != (op.scalar->bool_out ? DType::Bool : in)) return {};
+    switch (in) {
+      case DType::F32:
+        return r.f32;
+      case DType::I32:
+        return r.i32;
+      case DType::Bool:
+        return r.b8;
+      case DType::F16:
+        return r.f16;
+      case DType::BF16:
+        return r.bf16;
+      default:
+        return {};
+    }
   }
-  if (in > DType::F64 || out > DType::F64) return nullptr;
+  if (in > DType::F64 || out > DType::F64) return {};
   static const OpDef* typecvt = &OpRegistry::global().get("typecvt");
-  return &op == typecvt ? t.cast[static_cast<int>(in)][static_cast<int>(out)] : nullptr;
+  return {&op == typecvt ? t.cast[static_cast<int>(in)][static_cast<int>(out)] : nullptr, nullptr};
 }
 
 bool is_half(DType t) { return t == DType::F16 || t == DType::BF16; }
@@ -85,10 +97,12 @@ bool is_half(DType t) { return t == DType::F16 || t == DType::BF16; }
 // The rows for a call; job.row is null when there is none.
 void pick(const KernelArgs& a, Job& job) {
   const DType in = a.in[a.in.size() - 1].dtype, out = a.out[0].dtype;
-  job.row = find(*a.op, in, out);
+  const RowPair rows = find(*a.op, in, out);
+  job.row = rows.row;
+  job.streamed = rows.streamed;
   if (job.row || !is_half(in) || !a.op->scalar) return;
   const bool bool_out = a.op->scalar->bool_out;
-  job.row = find(*a.op, DType::F32, bool_out ? DType::Bool : DType::F32);
+  job.row = find(*a.op, DType::F32, bool_out ? DType::Bool : DType::F32).row;
   const RowTable& t = mutable_table();
   job.load = t.cast[static_cast<int>(in)][static_cast<int>(DType::F32)];
   if (!bool_out) job.store = t.cast[static_cast<int>(DType::F32)][static_cast<int>(in)];
@@ -122,8 +136,8 @@ void run_span(const Job& job, const void* const* in, const int64_t* stride, void
     o += m * job.out_size;
   }
 }
-// Rows write a short piece that stays in the first cache, from where it goes past the caches to memory while the next
-// piece is fetched. Rows with streaming stores of their own would double the code of this folder.
+// Rows without streaming stores of their own write a short piece that stays in the first cache, from where it goes past
+// the caches to memory while the next piece is fetched.
 [[gnu::noinline]] void run_streamed(const Job& job, const void* const* in, const int64_t* stride, void* out,
                                     int64_t n) {
   constexpr int64_t kBytes = 1024;
@@ -145,11 +159,22 @@ void run_span(const Job& job, const void* const* in, const int64_t* stride, void
     stream_copy(static_cast<char*>(out) + i * job.out_size, piece, static_cast<size_t>(m * job.out_size), next[0],
                 next[1]);
   }
-  stream_end();
 }
-// n elements whose operands are contiguous (stride 1) or a single value (stride 0).
+// n elements whose operands are contiguous (stride 1) or a single value (stride 0). A thread that streamed calls
+// stream_end() when it is done.
+[[gnu::noinline]] void run_past_cache(const Job& job, const void* const* in, const int64_t* stride, void* out,
+                                      int64_t n) {
+  const auto to_line = static_cast<int64_t>((64 - reinterpret_cast<uintptr_t>(out) % 64) % 64);
+  const int64_t head = std::min(n, to_line / job.out_size);
+  if (head) job.row(in, stride, out, head);
+  const void* rest[3];
+  for (int k = 0; k < job.n_in; ++k) rest[k] = static_cast<const char*>(in[k]) + head * stride[k] * job.in_size[k];
+  job.streamed(rest, stride, static_cast<char*>(out) + head * job.out_size, n - head);
+}
 void run_span(const Job& job, const void* const* in, const int64_t* stride, void* out, int64_t n) {
-  if (job.stream)
+  if (job.stream && job.streamed)
+    run_past_cache(job, in, stride, out, n);
+  else if (job.stream)
     run_streamed(job, in, stride, out, n);
   else if (job.load)
     run_converted(job, in, stride, out, n);
@@ -169,6 +194,7 @@ void run_contiguous(const Job& job, const int64_t* stride, int64_t n) {
     const void* in[3];
     for (int k = 0; k < job.n_in; ++k) in[k] = job.in[k] + b * stride[k] * job.in_size[k];
     run_span(job, in, stride, job.out + b * job.out_size, e - b);
+    if (job.stream) stream_end();
   });
 }
 
@@ -202,7 +228,24 @@ void run_rows(Job job, const LoopNest& nest) {
   for (int k = 0; k < job.n_in; ++k) stride[k] = nest.stride[k + 1][inner];
   const int64_t piece = std::min(len, kPiece), pieces = (len + piece - 1) / piece;
   if (job.stream && len * job.out_size < 512) job.stream = false;
+  // A matrix whose rows are not cut: one step from row to row. Rows are short, so that what surrounds them counts.
+  auto matrix = [&](int64_t b, int64_t e) {
+    const void* in[3];
+    int64_t step[3];
+    for (int k = 0; k < job.n_in; ++k) {
+      step[k] = nest.stride[k + 1][0] * job.in_size[k];
+      in[k] = job.in[k] + b * step[k];
+    }
+    const int64_t out_step = nest.stride[0][0] * job.out_size;
+    char* out = job.out + b * out_step;
+    for (; b < e; ++b, out += out_step) {
+      run_span(job, in, stride, out, len);
+      for (int k = 0; k < job.n_in; ++k) in[k] = static_cast<const char*>(in[k]) + step[k];
+    }
+    if (job.stream) stream_end();
+  };
   auto body = [&](int64_t b, int64_t e) {
+    if (inner == 1 && pieces == 1) return matrix(b, e);
     Cursor at(nest, inner, b / pieces);
     for (int64_t i = b, part = b % pieces; i < e; ++i) {
       const int64_t from = part * piece, n = std::min(piece, len - from);
@@ -214,6 +257,7 @@ void run_rows(Job job, const LoopNest& nest) {
         at.advance(nest, inner - 1);
       }
     }
+    if (job.stream) stream_end();
   };
   if (rows * len <= kParallelFrom)
     body(0, rows * pieces);
@@ -492,7 +536,7 @@ const RowTable& row_table() { return mutable_table(); }
 
 }  // namespace simd
 
-RowFn find_row(const OpDef& op, DType in, DType out) { return simd::find(op, in, out); }
+RowFn find_row(const OpDef& op, DType in, DType out) { return simd::find(op, in, out).row; }
 void rebuild_rows_for_test() { simd::mutable_table() = simd::make_table(); }
 
 void register_simd_elementwise(KernelRegistry& r) {
@@ -501,7 +545,7 @@ void register_simd_elementwise(KernelRegistry& r) {
   for (size_t id = 0; id < ops.size(); ++id) {
     const OpDef& op = ops.at(static_cast<OpId>(id));
     const simd::OpRows& rows = t.by_op[id];
-    if (op.scalar && (op.scalar->selects || rows.f32 || rows.i32 || rows.b8))
+    if (op.scalar && (op.scalar->selects || rows.f32.row || rows.i32.row || rows.b8.row))
       r.add(op.name, KernelTier::Simd,
             {.name = "simd_elementwise",
              .refuse = simd::refuse,

@@ -14,6 +14,7 @@ namespace mge::body::HWY_NAMESPACE {
 void fill_cheap(simd::RowTable& t) {
   set_rows<false>(t, OpList<Sqrt, Rsqrt, HSwish, HSigmoid, Floor, Ceil, Round>());
   set_rows<true>(t, OpList<Abs, Neg, Square, Relu, Relu6, Sign>());
+  set_half_rows(t, OpList<Relu>());
   set_rows<false>(t, TestOps());
 }
 

@@ -7,7 +7,6 @@
 
 #include <hwy/highway.h>
 
-#include "core/half.h"
 #include "kernel/simd/row_loops-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -82,39 +81,12 @@ struct Element<DType::F32> {
   static HWY_INLINE void put(VF v, float* p) { hn::StoreU(v.v, DF(), p); }
 };
 template <>
-struct Element<DType::F16> {
-#if HWY_TARGET == HWY_SSE4 || HWY_TARGET == HWY_SSSE3  // Highway's emulation truncates, and loses inf and NaN
-  using Mem = uint16_t;
-  static HWY_INLINE VF load(const uint16_t* p) {
-    HWY_ALIGN float f[kLanes];
-    for (int64_t i = 0; i < kLanes; ++i) f[i] = half_to_float(p[i]);
-    return VF(hn::Load(DF(), f));
-  }
-  static HWY_INLINE void put(VF v, uint16_t* p) {
-    HWY_ALIGN float f[kLanes];
-    hn::Store(v.v, DF(), f);
-    for (int64_t i = 0; i < kLanes; ++i) p[i] = float_to_half(f[i]);
-  }
-#else
-  using Mem = hwy::float16_t;
-  using D = hn::Rebind<hwy::float16_t, DF>;
-  static HWY_INLINE VF load(const Mem* p) { return VF(hn::PromoteTo(DF(), hn::LoadU(D(), p))); }
-  static HWY_INLINE void put(VF v, Mem* p) { hn::StoreU(hn::DemoteTo(D(), v.v), D(), p); }
-#endif
+struct Element<DType::F16> : F16Lane {
+  static HWY_INLINE void put(VF v, Mem* p) { store(v, p); }
 };
 template <>
-struct Element<DType::BF16> {
-  using Mem = uint16_t;
-  using D = hn::Rebind<uint16_t, DI>;
-  static HWY_INLINE VF load(const uint16_t* p) {
-    return from_bits(shl<16>(VI(hn::PromoteTo(DI(), hn::LoadU(D(), p)))));
-  }
-  static HWY_INLINE void put(VF v, uint16_t* p) {
-    VI u = bits(v), kept = sar<16>(u);
-    VI rounded = sar<16>(u + VI(0x7fff) + (kept & VI(1)));
-    VI r = select(v == v, rounded, kept | VI(0x40));
-    hn::StoreU(hn::DemoteTo(D(), (r & VI(0xffff)).v), D(), p);
-  }
+struct Element<DType::BF16> : BF16Lane {
+  static HWY_INLINE void put(VF v, Mem* p) { store(v, p); }
 };
 template <>
 struct Element<DType::I32> {
@@ -152,7 +124,7 @@ HWY_INLINE VI as_int(VF v) {  // truncates, saturates, NaN gives 0
 template <DType to, class V, class Mem>
 HWY_INLINE void put_as(V v, Mem* p) {
   if constexpr (to == DType::Bool)
-    store(v != V(0.f), p);
+    Lane<VM>::store(v != V(0.f), p);
   else if constexpr (to == DType::F32 || to == DType::F16 || to == DType::BF16)
     Element<to>::put(as_float(v), p);
   else
@@ -206,7 +178,9 @@ void set_casts(simd::RowTable& table, Types<t...>) {
 }
 
 void fill_move(simd::RowTable& t) {
-  auto logic = [&]<class... Ops>(OpList<Ops...>) { (t.set(Ops::name, {.b8 = row<Ops, VB, uint8_t>}), ...); };
+  auto logic = [&]<class... Ops>(OpList<Ops...>) {
+    (t.set(Ops::name, {.b8 = row_pair<Ops, Lane<VB>, Lane<VB>>()}), ...);
+  };
   logic(BoolOps());
   t.where[0] = where_row<uint8_t>;
   t.where[1] = where_row<uint16_t>;

@@ -7,6 +7,7 @@
 #include "kernel/copy.h"
 #include "kernel/kernel.h"
 #include "kernel/layouts.h"
+#include "kernel/simd/moves.h"
 #include "kernel/simd/register.h"
 #include "op/indexing.h"
 #include "op/shape_ops.h"
@@ -37,6 +38,7 @@ struct Take {
   char* y;
   const int32_t* index;
   int64_t count, size, row;  // row: bytes of an output row
+  bool stream;               // long rows of a result that would not stay in the cache
   template <class T>
   void elements(int64_t b, int64_t e) const {
     auto* from = reinterpret_cast<const T*>(x);
@@ -50,11 +52,18 @@ struct Take {
       b += n;
     }
   }
+  const char* source(int64_t b) const {
+    const int64_t k = index[b % count];
+    return x + (b / count * size + (k < 0 ? k + size : k)) * row;
+  }
   void rows(int64_t b, int64_t e) const {
-    for (; b < e; ++b) {
-      const int64_t k = index[b % count];
-      std::memcpy(y + b * row, x + (b / count * size + (k < 0 ? k + size : k)) * row, static_cast<size_t>(row));
+    const auto bytes = static_cast<size_t>(row);
+    if (!stream) {
+      for (; b < e; ++b) std::memcpy(y + b * row, source(b), bytes);
+      return;
     }
+    for (; b < e; ++b) simd::stream_copy(y + b * row, source(b), bytes, b + 1 < e ? source(b + 1) : nullptr);
+    simd::stream_end();
   }
   void run(int64_t b, int64_t e) const {
     switch (row) {
@@ -81,7 +90,8 @@ void run_take(const KernelArgs& a) {
     throw_bad_index("take", "index", index[bad], -g.size, g.size, bad);
   const int64_t row = g.inner * static_cast<int64_t>(dtype_size(a.in[0].dtype));
   if (rows * row == 0) return;
-  const Take t{a.in[0].data<char>(), a.out[0].data<char>(), index, count, g.size, row};
+  const Take t{
+      a.in[0].data<char>(), a.out[0].data<char>(), index, count, g.size, row, row >= 512 && streams(rows * row)};
   parallel_for(rows, std::max<int64_t>(1, (32 << 10) / row), [&](int64_t b, int64_t e) { t.run(b, e); });
 }
 

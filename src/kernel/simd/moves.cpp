@@ -135,6 +135,10 @@ HWY_EXPORT(transpose4);
 void stream_copy(void* dst, const void* src, size_t bytes, const void* next, const void* next2) {
   HWY_DYNAMIC_DISPATCH(copy_past_cache)(dst, src, bytes, next, next2);
 }
+void stream_memcpy(void* dst, const void* src, size_t bytes) {
+  constexpr size_t kPage = 4096;  // where hardware stops fetching
+  stream_copy(dst, src, bytes, static_cast<const char*>(src) + kPage);
+}
 void stream_end() { hwy::FlushStream(); }
 
 void transpose(size_t size, const void* src, int64_t src_stride, void* dst, int64_t dst_stride, int64_t rows,
@@ -200,12 +204,7 @@ void unpack_weight_1x1(int64_t outs, int64_t channels, int64_t out_step, int64_t
 }
 }  // namespace simd
 
-void install_simd_moves() {
-  set_move_kernels({simd::transpose, [](void* dst, const void* src, size_t bytes) {
-                      simd::stream_copy(dst, src, bytes);
-                      simd::stream_end();
-                    }});
-}
+void install_simd_moves() { set_move_kernels({simd::transpose, simd::stream_memcpy, simd::stream_end}); }
 
 }  // namespace mge
 #endif

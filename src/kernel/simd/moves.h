@@ -13,6 +13,8 @@ void transpose(size_t size, const void* src, int64_t src_stride, void* dst, int6
 /// fetched: without it memory would read and write in turns, at half its speed. Other threads may read dst after
 /// stream_end() on this one.
 void stream_copy(void* dst, const void* src, size_t bytes, const void* next = nullptr, const void* next2 = nullptr);
+/// The same, fetching its own source ahead.
+void stream_memcpy(void* dst, const void* src, size_t bytes);
 void stream_end();
 
 /// A convolution weight [outs, channels, taps] with blocks of output channels innermost:
@@ -25,6 +27,9 @@ void pack_weight(const WeightBlocks& b, const float* weight, float* dst);
 /// dst [outs, channels] from blocks of 16 channels x 16 outputs, the outputs innermost; steps as above, per block.
 void unpack_weight_1x1(int64_t outs, int64_t channels, int64_t out_step, int64_t channel_step, const float* src,
                        float* dst);
+
+/// The row starts with a cache line and ends with one.
+inline bool whole_lines(const float* y, int64_t n) { return reinterpret_cast<uintptr_t>(y) % 64 == 0 && n % 16 == 0; }
 
 /// A row of results that goes past the cache when the whole result would not stay there:
 ///   StreamedRow row(stream, y, n);  … write row.at[0..n) …  row.finish(x + n);   // where the next row is read

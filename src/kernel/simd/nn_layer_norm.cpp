@@ -51,8 +51,10 @@ void layer_norm(const KernelArgs& a) {
   parallel_for(g.rows, grain_for(g.size), [&](int64_t b, int64_t e) {
     for (; b < e; ++b) {
       const float* x = a.in[0].data<float>() + b * g.size;
-      simd::StreamedRow out(stream, a.out[0].data<float>() + b * g.size, g.size);
-      float* y = out.at;
+      float* to = a.out[0].data<float>() + b * g.size;
+      const bool direct = stream && simd::whole_lines(to, g.size);
+      simd::StreamedRow out(stream && !direct, to, g.size);
+      const float* next = b + 1 < g.rows ? x + g.size : nullptr;
       float mean = sum_of(g.size, [&](int64_t i, int k) { return load_n(x + i, k); }) / size;
       VF m = set(mean);
       float var = sum_of(g.size,
@@ -63,12 +65,17 @@ void layer_norm(const KernelArgs& a) {
                   size;
       float rstd = 1.0f / std::sqrt(var + static_cast<float>(at.eps));
       VF r = set(rstd);
-      each_vector(g.size, [&](int64_t i, int k) {
+      // Inlined, so that k is a constant where rows are whole.
+      auto normal = [&](int64_t i, int k) HWY_ATTR __attribute__((always_inline)) {
         VF v = hn::Mul(hn::Sub(load_n(x + i, k), m), r);
-        if (w) v = hn::MulAdd(v, load_n(w + i, k), load_n(bias + i, k));
-        store_n(v, y + i, k);
-      });
-      out.finish(b + 1 < g.rows ? x + g.size : nullptr);
+        return w ? hn::MulAdd(v, load_n(w + i, k), load_n(bias + i, k)) : v;
+      };
+      if (direct) {
+        stream_row(to, g.size, next, [&](int64_t i) HWY_ATTR { return normal(i, kLanes); });
+      } else {
+        each_vector(g.size, [&](int64_t i, int k) HWY_ATTR { store_n(normal(i, k), out.at + i, k); });
+        out.finish(next);
+      }
       a.out[1].data<float>()[b] = mean;
       a.out[2].data<float>()[b] = rstd;
     }

@@ -76,6 +76,21 @@ void each_bundle(const AxisGeom& g, F f) {
       });
 }
 
+// The maximum of each lane's elements; NaN is passed over.
+HWY_INLINE VF max_of(const float* x, int64_t n) {
+  const VF lowest = set(kLowest);
+  VF m[4] = {lowest, lowest, lowest, lowest};
+  int64_t i = 0;
+  for (; i + 4 * kLanes <= n; i += 4 * kLanes)
+#pragma GCC unroll 4
+    for (int k = 0; k < 4; ++k) m[k] = hn::Max(load_n(x + i + k * kLanes, kLanes), m[k]);
+  for (; i < n; i += kLanes) {
+    const int k = static_cast<int>(std::min<int64_t>(kLanes, n - i));
+    m[0] = hn::Max(first_n(load_n(x + i, k), k, lowest), m[0]);
+  }
+  return hn::Max(hn::Max(m[0], m[1]), hn::Max(m[2], m[3]));
+}
+
 // top and sum, when given, receive max and sum(exp(x - max)) of every row.
 template <SoftmaxOut kOut>
 void softmax_core(const AxisGeom& g, const float* x, float* y, float* top, float* sum) {
@@ -86,23 +101,27 @@ void softmax_core(const AxisGeom& g, const float* x, float* y, float* top, float
       const float* px = x + first;
       simd::StreamedRow out(stream, y + first, g.size);
       float* py = out.at;
-      VF lowest = set(kLowest), m = lowest;
-      each_vector(g.size, [&](int64_t i, int k) { m = hn::Max(first_n(load_n(px + i, k), k, lowest), m); });
-      VF mv = hn::MaxOfLanes(d, m), acc = hn::Zero(d);
-      each_vector(g.size, [&](int64_t i, int k) {
+      VF mv = hn::MaxOfLanes(d, max_of(px, g.size)), acc = hn::Zero(d);
+      each_vector(g.size, [&](int64_t i, int k) HWY_ATTR {
         VF e = exp_v(hn::Sub(load_n(px + i, k), mv));
         acc = hn::Add(acc, first_n(e, k, hn::Zero(d)));
         if (kOut == SoftmaxOut::Prob) store_n(e, py + i, k);
       });
       VF sv = hn::SumOfLanes(d, acc);
+      const float* next = row + 1 < g.outer ? px + g.size : nullptr;
+      if (top) top[row] = hn::GetLane(mv), sum[row] = hn::GetLane(sv);
       if (kOut == SoftmaxOut::Prob) {
-        each_vector(g.size, [&](int64_t i, int k) { store_n(hn::Div(load_n(py + i, k), sv), py + i, k); });
+        VF scale = hn::Div(set(1.f), sv);
+        if (py != y + first && simd::whole_lines(y + first, g.size))
+          return stream_row(y + first, g.size, next,
+                            [&](int64_t i) HWY_ATTR { return hn::Mul(hn::LoadU(d, py + i), scale); });
+        each_vector(g.size, [&](int64_t i, int k) HWY_ATTR { store_n(hn::Mul(load_n(py + i, k), scale), py + i, k); });
       } else {
         VF ls = log_v(sv);
-        each_vector(g.size, [&](int64_t i, int k) { store_n(hn::Sub(hn::Sub(load_n(px + i, k), mv), ls), py + i, k); });
+        each_vector(g.size, [&](int64_t i, int k)
+                                HWY_ATTR { store_n(hn::Sub(hn::Sub(load_n(px + i, k), mv), ls), py + i, k); });
       }
-      out.finish(row + 1 < g.outer ? px + g.size : nullptr);
-      if (top) top[row] = hn::GetLane(mv), sum[row] = hn::GetLane(sv);
+      out.finish(next);
     });
     return;
   }
@@ -114,10 +133,10 @@ void softmax_core(const AxisGeom& g, const float* x, float* y, float* top, float
       acc = hn::Add(acc, e);
       if (kOut == SoftmaxOut::Prob) store_n(e, y + first + i * g.inner, k);
     }
-    VF ls = kOut == SoftmaxOut::Log ? log_v(acc) : acc;
+    VF ls = kOut == SoftmaxOut::Log ? log_v(acc) : hn::Div(set(1.f), acc);
     for (int64_t i = 0; i < g.size; ++i) {
       int64_t at = first + i * g.inner;
-      store_n(kOut == SoftmaxOut::Prob ? hn::Div(load_n(y + at, k), acc) : hn::Sub(hn::Sub(load_n(x + at, k), m), ls),
+      store_n(kOut == SoftmaxOut::Prob ? hn::Mul(load_n(y + at, k), ls) : hn::Sub(hn::Sub(load_n(x + at, k), m), ls),
               y + at, k);
     }
     if (top) store_n(m, top + row, k), store_n(acc, sum + row, k);

@@ -107,20 +107,37 @@ template <class Op>
 HWY_INLINE bool whole_lanes(const float* x, const float* end, VF* acc) {
   if constexpr (Op::kQuick) {
     const DF d;
-    VF quick[kVectors], nan = hn::Zero(d);
-    for (int64_t v = 0; v < kVectors; ++v) quick[v] = acc[v];
+    VF quick[kVectors], sum[kVectors];  // a sum is NaN when an element is, or for inf - inf, which may go the long way
+    for (int64_t v = 0; v < kVectors; ++v) quick[v] = acc[v], sum[v] = hn::Zero(d);
     for (; x < end; x += kRowLanes)
       for (int64_t v = 0; v < kVectors; ++v) {
         const VF e = hn::LoadU(d, x + v * kLanes);
         quick[v] = Op::quick(quick[v], e);
-        nan = hn::IfThenElse(hn::IsNaN(e), e, nan);
+        sum[v] = hn::Add(sum[v], e);
       }
-    if (!hn::AllFalse(d, hn::IsNaN(nan))) return false;
+    for (int64_t v = 1; v < kVectors; ++v) sum[0] = hn::Add(sum[0], sum[v]);
+    if (!hn::AllFalse(d, hn::IsNaN(sum[0]))) return false;
     for (int64_t v = 0; v < kVectors; ++v) acc[v] = quick[v];
     return true;
   } else {
     return false;
   }
+}
+
+// The same for any values. A whole block is part of a longer row: hardware stops fetching at the end of a page, so what
+// lies a page on is asked for here.
+template <class Op, bool kBlock>
+HWY_INLINE void join_lanes(const float* x, const float* end, VF* acc) {
+  const DF d;
+  VF a[kVectors];  // of its own, or it would not stay in registers
+  for (int64_t v = 0; v < kVectors; ++v) a[v] = acc[v];
+  for (; x < end; x += kRowLanes)
+#pragma GCC unroll 8
+    for (int64_t v = 0; v < kVectors; ++v) {
+      if (kBlock) __builtin_prefetch(x + v * kLanes + kRowBlock, 0, 2);
+      a[v] = Op::apply(a[v], hn::LoadU(d, x + v * kLanes));
+    }
+  for (int64_t v = 0; v < kVectors; ++v) acc[v] = a[v];
 }
 
 template <class Op>
@@ -134,11 +151,9 @@ void row_leaf(const float* x, int64_t rows, int64_t n, float* y) {
     VF acc[kVectors];
     for (auto& a : acc) a = hn::Set(d, Op::identity);
     const float* const end = x + (n - left);
-    if (whole_lanes<Op>(x, end, acc))
-      x = end;
-    else
-      for (; x < end; x += kRowLanes)
-        for (int64_t v = 0; v < kVectors; ++v) acc[v] = Op::apply(acc[v], hn::LoadU(d, x + v * kLanes));
+    if (!whole_lanes<Op>(x, end, acc))
+      n == kRowBlock ? join_lanes<Op, true>(x, end, acc) : join_lanes<Op, false>(x, end, acc);
+    x = end;
     for (int64_t v = 0; v * kLanes < left; ++v)
       acc[v] = Op::apply(acc[v], load_part<Op>(d, x + v * kLanes, std::min(kLanes, left - v * kLanes)));
     x += left;

@@ -7,8 +7,14 @@
 
 namespace mge::simd {
 
+/// A row, and the same row with stores past the cache for results that would not stay there: `out` is then 64-byte
+/// aligned, and the caller ends with stream_end(). Null where there is none.
+struct RowPair {
+  RowFn row = nullptr, streamed = nullptr;
+};
 struct OpRows {
-  RowFn f32 = nullptr, i32 = nullptr, b8 = nullptr;  // by input dtype
+  RowPair f32, i32, b8;  // by input dtype
+  RowPair f16, bf16;     // of a few simple ops; the others go through tiles of float32
 };
 
 struct RowTable {

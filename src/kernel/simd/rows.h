@@ -9,8 +9,8 @@ namespace mge {
 
 /// The row function for the best instruction set of this machine, or null when there is none for these dtypes. `in` is
 /// the dtype of all inputs (of x and y for where, whose condition is bool), `out` that of the result; typecvt takes
-/// both from here. float16 and bfloat16 have none: convert a tile with typecvt's rows, compute in float32, convert
-/// back.
+/// both from here. Most ops have none for float16 and bfloat16: convert a tile with typecvt's rows, compute in
+/// float32, convert back.
 RowFn find_row(const OpDef& op, DType in, DType out);
 
 /// Rebuilds what find_row answers after hwy::SetSupportedTargetsForTest.

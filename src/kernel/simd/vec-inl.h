@@ -97,6 +97,10 @@ HWY_INLINE VF to_float(VI x) { return VF(hn::ConvertTo(DF(), x.v)); }
 
 HWY_INLINE VF select(VM m, VF a, VF b) { return VF(hn::IfThenElse(m.m, a.v, b.v)); }
 HWY_INLINE VI select(VM m, VI a, VI b) { return VI(hn::IfThenElse(hn::RebindMask(DI(), m.m), a.v, b.v)); }
+#if HWY_ARCH_X86  // min and max give their second operand when one is NaN
+HWY_INLINE VF at_most(VF c, VF x) { return VF(hn::Min(c.v, x.v)); }
+HWY_INLINE VF at_least(VF c, VF x) { return VF(hn::Max(c.v, x.v)); }
+#endif
 HWY_INLINE VM mask_and(VM a, VM b) { return {hn::And(a.m, b.m)}; }
 HWY_INLINE VM mask_or(VM a, VM b) { return {hn::Or(a.m, b.m)}; }
 HWY_INLINE VM mask_not(VM a) { return {hn::Not(a.m)}; }

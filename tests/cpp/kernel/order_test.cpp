@@ -1,5 +1,5 @@
 // sort and topk by keys against the stable sort of the reference, bit for bit: every dtype, lengths on both sides of
-// each change of method, ties, NaN, signed zeros, axes inside.
+// each change of method, ties, NaN, signed zeros, axes inside. gather and its adjoint likewise.
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -9,6 +9,7 @@
 
 #include "base/parallel.h"
 #include "kernel_args.h"
+#include "op/indexing.h"
 #include "op/sort.h"
 
 namespace mge::testing_kernels {
@@ -93,6 +94,105 @@ TEST(Order, WideNumbersGoToTheReference) {
   for (DType t : {DType::I64, DType::F64}) {
     TestTensor x = draw(t, {2, 9}, 0);
     EXPECT_STREQ(run("sort", make_attrs(SortAttrs{1, false}), x, {2, 9}, KernelTier::Simd).kernel, "ref_sort");
+  }
+}
+
+// Runs of indices against the element-wise walk of the reference: every element size, each axis, index shapes that end
+// before x does, more indices than are checked at once, and adjoints with several indices for one place.
+struct GatherCase {
+  Shape x, index;
+  int64_t axis;
+};
+const GatherCase kGathers[] = {
+    {{7}, {0}, 0},
+    {{7}, {2600}, 0},
+    {{5, 3}, {9, 3}, 0},
+    {{5, 3}, {9, 2}, 0},
+    {{600, 9}, {600, 4}, 1},
+    {{3, 2}, {3, 3000}, 1},
+    {{2, 5, 3}, {2, 4, 3}, 1},
+    {{4, 5, 3}, {3, 40, 2}, 1},
+    {{4, 5, 3}, {4, 1, 3}, 2},
+    {{6, 4, 5, 3}, {9, 4, 5, 3}, 0},
+    {{6, 4, 5, 3}, {9, 3, 5, 3}, 0},
+    {{6, 4, 50, 30}, {6, 2, 49, 30}, 1},
+};
+
+TestTensor draw_places(const Shape& s, int64_t size) {
+  static std::mt19937 gen(11);
+  TestTensor t(DType::I32, s);
+  for (int64_t i = 0; i < s.numel(); ++i)
+    t.data<int32_t>()[i] = static_cast<int32_t>(static_cast<int64_t>(gen() % (2 * static_cast<uint64_t>(size))) - size);
+  return t;
+}
+
+TEST(Gather, RunsPickWhatTheReferencePicks) {
+  for (const GatherCase& c : kGathers)
+    for (DType t : {DType::U8, DType::F16, DType::F32, DType::C64}) {
+      TestTensor x = draw(t, c.x, 0), index = draw_places(c.index, c.x[static_cast<int>(c.axis)]);
+      Call call("gather", make_attrs(GatherAttrs{c.axis}), {x.arg, index.arg});
+      TestTensor want;
+      call.run(KernelTier::Ref, want);
+      for (int threads : {1, 2, 3}) {
+        set_num_threads(threads);
+        TestTensor got;
+        EXPECT_STREQ(call.run(KernelTier::Simd, got).name, "simd_gather");
+        EXPECT_EQ(got.bytes(), want.bytes()) << c.x.str() << c.index.str() << " axis " << c.axis;
+      }
+      set_num_threads(1);
+    }
+}
+
+// A result that would not stay in the cache is written past it, row by row, whatever the rows' alignment.
+TEST(Gather, TakeOfLongRows) {
+  for (int64_t row : {4099, 4096}) {
+    TestTensor x = draw(DType::F32, {37, row}, 0), index = draw_places({2100}, 37);
+    Call call("take", make_attrs(TakeAttrs{0}), {x.arg, index.arg});
+    TestTensor want;
+    call.run(KernelTier::Ref, want);
+    for (int threads : {1, 3}) {
+      set_num_threads(threads);
+      TestTensor got;
+      EXPECT_STREQ(call.run(KernelTier::Simd, got).name, "simd_take");
+      EXPECT_TRUE(got.bytes() == want.bytes()) << row;
+    }
+    set_num_threads(1);
+  }
+}
+
+TEST(Gather, AdjointAddsInTheOrderOfTheReference) {
+  std::mt19937 gen(3);
+  for (const GatherCase& c : kGathers) {
+    TestTensor gy(DType::F32, c.index), index = draw_places(c.index, c.x[static_cast<int>(c.axis)]);
+    for (int64_t i = 0; i < c.index.numel(); ++i) gy.data<float>()[i] = std::normal_distribution<float>()(gen);
+    Ints shape;
+    for (int i = 0; i < c.x.rank; ++i) shape.push_back(c.x[i]);
+    Call call("gather_bwd", make_attrs(GatherBwdAttrs{c.axis, shape}), {gy.arg, index.arg});
+    TestTensor want;
+    call.run(KernelTier::Ref, want);
+    for (int threads : {1, 2, 3}) {
+      set_num_threads(threads);
+      TestTensor got;
+      EXPECT_STREQ(call.run(KernelTier::Simd, got).name, "simd_gather_bwd");
+      EXPECT_EQ(got.bytes(), want.bytes()) << c.x.str() << c.index.str() << " axis " << c.axis;
+    }
+    set_num_threads(1);
+  }
+}
+
+TEST(Gather, BadIndexIsNamedWithItsPosition) {
+  TestTensor x(DType::F32, {2, 1500}), index(DType::I32, {2, 1500});
+  for (int32_t bad : {1500, -1501}) {
+    index.data<int32_t>()[1500 + 1234] = bad;
+    Call call("gather", make_attrs(GatherAttrs{1}), {x.arg, index.arg});
+    TestTensor y;
+    try {
+      call.run(KernelTier::Simd, y);
+      ADD_FAILURE() << "accepted " << bad;
+    } catch (const std::exception& e) {
+      EXPECT_NE(std::string(e.what()).find(format("{}", bad)), std::string::npos) << e.what();
+      EXPECT_NE(std::string(e.what()).find("2734"), std::string::npos) << e.what();
+    }
   }
 }
 
