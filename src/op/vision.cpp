@@ -139,7 +139,7 @@ void register_vision(OpRegistry& r) {
       .out("gmap")
       .infer(infer_remap_dmap)
       .promote(Promote::Float)
-      .doc("Gradient of remap in map. It jumps where a position crosses a pixel, so it has no gradient of its own.");
+      .doc("Gradient of remap in map. It jumps where a position crosses a pixel. First order only.");
   op("resize")
       .attrs<ResizeAttrs>()
       .in("x")

@@ -42,7 +42,10 @@ TEST(RegistryTest, NamesIdsAndDocs) {
       EXPECT_EQ(op.saves.inputs >> op.inputs.size(), 0u) << op.name << " saves an input it does not have";
     }
     EXPECT_EQ(op.saves.outputs >> op.n_out(), 0u) << op.name << " saves an output it does not have";
-    EXPECT_TRUE(op.vjp || op.decompose || op.is(kNoGrad)) << op.name << " has no gradient and does not say so";
+    // A backward that gets there raises.
+    const bool first_order = op.doc.find("First order only") != std::string::npos;
+    EXPECT_TRUE(op.vjp || op.decompose || op.is(kNoGrad) || first_order)
+        << op.name << " has no gradient and does not say so";
   }
 }
 
