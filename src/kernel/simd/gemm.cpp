@@ -25,8 +25,8 @@ inline int64_t packed_pitch(int64_t n) { return (n + 15) / 16 * 16; }
 HWY_BEFORE_NAMESPACE();
 namespace mge::simd::HWY_NAMESPACE {
 
-// Rows and columns of C worked on at a time: A's block stays in L2, B's in L2/L3.
-constexpr int64_t kMC = 16 * kMR;
+// Rows and columns of C worked on at a time: a small block of A leaves L2 to B.
+constexpr int64_t kMC = 4 * kMR;
 constexpr int64_t kNC = 32 * kNR;
 
 // One thread's share: C[m,n] (+)= op(A)·op(B).
