@@ -140,7 +140,7 @@ test-asan: build-asan .venv/stamp-test ## C++ tests and a Python subset under ad
 	$(call say,Python subset under asan+ubsan)
 	@$(call stage,asan)
 	@LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libubsan.so) $$(g++ -print-file-name=libstdc++.so)" \
-	  ASAN_OPTIONS=detect_leaks=0 $(call staged,asan) $(PY) -m pytest tests/python -m asan_subset
+	  ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 $(call staged,asan) $(PY) -m pytest tests/python -m asan_subset
 
 test-tsan: build-tsan ## C++ tests under the thread sanitizer
 	$(call say,C++ tests under tsan)

@@ -51,9 +51,10 @@ HWY_INLINE void depth_tile(const DepthRow& p, int64_t i, int64_t c, MF m, int la
   const bool whole = lanes == kLanes;
   for (int64_t t = 0; t < p.taps; ++t) {
     const VF w = whole ? hn::LoadU(d, p.weight[t] + c) : load_n(m, p.weight[t] + c, lanes);
-    int64_t at = p.first[t] + i * p.step, next = p.step * p.channels;
-    const float* HWY_RESTRICT src = p.row[t] + at * p.channels + c;
-    if (!p.row[t] || (kEdge && (at < 0 || at >= p.size))) src = kZeroLanes, next = 0;
+    const int64_t at = p.first[t] + i * p.step;
+    const bool outside = !p.row[t] || (kEdge && (at < 0 || at >= p.size));
+    const float* HWY_RESTRICT src = outside ? kZeroLanes : p.row[t] + at * p.channels + c;
+    const int64_t next = outside ? 0 : p.step * p.channels;
     if (whole) {
 #pragma GCC unroll 8
       for (int j = 0; j < N; ++j) acc[j] = hn::MulAdd(w, hn::LoadU(d, src + j * next), acc[j]);
