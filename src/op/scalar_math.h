@@ -3,9 +3,9 @@
 // casts, and the tree is compiled with -ffp-contract=off. V = double calls the C library instead: float64 exists for
 // gradient checks.
 //
-// Accuracy for float (see tests/cpp/kernel/elementwise_test.cpp): 1 ulp for exp and log, 1.3 for tanh, 2-4 for the rest,
-// 5.7 for gelu; pow(x,2) is x*x and pow(x,3) is x*x*x exactly. Polynomials are minimax fits on the stated interval, coefficients
-// rounded to float one by one with a refit of the rest.
+// Accuracy for float (see tests/cpp/kernel/elementwise_test.cpp): 1 ulp for exp and log, 1.3 for tanh, 2-4 for the
+// rest, 5.7 for gelu; pow(x,2) is x*x and pow(x,3) is x*x*x exactly. Polynomials are minimax fits on the stated
+// interval, coefficients rounded to float one by one with a refit of the rest.
 //
 // The file is read once per instruction set: kernel/simd defines MGE_BODY_TARGET to its namespace and includes it
 // again, so that the templates are compiled with that set's code generation.
