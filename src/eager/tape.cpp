@@ -322,7 +322,8 @@ class BackwardPass {
     }
     MGE_CHECK(n.op->vjp, NotImplemented, "{}: this op has no gradient. Detach its inputs, or leave it out of the loss.",
               n.op->name);
-    if (n.op->name == "slice" && n.edges[0].node && !n.edges[0].node->grads.empty() &&
+    static const OpDef* const slice = &OpRegistry::global().get("slice");
+    if (n.op == slice && n.edges[0].node && !n.edges[0].node->grads.empty() &&
         add_region(n.edges[0].node->grads[n.edges[0].index], n.grads[0], n.attrs))
       return;
     EagerEmitter& em = EagerEmitter::get();
