@@ -11,7 +11,6 @@ ours are `megengine.data.transform`, PyTorch's the same steps in its tensor oper
 
 from __future__ import annotations
 
-import argparse
 import gc
 import multiprocessing
 import pathlib
@@ -22,7 +21,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from peers import answer_requests, set_threads, show, start_peers
+from peers import answer_requests, run_table, set_threads, show, start_peers
 
 HERE = pathlib.Path(__file__).parent
 # name -> height and width of a sample, of the crop, padding before it, samples of a batch, batches of an epoch
@@ -182,19 +181,8 @@ def table(torch_python: str, rounds: int, workers: int = 2) -> None:
 
 
 def main() -> int:
-    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ap.add_argument("--torch-python", help="interpreter that has PyTorch")
-    ap.add_argument("--rounds", type=int, default=3)
-    ap.add_argument("--workers", type=int, default=2)
-    ap.add_argument("--serve", choices=("mge", "torch"), help=argparse.SUPPRESS)
-    a = ap.parse_args()
-    if a.serve:
-        serve(a.serve)
-        return 0
-    if not a.torch_python:
-        ap.error("--torch-python is needed")
-    table(str(pathlib.Path(a.torch_python).absolute()), a.rounds, a.workers)
-    return 0
+    options = {"--workers": {"type": int, "default": 2}}
+    return run_table(__doc__, serve, lambda a: table(a.torch_python, a.rounds, a.workers), rounds=3, options=options)
 
 
 if __name__ == "__main__":
