@@ -105,18 +105,12 @@ Conv* find_conv(const Conv2dGeom& g, bool backward, bool bfloat16) {
   return cache.get(conv_key(g, {num_threads(), backward, bfloat16}), [&] { return make_conv(g, backward, bfloat16); });
 }
 
-Conv2dGeom geom_of(const KernelArgs& a) {
-  const std::string& op = a.op->name;
-  if (op == "conv2d") return conv2d_geom(a.as<Conv2dAttrs>(), a.in[0].shape, a.in[1].shape);
-  if (op == "conv2d_fused") return conv2d_geom(a.as<Conv2dFusedAttrs>(), a.in[0].shape, a.in[1].shape);
-  return conv2d_geom(a.as<Conv2dDxAttrs>(), a.out[0].shape, a.in[1].shape);
-}
 bool is_backward(const KernelArgs& a) { return a.op->name == "conv2d_dx"; }
 bool is_bfloat16(const KernelArgs& a) { return a.in[0].dtype == DType::BF16; }
 Conv* find_conv(const KernelArgs& a, const Conv2dGeom& g) { return find_conv(g, is_backward(a), is_bfloat16(a)); }
 
 const char* refuse(const KernelArgs& a) {
-  Conv2dGeom g = geom_of(a);
+  Conv2dGeom g = simd_nn::conv2d_geom_of(a);
   if (is_bfloat16(a)) {
     if (!has_bfloat16()) return "the CPU has no bfloat16";
     if (a.in.size() != 2) return "bfloat16 with a bias or an epilogue";
@@ -125,7 +119,7 @@ const char* refuse(const KernelArgs& a) {
   if (is_backward(a) && simd_nn::conv2d_is_product(g)) return "few pixels; a product is faster";
   return find_conv(a, g) ? nullptr : "no oneDNN kernel with reproducible bits";
 }
-size_t workspace(const KernelArgs& a) { return find_conv(a, geom_of(a))->workspace; }
+size_t workspace(const KernelArgs& a) { return find_conv(a, simd_nn::conv2d_geom_of(a))->workspace; }
 
 // Images channels-last, the weight and per-channel operands row-major.
 void layouts(const KernelArgs& a, TensorArg* in, TensorArg* out) {
@@ -136,23 +130,10 @@ void layouts(const KernelArgs& a, TensorArg* in, TensorArg* out) {
     if (int add = conv2d_extras(a.as<Conv2dFusedAttrs>()).add; add >= 0) ask_channels_last(in[add]);
 }
 
-simd::Epilogue epilogue_of(const KernelArgs& a) {
-  simd::Epilogue e;
-  if (a.op->name == "conv2d") {
-    if (a.in.size() == 3) e.bias = a.in[2].data<float>();
-  } else if (a.op->name == "conv2d_fused") {
-    const auto& at = a.as<Conv2dFusedAttrs>();
-    Conv2dExtras x = conv2d_extras(at);
-    auto extra = [&](int i) -> const float* { return i < 0 ? nullptr : a.in[static_cast<size_t>(i)].data<float>(); };
-    e = {extra(x.bias), extra(x.scale), extra(x.shift), extra(x.add), at.act == "relu" ? 1 : 0};
-  }
-  return e;
-}
-
 void run(const KernelArgs& a) {
-  Conv2dGeom g = geom_of(a);
+  Conv2dGeom g = simd_nn::conv2d_geom_of(a);
   find_conv(a, g)->run(a.in[0].ptr, a.in[1].ptr, a.out[0].ptr, a.workspace);
-  simd::Epilogue e = epilogue_of(a);
+  simd::Epilogue e = simd_nn::conv2d_epilogue_of(a);
   if (e.bias || e.scale || e.add || e.act) simd::epilogue_pass_last(e, g.n * g.oh * g.ow, g.o, a.out[0].data<float>());
 }
 

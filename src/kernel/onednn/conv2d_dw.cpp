@@ -104,10 +104,8 @@ WeightGrad* find_part(const Part& p) {
   return cache.get(conv_key(p.g, {num_threads(), p.pad_top, p.pad_bottom}), [&] { return make_part(p); });
 }
 
-Conv2dGeom geom_of(const KernelArgs& a) { return conv2d_geom(a.as<Conv2dDwAttrs>(), a.in[0].shape, a.out[0].shape); }
-
 const char* refuse(const KernelArgs& a) {
-  Conv2dGeom g = geom_of(a);
+  Conv2dGeom g = simd_nn::conv2d_geom_of(a);
   if (const char* why = refuse_conv(a, g)) return why;
   if (simd_nn::conv2d_is_product(g)) return "few pixels; a product is faster";
   const int64_t parts = count_parts(g);
@@ -121,7 +119,7 @@ const char* refuse(const KernelArgs& a) {
 }
 
 size_t workspace(const KernelArgs& a) {
-  Conv2dGeom g = geom_of(a);
+  Conv2dGeom g = simd_nn::conv2d_geom_of(a);
   const int64_t parts = count_parts(g);
   WeightGrad* p = find_part(part_of(g, 0, parts));
   return parts == 1 && !p->unpacks ? 0 : static_cast<size_t>(parts) * p->bytes;
@@ -133,7 +131,7 @@ void layouts(const KernelArgs&, TensorArg* in, TensorArg*) {
 }
 
 void run(const KernelArgs& a) {
-  Conv2dGeom g = geom_of(a);
+  Conv2dGeom g = simd_nn::conv2d_geom_of(a);
   const float *x = a.in[0].data<float>(), *gy = a.in[1].data<float>();
   float* gw = a.out[0].data<float>();
   const int64_t parts = count_parts(g);

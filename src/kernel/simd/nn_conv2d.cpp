@@ -28,42 +28,26 @@ simd::Conv2dGeom raw(const Conv2dGeom& g) {
           .groups = g.groups};
 }
 
-Conv2dGeom geom_of(const KernelArgs& a) {
-  const std::string& op = a.op->name;
-  if (op == "conv2d") return conv2d_geom(a.as<Conv2dAttrs>(), a.in[0].shape, a.in[1].shape);
-  if (op == "conv2d_fused") return conv2d_geom(a.as<Conv2dFusedAttrs>(), a.in[0].shape, a.in[1].shape);
-  if (op == "conv2d_dx") return conv2d_geom(a.as<Conv2dDxAttrs>(), a.out[0].shape, a.in[1].shape);
-  return conv2d_geom(a.as<Conv2dDwAttrs>(), a.in[0].shape, a.out[0].shape);
-}
-
-simd::Epilogue epilogue_of(const KernelArgs& a) {
-  if (a.op->name == "conv2d") return {.bias = a.in.size() == 3 ? a.in[2].data<float>() : nullptr};
-  const auto& at = a.as<Conv2dFusedAttrs>();
-  Conv2dExtras x = conv2d_extras(at);
-  auto extra = [&](int i) -> const float* { return i < 0 ? nullptr : a.in[static_cast<size_t>(i)].data<float>(); };
-  return {extra(x.bias), extra(x.scale), extra(x.shift), extra(x.add), at.act == "relu" ? 1 : 0};
-}
-
 // ---- plain memory
 
 void run_fwd(const KernelArgs& a) {
-  const simd::Epilogue e = epilogue_of(a);
+  const simd::Epilogue e = conv2d_epilogue_of(a);
   const bool any = e.bias || e.scale || e.add || e.act;
-  simd::conv2d_fwd(raw(geom_of(a)), a.in[0].data<float>(), a.in[1].data<float>(), a.out[0].data<float>(),
+  simd::conv2d_fwd(raw(conv2d_geom_of(a)), a.in[0].data<float>(), a.in[1].data<float>(), a.out[0].data<float>(),
                    any ? &e : nullptr);
 }
 void run_dx(const KernelArgs& a) {
-  simd::conv2d_bwd_data(raw(geom_of(a)), a.in[0].data<float>(), a.in[1].data<float>(), a.out[0].data<float>());
+  simd::conv2d_bwd_data(raw(conv2d_geom_of(a)), a.in[0].data<float>(), a.in[1].data<float>(), a.out[0].data<float>());
 }
 void run_dw(const KernelArgs& a) {
-  simd::conv2d_bwd_weight(raw(geom_of(a)), a.in[0].data<float>(), a.in[1].data<float>(), a.out[0].data<float>());
+  simd::conv2d_bwd_weight(raw(conv2d_geom_of(a)), a.in[0].data<float>(), a.in[1].data<float>(), a.out[0].data<float>());
 }
 
 // ---- depthwise on channels-last memory
 
 const char* refuse_depthwise(const KernelArgs& a) {
   if (const char* why = refuse_not_f32(a)) return why;
-  const Conv2dGeom g = geom_of(a);
+  const Conv2dGeom g = conv2d_geom_of(a);
   if (g.groups != g.c || g.groups != g.o) return "not one filter per channel";
   if (g.c < 16) return "few channels; plain memory is faster";
   if (g.kh * g.kw > 64) return "large filter";
@@ -83,17 +67,18 @@ void depthwise_layouts(const KernelArgs& a, TensorArg* in, TensorArg* out) {
 }
 void run_depthwise(const KernelArgs& a) {
   if (!in_channels_last(a.in[0])) return run_fwd(a);
-  const Conv2dGeom g = geom_of(a);
+  const Conv2dGeom g = conv2d_geom_of(a);
   float* y = a.out[0].data<float>();
   simd::depthwise_last_fwd(raw(g), a.in[0].data<float>(), a.in[1].data<float>(), y);
-  const simd::Epilogue e = epilogue_of(a);
+  const simd::Epilogue e = conv2d_epilogue_of(a);
   if (e.bias || e.scale || e.add || e.act) simd::epilogue_pass_last(e, g.n * g.oh * g.ow, g.o, y);
 }
 void run_depthwise_dx(const KernelArgs& a) {
-  simd::depthwise_last_bwd_data(raw(geom_of(a)), a.in[0].data<float>(), a.in[1].data<float>(), a.out[0].data<float>());
+  simd::depthwise_last_bwd_data(raw(conv2d_geom_of(a)), a.in[0].data<float>(), a.in[1].data<float>(),
+                                a.out[0].data<float>());
 }
 void run_depthwise_dw(const KernelArgs& a) {
-  simd::depthwise_last_bwd_weight(raw(geom_of(a)), a.in[0].data<float>(), a.in[1].data<float>(),
+  simd::depthwise_last_bwd_weight(raw(conv2d_geom_of(a)), a.in[0].data<float>(), a.in[1].data<float>(),
                                   a.out[0].data<float>());
 }
 
@@ -101,15 +86,17 @@ void run_depthwise_dw(const KernelArgs& a) {
 
 const char* refuse_product(const KernelArgs& a) {
   if (const char* why = refuse_not_f32(a)) return why;
-  const Conv2dGeom g = geom_of(a);
+  const Conv2dGeom g = conv2d_geom_of(a);
   if (!conv2d_is_product(g)) return "not so few pixels";
   return nullptr;
 }
 void run_product_dx(const KernelArgs& a) {
-  simd::product_last_bwd_data(raw(geom_of(a)), a.in[0].data<float>(), a.in[1].data<float>(), a.out[0].data<float>());
+  simd::product_last_bwd_data(raw(conv2d_geom_of(a)), a.in[0].data<float>(), a.in[1].data<float>(),
+                              a.out[0].data<float>());
 }
 void run_product_dw(const KernelArgs& a) {
-  simd::product_last_bwd_weight(raw(geom_of(a)), a.in[0].data<float>(), a.in[1].data<float>(), a.out[0].data<float>());
+  simd::product_last_bwd_weight(raw(conv2d_geom_of(a)), a.in[0].data<float>(), a.in[1].data<float>(),
+                                a.out[0].data<float>());
 }
 
 void dx_layouts(const KernelArgs&, TensorArg* in, TensorArg* out) {
@@ -127,6 +114,23 @@ void add_last(KernelRegistry& r, const char* op, const char* name, const char* (
 }
 
 }  // namespace
+
+Conv2dGeom conv2d_geom_of(const KernelArgs& a) {
+  const std::string& op = a.op->name;
+  if (op == "conv2d") return conv2d_geom(a.as<Conv2dAttrs>(), a.in[0].shape, a.in[1].shape);
+  if (op == "conv2d_fused") return conv2d_geom(a.as<Conv2dFusedAttrs>(), a.in[0].shape, a.in[1].shape);
+  if (op == "conv2d_dx") return conv2d_geom(a.as<Conv2dDxAttrs>(), a.out[0].shape, a.in[1].shape);
+  return conv2d_geom(a.as<Conv2dDwAttrs>(), a.in[0].shape, a.out[0].shape);
+}
+
+simd::Epilogue conv2d_epilogue_of(const KernelArgs& a) {
+  if (a.op->name == "conv2d") return {.bias = a.in.size() == 3 ? a.in[2].data<float>() : nullptr};
+  if (a.op->name != "conv2d_fused") return {};
+  const auto& at = a.as<Conv2dFusedAttrs>();
+  Conv2dExtras x = conv2d_extras(at);
+  auto extra = [&](int i) -> const float* { return i < 0 ? nullptr : a.in[static_cast<size_t>(i)].data<float>(); };
+  return {extra(x.bias), extra(x.scale), extra(x.shift), extra(x.add), at.act == "relu" ? 1 : 0};
+}
 
 bool conv2d_is_product(const Conv2dGeom& g) {
   const int64_t pixels = g.n * g.oh * g.ow, weights = g.o * g.c * g.kh * g.kw;

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "kernel/kernel.h"
+#include "kernel/simd/conv2d_raw.h"
 #include "op/conv2d.h"
 
 namespace mge {
@@ -25,6 +26,9 @@ void register_conv3d(KernelRegistry& r);
 void register_recurrence(KernelRegistry& r);
 void register_16bit(KernelRegistry& r);
 
+/// The geometry of conv2d, conv2d_fused, conv2d_dx or conv2d_dw, and what the first two do with their sums.
+Conv2dGeom conv2d_geom_of(const KernelArgs& a);
+simd::Epilogue conv2d_epilogue_of(const KernelArgs& a);
 /// Adjoints of a convolution that a matrix product serves best: many weights, few pixels.
 bool conv2d_is_product(const Conv2dGeom& g);
 
