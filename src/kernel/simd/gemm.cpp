@@ -28,6 +28,7 @@ namespace mge::simd::HWY_NAMESPACE {
 // Rows and columns of C worked on at a time: a small block of A leaves L2 to B.
 constexpr int64_t kMC = 4 * kMR;
 constexpr int64_t kNC = 32 * kNR;
+constexpr int64_t kFewA = 80 * 1024, kFewNC = 8 * kNR;
 
 // One thread's share: C[m,n] (+)= op(A)·op(B).
 void sgemm_serial(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const float* a, int64_t lda, const float* b,
@@ -35,12 +36,15 @@ void sgemm_serial(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const float
   if (few_rows(ta, tb, m, n, k, a, lda, b, ldb, c, ldc, accumulate)) return;
   const int64_t kc_max = k_block(k);
   // Reading in place saves the packing pass; packing saves cache conflicts and pages when the operand is read often.
-  const bool a_in_place = ta && (n <= 4 * kNR || m <= kMR);
+  const bool a_in_place = ta && (n <= kNR || m <= kMR);
   const bool b_in_place = !tb && (m <= 2 * kMR || (k <= 128 && n <= 512 && m <= 8 * kMR));
-  for (int64_t jc = 0; jc < n; jc += kNC) {
-    const int64_t nc = std::min(kNC, n - jc);
-    for (int64_t pc = 0; pc < k; pc += kc_max) {
-      const int64_t kc = std::min(kc_max, k - pc);
+  // Few rows: all of A stays in L2 beside a narrow block of B. Many: a wide block of B, and A comes by once for each.
+  const bool few = m * kc_max <= kFewA;
+  const int64_t mc_max = few ? m : kMC, nc_max = few ? kFewNC : kNC;
+  for (int64_t pc = 0; pc < k; pc += kc_max) {
+    const int64_t kc = std::min(kc_max, k - pc);
+    for (int64_t jc = 0; jc < n; jc += nc_max) {
+      const int64_t nc = std::min(nc_max, n - jc);
       const float* b_block = tb ? b + jc * ldb + pc : b + pc * ldb + jc;
       Operand bo{b_block, ldb};
       if (!b_in_place) {
@@ -48,13 +52,13 @@ void sgemm_serial(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const float
         pack_columns(tb, b_block, ldb, nc, kc, packed);
         bo = {packed, 0};
       }
-      for (int64_t ic = 0; ic < m; ic += kMC) {
-        const int64_t mc = std::min(kMC, m - ic);
+      for (int64_t ic = 0; ic < m; ic += mc_max) {
+        const int64_t mc = std::min(mc_max, m - ic);
         const float* a_block = ta ? a + pc * lda + ic : a + ic * lda + pc;
         Operand ao{a_block, lda};
         if (!a_in_place) {
           float* packed = scratch(Scratch::PackA, kc * mc + kLanes);
-          pack_rows(ta, a_block, lda, mc, kc, packed);
+          if (!few || jc == 0) pack_rows(ta, a_block, lda, mc, kc, packed);
           ao = {packed, 0};
         }
         multiply_block(mc, nc, kc, ao, bo, c + ic * ldc + jc, ldc, accumulate || pc > 0);

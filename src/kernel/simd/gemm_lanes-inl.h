@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 HWY_BEFORE_NAMESPACE();
@@ -76,36 +77,63 @@ HWY_INLINE int64_t opaque(int64_t i) {
   return i;
 }
 
+// dst[4][w] (row distance ds) from four columns of kLanes rows, of which w count; m == FirstN(w). Blocks of four from
+// rows 0, 4, 8 and 12 meet in one vector, so that shuffles inside blocks are all it takes.
+template <bool kFull, class Row>
+HWY_INLINE void transpose_four(Row row, int64_t w, MF m, float* HWY_RESTRICT dst, int64_t ds) {
+  const DF d;
+  const hn::Repartition<double, DF> d2;
+  VF rows[4];
+#pragma GCC unroll 4
+  for (int64_t r = 0; r < 4; ++r) {
+    rows[r] = hn::LoadDup128(d, row(r));
+#pragma GCC unroll 4
+    for (int64_t b = 4; b < kLanes; b += 4)
+      rows[r] = hn::IfThenElse(hn::FirstN(d, static_cast<size_t>(b)), rows[r], hn::LoadDup128(d, row(b + r)));
+  }
+  const auto lo01 = hn::BitCast(d2, hn::InterleaveLower(d, rows[0], rows[1])),
+             hi01 = hn::BitCast(d2, hn::InterleaveUpper(d, rows[0], rows[1])),
+             lo23 = hn::BitCast(d2, hn::InterleaveLower(d, rows[2], rows[3])),
+             hi23 = hn::BitCast(d2, hn::InterleaveUpper(d, rows[2], rows[3]));
+  const VF columns[4] = {
+      hn::BitCast(d, hn::InterleaveLower(d2, lo01, lo23)), hn::BitCast(d, hn::InterleaveUpper(d2, lo01, lo23)),
+      hn::BitCast(d, hn::InterleaveLower(d2, hi01, hi23)), hn::BitCast(d, hn::InterleaveUpper(d2, hi01, hi23))};
+#pragma GCC unroll 4
+  for (int c = 0; c < 4; ++c) {
+    if (kFull)
+      hn::StoreU(columns[c], d, dst + c * ds);
+    else
+      store_n(columns[c], m, dst + c * ds, static_cast<int>(w));
+  }
+}
+
 // dst[k][w] (row distance ds) from src[w][k] (row distance ld).
 inline void transpose(const float* HWY_RESTRICT src, int64_t ld, int64_t w, int64_t k, float* HWY_RESTRICT dst,
                       int64_t ds) {
-  const hn::FixedTag<float, 4> d4;
-  const hn::Repartition<double, decltype(d4)> d2;
+  constexpr int64_t kAhead = 64;  // four cache lines: more rows than a hardware prefetcher follows
+  const int64_t full = w - w % kLanes;
+  const int rest = static_cast<int>(w - full);
+  const MF m = hn::FirstN(DF(), static_cast<size_t>(rest));
+  const float* tail[kLanes];  // the last rows, the very last one again where there are none
+  for (int64_t i = 0; i < kLanes; ++i) tail[i] = src + std::min(full + i, w - 1) * ld;
   for (int64_t p0 = 0; p0 < k;
        p0 += 16) {  // one cache line of each source row at a time: rows may collide in the cache
-    const int64_t pe = std::min<int64_t>(k, p0 + 16);
-    int64_t i = 0;
-    for (; i + 4 <= w; i += 4) {
-      const float* s = src + i * ld;
-      int64_t p = p0;
-      for (; p + 4 <= pe; p += 4) {
-        const auto r0 = hn::LoadU(d4, s + p), r1 = hn::LoadU(d4, s + ld + p);
-        const auto r2 = hn::LoadU(d4, s + 2 * ld + p), r3 = hn::LoadU(d4, s + 3 * ld + p);
-        const auto lo01 = hn::BitCast(d2, hn::InterleaveLower(d4, r0, r1)),
-                   hi01 = hn::BitCast(d2, hn::InterleaveUpper(d4, r0, r1));
-        const auto lo23 = hn::BitCast(d2, hn::InterleaveLower(d4, r2, r3)),
-                   hi23 = hn::BitCast(d2, hn::InterleaveUpper(d4, r2, r3));
-        float* o = dst + p * ds + i;
-        hn::StoreU(hn::BitCast(d4, hn::InterleaveLower(d2, lo01, lo23)), d4, o);
-        hn::StoreU(hn::BitCast(d4, hn::InterleaveUpper(d2, lo01, lo23)), d4, o + ds);
-        hn::StoreU(hn::BitCast(d4, hn::InterleaveLower(d2, hi01, hi23)), d4, o + 2 * ds);
-        hn::StoreU(hn::BitCast(d4, hn::InterleaveUpper(d2, hi01, hi23)), d4, o + 3 * ds);
-      }
-      for (; p < pe; ++p)
-        for (int64_t t = 0; t < 4; ++t) dst[p * ds + i + t] = s[t * ld + p];
+    const int64_t pe = std::min<int64_t>(k, p0 + 16), p4 = pe - pe % 4;
+    if (p0 + kAhead < k)
+      for (int64_t i = 0; i < w; ++i) hwy::Prefetch(src + i * ld + p0 + kAhead);
+    for (int64_t i = 0; i < full; i += kLanes) {
+      const float *s0 = src + i * ld, *s1 = s0 + ld, *s2 = s1 + ld, *s3 = s2 + ld;
+      for (int64_t p = p0; p < p4; p += 4)
+        transpose_four<true>(
+            [&](int64_t r) HWY_ATTR {
+              return (r % 4 == 0 ? s0 : r % 4 == 1 ? s1 : r % 4 == 2 ? s2 : s3) + r / 4 * 4 * ld + p;
+            },
+            kLanes, m, dst + p * ds + i, ds);
     }
-    for (; i < w; ++i)
-      for (int64_t p = p0; p < pe; ++p) dst[p * ds + i] = src[i * ld + p];
+    for (int64_t p = p0; p < p4 && rest; p += 4)
+      transpose_four<false>([&](int64_t r) HWY_ATTR { return tail[r] + p; }, rest, m, dst + p * ds + full, ds);
+    for (int64_t p = std::max(p0, p4); p < pe; ++p)
+      for (int64_t i = 0; i < w; ++i) dst[p * ds + i] = src[i * ld + p];
   }
 }
 
