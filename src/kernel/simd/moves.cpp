@@ -41,12 +41,14 @@ void copy_past_cache(void* dst, const void* src, size_t bytes, const void* next,
 using D4 = hn::CappedTag<uint32_t, 8>;
 constexpr int64_t kBlock = static_cast<int64_t>(hn::MaxLanes(D4()));  // 8, or 4 on 128-bit vectors
 
-// A kBlock x kBlock block of 4-byte elements.
-HWY_INLINE void load_transposed(const uint32_t* HWY_RESTRICT s, int64_t stride, hn::Vec<D4>* u) {
-  const D4 d;
-  const hn::RepartitionToWide<D4> d8;
-  auto wide = [&](hn::Vec<D4> v) HWY_ATTR { return hn::BitCast(d8, v); };
-  for (int64_t h = 0; h < kBlock; h += 4) {  // rows h .. h+3: in each 128-bit part a 4 x 4 transpose
+// A square block of 4-byte elements, as large as a vector of D has lanes: 4, 8 or 16.
+template <class D>
+HWY_INLINE void load_transposed(D d, const uint32_t* HWY_RESTRICT s, int64_t stride, hn::Vec<D>* u) {
+  constexpr int64_t N = static_cast<int64_t>(hn::MaxLanes(d));
+  const hn::RepartitionToWide<D> d8;
+  auto wide = [&](hn::Vec<D> v) HWY_ATTR { return hn::BitCast(d8, v); };
+#pragma GCC unroll 4
+  for (int64_t h = 0; h < N; h += 4) {  // rows h .. h+3: in each 128-bit part a 4 x 4 transpose
     const auto a = hn::LoadU(d, s + h * stride), b = hn::LoadU(d, s + (h + 1) * stride),
                c = hn::LoadU(d, s + (h + 2) * stride), e = hn::LoadU(d, s + (h + 3) * stride);
     const auto ab0 = hn::InterleaveLower(d, a, b), ab1 = hn::InterleaveUpper(d, a, b),
@@ -56,11 +58,25 @@ HWY_INLINE void load_transposed(const uint32_t* HWY_RESTRICT s, int64_t stride, 
     u[h + 2] = hn::BitCast(d, hn::InterleaveLower(d8, wide(ab1), wide(ce1)));
     u[h + 3] = hn::BitCast(d, hn::InterleaveUpper(d8, wide(ab1), wide(ce1)));
   }
-  if constexpr (kBlock == 8) {
+  // Then the 128-bit parts change places.
+  if constexpr (N == 8) {
     for (int i = 0; i < 4; ++i) {
       const auto lo = u[i], hi = u[i + 4];
       u[i] = hn::ConcatLowerLower(d, hi, lo);
       u[i + 4] = hn::ConcatUpperUpper(d, hi, lo);
+    }
+  }
+  if constexpr (N == 16) {
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) {
+      const auto even0 = hn::OddEvenBlocks(hn::SwapAdjacentBlocks(u[i + 4]), u[i]),
+                 odd0 = hn::OddEvenBlocks(u[i + 4], hn::SwapAdjacentBlocks(u[i])),
+                 even1 = hn::OddEvenBlocks(hn::SwapAdjacentBlocks(u[i + 12]), u[i + 8]),
+                 odd1 = hn::OddEvenBlocks(u[i + 12], hn::SwapAdjacentBlocks(u[i + 8]));
+      u[i] = hn::ConcatLowerLower(d, even1, even0);
+      u[i + 4] = hn::ConcatLowerLower(d, odd1, odd0);
+      u[i + 8] = hn::ConcatUpperUpper(d, even1, even0);
+      u[i + 12] = hn::ConcatUpperUpper(d, odd1, odd0);
     }
   }
 }
@@ -92,19 +108,22 @@ void transpose4(const uint32_t* HWY_RESTRICT src, int64_t src_stride, uint32_t* 
   }
   const D4 d;
   constexpr int64_t kLine = 16;  // elements of a cache line: a row of the destination is written line by line
-  const int64_t full_rows = rows - rows % kBlock, full_cols = cols - cols % kLine;
+  using DLine = hn::CappedTag<uint32_t, 16>;
+  constexpr int64_t kAcross = static_cast<int64_t>(hn::MaxLanes(DLine()));
   stream = stream && reinterpret_cast<uintptr_t>(dst) % 64 == 0 && dst_stride % kLine == 0;
+  const int64_t full_rows = rows - rows % (stream ? kAcross : kBlock), full_cols = cols - cols % kLine;
   for (int64_t c = 0; c < full_cols; c += kLine)
     for (int64_t r = 0; r < full_rows;) {
       if (stream) {  // whole lines of the destination
-        hn::Vec<D4> u[kLine / kBlock][kBlock];
+        hn::Vec<DLine> u[kLine / kAcross][kAcross];
 #pragma GCC unroll 4
-        for (int64_t k = 0; k < kLine / kBlock; ++k)
-          load_transposed(src + (c + k * kBlock) * src_stride + r, src_stride, u[k]);
-        for (int64_t i = 0; i < kBlock; ++i)
-          for (int64_t k = 0; k < kLine / kBlock; ++k)
-            hn::Stream(u[k][i], d, dst + (r + i) * dst_stride + c + k * kBlock);
-        r += kBlock;
+        for (int64_t k = 0; k < kLine / kAcross; ++k)
+          load_transposed(DLine(), src + (c + k * kAcross) * src_stride + r, src_stride, u[k]);
+#pragma GCC unroll 16
+        for (int64_t i = 0; i < kAcross; ++i)
+          for (int64_t k = 0; k < kLine / kAcross; ++k)
+            hn::Stream(u[k][i], DLine(), dst + (r + i) * dst_stride + c + k * kAcross);
+        r += kAcross;
         continue;
       }
       // Whole lines of the source: rows a power of two apart share few places in the cache.
@@ -112,7 +131,7 @@ void transpose4(const uint32_t* HWY_RESTRICT src, int64_t src_stride, uint32_t* 
       for (int64_t k = 0; k < kLine; k += kBlock)
         for (int64_t q = r; q < end; q += kBlock) {
           hn::Vec<D4> u[kBlock];
-          load_transposed(src + (c + k) * src_stride + q, src_stride, u);
+          load_transposed(d, src + (c + k) * src_stride + q, src_stride, u);
 #pragma GCC unroll 8
           for (int64_t i = 0; i < kBlock; ++i) hn::StoreU(u[i], d, dst + (q + i) * dst_stride + c + k);
         }

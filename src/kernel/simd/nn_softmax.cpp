@@ -4,6 +4,7 @@
 
 #include "base/parallel.h"
 #include "kernel/copy.h"
+#include "kernel/simd/gemm_scratch.h"
 #include "kernel/simd/moves.h"
 #include "kernel/simd/nn_simd.h"
 #include "kernel/simd/targets.h"
@@ -91,12 +92,54 @@ HWY_INLINE VF max_of(const float* x, int64_t n) {
   return hn::Max(hn::Max(m[0], m[1]), hn::Max(m[2], m[3]));
 }
 
+// Probabilities of rows of whole cache lines, past the cache. While the exponentials of a row are computed, the row
+// before is scaled and stored and the row after is fetched, so that neither memory nor arithmetic waits for the other.
+// It is fetched into the second cache: the first is full. NOTE(perf): 26 GB/s on one core, 20 into the first cache, 15
+// with one pass after the other.
+constexpr int64_t kLongestStreamed = 8192;  // two rows of exponentials and one to come stay in the second cache
+void softmax_streamed(const AxisGeom& g, const float* x, float* y, float* top, float* sum) {
+  const DF d;
+  const int64_t n = g.size;
+  constexpr int64_t kApart = 256;  // rows of a page's length would share the sets of the cache
+  parallel_for(g.outer, std::max<int64_t>(1, 65536 / n), [&](int64_t b, int64_t e) {
+    if (b >= e) return;
+    float *exps = simd::scratch(simd::Scratch::Out, 2 * n + kApart), *before = exps + n + kApart;
+    VF scale = hn::Zero(d);
+    auto row = [&](int64_t r, auto finish) HWY_ATTR {
+      const float *px = x + r * n, *next = r + 1 < e ? px + n : px;
+      const VF top_v = hn::MaxOfLanes(d, max_of(px, n));
+      VF acc = hn::Zero(d);
+      for (int64_t i = 0; i < n; i += kLanes) {
+        __builtin_prefetch(next + i, 0, 2);
+        const VF v = exp_v(hn::Sub(hn::LoadU(d, px + i), top_v));
+        acc = hn::Add(acc, v);
+        hn::Store(v, d, exps + i);
+        finish(i, before, scale);
+      }
+      const VF sum_v = hn::SumOfLanes(d, acc);
+      if (top) top[r] = hn::GetLane(top_v), sum[r] = hn::GetLane(sum_v);
+      scale = hn::Div(set(1.f), sum_v);
+      std::swap(exps, before);
+    };
+    auto finish = [&](float* to) HWY_ATTR {
+      return [=](int64_t i, const float* from, VF by)
+                 HWY_ATTR { hn::Stream(hn::Mul(hn::Load(DF(), from + i), by), DF(), to + i); };
+    };
+    row(b, [](int64_t, const float*, VF) {});
+    for (int64_t r = b + 1; r < e; ++r) row(r, finish(y + (r - 1) * n));
+    for (int64_t i = 0; i < n; i += kLanes) finish(y + (e - 1) * n)(i, before, scale);
+    simd::stream_end();
+  });
+}
+
 // top and sum, when given, receive max and sum(exp(x - max)) of every row.
 template <SoftmaxOut kOut>
 void softmax_core(const AxisGeom& g, const float* x, float* y, float* top, float* sum) {
   const DF d;
   if (g.inner == 1) {
     const bool stream = streams(g.outer * g.size * static_cast<int64_t>(sizeof(float))) && g.size >= 128;
+    if (kOut == SoftmaxOut::Prob && stream && g.size <= kLongestStreamed && simd::whole_lines(y, g.size))
+      return softmax_streamed(g, x, y, top, sum);
     each_row(g, [&](int64_t first, int64_t row) {
       const float* px = x + first;
       simd::StreamedRow out(stream, y + first, g.size);
@@ -112,9 +155,6 @@ void softmax_core(const AxisGeom& g, const float* x, float* y, float* top, float
       if (top) top[row] = hn::GetLane(mv), sum[row] = hn::GetLane(sv);
       if (kOut == SoftmaxOut::Prob) {
         VF scale = hn::Div(set(1.f), sv);
-        if (py != y + first && simd::whole_lines(y + first, g.size))
-          return stream_row(y + first, g.size, next,
-                            [&](int64_t i) HWY_ATTR { return hn::Mul(hn::LoadU(d, py + i), scale); });
         each_vector(g.size, [&](int64_t i, int k) HWY_ATTR { store_n(hn::Mul(load_n(py + i, k), scale), py + i, k); });
       } else {
         VF ls = log_v(sv);

@@ -50,14 +50,10 @@ HWY_INLINE void each_vector(int64_t n, F f) {
   if (i < n) f(i, static_cast<int>(n - i));
 }
 
-// y[i ..] = f(i) for a row of whole cache lines, past the cache; what the next row reads (or null) is fetched
-// meanwhile.
+// y[i ..] = f(i) for a row of whole cache lines, past the cache.
 template <class F>
-HWY_INLINE void stream_row(float* y, int64_t n, const float* next, F f) {
-  for (int64_t i = 0; i < n; i += kLanes) {
-    if (next) __builtin_prefetch(next + i);
-    hn::Stream(f(i), DF(), y + i);
-  }
+HWY_INLINE void stream_row(float* y, int64_t n, F f) {
+  for (int64_t i = 0; i < n; i += kLanes) hn::Stream(f(i), DF(), y + i);
 }
 
 // Sum of term(i, lanes) over [0,n); lanes past the end do not count. The order depends on n alone.

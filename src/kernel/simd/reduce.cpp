@@ -209,7 +209,10 @@ void column_leaf(float* acc, const float* x, int64_t stride, int64_t rows, int64
   // Four rows per pass over acc: a quarter of its loads and stores.
   for (; r + 4 <= rows; r += 4) {
     const float* p = x + r * stride;
+    const float* soon = r + 8 <= rows ? p + 4 * stride : p;  // more streams than a hardware prefetcher follows
     for (int64_t c = 0; c < full; c += kLanes) {
+#pragma GCC unroll 4
+      for (int64_t k = 0; k < 4; ++k) __builtin_prefetch(soon + k * stride + c, 0, 2);
       VF a = hn::LoadU(d, acc + c);
       a = Op::apply(a, hn::LoadU(d, p + c));
       a = Op::apply(a, hn::LoadU(d, p + stride + c));

@@ -436,7 +436,7 @@ const UnaryCase kUnary[] = {
     {"expm1", std::expm1, 1.5},
     {"log", std::log, 1},
     {"log1p", std::log1p, 1.6},
-    {"tanh", std::tanh, 1.5},
+    {"tanh", std::tanh, 2.5},
     {"sigmoid", exact_sigmoid, 3},
     {"sqrt", std::sqrt, 0.5},
     {"rsqrt", [](double x) { return 1 / std::sqrt(x); }, 1.5},
