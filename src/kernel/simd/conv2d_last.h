@@ -17,4 +17,7 @@ void depthwise_last_bwd_weight(const Conv2dGeom& geom, const float* x, const flo
 void product_last_bwd_data(const Conv2dGeom& geom, const float* dy, const float* wt, float* dx);
 void product_last_bwd_weight(const Conv2dGeom& geom, const float* x, const float* dy, float* dw);
 
+/// x [n,c,h,w] in planes, dy channels-last: for images of few channels. One group, oc a multiple of 16.
+void few_channels_bwd_weight(const Conv2dGeom& geom, const float* x, const float* dy, float* dw);
+
 }  // namespace mge::simd

@@ -99,6 +99,26 @@ void run_product_dw(const KernelArgs& a) {
                                 a.out[0].data<float>());
 }
 
+// ---- weights of a first layer
+
+const char* refuse_few(const KernelArgs& a) {
+  if (const char* why = refuse_not_f32(a)) return why;
+  const Conv2dGeom g = conv2d_geom_of(a);
+  if (g.groups != 1 || g.c > 4) return "more than four channels";
+  if (g.c == 1) return "one channel; plain memory is faster";
+  if (g.o % 16) return "output channels are not a multiple of 16";
+  if (g.n * g.oh * g.ow * g.h * g.w == 0) return "empty";
+  return nullptr;
+}
+void few_layouts(const KernelArgs&, TensorArg* in, TensorArg*) {
+  ask_row_major(in[0]);
+  ask_channels_last(in[1]);
+}
+void run_few_dw(const KernelArgs& a) {
+  simd::few_channels_bwd_weight(raw(conv2d_geom_of(a)), a.in[0].data<float>(), a.in[1].data<float>(),
+                                a.out[0].data<float>());
+}
+
 void dx_layouts(const KernelArgs&, TensorArg* in, TensorArg* out) {
   ask_channels_last(in[0]);
   ask_channels_last(out[0]);
@@ -144,6 +164,7 @@ void register_conv2d(KernelRegistry& r) {
   add_last(r, "conv2d_dw", "simd_conv2d_dw_depthwise", refuse_depthwise, run_depthwise_dw, dw_layouts);
   add_last(r, "conv2d_dx", "simd_conv2d_dx_product", refuse_product, run_product_dx, dx_layouts);
   add_last(r, "conv2d_dw", "simd_conv2d_dw_product", refuse_product, run_product_dw, dw_layouts);
+  add_last(r, "conv2d_dw", "simd_conv2d_dw_few", refuse_few, run_few_dw, few_layouts);
   for (const char* op : {"conv2d", "conv2d_fused"}) add(r, op, "simd_conv2d", run_fwd);
   add(r, "conv2d_dx", "simd_conv2d_dx", run_dx);
   add(r, "conv2d_dw", "simd_conv2d_dw", run_dw);

@@ -161,6 +161,10 @@ TEST_P(Conv2dRaw, MatchesFloat64AndIsTheSameForAnyThreadCount) {
       check(
           dw, [&](float* out) { product_last_bwd_weight(g, last.x.data(), last.dy.data(), out); },
           "product_last_bwd_weight");
+      if (g.oc % 16 == 0)
+        check(
+            dw, [&](float* out) { few_channels_bwd_weight(g, x.data(), last.dy.data(), out); },
+            "few_channels_bwd_weight");
     }
     if (g.groups == g.c && g.c == g.oc && g.c > 1) {
       check(
@@ -189,6 +193,9 @@ const Conv2dGeom kCases[] = {
     geom(3, 1, 32, 32, 6, 5, 5),                          // LeNet conv1, no padding
     geom(5, 6, 14, 14, 16, 5, 5),                         // LeNet conv2
     geom(2, 3, 23, 21, 20, 7, 7, 2, 2, 3, 3),             // ResNet stem
+    geom(2, 3, 23, 21, 80, 7, 7, 2, 2, 3, 3),             // its weight gradient: several tiles of outputs
+    geom(3, 2, 40, 9, 16, 3, 2, 1, 3, 1, 1, 2, 1),        // one tile of outputs, dilated
+    geom(1, 4, 61, 70, 144, 3, 3, 1, 1, 1, 1),            // several bands of rows
     geom(2, 20, 9, 11, 24, 3, 3, 1, 1, 1, 1),             //
     geom(2, 20, 10, 13, 24, 3, 3, 2, 2, 1, 1),            //
     geom(1, 50, 7, 7, 70, 3, 3, 1, 1, 1, 1),              // two k-blocks
