@@ -129,7 +129,7 @@ def main() -> int:
     matmul.table(a.torch_python, rounds, a.threads)
     conv.table(a.torch_python, [1, 16], rounds, a.threads)
     for threads in sorted({1, a.threads}):
-        train.table(a.torch_python, rounds, threads)
+        train.table(a.torch_python, rounds, threads, mge13_python=a.mge13_python)
     data.table(a.torch_python, rounds)
     return 0
 

@@ -1,9 +1,11 @@
 """A training step of whole networks, eager, beside PyTorch eager in both memory formats; and Adam alone.
 
     python benchmarks/train.py --torch-python .venv-bench-torch/bin/python [--only lenet,lstm] [--threads 2]
+        [--mge13-python …]
 
 Every case starts its own processes, so that the peak of memory is its own. A cell is the least of all short samples of
-all rounds; the peers take turns. The peak is of the whole process, after at least three steps.
+all rounds; the peers take turns. The peak is of the whole process, after at least three steps. MegEngine 1.13, whose
+step takes up to half a minute, is asked once, after the others, for the same code as ours.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import sys
 from collections.abc import Callable
 
 import numpy as np
-from peers import answer_requests, quick, run_table, set_threads, show, start_peers
+from peers import MGE13, Peer, answer_requests, quick, run_table, set_threads, show, start_peers
 
 HERE = pathlib.Path(__file__).parent
 
@@ -58,7 +60,7 @@ def serve(peer: str) -> None:
             return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0
         key = f"{what} {name} {layout}"
         if key not in made:
-            if peer == "mge":
+            if peer != "torch":
                 import nets_mge as mine
 
                 made[key] = mine.adam(*ADAM) if what == "adam" else mine.step(name)
@@ -71,7 +73,7 @@ def serve(peer: str) -> None:
     answer_requests(answer)
 
 
-def row(name: str, case: Case, torch_python: str, rounds: int, threads: int) -> str:
+def row(name: str, case: Case, torch_python: str, rounds: int, threads: int, mge13_python: str) -> str:
     cells, peaks = [], []
     images = len(case.shape) == 4
     for layout in ("plain", "last") if images else ("plain",):
@@ -87,26 +89,30 @@ def row(name: str, case: Case, torch_python: str, rounds: int, threads: int) -> 
     peak, their_peak = max(p[0] for p in peaks), min(p[1] for p in peaks)
     verdict = ("" if ratio >= case.wanted else "MISSED") + ("" if peak <= their_peak else " MEMORY")
     last = show(theirs[1]) if images else "-"
-    return (
+    line = (
         f"| {name:20} | {show(mine):>10} | {show(theirs[0]):>10} | {last:>13} | {ratio:5.2f}x | "
         f"{case.wanted:.1f}x {verdict:6} | {peak / 2**20:6.0f} | {their_peak / 2**20:7.0f} |"
     )
+    if mge13_python:
+        old = Peer("mge13", HERE / "train.py", mge13_python, threads)
+        seconds = old.ask("step", name)
+        line += f" {show(seconds):>10} | {seconds / mine:8.2f}x |"
+        old.stop()
+    return line
 
 
-def table(torch_python: str, rounds: int, threads: int, only: str = "") -> None:
+def table(torch_python: str, rounds: int, threads: int, only: str = "", mge13_python: str = "") -> None:
     """Rows whose name starts with one of the comma-separated words of ``only``, or all; ``adam`` is one of them."""
     wanted = only.split(",") if only else [*CASES, "adam"]
     names = [n for n in CASES if any(n.startswith(w) for w in wanted)]
     if names:
         print(f"\nTraining step, eager, {threads} threads, {rounds} rounds\n")
-        print(
-            "| network              |  megengine |    PyTorch | channels_last | faster | wanted | peak MB | PyTorch |"
-        )
-        print(
-            "| -------------------- | ---------- | ---------- | ------------- | ------ | ------ | ------- | ------- |"
-        )
+        columns = {"network": 20, "megengine": 10, "PyTorch": 10, "channels_last": 13, "faster": 6, "wanted": 11}
+        columns |= {"peak MB": 7, "PyTorch's": 7} | ({"1.13": 10, "faster by": 9} if mge13_python else {})
+        print("| " + " | ".join(f"{name:>{width}}" for name, width in columns.items()) + " |")
+        print("| " + " | ".join("-" * width for width in columns.values()) + " |")
     for name in names:
-        print(row(name, CASES[name], torch_python, rounds, threads), flush=True)
+        print(row(name, CASES[name], torch_python, rounds, threads, mge13_python), flush=True)
     if "adam" in wanted:
         adam_table(torch_python, rounds, threads)
 
@@ -127,9 +133,13 @@ def adam_table(torch_python: str, rounds: int, threads: int) -> None:
 
 
 def main() -> int:
-    options = {"--only": {"default": "", "help": "comma-separated beginnings of row names; adam is one"}}
+    only = {"--only": {"default": "", "help": "comma-separated beginnings of row names; adam is one"}}
     return run_table(
-        __doc__, serve, lambda a: table(a.torch_python, a.rounds, a.threads, a.only), rounds=3, options=options
+        __doc__,
+        serve,
+        lambda a: table(a.torch_python, a.rounds, a.threads, a.only, a.mge13_python),
+        rounds=3,
+        options={**only, **MGE13},
     )
 
 
