@@ -25,6 +25,10 @@ void infer_matmul(InferCtx& c) {
     fail(ErrorKind::Value, "matmul: inner sizes differ, {} against {}; got a {}{}, b {}{}.{}", ka, kb, a.str(),
          at.ta ? " (transposed)" : "", b.str(), at.tb ? " (transposed)" : "", hint);
   }
+  if (c.n() == 3) {
+    nn::check_float(c, 2);
+    nn::check_shape_is(c, 2, Shape{n}, "(columns of the result)");
+  }
   Meta& y = c.out[0];
   y.dtype = c.dtype(0);
   y.shape = broadcast_shapes("matmul (batch dimensions)", batch_of(a), batch_of(b));
@@ -49,12 +53,15 @@ void register_matmul(OpRegistry& r) {
   r.op("matmul")
       .attrs<MatmulAttrs>()
       .in("a", "b")
+      .opt("bias")
       .out("y")
       .infer(infer_matmul)
       .cost(cost_matmul)
       .promote(Promote::Float)
       .traits(kComputeBound)
-      .doc("Matrix product over the last two axes; ta and tb transpose an operand first; batch dimensions broadcast.");
+      .doc(
+          "Matrix product over the last two axes, plus bias; ta and tb transpose an operand first; batch dimensions "
+          "broadcast.");
 }
 
 }  // namespace mge

@@ -12,10 +12,11 @@ Val flat(const Val& x) {
   return reshape(x, Shape{rows, x.shape().back()});
 }
 
-// y = op(a) op(b). Each adjoint is one matmul, written so that no operand is transposed in memory.
+// y = op(a) op(b) + bias. Each adjoint is one matmul, written so that no operand is transposed in memory.
 void vjp_matmul(VjpCtx& c) {
   const auto& at = attrs_as<MatmulAttrs>(c.attrs);
   const Val &a = c.in(0), &b = c.in(1), &gy = c.gy();
+  if (c.n_in() == 3 && c.wants(2)) c.set(2, unbroadcast(gy, c.in_shape(2)));
   if (c.wants(0)) {
     Val g = at.ta ? matmul(b, gy, at.tb, true) : matmul(gy, b, false, !at.tb);
     c.set(0, unbroadcast(g, c.in_shape(0)));

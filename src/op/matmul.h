@@ -1,4 +1,4 @@
-// matmul: [..,M,K] x [..,K,N] -> [..,M,N], batch dimensions broadcast; ta/tb transpose the last two axes first.
+// matmul: [..,M,K] x [..,K,N] (+ [N]) -> [..,M,N], batch dimensions broadcast; ta/tb transpose the last two axes first.
 #pragma once
 #include "op/attrs.h"
 

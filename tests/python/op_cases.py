@@ -302,7 +302,9 @@ for label, shapes, a in [
     ("mm", [(3, 4), (4, 5)], {}), ("ta", [(4, 3), (4, 5)], {"ta": True}), ("tb", [(3, 4), (5, 4)], {"tb": True}),
     ("tt", [(4, 3), (5, 4)], {"ta": True, "tb": True}), ("batch", [(2, 3, 4), (2, 4, 5)], {}),
     ("broadcast", [(2, 1, 3, 4), (3, 4, 5)], {"tb": False}), ("mat_batch", [(3, 4), (2, 4, 5)], {}), ("inner0", [(3, 0), (0, 5)], {}),
-    ("row", [(1, 37), (37, 65)], {}),
+    ("row", [(1, 37), (37, 65)], {}), ("bias", [(3, 4), (5, 4), (5,)], {"tb": True}), ("bias_ta", [(4, 3), (4, 5), (5,)], {"ta": True}),
+    ("bias_batch", [(2, 3, 4), (2, 4, 5), (5,)], {}), ("bias_tall", [(2, 3, 4), (4, 33), (33,)], {}), ("bias_row", [(1, 37), (37, 65), (65,)], {}),
+    ("bias_inner0", [(3, 0), (0, 5), (5,)], {}),
 ]:  # fmt: skip
     CASES.append(OpCase("matmul", ref.matmul, draw(shapes), a, label=label))
 CONVS = [

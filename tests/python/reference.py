@@ -287,8 +287,8 @@ def take_bwd(gy, index, axis=0, x_shape=()):
     return gx
 
 
-def matmul(a, b, ta=False, tb=False):
-    return np.matmul(np.swapaxes(a, -1, -2) if ta else a, np.swapaxes(b, -1, -2) if tb else b)
+def matmul(a, b, bias=0, ta=False, tb=False):
+    return np.matmul(np.swapaxes(a, -1, -2) if ta else a, np.swapaxes(b, -1, -2) if tb else b) + bias
 
 
 def reduce(x, mode="sum", axes=(), keepdims=False):

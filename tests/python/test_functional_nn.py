@@ -12,6 +12,8 @@ import megengine as mge
 import megengine.functional as F
 from megengine import Tensor
 from megengine.autodiff import GradManager
+from megengine.core._core import ops
+from megengine.device import get_num_threads, set_num_threads
 
 # ---- nn: activations
 
@@ -568,3 +570,26 @@ def test_large_results_have_the_bits_of_small_ones(op: str, width: int) -> None:
 def test_large_transposed_copies(shape: tuple[int, int]) -> None:
     x = np.random.default_rng(1).standard_normal(shape, dtype=np.float32)
     np.testing.assert_array_equal(F.flatten(Tensor(x).transpose(1, 0)).numpy(), x.T.reshape(-1))
+
+
+@pytest.mark.parametrize("rows, width, outs", [(3, 7, 5), (40, 1300, 70), (300, 300, 400), (1, 64, 33), (4, 700, 1000)])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_bias_of_a_product_is_added_after_the_sum(rows: int, width: int, outs: int, threads: int) -> None:
+    # The same bits as two ops: small, several blocks of the sum, a library's product, few rows.
+    rng = np.random.default_rng(rows)
+    x, w, b = (Tensor(rng.standard_normal(s).astype("float32")) for s in [(rows, width), (outs, width), (outs,)])
+    before = get_num_threads()
+    set_num_threads(threads)
+    fused, split = F.linear(x, w, b).numpy(), (F.matmul(x, w, transpose_b=True) + b).numpy()
+    set_num_threads(before)
+    np.testing.assert_array_equal(fused, split)
+    want = x.numpy().astype("float64") @ w.numpy().astype("float64").T + b.numpy()
+    np.testing.assert_allclose(fused, want, atol=1e-6 * width, rtol=1e-5)
+
+
+def test_a_bias_that_broadcasts() -> None:
+    x, w = Tensor(np.ones((2, 3), "float32")), Tensor(np.ones((4, 3), "float32"))
+    assert F.linear(x, w, Tensor([1.0])).tolist() == [[4.0] * 4] * 2
+    assert F.linear(x, w, Tensor(np.ones((2, 1), "float32"))).shape == (2, 4)
+    with pytest.raises(ValueError, match=r"matmul: bias must have shape \[4\]"):
+        ops.matmul(x, w, Tensor([1.0, 2.0]), tb=True)

@@ -268,6 +268,8 @@ def linear(inp: Tensor, weight: Tensor, bias: Tensor | None = None, compute_mode
     >>> F.linear(mge.tensor([[1.0, 2.0]]), mge.tensor([[3.0, 4.0]]), mge.tensor([5.0])).tolist()
     [[16.0]]
     """
+    if bias is not None and inp.ndim >= 2 and bias.shape == weight.shape[:1]:
+        return ops.matmul(inp, weight, bias, tb=True)
     y = ops.matmul(inp, weight, tb=True) if inp.ndim >= 2 else matmul(inp, weight, transpose_b=True)
     if bias is None:
         return y

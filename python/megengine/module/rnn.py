@@ -128,8 +128,7 @@ class RNNCellBase(Module):
 
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """A linear layer that autocast leaves alone, as it does recurrent networks."""
-    y = _amp.plain("matmul")(x, weight, tb=True)
-    return y if bias is None else y + bias
+    return _amp.plain("matmul")(x, weight, *([] if bias is None else [bias]), tb=True)
 
 
 class RNNCell(RNNCellBase):

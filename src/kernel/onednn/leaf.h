@@ -74,15 +74,16 @@ void execute(const dnnl::primitive& p, std::initializer_list<std::pair<int, cons
 /// Whether the CPU multiplies bfloat16 itself; without that, widening to float32 is as fast.
 bool has_bfloat16();
 
-/// c[i] = a[i] x b[i] for i < batch, row-major; a_batch and b_batch are `batch` or 1 (shared). `tb`: b is [n,k].
+/// c[i] = a[i] x b[i] (+ bias [n] on each row) for i < batch, row-major; a_batch and b_batch are `batch` or 1 (shared).
+/// `tb`: b is [n,k].
 /// Null when oneDNN has no kernel whose bits are the same for every thread count.
 struct Gemm {
   dnnl::matmul prim;
-  dnnl::memory a, b, c;
-  void run(const void* pa, const void* pb, void* pc);
+  dnnl::memory a, b, bias, c;
+  void run(const void* pa, const void* pb, const void* pbias, void* pc);
 };
 Gemm* find_gemm(int64_t batch, int64_t a_batch, int64_t b_batch, int64_t m, int64_t n, int64_t k, bool ta, bool tb,
-                bool bfloat16 = false);
+                bool bias, bool bfloat16);
 
 void register_matmul(KernelRegistry& r);
 void register_conv2d(KernelRegistry& r);

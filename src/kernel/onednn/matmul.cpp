@@ -31,7 +31,8 @@ Plan plan_of(const KernelArgs& args) {
 
 Gemm* gemm_of(const KernelArgs& args, const Plan& p) {
   const auto& at = args.as<MatmulAttrs>();
-  return find_gemm(p.batch, p.a_batch, p.b_batch, p.m, p.n, p.k, at.ta, at.tb, args.in[0].dtype == DType::BF16);
+  return find_gemm(p.batch, p.a_batch, p.b_batch, p.m, p.n, p.k, at.ta, at.tb, args.in.size() == 3,
+                   args.in[0].dtype == DType::BF16);
 }
 
 const char* refuse(const KernelArgs& args) {
@@ -58,16 +59,19 @@ const char* refuse(const KernelArgs& args) {
   return gemm_of(args, p) ? nullptr : "no oneDNN kernel with reproducible bits";
 }
 
-void run(const KernelArgs& args) { gemm_of(args, plan_of(args))->run(args.in[0].ptr, args.in[1].ptr, args.out[0].ptr); }
+void run(const KernelArgs& args) {
+  gemm_of(args, plan_of(args))
+      ->run(args.in[0].ptr, args.in[1].ptr, args.in.size() == 3 ? args.in[2].ptr : nullptr, args.out[0].ptr);
+}
 
 }  // namespace
 
 Gemm* find_gemm(int64_t batch, int64_t a_batch, int64_t b_batch, int64_t m, int64_t n, int64_t k, bool ta, bool tb,
-                bool bfloat16) {
+                bool bias, bool bfloat16) {
   // A transposed a with a long k makes oneDNN split k between threads, and the sum then depends on their number.
   if (batch * m * n * k == 0 || (ta && k > 1024)) return nullptr;
   static thread_local Cache<Gemm> cache;
-  Key key{{num_threads(), batch, a_batch, b_batch, m, n, k, ta, tb, bfloat16}};
+  Key key{{num_threads(), batch, a_batch, b_batch, m, n, k, ta, tb, bias, bfloat16}};
   return cache.get(key, [&]() -> std::unique_ptr<Gemm> {
     using dims = dnnl::memory::dims;
     auto type = bfloat16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
@@ -75,19 +79,24 @@ Gemm* find_gemm(int64_t batch, int64_t a_batch, int64_t b_batch, int64_t m, int6
     dnnl::memory::desc a(dims{a_batch, m, k}, type, ta ? dims{m * k, 1, m} : dims{m * k, k, 1});
     dnnl::memory::desc b(dims{b_batch, k, n}, type, tb ? dims{k * n, 1, k} : dims{k * n, n, 1});
     dnnl::memory::desc c(dims{batch, m, n}, type, dims{m * n, n, 1});
-    dnnl::matmul::primitive_desc pd(engine(), a, b, c, dnnl::primitive_attr(), true);
+    dnnl::memory::desc d = bias ? dnnl::memory::desc(dims{1, 1, n}, type, dims{n, n, 1}) : dnnl::memory::desc();
+    dnnl::primitive_attr plain;
+    auto pd = bias ? dnnl::matmul::primitive_desc(engine(), a, b, d, c, plain, true)
+                   : dnnl::matmul::primitive_desc(engine(), a, b, c, plain, true);
     if (!pd) return nullptr;
     if (std::strncmp(pd.impl_info_str(), "brg", 3) != 0) return nullptr;  // others split k between threads too
     auto none = [](const dnnl::memory::desc& d) { return dnnl::memory(d, engine(), DNNL_MEMORY_NONE); };
-    return std::make_unique<Gemm>(Gemm{dnnl::matmul(pd), none(a), none(b), none(c)});
+    return std::make_unique<Gemm>(Gemm{dnnl::matmul(pd), none(a), none(b), bias ? none(d) : dnnl::memory(), none(c)});
   });
 }
 
-void Gemm::run(const void* pa, const void* pb, void* pc) {
+void Gemm::run(const void* pa, const void* pb, const void* pbias, void* pc) {
   a.set_data_handle(const_cast<void*>(pa));
   b.set_data_handle(const_cast<void*>(pb));
   c.set_data_handle(pc);
-  execute(prim, {{DNNL_ARG_SRC, &a}, {DNNL_ARG_WEIGHTS, &b}, {DNNL_ARG_DST, &c}});
+  if (!pbias) return execute(prim, {{DNNL_ARG_SRC, &a}, {DNNL_ARG_WEIGHTS, &b}, {DNNL_ARG_DST, &c}});
+  bias.set_data_handle(const_cast<void*>(pbias));
+  execute(prim, {{DNNL_ARG_SRC, &a}, {DNNL_ARG_WEIGHTS, &b}, {DNNL_ARG_BIAS, &bias}, {DNNL_ARG_DST, &c}});
 }
 
 void register_matmul(KernelRegistry& r) {

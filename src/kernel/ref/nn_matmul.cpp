@@ -24,6 +24,7 @@ struct Matmul {
     MatmulGeom g = matmul_geom(at, a.in[0].shape, a.in[1].shape);
     int64_t as_m = at.ta ? 1 : g.k, as_k = at.ta ? g.m : 1, bs_k = at.tb ? 1 : g.n, bs_n = at.tb ? g.k : 1;
     T* y = a.out[0].data<T>();
+    const T* bias = a.in.size() == 3 ? a.in[2].data<T>() : nullptr;
     parallel_for(g.batch.numel() * g.m, 1, [&](int64_t begin, int64_t end) {
       for (int64_t r = begin; r < end; ++r) {
         const T* pa = a.in[0].data<T>() + batch_offset(g.batch, r / g.m, a.in[0]) + r % g.m * as_m;
@@ -32,7 +33,7 @@ struct Matmul {
           double sum = 0;
           for (int64_t k = 0; k < g.k; ++k)
             sum += static_cast<double>(pa[k * as_k]) * static_cast<double>(pb[k * bs_k + j * bs_n]);
-          y[r * g.n + j] = static_cast<T>(sum);
+          y[r * g.n + j] = static_cast<T>(bias ? sum + static_cast<double>(bias[j]) : sum);
         }
       }
     });

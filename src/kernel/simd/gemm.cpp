@@ -30,10 +30,18 @@ constexpr int64_t kMC = 4 * kMR;
 constexpr int64_t kNC = 32 * kNR;
 constexpr int64_t kFewA = 80 * 1024, kFewNC = 8 * kNR;
 
-// One thread's share: C[m,n] (+)= op(A)·op(B).
+// Each row of C[m,n] += bias.
+void add_bias(int64_t m, int64_t n, const float* bias, float* c, int64_t ldc) {
+  for (int64_t i = 0; i < m; ++i) add_n(bias, n, c + i * ldc);
+}
+
+// One thread's share: C[m,n] (+)= op(A)·op(B), then + bias if there is one.
 void sgemm_serial(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const float* a, int64_t lda, const float* b,
-                  int64_t ldb, float* c, int64_t ldc, bool accumulate) {
-  if (few_rows(ta, tb, m, n, k, a, lda, b, ldb, c, ldc, accumulate)) return;
+                  int64_t ldb, float* c, int64_t ldc, bool accumulate, const float* bias) {
+  if (few_rows(ta, tb, m, n, k, a, lda, b, ldb, c, ldc, accumulate)) {
+    if (bias) add_bias(m, n, bias, c, ldc);
+    return;
+  }
   const int64_t kc_max = k_block(k);
   // Reading in place saves the packing pass; packing saves cache conflicts and pages when the operand is read often.
   const bool a_in_place = ta && (n <= kNR || m <= kMR);
@@ -62,6 +70,7 @@ void sgemm_serial(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const float
           ao = {packed, 0};
         }
         multiply_block(mc, nc, kc, ao, bo, c + ic * ldc + jc, ldc, accumulate || pc > 0);
+        if (bias && pc + kc == k) add_bias(mc, nc, bias + jc, c + ic * ldc + jc, ldc);
       }
     }
   }
@@ -142,19 +151,22 @@ int64_t cut(int64_t size, int64_t i, int64_t pieces, int64_t unit) {
 
 void sgemm_batched(int64_t batch, bool ta, bool tb, int64_t m, int64_t n, int64_t k, const float* a, int64_t lda,
                    int64_t stride_a, const float* b, int64_t ldb, int64_t stride_b, float* c, int64_t ldc,
-                   int64_t stride_c, bool accumulate) {
+                   int64_t stride_c, bool accumulate, const float* bias) {
   if (batch <= 0 || m <= 0 || n <= 0) return;
   if (k <= 0) {
-    if (accumulate) return;
     for (int64_t i = 0; i < batch; ++i)
-      for (int64_t r = 0; r < m; ++r) std::fill_n(c + i * stride_c + r * ldc, n, 0.f);
+      for (int64_t r = 0; r < m; ++r) {
+        float* row = c + i * stride_c + r * ldc;
+        if (!accumulate) std::fill_n(row, n, 0.f);
+        for (int64_t j = 0; bias && j < n; ++j) row[j] += bias[j];
+      }
     return;
   }
   const auto serial = HWY_DYNAMIC_DISPATCH(sgemm_serial);
   const int64_t work = m * n * k, threads = num_threads();
   if (threads == 1 || work * batch < kSerialWork) {
     for (int64_t i = 0; i < batch; ++i)
-      serial(ta, tb, m, n, k, a + i * stride_a, lda, b + i * stride_b, ldb, c + i * stride_c, ldc, accumulate);
+      serial(ta, tb, m, n, k, a + i * stride_a, lda, b + i * stride_b, ldb, c + i * stride_c, ldc, accumulate, bias);
     return;
   }
   Grid grid{1, 1};
@@ -170,14 +182,15 @@ void sgemm_batched(int64_t batch, bool ta, bool tb, int64_t m, int64_t n, int64_
       const int64_t j0 = cut(n, s, grid.cols, 16), j1 = cut(n, s + 1, grid.cols, 16);
       const float* ai = a + i * stride_a + (ta ? i0 : i0 * lda);
       const float* bi = b + i * stride_b + (tb ? j0 * ldb : j0);
-      serial(ta, tb, i1 - i0, j1 - j0, k, ai, lda, bi, ldb, c + i * stride_c + i0 * ldc + j0, ldc, accumulate);
+      serial(ta, tb, i1 - i0, j1 - j0, k, ai, lda, bi, ldb, c + i * stride_c + i0 * ldc + j0, ldc, accumulate,
+             bias ? bias + j0 : nullptr);
     }
   });
 }
 
 void sgemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const float* a, int64_t lda, const float* b, int64_t ldb,
-           float* c, int64_t ldc, bool accumulate) {
-  sgemm_batched(1, ta, tb, m, n, k, a, lda, 0, b, ldb, 0, c, ldc, 0, accumulate);
+           float* c, int64_t ldc, bool accumulate, const float* bias) {
+  sgemm_batched(1, ta, tb, m, n, k, a, lda, 0, b, ldb, 0, c, ldc, 0, accumulate, bias);
 }
 
 int64_t packed_floats(int64_t n, int64_t k) { return k * packed_pitch(n); }

@@ -12,15 +12,16 @@
 
 namespace mge::simd {
 
-// C[m,n] = op(A)[m,k] · op(B)[k,n], plus the old C when `accumulate`. op(A) is A, or its transpose when `ta` (A is then
-// [k,m]). k == 0 gives zeros (or leaves C when accumulating); m == 0 or n == 0 does nothing.
+// C[m,n] = op(A)[m,k] · op(B)[k,n], plus the old C when `accumulate`; then each row plus bias[n], if there is one.
+// op(A) is A, or its transpose when `ta` (A is then [k,m]). k == 0 gives zeros (or leaves C when accumulating); m == 0
+// or n == 0 does nothing.
 void sgemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const float* a, int64_t lda, const float* b, int64_t ldb,
-           float* c, int64_t ldc, bool accumulate);
+           float* c, int64_t ldc, bool accumulate, const float* bias = nullptr);
 
 // `batch` products; matrix i starts at a + i * stride_a and so on. A stride of 0 in a or b shares that matrix.
 void sgemm_batched(int64_t batch, bool ta, bool tb, int64_t m, int64_t n, int64_t k, const float* a, int64_t lda,
                    int64_t stride_a, const float* b, int64_t ldb, int64_t stride_b, float* c, int64_t ldc,
-                   int64_t stride_c, bool accumulate);
+                   int64_t stride_c, bool accumulate, const float* bias = nullptr);
 
 // A matrix B that many products share: packed once by sgemm_pack into packed_floats(n, k) floats at a 64-byte boundary,
 // then C[m,n] = A[m,k] · op(B), with the bits of sgemm.

@@ -62,13 +62,22 @@ void run_matmul(const KernelArgs& a) {
       size[rank] = g.batch[i], sx[rank] = x.stride[i], sy[rank] = y.stride[i], ++rank;
     }
   }
-  if (rank == 0) return simd::sgemm(x.t, y.t, g.m, g.n, g.k, x.p, x.ld, y.p, y.ld, c, g.n, false);
+  std::vector<float> dense;  // a bias that is not
+  const float* bias = a.in.size() == 3 ? a.in[2].data<float>() : nullptr;
+  if (bias && !a.in[2].contiguous()) {
+    dense.resize(static_cast<size_t>(g.n));
+    TensorArg to = a.in[2];
+    to.ptr = dense.data(), to.layout = Layout::contiguous(to.shape);
+    copy_strided(a.in[2], to);
+    bias = dense.data();
+  }
+  if (rank == 0) return simd::sgemm(x.t, y.t, g.m, g.n, g.k, x.p, x.ld, y.p, y.ld, c, g.n, false, bias);
   int last = rank - 1;
   // One matrix b for many a that lie row after row: a single tall product.
   bool tall = rank == 1 && sy[0] == 0 && !x.t && (g.m == 1 ? true : sx[0] == g.m * x.ld);
   if (tall) {
     int64_t ld = g.m == 1 ? sx[0] : x.ld;
-    if (ld >= g.k) return simd::sgemm(false, y.t, size[0] * g.m, g.n, g.k, x.p, ld, y.p, y.ld, c, g.n, false);
+    if (ld >= g.k) return simd::sgemm(false, y.t, size[0] * g.m, g.n, g.k, x.p, ld, y.p, y.ld, c, g.n, false, bias);
   }
   for (int64_t b = 0; b < batches / size[last]; ++b) {
     int64_t ox = 0, oy = 0, q = b;
@@ -78,7 +87,7 @@ void run_matmul(const KernelArgs& a) {
       q /= size[i];
     }
     simd::sgemm_batched(size[last], x.t, y.t, g.m, g.n, g.k, x.p + ox, x.ld, sx[last], y.p + oy, y.ld, sy[last],
-                        c + b * size[last] * matrix, g.n, matrix, false);
+                        c + b * size[last] * matrix, g.n, matrix, false, bias);
   }
 }
 
