@@ -168,8 +168,8 @@ TensorPtr from_array(PyObject* array, const TensorOptions& opt) {
   MGE_CHECK(g.view.ndim <= kMaxRank, Value, "tensor: at most {} dimensions are supported; got {}.", kMaxRank,
             g.view.ndim);
   DType want = opt.has_dtype ? opt.dtype : opt.exact ? src : default_dtype(src);
-  DType raw = want;  // quantised payloads are raw integers
-  if (is_quant(want)) raw = src;
+  DType raw = want;
+  if (is_quant(want)) from_format(to_format(want), sizeof(int32_t), &raw);  // the integers that carry it
   if (src != raw) {
     Obj target(Py_XNewRef(g_dtypes[static_cast<int>(raw)]));
     MGE_CHECK(target, Type, "tensor: cannot make {} from this data.", dtype_name(want));
