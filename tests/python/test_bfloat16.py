@@ -69,6 +69,15 @@ def test_with_arrays() -> None:
     assert y.dtype == bfloat16 and y.tolist() == (2 * A).tolist()
 
 
+def test_functions_follow_megengine() -> None:
+    """Those that MegEngine composes with Python numbers give float32, those that are one op there keep the dtype."""
+    x = Tensor(np.ones((1, 2, 2, 2), "float32"), dtype=bfloat16)
+    for y in (F.clip(x, 0.5, 2.0), F.clip(x, 0.5), F.leaky_relu(x, 0.1), F.normalize(x, axis=1), F.mean(x)):
+        assert y.dtype == np.float32
+    for y in (F.local_response_norm(x), F.relu6(x), F.gelu(x), F.softmax(x, axis=1), F.sum(x), F.dropout(x, 0.5)):
+        assert y.dtype == bfloat16
+
+
 def test_a_list_beside_it_has_no_dtype() -> None:
     for use in (lambda x: x + [1.0, 2.0], lambda x: [1, 2] * x, lambda x: F.maximum(x, [1.0, 2.0])):
         with pytest.raises(ValueError, match="a list has no dtype beside a tensor of bfloat16. Make it a tensor"):
