@@ -40,7 +40,7 @@ struct BFloatElement {
     if constexpr (sizeof(T) >= sizeof(float) && !std::is_same_v<T, float>) {
       // Rounding to float32 first could turn what is near a tie into one. Where float32 is not exact, the number just
       // nearer to zero with its last bit set falls on the right side.
-      using Exact = std::conditional_t<sizeof(T) == 4, double, long double>;  // holds every T
+      using Exact = std::conditional_t<sizeof(T) == 4 || std::is_same_v<T, double>, double, long double>;  // any T
       const Exact exact = static_cast<Exact>(v), rounded = f;
       if (exact < rounded || exact > rounded) {
         uint32_t u = std::bit_cast<uint32_t>(f);
