@@ -2,13 +2,13 @@
 set(MGE_APT_HINT "apt-get install libfmt-dev libhwy-dev libflatbuffers-dev flatbuffers-compiler libgtest-dev libgmock-dev")
 find_package(Threads REQUIRED)
 
-# The project's own virtual environment, when there is one, supplies Python, nanobind and oneDNN.
+# The project's own virtual environment, when there is one, supplies Python, NumPy, nanobind and oneDNN.
 set(MGE_VENV "${CMAKE_SOURCE_DIR}/.venv")
 if(NOT Python_EXECUTABLE AND EXISTS "${MGE_VENV}/bin/python")
   set(Python_EXECUTABLE "${MGE_VENV}/bin/python")
 endif()
 if(MGE_WITH_PYTHON)
-  find_package(Python 3.11 REQUIRED COMPONENTS Interpreter Development.Module)
+  find_package(Python 3.11 REQUIRED COMPONENTS Interpreter Development.Module NumPy)
 else()
   find_package(Python COMPONENTS Interpreter)
 endif()

@@ -79,13 +79,21 @@ TensorPtr tensor_from_object(PyObject* data, const TensorOptions& opt);
 /// Read-only ndarray that shares memory when it can.
 PyObject* to_numpy(Tensor& t);
 /// Operand of an op beside tensors of dtype `like` (api §4.3 step 1); tensors pass through.
-TensorPtr operand(PyObject* o, DType like, const CompNode* cn);
+TensorPtr operand(PyObject* o, DType like, const CompNode* cn, bool elementwise = true);
 /// Attribute value of any kind a field may have.
 AttrValue to_attr(PyObject* o);
 PyObject* attr_object(const AttrValue& v);
 /// Ints from a tuple, list, int, Tensor or ndarray.
 Ints to_ints(PyObject* o);
 PyObject* shape_tuple(const Shape& s);
+
+// numpy_dtypes.cpp
+/// Makes the dtypes that NumPy lacks and puts them into a table by DType; new references.
+void make_numpy_dtypes(PyObject** dtypes);
+/// Whether the elements of an ndarray are of one of those; NumPy lends no buffer of them.
+bool holds_our_dtype(PyObject* array, DType* out);
+/// Throws a ValueError when some element is not a value of `t`: arrays start as zeros, and 0 is no intb2.
+void check_element_values(DType t, const void* data, int64_t n);
 
 // tensor.cpp, ops.cpp, indexing.cpp, location.cpp
 bool add_tensor_type(PyObject* module);

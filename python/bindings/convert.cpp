@@ -8,9 +8,8 @@ namespace mge::py {
 namespace {
 
 PyObject *g_np, *g_asarray, *g_np_dtype, *g_ndarray, *g_generic;
-PyObject* g_dtypes[kDTypeCount];   // np.dtype objects; null where NumPy has none
+PyObject* g_dtypes[kDTypeCount];   // np.dtype objects; null for the quantised, which differ by scale
 PyObject* g_quant_hook = nullptr;  // (name, scale, zero_point) -> np.dtype, set by core/tensor/dtype.py
-PyObject* g_bfloat16 = nullptr;
 
 // PEP 3118 format -> dtype
 bool from_format(const char* f, Py_ssize_t itemsize, DType* t) {
@@ -56,6 +55,9 @@ const char* to_format(DType t) {
     case DType::QI8:
     case DType::QI1:
     case DType::QI4:
+    case DType::IB1:
+    case DType::IB2:
+    case DType::IB4:
       return "b";
     case DType::U16:
     case DType::BF16:
@@ -146,40 +148,12 @@ bool scalar_value(PyObject* o, double* v, DType* natural) {
 // The element type a tensor made from `t` data gets when none was asked for.
 DType default_dtype(DType t) { return t == DType::F64 ? DType::F32 : t == DType::I64 ? DType::I32 : t; }
 
-TensorPtr converted(TensorPtr x, DType to) {
-  const OpDef& op = OpRegistry::global().get("typecvt");
-  NamedAttr a{"dtype", to};
-  return apply1(op, op.schema.build("tensor", {&a, 1}), {x.get()});
-}
-
-bool holds_bfloat16(PyObject* array) {
-  Obj d(PyObject_GetAttrString(array, "dtype"));
-  Obj kind(d ? PyObject_GetAttrString(d.get(), "kind") : nullptr);
-  if (!kind || PyUnicode_CompareWithASCIIString(kind.get(), "V") != 0) return PyErr_Clear(), false;
-  try {
-    return to_dtype(d.get(), nullptr) == DType::BF16;
-  } catch (const Error&) {  // some other record
-    return false;
-  }
-}
-
-// `bits`: uint16 elements are bfloat16 already. Otherwise the elements are numbers.
-TensorPtr from_array(PyObject* array, const TensorOptions& opt, bool bits = false) {
-  if (!bits && holds_bfloat16(array)) {
-    Obj raw = check(PyObject_CallMethod(array, "view", "O", g_dtypes[static_cast<int>(DType::U16)]));
-    TensorOptions inner = opt;
-    inner.has_dtype = true;
-    inner.dtype = DType::BF16;
-    TensorPtr x = from_array(raw.get(), inner, true);
-    return opt.has_dtype && opt.dtype != DType::BF16 ? converted(std::move(x), opt.dtype) : x;
-  }
-  if (!bits && opt.has_dtype && opt.dtype == DType::BF16) {
-    TensorOptions inner = opt;
-    inner.dtype = DType::F32;
-    return converted(from_array(array, inner), DType::BF16);
-  }
+TensorPtr from_array(PyObject* array, const TensorOptions& opt) {
+  DType src;
+  const bool ours = holds_our_dtype(array, &src);
+  Obj plain(ours ? check(PyObject_CallMethod(array, "view", "s", to_format(src))) : Obj(Py_NewRef(array)));
   BufferGuard g;
-  if (PyObject_GetBuffer(array, &g.view, PyBUF_RECORDS_RO) != 0) {
+  if (PyObject_GetBuffer(plain.get(), &g.view, PyBUF_RECORDS_RO) != 0) {
     PyErr_Clear();
     Obj kind(PyObject_GetAttrString(array, "dtype"));
     Obj text(kind ? PyObject_Str(kind.get()) : nullptr);
@@ -187,22 +161,23 @@ TensorPtr from_array(PyObject* array, const TensorOptions& opt, bool bits = fals
          text ? PyUnicode_AsUTF8(text.get()) : "unknown");
   }
   g.held = true;
-  DType src;
-  MGE_CHECK(from_format(g.view.format, g.view.itemsize, &src), Type,
+  MGE_CHECK(ours || from_format(g.view.format, g.view.itemsize, &src), Type,
             "tensor: data of NumPy format '{}' is not supported (uint32, uint64, str, object and big-endian are not). "
             "Convert it with .astype first.",
             g.view.format ? g.view.format : "?");
   MGE_CHECK(g.view.ndim <= kMaxRank, Value, "tensor: at most {} dimensions are supported; got {}.", kMaxRank,
             g.view.ndim);
   DType want = opt.has_dtype ? opt.dtype : opt.exact ? src : default_dtype(src);
-  DType raw = want;  // quantised payloads are raw integers
-  if (is_quant(want) || bits) raw = src;
+  DType raw = want;
+  if (is_quant(want)) from_format(to_format(want), sizeof(int32_t), &raw);  // the integers that carry it
   if (src != raw) {
     Obj target(Py_XNewRef(g_dtypes[static_cast<int>(raw)]));
     MGE_CHECK(target, Type, "tensor: cannot make {} from this data.", dtype_name(want));
     PyBuffer_Release(&g.view);
     g.held = false;
-    Obj cast = check(PyObject_CallMethod(array, "astype", "O", target.get()));
+    Obj typed(ours ? check(PyObject_CallMethod(array, "view", "O", g_dtypes[static_cast<int>(src)]))
+                   : std::move(plain));
+    Obj cast = check(PyObject_CallMethod(typed.get(), "astype", "O", target.get()));
     TensorOptions inner = opt;
     inner.exact = true;
     return from_array(cast.get(), inner);
@@ -228,6 +203,7 @@ TensorPtr from_array(PyObject* array, const TensorOptions& opt, bool bits = fals
     return from_array(copy.get(), opt);
   }
   copy_strided(from, dst);
+  if (is_low_bit(want)) check_element_values(want, dst.ptr, m.shape.numel());
   return tensor_from_buffer(m, std::move(b));
 }
 
@@ -243,19 +219,16 @@ void init_convert() {
                   DType::F32, DType::F64, DType::C64})
     g_dtypes[static_cast<int>(t)] =
         check(PyObject_CallFunction(g_np_dtype, "s", std::string(dtype_name(t)).c_str())).release();
+  make_numpy_dtypes(g_dtypes);
   g_exporter = reinterpret_cast<PyTypeObject*>(check(PyType_FromSpec(&exporter_spec)).release());
 }
 
-/// core/tensor/dtype.py registers how to spell what NumPy has no name for.
-void set_dtype_hooks(PyObject* bfloat16, PyObject* quant) {
-  g_bfloat16 = Py_XNewRef(bfloat16);
-  g_quant_hook = Py_XNewRef(quant);
-}
+/// core/tensor/dtype.py registers how to spell quantised dtypes.
+void set_quant_hook(PyObject* quant) { g_quant_hook = Py_XNewRef(quant); }
 
 DType to_dtype(PyObject* o, Quant* quant) {
   for (int i = 0; i < kDTypeCount; ++i)
     if (g_dtypes[i] == o) return static_cast<DType>(i);
-  if (g_bfloat16 && o == g_bfloat16) return DType::BF16;
   if (PyUnicode_Check(o)) return parse_dtype(PyUnicode_AsUTF8(o));
   Obj d(PyObject_CallOneArg(g_np_dtype, o));
   if (!d) {
@@ -263,7 +236,6 @@ DType to_dtype(PyObject* o, Quant* quant) {
     Obj text = check(PyObject_Repr(o));
     fail(ErrorKind::Type, "dtype: {} is not a dtype.", PyUnicode_AsUTF8(text.get()));
   }
-  if (g_bfloat16 && d.get() == g_bfloat16) return DType::BF16;
   Obj meta = check(PyObject_GetAttrString(d.get(), "metadata"));
   if (meta.get() != Py_None) {
     PyObject* info = PyMapping_GetItemString(meta.get(), "mgb_dtype");
@@ -275,7 +247,7 @@ DType to_dtype(PyObject* o, Quant* quant) {
           {"QuantizedS16", DType::QI16}};
       Obj name = check(PyMapping_GetItemString(info, "name"));
       const char* text = PyUnicode_Check(name.get()) ? PyUnicode_AsUTF8(name.get()) : "";
-      if (std::strcmp(text, "BFloat16") == 0) return DType::BF16;  // of another object: pickled, or a view
+      if (std::strcmp(text, "BFloat16") == 0) return DType::BF16;  // as holds_our_dtype says
       for (auto& [n, t] : kNames)
         if (std::strcmp(n, text) == 0) {
           if (quant) {
@@ -293,13 +265,14 @@ DType to_dtype(PyObject* o, Quant* quant) {
       PyErr_Clear();
     }
   }
+  for (int i = 0; i < kDTypeCount; ++i)
+    if (g_dtypes[i] && PyObject_RichCompareBool(g_dtypes[i], d.get(), Py_EQ) == 1) return static_cast<DType>(i);
   Obj name = check(PyObject_GetAttrString(d.get(), "name"));
   return parse_dtype(PyUnicode_AsUTF8(name.get()));
 }
 
 PyObject* dtype_object(const Meta& m) {
   if (PyObject* d = g_dtypes[static_cast<int>(m.dtype)]) return Py_NewRef(d);
-  if (m.dtype == DType::BF16 && g_bfloat16) return Py_NewRef(g_bfloat16);
   MGE_CHECK(g_quant_hook, NotImplemented, "dtype: {} has no NumPy spelling here.", dtype_name(m.dtype));
   return check(PyObject_CallFunction(g_quant_hook, "sdi", std::string(dtype_name(m.dtype)).c_str(), m.quant.scale,
                                      m.quant.zero_point))
@@ -316,7 +289,7 @@ PyObject* shape_tuple(const Shape& s) {
 TensorPtr tensor_from_object(PyObject* o, const TensorOptions& opt) {
   double v;
   DType natural;
-  if (!(opt.has_dtype && is_quant(opt.dtype)) && scalar_value(o, &v, &natural))
+  if (!(opt.has_dtype && (is_quant(opt.dtype) || is_low_bit(opt.dtype))) && scalar_value(o, &v, &natural))
     return scalar_tensor(v, opt.has_dtype ? opt.dtype : natural, opt.cn);
   if (o == Py_None) {
     Obj empty = check(PyList_New(0));
@@ -354,14 +327,14 @@ PyObject* to_numpy(Tensor& t) {
     step *= std::max<int64_t>(m.shape[i], 1);
   }
   Obj array = check(PyObject_CallOneArg(g_asarray, e.get()));
-  if (m.dtype == DType::BF16 || is_quant(m.dtype)) {
+  if (m.dtype == DType::BF16 || is_quant(m.dtype) || is_low_bit(m.dtype)) {
     Obj d = check(dtype_object(m));
     return check(PyObject_CallMethod(array.get(), "view", "O", d.get())).release();
   }
   return array.release();
 }
 
-TensorPtr operand(PyObject* o, DType like, const CompNode* cn) {
+TensorPtr operand(PyObject* o, DType like, const CompNode* cn, bool elementwise) {
   if (is_tensor(o)) return TensorPtr(tensor_of(o));
   if (o == Py_None) {
     PyErr_SetString(PyExc_TypeError, "the operand is None and is not supported.");
@@ -369,7 +342,12 @@ TensorPtr operand(PyObject* o, DType like, const CompNode* cn) {
   }
   TensorOptions opt;
   opt.cn = cn;
-  auto category = [](DType t) { return is_float(t) ? 3 : is_int(t) ? 2 : t == DType::Bool ? 1 : 0; };
+  // NumPy's kind ranks dtypes here. That of bfloat16 and the low-bit ones is 'V', no rank: they hand on no dtype.
+  const bool unranked = elementwise && (like == DType::BF16 || is_low_bit(like));
+  auto category = [unranked, like](DType t) {
+    if (unranked && t == like) return 0;
+    return is_float(t) ? 3 : is_int(t) ? 2 : t == DType::Bool ? 1 : 0;
+  };
   double v;
   DType natural;
   if (scalar_value(o, &v, &natural)) {
@@ -391,6 +369,9 @@ TensorPtr operand(PyObject* o, DType like, const CompNode* cn) {
     return scalar_tensor(v, t, cn);
   }
   if (PyList_Check(o)) {
+    MGE_CHECK(!unranked, Value,
+              "operand: a list has no dtype beside a tensor of {}. Make it a tensor too, or cast the other.",
+              dtype_name(like));
     opt.has_dtype = !is_quant(like);
     opt.dtype = like;
     // A list of floats beside an int tensor must not be truncated.

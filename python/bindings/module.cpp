@@ -21,7 +21,7 @@ namespace nb = nanobind;
 
 namespace mge::py {
 
-void set_dtype_hooks(PyObject* bfloat16, PyObject* quant);
+void set_quant_hook(PyObject* quant);
 void bind_grad(nb::module_& m);
 void bind_trace(nb::module_& m);
 void bind_model(nb::module_& m);
@@ -179,12 +179,15 @@ NB_MODULE(_core, m) {
     g_tensor_type = reinterpret_cast<PyTypeObject*>(t.inc_ref().ptr());
   });
   m.def("set_index_hooks", [](nb::handle get, nb::handle set) { set_index_hooks(get.ptr(), set.ptr()); });
+  m.def("set_quant_hook", [](nb::handle quant) { set_quant_hook(quant.ptr()); });
   m.def(
-      "set_dtype_hooks",
-      [](nb::handle bf16, nb::handle quant) {
-        set_dtype_hooks(bf16.is_none() ? nullptr : bf16.ptr(), quant.is_none() ? nullptr : quant.ptr());
+      "numpy_dtype",
+      [](const std::string& name) {
+        Meta m;
+        m.dtype = parse_dtype(name);
+        return nb::steal(dtype_object(m));
       },
-      nb::arg("bfloat16").none(), nb::arg("quant").none());
+      "How a dtype of the engine looks to NumPy.");
   m.def("set_package_dir", [](const std::string& dir) { init_locations(dir.c_str()); });
   m.def(
       "exact_tensor",

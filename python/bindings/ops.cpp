@@ -70,7 +70,7 @@ struct Inputs {
       if (!like) like = first_tensor(args, n);
       TensorPtr t;
       if (like) {
-        t = operand(a, like->dtype, like->cn);
+        t = operand(a, like->dtype, like->cn, op.scalar);
       } else {
         if (a == Py_None) {
           PyErr_SetString(PyExc_TypeError, "the operand is None and is not supported.");

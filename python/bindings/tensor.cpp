@@ -318,8 +318,6 @@ PyObject* floor_method(PyObject* o, PyObject*) { return unary<&Ops::floor>(o); }
 PyObject* ceil_method(PyObject* o, PyObject*) { return unary<&Ops::ceil>(o); }
 
 PyObject* as_scalar(PyObject* o) {
-  // NumPy has no numbers of bfloat16; the method of the Python class knows how to read them.
-  if (tensor_of(o)->meta().dtype == DType::BF16) return PyObject_CallMethod(o, "item", nullptr);
   Obj a(numpy(o, nullptr));
   return a ? PyObject_CallMethod(a.get(), "item", nullptr) : nullptr;
 }

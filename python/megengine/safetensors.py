@@ -27,7 +27,7 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from .core.tensor.dtype import bfloat16, is_bfloat16, is_lowbit, is_quantize
+from .core.tensor.dtype import bfloat16, is_lowbit, is_quantize
 from .tensor import Tensor
 
 __all__ = ["SafetensorsError", "load", "load_file", "load_metadata", "save", "save_file"]
@@ -47,7 +47,7 @@ _DTYPES: dict[str, np.dtype[Any]] = {
     "U8": np.dtype("u1"),
     "BOOL": np.dtype("bool"),
 }
-_NAMES = {d: n for n, d in _DTYPES.items() if n != "BF16"}
+_NAMES = {d: n for n, d in _DTYPES.items()}
 # The limit of the format's reference reader: a header past it is an attack or damage.
 _MAX_HEADER = 100_000_000
 _METADATA = "__metadata__"
@@ -191,7 +191,7 @@ def load_file(f: Any, device: str | None = None) -> dict[str, Any]:
         arrays = {e.name: _read_array(file, e) for e in entries}
     if device is None:
         return arrays
-    return {n: Tensor(a, a.dtype if is_bfloat16(a.dtype) else None, device) for n, a in arrays.items()}
+    return {n: Tensor(a, device=device) for n, a in arrays.items()}
 
 
 def load(data: bytes, device: str | None = None) -> dict[str, Any]:
@@ -230,9 +230,7 @@ def _plain(name: Any, value: Any) -> tuple[str, npt.NDArray[Any]]:
         raise TypeError(
             f"safetensors: {name!r} has a quantised dtype, which the format cannot hold; use megengine.save."
         )
-    if is_bfloat16(array.dtype):
-        return "BF16", np.require(array, requirements="C")
-    little = array.dtype.newbyteorder("<") if array.dtype.itemsize > 1 else array.dtype
+    little = array.dtype.newbyteorder("<") if array.dtype.byteorder == ">" else array.dtype
     if little not in _NAMES:
         raise TypeError(f"safetensors: {name!r} has dtype {array.dtype}, which the format cannot hold.")
     return _NAMES[little], np.require(array, dtype=little, requirements="C")

@@ -186,6 +186,8 @@ _PLAIN: dict[tuple[str, str], Any] = {
     ("megengine.quantization.utils", "QParams"): _stand_in(QParams),
     ("megengine.quantization.utils", "QuantMode"): _stand_in(QuantMode),
 }
+for _d in (_dtype.bfloat16, _dtype.intb1, _dtype.intb2, _dtype.intb4):
+    _PLAIN[_d.type.__module__, _d.type.__name__] = _d.type
 for _t in (bool, int, float, complex, str, bytes, bytearray, list, tuple, dict, set, frozenset, slice, range):
     _PLAIN["builtins", _t.__name__] = _t
 _NUMPY_MODULE = re.compile(r"^numpy\.(core|_core)\.(multiarray|numeric)$")

@@ -13,7 +13,7 @@ from .core import _core, _format
 from .core._core import CompNode, TensorBase, ops
 from .core._trace_option import use_symbolic_shape
 from .core.tensor import indexing
-from .core.tensor.dtype import convert_from_bfloat16, is_bfloat16
+from .core.tensor.dtype import is_bfloat16
 from .core.tensor.qparams import QParams, create_qparams
 from .core.tensor.utils import _normalize_axis, make_shape_tuple
 from .device import _valid_device, get_default_device
@@ -22,11 +22,6 @@ from .logger import get_logger
 __all__ = ["Parameter", "Tensor", "as_device", "get_default_device", "get_logger", "tensor", "use_symbolic_shape"]
 
 Axis = int | Sequence[int] | None
-
-
-def _readable(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """bfloat16, two opaque bytes to NumPy, as float32; other arrays as they are."""
-    return convert_from_bfloat16(array) if array.dtype.kind == "V" else array
 
 
 class ArrayMethodMixin:
@@ -96,7 +91,7 @@ class ArrayMethodMixin:
         """
         if args:
             return self[args if len(args) > 1 else args[0]].item()  # type: ignore[index]
-        return _readable(self.numpy()).item()
+        return self.numpy().item()
 
     def tolist(self) -> Any:
         """The value as nested lists, or a Python number.
@@ -104,7 +99,7 @@ class ArrayMethodMixin:
         >>> mge.tensor([[1, 2], [3, 4]]).tolist()
         [[1, 2], [3, 4]]
         """
-        return _readable(self.numpy()).tolist()
+        return self.numpy().tolist()
 
     def transpose(self, *args: Any) -> Tensor:
         """Reorder the axes; without arguments reverse them.
@@ -311,7 +306,7 @@ class Tensor(TensorBase, ArrayMethodMixin):
         if dtype is not None and value.dtype != np.dtype(dtype):
             if copy is False:
                 raise ValueError(f"cannot view a {value.dtype} tensor as {np.dtype(dtype)} without a copy.")
-            return _readable(value).astype(dtype)
+            return value.astype(dtype)
         return value.copy() if copy else value
 
     def __array_wrap__(self, array: npt.NDArray[Any], context: Any = None, return_scalar: bool = False) -> Tensor:
@@ -338,9 +333,10 @@ class Tensor(TensorBase, ArrayMethodMixin):
         return format(str(self), spec)
 
     def __repr__(self) -> str:
-        with np.printoptions(precision=4):
-            text = str(_readable(self.numpy()))
-        name = "bfloat16" if is_bfloat16(self.dtype) else self.dtype.name
+        value = self.numpy()
+        with np.printoptions(precision=4):  # which NumPy heeds for its own dtypes
+            text = str(value.astype("float32") if is_bfloat16(value.dtype) else value)
+        name = self.dtype.name
         dtype = "" if name == "float32" else f", dtype={name}"
         return f"{type(self).__name__}({text}{dtype}, device={self.device.logical_name})"
 

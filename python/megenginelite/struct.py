@@ -98,10 +98,13 @@ _NUMPY: dict[LiteDataType, type[np.generic]] = {
     LiteDataType.LITE_INT64: np.int64,
     LiteDataType.LITE_FLOAT64: np.float64,
     LiteDataType.LITE_BOOL: np.bool_,
-    LiteDataType.LITE_BFLOAT16: np.uint16,  # NumPy has no bfloat16: its bits
+    LiteDataType.LITE_BFLOAT16: np.uint16,  # NumPy alone has no bfloat16: its bits
     LiteDataType.LITE_COMPLEX64: np.complex64,
 }
-_BY_NAME = {np.dtype(t).name: d for d, t in _NUMPY.items() if d is not LiteDataType.LITE_BFLOAT16}
+_BY_NAME: dict[str, LiteDataType] = {
+    np.dtype(t).name: d for d, t in _NUMPY.items() if d is not LiteDataType.LITE_BFLOAT16
+}
+_BY_NAME["pybfloat16"] = LiteDataType.LITE_BFLOAT16  # what megengine teaches NumPy
 
 
 def lite_dtype_2_numpy(dtype: LiteDataType) -> type[np.generic]:

@@ -11,8 +11,8 @@ constexpr DTypeInfo kInfo[kDTypeCount] = {
     {"int16", 16, C::Int},      {"int32", 32, C::Int},     {"int64", 64, C::Int},     {"float16", 16, C::Float},
     {"bfloat16", 16, C::Float}, {"float32", 32, C::Float}, {"float64", 64, C::Float}, {"complex64", 64, C::Complex},
     {"quint8", 8, C::Quant},    {"qint8", 8, C::Quant},    {"qint16", 16, C::Quant},  {"qint32", 32, C::Quant},
-    {"quint4", 4, C::Quant},    {"qint4", 4, C::Quant},    {"qint1", 8, C::Quant},    {"intb1", 1, C::LowBit},
-    {"intb2", 2, C::LowBit},    {"intb4", 4, C::LowBit},
+    {"quint4", 4, C::Quant},    {"qint4", 4, C::Quant},    {"qint1", 8, C::Quant},    {"intb1", 8, C::LowBit},
+    {"intb2", 8, C::LowBit},    {"intb4", 8, C::LowBit},
 };
 
 }  // namespace

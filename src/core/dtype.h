@@ -50,6 +50,7 @@ inline bool is_float(DType t) { return t == DType::F32 || t == DType::F16 || t =
 inline bool is_int(DType t) { return t >= DType::U8 && t <= DType::I64; }
 inline bool is_unsigned(DType t) { return t == DType::U8 || t == DType::U16; }
 inline bool is_quant(DType t) { return dtype_info(t).cls == DTypeClass::Quant; }
+inline bool is_low_bit(DType t) { return dtype_info(t).cls == DTypeClass::LowBit; }
 
 /// Bytes that `n` elements take, rounded up for packed types.
 size_t dtype_bytes(DType t, int64_t n);

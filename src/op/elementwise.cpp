@@ -151,7 +151,7 @@ void infer_typecvt(InferCtx& c) {
   auto known = [](DType t) { return accepts(Domain::Any, t) || t == DType::C64; };
   MGE_CHECK(known(from) && known(to), Type,
             "typecvt: converts between bool, integer, floating-point and complex dtypes; got {} to {}. "
-            "Quantised dtypes are converted by quantize and dequantize.",
+            "Quantised dtypes are converted by quantize and dequantize, low-bit ones by x.numpy().astype.",
             dtype_name(from), dtype_name(to));
   c.out[0].shape = c.shape(0);
   c.out[0].dtype = to;

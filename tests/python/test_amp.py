@@ -381,9 +381,10 @@ def test_heavy_16_bit_ops_are_float32_rounded_and_keep_their_bits_in_a_trace(dty
     b = Tensor(rng.randn(1, 48, 1, 1).astype("float32")).astype(dtype)
 
     def net(x, w, d, b):
+        half, small = Tensor(0.5, dtype=x.dtype), Tensor(0.01, dtype=x.dtype)  # numbers would make bfloat16 float32
         y = F.relu(F.conv2d(x, w, b, padding=1))
-        y = F.max_pool2d(F.conv2d(y, d, padding=1, groups=48) * 0.5, 2)
-        return F.softmax(F.matmul(y.reshape(2, 48, 49), y.reshape(2, 48, 49), transpose_b=True) * 0.01, axis=-1)
+        y = F.max_pool2d(F.conv2d(y, d, padding=1, groups=48) * half, 2)
+        return F.softmax(F.matmul(y.reshape(2, 48, 49), y.reshape(2, 48, 49), transpose_b=True) * small, axis=-1)
 
     eager = net(x, w, d, b)
     want = net(*(t.astype("float32") for t in (x, w, d, b))).numpy()

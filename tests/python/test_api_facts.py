@@ -245,7 +245,11 @@ def test_low_bit_dtypes() -> None:
         top = 2**bits - 1
         odd = np.arange(-top, top + 1, 2)
         assert odd.astype(kind).astype("int32").tolist() == odd.tolist()
-        assert pickle.loads(pickle.dumps(np.dtype(kind))) == np.dtype(kind)
+        assert pickle.loads(pickle.dumps(kind)) is kind
+        with pytest.raises(ValueError):
+            np.array([2], dtype=kind)
+    assert np.arange(1, 9, 2, dtype=dt.intb2).tolist() == [1, 3, -3, -1]
+    assert pickle.loads(pickle.dumps(dt.bfloat16)) is dt.bfloat16
     assert tensor([1.0, 2.5]).astype(dt.bfloat16).numpy().dtype == dt.bfloat16
 
 

@@ -1,4 +1,4 @@
-"""bfloat16 tensors, whose elements NumPy sees as two opaque bytes: reading their values, and making them."""
+"""bfloat16 tensors: reading their values, making them, and the dtypes of what is computed with them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import megengine as mge
 import megengine.functional as F
 import megengine.module as M
-from megengine import Tensor, safetensors
+from megengine import Tensor, autodiff, optimizer, safetensors
 from megengine.core.tensor.dtype import bfloat16, convert_to_bfloat16
 
 VALUES = [[1.0, -2.5], [0.0, 3.140625]]  # exact in 8 bits
@@ -29,7 +29,7 @@ def test_values_are_numbers() -> None:
 
 
 def test_repr_shows_numbers() -> None:
-    assert repr(make()[0]) == "Tensor([ 1.  -2.5], dtype=bfloat16, device=xpux:0)"
+    assert repr(make()[0]) == "Tensor([ 1.  -2.5], dtype=pybfloat16, device=xpux:0)"
 
 
 def test_numpy_gives_the_bits() -> None:
@@ -55,8 +55,43 @@ def test_made_from_an_array_of_bfloat16() -> None:
         assert x.dtype == bfloat16 and x.tolist() == VALUES
 
 
-def test_lists_beside_it() -> None:
-    assert (make()[0] + [1.0, 2.0]).astype("float32").tolist() == [2.0, -0.5]
+@pytest.mark.parametrize("number", [2, 2.0, True, np.float32(2), np.array(2.0)], ids=repr)
+def test_with_a_number_it_becomes_float32(number) -> None:
+    for y, want in ((make() * number, A * float(number)), (number + make(), A + float(number))):
+        assert y.dtype == np.float32
+        np.testing.assert_array_equal(y.numpy(), want)
+    assert (make() > number).numpy().tolist() == (A > number).tolist()
+
+
+def test_with_arrays() -> None:
+    assert (make() + A).dtype == (make() + Tensor(A)).dtype == (make() + A.astype("int32")).dtype == np.float32
+    y = make() + A.astype(bfloat16)
+    assert y.dtype == bfloat16 and y.tolist() == (2 * A).tolist()
+
+
+def test_functions_follow_megengine() -> None:
+    """Those that MegEngine composes with Python numbers give float32, those that are one op there keep the dtype."""
+    x = Tensor(np.ones((1, 2, 2, 2), "float32"), dtype=bfloat16)
+    for y in (F.clip(x, 0.5, 2.0), F.clip(x, 0.5), F.leaky_relu(x, 0.1), F.normalize(x, axis=1), F.mean(x)):
+        assert y.dtype == np.float32
+    for y in (F.local_response_norm(x), F.relu6(x), F.gelu(x), F.softmax(x, axis=1), F.sum(x), F.dropout(x, 0.5)):
+        assert y.dtype == bfloat16
+
+
+def test_a_list_beside_it_has_no_dtype() -> None:
+    for use in (lambda x: x + [1.0, 2.0], lambda x: [1, 2] * x, lambda x: F.maximum(x, [1.0, 2.0])):
+        with pytest.raises(ValueError, match="a list has no dtype beside a tensor of bfloat16. Make it a tensor"):
+            use(make()[0])
+
+
+def test_numbers_of_other_ops_take_its_dtype() -> None:
+    """Not elementwise: the update of an optimizer keeps the weights in bfloat16."""
+    net = M.Linear(2, 1, bias=False)
+    net.weight._reset(Tensor([[1.0, 2.0]], dtype=bfloat16))
+    with autodiff.GradManager().attach(net.parameters()) as gm:
+        gm.backward(net(Tensor([[1.0, 1.0]], dtype=bfloat16)).sum())
+    optimizer.SGD(net.parameters(), lr=0.5).step()
+    assert net.weight.dtype == bfloat16 and net.weight.tolist() == [[0.5, 1.5]]
 
 
 def test_assignment_of_a_list() -> None:
@@ -76,6 +111,20 @@ def test_pickle_and_files(tmp_path) -> None:
     assert mge.load(str(tmp_path / "x.pkl"))["x"].tolist() == VALUES
 
 
+def test_files_from_before_numpy_knew_it() -> None:
+    """They hold two bytes per element, and a note in the dtype's metadata."""
+    old = np.dtype("V2", metadata={"mgb_dtype": {"name": "BFloat16"}})
+    a = pickle.loads(pickle.dumps(A.astype(bfloat16).view("uint16").view(old)))
+    assert a.dtype.kind == "V" and a.dtype.metadata is not None
+    for x in (Tensor(a), Tensor(a, a.dtype), Tensor(a[::-1].copy()[::-1])):
+        assert x.dtype is bfloat16 and x.tolist() == VALUES
+    assert Tensor(a, "float32").dtype == np.float32 and Tensor(a, "float32").tolist() == VALUES
+    with pytest.raises(TypeError, match="is not supported"):
+        Tensor(np.zeros(2, "V2"))
+    with pytest.raises(TypeError, match="is not supported"):
+        Tensor(np.zeros(2, np.dtype("V2", metadata={"unit": "m"})))
+
+
 def test_safetensors_to_a_device() -> None:
     assert safetensors.load(safetensors.save({"x": make()}), device="cpu0")["x"].tolist() == VALUES
 
@@ -90,6 +139,6 @@ def test_state_of_a_module() -> None:
 
 def test_arithmetic_stays_bfloat16() -> None:
     x = make()
-    for y, want in ((x + x, 2 * A), (F.relu(x), np.maximum(A, 0)), (x * 2, 2 * A)):
+    for y, want in ((x + x, 2 * A), (F.relu(x), np.maximum(A, 0)), (-x, -A)):
         assert y.dtype == bfloat16
         np.testing.assert_array_equal(y.astype("float32").numpy(), want)

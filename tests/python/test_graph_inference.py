@@ -10,6 +10,7 @@ import pytest
 
 import megengine as mge
 import megengine.functional as F
+from megengine.core.tensor.dtype import bfloat16
 from megengine.jit import trace
 from megengine.utils.comp_graph_tools import GraphInference
 from megengine.utils.network import Network
@@ -51,6 +52,14 @@ def test_same_bits_as_eager() -> None:
     net = lambda x: F.softmax(F.relu(F.conv2d(x, w, padding=1)).mean((2, 3)), 1)  # noqa: E731
     out = GraphInference(dumped(net, mge.tensor(x), output_names=["p"])).run(x)
     np.testing.assert_array_equal(out["p"], net(mge.tensor(x)).numpy())
+
+
+def test_bfloat16_in_and_out() -> None:
+    x = np.array([1.5, -2.5], bfloat16)
+    out = GraphInference(
+        dumped(lambda x: (x + x, x.astype("float32").sum()), mge.Tensor(x), output_names=["y", "s"])
+    ).run(x)
+    assert out["y"].dtype is bfloat16 and out["y"].tolist() == [3.0, -5.0] and out["s"] == -1.0
 
 
 def test_bad_input(tmp_path: pathlib.Path) -> None:

@@ -45,6 +45,15 @@ def test_half_and_not_a_number() -> None:
     assert mge.tensor([float("nan"), float("inf")]).astype(dt.qint8(1.0)).numpy().tolist() == [-128, 127]
 
 
+@pytest.mark.parametrize("dtype", [dt.qint8(0.1), dt.quint8(0.1, 3), dt.qint32(0.1)], ids=lambda d: d.name)
+@pytest.mark.parametrize("kind", ["int8", "int16", "int32", "int64", "float16", "float32", "float64", "bool"])
+def test_made_from_other_dtypes_than_its_carrier(dtype, kind) -> None:
+    """The bytes of float32 were once taken for the integers, and int8 read beyond its end for qint32."""
+    for data in (np.array([0, 1, 2, 100]).astype(kind), np.array([0, 1, 2, 100]).astype(kind).tolist()):
+        x = mge.Tensor(data, dtype=dtype)
+        assert x.dtype == dtype and x.numpy().tolist() == np.asarray(data).astype("int32").tolist()
+
+
 def test_packed_dtypes_say_what_is_missing() -> None:
     with pytest.raises(NotImplementedError, match="quantize: quint4"):
         mge.tensor([1.0]).astype(dt.quint4(0.5, 8))

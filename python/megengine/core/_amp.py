@@ -13,6 +13,7 @@ import numpy as np
 
 from . import _core, _format
 from ._core import TensorBase, ops
+from .tensor.dtype import bfloat16, is_differentible_dtype
 
 if TYPE_CHECKING:
     from ..tensor import Tensor
@@ -42,8 +43,7 @@ _OPERATORS = {
 
 
 def _is_float(x: Any) -> bool:
-    dtype = x.dtype
-    return dtype.kind == "f" or (dtype.kind == "V" and bool(dtype.metadata))  # bfloat16 is two opaque bytes in NumPy
+    return is_differentible_dtype(x.dtype)
 
 
 def low(x: Any) -> Any:
@@ -160,7 +160,7 @@ def set_high_prec_dtype(name: str) -> None:
 
 
 def _checked(name: Any, what: str) -> str:
-    text = name if isinstance(name, str) else np.dtype(name).name
+    text = name if isinstance(name, str) else "bfloat16" if name is bfloat16 else np.dtype(name).name
     if text not in _FLOATS:
         raise _core.UserError(f"amp: {what} must be one of {', '.join(_FLOATS)}; got {name!r}.")
     return text

@@ -230,4 +230,4 @@ def local_response_norm(
     total = squares[:, 0:c]
     for i in range(1, kernel_size):
         total = total + squares[:, i : i + c]
-    return inp * ops.pow(total * alpha + k, -beta)
+    return (inp * ops.pow(total * alpha + k, -beta)).astype(inp.dtype)  # the numbers make bfloat16 float32

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..core import _core
+from ..core.tensor.dtype import bfloat16
 
 __all__ = ["GraphInference"]
 
@@ -59,6 +60,7 @@ class GraphInference:
         self._network.load(io.BytesIO(data))
         self._inputs = [name for name, _, _ in inputs]
         self._ndim = {name: len(shape) for name, _, shape in results}  # Lite has no tensors without dimensions
+        self._bfloat16 = {name for name, dtype, _ in results if dtype == "bfloat16"}  # Lite gives its bits
         known = list(self._ndim)
         self._outputs = list(known if outputs is None else outputs)
         for name in self._outputs:
@@ -89,6 +91,8 @@ class GraphInference:
 
     def _result(self, name: str) -> npt.NDArray[Any]:
         value = self._network.get_io_tensor(name).to_numpy()
+        if name in self._bfloat16:
+            value = value.view(bfloat16)
         return value.reshape(()) if self._ndim[name] == 0 else value
 
 

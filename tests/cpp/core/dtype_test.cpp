@@ -49,6 +49,7 @@ TEST(DTypeTest, Classes) {
   EXPECT_EQ(in_class(is_int), "uint8 int8 uint16 int16 int32 int64 ");
   EXPECT_EQ(in_class(is_unsigned), "uint8 uint16 ");
   EXPECT_EQ(in_class(is_quant), "quint8 qint8 qint16 qint32 quint4 qint4 qint1 ");
+  EXPECT_EQ(in_class(is_low_bit), "intb1 intb2 intb4 ");
 }
 
 TEST(DTypeTest, BytesRoundUpForPackedTypes) {
@@ -56,8 +57,8 @@ TEST(DTypeTest, BytesRoundUpForPackedTypes) {
   EXPECT_EQ(dtype_bytes(DType::Bool, 3), 3u);
   EXPECT_EQ(dtype_bytes(DType::C64, 2), 16u);
   EXPECT_EQ(dtype_bytes(DType::QI4, 3), 2u);
-  EXPECT_EQ(dtype_bytes(DType::IB1, 9), 2u);
-  EXPECT_EQ(dtype_bytes(DType::IB2, 0), 0u);
+  EXPECT_EQ(dtype_bytes(DType::QU4, 0), 0u);
+  EXPECT_EQ(dtype_bytes(DType::IB2, 9), 9u);
 }
 
 // check_shape lets up to 2^59 - 1 elements through; their bytes must not wrap around to a small allocation.

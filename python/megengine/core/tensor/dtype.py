@@ -57,11 +57,12 @@ _builtin_quant_dtypes_by_cname = {
     m.cname: m for m in _builtin_quant_dtypes.values() if m.cname and m.name != "qint8_narrow"
 }
 
-#: bfloat16 as NumPy sees it: two opaque bytes per element. ``convert_to_bfloat16`` and ``convert_from_bfloat16`` help.
-bfloat16: np.dtype[Any] = np.dtype("V2", metadata={"mgb_dtype": {"name": "BFloat16"}})
-intb1: np.dtype[Any] = np.dtype("int8", metadata={"mgb_dtype": {"name": "IntB1"}})
-intb2: np.dtype[Any] = np.dtype("int8", metadata={"mgb_dtype": {"name": "IntB2"}})
-intb4: np.dtype[Any] = np.dtype("int8", metadata={"mgb_dtype": {"name": "IntB4"}})
+#: NumPy holds, prints and casts these; arithmetic on arrays of them gives float64.
+bfloat16 = _core.numpy_dtype("bfloat16")
+#: ``intb1`` … ``intb4`` take the odd numbers from -(2**bits - 1) to 2**bits - 1, and raise ValueError for others.
+intb1 = _core.numpy_dtype("intb1")
+intb2 = _core.numpy_dtype("intb2")
+intb4 = _core.numpy_dtype("intb4")
 
 
 def _mgb(dtype: Any) -> dict[str, Any] | None:
@@ -86,14 +87,12 @@ def get_dtype_bit(dtype_name: str) -> int:
 
 def is_lowbit(dtype: Any) -> bool:
     """Whether ``dtype`` is intb1, intb2 or intb4."""
-    meta = _mgb(dtype)
-    return meta is not None and meta["name"] in ("IntB1", "IntB2", "IntB4")
+    return any(dtype is d for d in (intb1, intb2, intb4))
 
 
 def is_bfloat16(dtype: Any) -> bool:
     """Whether ``dtype`` is bfloat16."""
-    meta = _mgb(dtype)
-    return meta is not None and meta["name"] == "BFloat16"
+    return dtype is bfloat16
 
 
 def is_differentible_dtype(dtype: Any) -> bool:
@@ -284,17 +283,14 @@ def convert_to_bfloat16(arr: npt.NDArray[Any]) -> npt.NDArray[Any]:
     >>> convert_from_bfloat16(convert_to_bfloat16(np.array([1.0, 3.14159], dtype="float32")))
     array([1.      , 3.140625], dtype=float32)
     """
-    bits = np.ascontiguousarray(arr, dtype=np.float32).view(np.uint32)
-    rounded = ((bits + (0x7FFF + ((bits >> 16) & 1))) >> 16).astype(np.uint16)
-    quiet_nan = ((bits >> 16) | 0x40).astype(np.uint16)
-    return np.where(np.isnan(arr), quiet_nan, rounded).astype(np.uint16).view(bfloat16).reshape(np.shape(arr))
+    return np.asarray(arr).astype(bfloat16)
 
 
 def convert_from_bfloat16(arr: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """The float32 values of a bfloat16 array."""
     if not is_bfloat16(arr.dtype):
         raise ValueError(f"convert_from_bfloat16: needs a bfloat16 array; got {arr.dtype}.")
-    return (np.ascontiguousarray(arr).view(np.uint16).astype(np.uint32) << 16).view(np.float32).reshape(arr.shape)
+    return arr.astype(np.float32)
 
 
 def _quant_dtype(name: str, scale: float, zero_point: int) -> np.dtype[Any]:
@@ -303,4 +299,4 @@ def _quant_dtype(name: str, scale: float, zero_point: int) -> np.dtype[Any]:
     return create_quantized_dtype(meta, scale, zero_point if meta.is_unsigned else None)
 
 
-_core.set_dtype_hooks(bfloat16, _quant_dtype)
+_core.set_quant_hook(_quant_dtype)
