@@ -99,7 +99,7 @@ bool Recording::on_op(const OpDef& op, const Attrs& attrs, std::span<Tensor* con
     match_op(op, attrs, in, out, loc);
     return true;
   }
-  Op rec{&op, attrs, {}, {}, loc, backward_location() != 0};
+  Op rec{&op, attrs, {}, {}, loc, backward_location() != 0, current_rerun()};
   for (auto* t : in) rec.in.push_back(var_of(*t));
   for (auto& v : out) {
     uint32_t id = new_var(v->meta);
@@ -342,6 +342,7 @@ void Recording::add_ops(ir::Graph& g, size_t begin, size_t end, std::vector<ir::
     SmallVec<ir::ValueId, 6> in;
     for (uint32_t v : op.in) in.push_back(ids[v]);
     ir::NodeId n = g.add_node(*op.op, op.attrs, {in.data(), in.size()}, it->second);
+    g.set_rerun(n, op.rerun);
     for (size_t k = 0; k < op.out.size(); ++k) ids[op.out[k]] = g.node(n).outputs[k];
   }
 }

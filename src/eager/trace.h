@@ -83,6 +83,7 @@ class Recording : public RefCounted, private Tracer {
     SmallVec<uint32_t, 4> in, out;
     LocId loc;
     bool backward;
+    uint64_t rerun;
   };
   struct Commit {
     TensorPtr cell;
