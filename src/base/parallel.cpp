@@ -121,7 +121,7 @@ std::atomic<const ParallelBackend*> g_backend{nullptr};
 void watch_fork() {
   static const int registered = pthread_atfork(
       [] {
-        if (auto* b = g_backend.load()) b->before_fork();
+        if (auto* b = g_backend.load(); b && b->before_fork) b->before_fork();
       },
       nullptr, Pool::start_over);
   (void)registered;

@@ -590,6 +590,7 @@ class NoteTracer final : public Tracer {
   bool materialize(Value&) override { return false; }
   uint32_t epoch() const override { return 0; }
   void on_read(Value&) override {}
+  void cut(const std::string&) override {}
   std::vector<std::string> notes;
 };
 
