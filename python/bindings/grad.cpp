@@ -76,11 +76,30 @@ void bind_grad(nb::module_& m) {
         Tensors y = tensors(ys, "backward"), dy = tensors(dys, "backward");
         s->backward({y.data(), y.size()}, {dy.data(), dy.size()});
       });
+  nb::class_<Unrecorded>(m, "Unrecorded")
+      .def(nb::init<>())
+      .def("__enter__", [](nb::object self) { return self; })
+      .def("__exit__", [](Unrecorded& u, nb::args) { u.end(); })
+      .def("record", [](Unrecorded& u, nb::callable again, nb::sequence ins, nb::sequence outs) {
+        Tensors in = tensors(ins, "checkpoint"), out = tensors(outs, "checkpoint");
+        u.record(
+            [f = Callable(again)](const std::vector<TensorPtr>&) {
+              Obj r = check(PyObject_CallNoArgs(f.f));
+              std::vector<TensorPtr> ys;
+              for (Tensor* t : tensors(nb::borrow<nb::sequence>(r.get()), "checkpoint")) ys.emplace_back(t);
+              return ys;
+            },
+            {in.data(), in.size()}, {out.data(), out.size()});
+      });
+  m.def("is_recording", [] { return any_recording(); });
   m.def("begin_group", [] { GradSession::begin_group(); });
   m.def("end_group", [] { GradSession::end_group(); });
   m.def("is_tracked", [](nb::sequence ts) {
     Tensors t = tensors(ts, "is_tracked");
     return tracking_session({t.data(), t.size()}) != nullptr;
+  });
+  m.def("same_value", [](nb::handle a, nb::handle b) {
+    return is_tensor(a.ptr()) && is_tensor(b.ptr()) && tensor_of(a.ptr())->value == tensor_of(b.ptr())->value;
   });
   // Runs fn() with recording suppressed for the innermost session that tracks an input (and its group), and returns the
   // result.

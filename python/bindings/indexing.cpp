@@ -17,9 +17,10 @@ struct Index {
 
 const OpDef& op(const char* name) { return OpRegistry::global().get(name); }
 
-/// A slice bound may be None, an int, or anything with __index__ (0-d tensors too).
+/// A slice bound may be None, an int, or anything with __index__ (0-d tensors too: their value decides a size).
 bool bound(PyObject* o, int64_t* out) {
   if (o == Py_None) return false;
+  if (Tracer* t = is_tensor(o) ? active_tracer() : nullptr) t->cut("index");
   Obj i = check(PyNumber_Index(o));
   Py_ssize_t v = PyNumber_AsSsize_t(i.get(), nullptr);
   if (v == -1 && PyErr_Occurred()) throw PythonError{};

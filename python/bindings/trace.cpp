@@ -66,6 +66,7 @@ void bind_trace(nb::module_& m) {
              for (auto& y : p.r->replay({t.data(), t.size()})) out.append(nb::steal(wrap(y)));
              return out;
            })
+      .def_prop_ro("is_cut", [](PyRecording& p) { return p.r->is_cut(); })
       .def_prop_ro("n_ops", [](PyRecording& p) { return p.r->n_ops(); })
       .def("report", [](PyRecording& p) { return p.r->report(); })
       .def("set_name",
@@ -78,6 +79,9 @@ void bind_trace(nb::module_& m) {
           },
           nb::arg("as_constants") = false);
   m.def("is_tracing", [] { return active_tracer() != nullptr; });
+  m.def("cut_trace", [](const std::string& who) {
+    if (Tracer* t = active_tracer()) t->cut(who);
+  });
   // Ops run outside the record while the returned token is held (exclude_from_trace).
   m.def("pause_trace", [] {
     Tracer* t = active_tracer();

@@ -36,10 +36,9 @@ std::atomic<int>& thread_count() {
 // kernels. Leaked on purpose: joining at static destruction can hang a process that exits from another thread.
 class Pool {
  public:
-  static Pool& get() {
-    static Pool* pool = new Pool;
-    return *pool;
-  }
+  static Pool& get() { return *current(); }
+  /// In a forked child: another team, since none of the threads came along.
+  static void start_over() { current() = new Pool; }
   void run(int n, FunctionRef<void(int)> task) {
     std::unique_lock<std::mutex> region(region_, std::try_to_lock);
     if (!region.owns_lock() || n <= 1) {  // another thread owns the team: do it here
@@ -66,6 +65,10 @@ class Pool {
   }
 
  private:
+  static Pool*& current() {
+    static Pool* pool = new Pool;
+    return pool;
+  }
   void ensure(int workers) {
     while (threads_ < workers) {
       try {
@@ -114,15 +117,13 @@ class Pool {
 };
 
 std::atomic<const ParallelBackend*> g_backend{nullptr};
-std::atomic<bool> g_forked{false};
 
-// A forked child has none of the team's threads: it runs everything inline instead of waiting for ghosts.
 void watch_fork() {
-  static const int registered = pthread_atfork(nullptr, nullptr, [] {
-    g_forked.store(true);
-    thread_count().store(1);
-    if (auto* b = g_backend.load()) b->set_threads(1);
-  });
+  static const int registered = pthread_atfork(
+      [] {
+        if (auto* b = g_backend.load(); b && b->before_fork) b->before_fork();
+      },
+      nullptr, Pool::start_over);
   (void)registered;
 }
 
@@ -131,7 +132,7 @@ void watch_fork() {
 int num_threads() { return tls_limit ? tls_limit : thread_count().load(std::memory_order_relaxed); }
 
 ThreadLimit::ThreadLimit(int n) : before_(tls_limit) {
-  if (n == 0 || g_forked.load()) return;
+  if (n == 0) return;
   tls_limit = n;
   if (auto* b = g_backend.load()) b->set_threads(n);
 }
@@ -143,7 +144,6 @@ ThreadLimit::~ThreadLimit() {
 
 void set_num_threads(int n) {
   MGE_CHECK(n >= 1 && n <= 256, Value, "set_num_threads: the count must be 1..256; got {}.", n);
-  if (g_forked.load()) return;
   thread_count().store(n);
   if (auto* b = g_backend.load()) b->set_threads(n);
 }
@@ -157,7 +157,7 @@ void set_parallel_backend(const ParallelBackend* backend) {
 void parallel_for(int64_t n, int64_t grain, RangeFn fn) {
   if (n <= 0) return;
   int64_t parts = std::min<int64_t>(num_threads(), (n - 1) / std::max<int64_t>(grain, 1) + 1);
-  if (parts <= 1 || tls_inside || g_forked.load(std::memory_order_relaxed)) {
+  if (parts <= 1 || tls_inside) {
     fn(0, n);
     return;
   }

@@ -34,6 +34,8 @@ struct ParallelBackend {
   /// Runs task(i) for i in [0,n), possibly in parallel, and returns when all are done. Must not throw.
   void (*run)(int n, FunctionRef<void(int)> task);
   void (*set_threads)(int n);
+  /// On the thread that is about to fork: its team must end, for the child would wait for threads it does not have.
+  void (*before_fork)();
 };
 void set_parallel_backend(const ParallelBackend* backend);
 

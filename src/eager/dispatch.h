@@ -50,6 +50,8 @@ class Tracer {
   virtual uint32_t epoch() const = 0;
   /// Reading a value's data or shape on the host, so that a recording can keep it readable.
   virtual void on_read(Value& v) = 0;
+  /// The rest of the call is not to be seen, because the size of a result of `who` depends on values.
+  virtual void cut(const std::string& who) = 0;
 };
 Tracer* active_tracer();
 void set_active_tracer(Tracer* t);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/parallel.h"
+#include "core/pool.h"
 #include "eager/fake_device.h"
 
 namespace mge {
@@ -104,12 +105,11 @@ void wait_patiently(std::condition_variable& cv, std::unique_lock<std::mutex>& l
   }
 }
 
+// A fork waits until the running op is done, so that the child inherits no lock that the worker holds inside an op. The
+// child starts with a worker of its own; what the parent had queued fails there.
 class Worker {
  public:
-  static Worker& get() {
-    static Worker* w = new Worker;
-    return *w;
-  }
+  static Worker& get() { return *current(); }
 
   void push(Command&& c) {
     std::unique_lock<std::mutex> lock(mutex_);
@@ -151,7 +151,7 @@ class Worker {
   void stop() {
     {
       std::unique_lock<std::mutex> lock(mutex_);
-      if (!started_ || foreign_) return;
+      if (!started_) return;
       done_.wait(lock, [&] { return finished_ >= pushed_; });
       stopping_ = true;
     }
@@ -161,18 +161,56 @@ class Worker {
     stopping_ = false;
   }
 
-  bool foreign_process() const { return foreign_.load(std::memory_order_relaxed); }
-
  private:
   static constexpr size_t kQueueLimit = 4096, kErrorsKept = 1000;
+  // An op that takes longer is in its kernel, where no lock is held.
+  static constexpr auto kForkPatience = std::chrono::seconds(1);
+
+  static Worker*& current() {
+    static Worker* w = new Worker;
+    return w;
+  }
 
   void start() {
-    static const int watched = pthread_atfork(nullptr, nullptr, [] {
-      if (get().started_) get().foreign_ = true;
-    });
+    static const int watched = [] {
+      Pool::of(Device{});  // the youngest handler comes first before a fork: the running op may still need memory
+      return pthread_atfork([] { get().before_fork(); }, [] { get().after_fork(); }, start_over);
+    }();
     (void)watched;
+    inherited_.clear();
     started_ = true;
     thread_ = std::thread([this] { loop(); });
+  }
+
+  void before_fork() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    ++forks_;
+    done_.wait_for(lock, kForkPatience, [&] { return !busy_; });
+    forking_ = std::move(lock);
+  }
+  void after_fork() {
+    --forks_;
+    std::exchange(forking_, {}).unlock();
+    work_.notify_one();
+  }
+  // The old worker stays as it is: its locks and waiting threads belong to the parent.
+  static void start_over() {
+    Worker& parents = get();
+    current() = new Worker;
+    auto error = std::make_shared<const ExecError>(
+        ErrorKind::Env,
+        "this value was still being computed when the process was forked, and the child does not have it. Read "
+        "it before the fork.");
+    auto give_up = [&](const Command& c) {
+      for (auto& v : c.out)
+        if (v->state.load() == State::Pending) {
+          v->error = error;
+          v->state.store(State::Failed);
+        }
+    };
+    if (const Command* c = parents.running_) give_up(*c);
+    for (auto& c : parents.queue_) give_up(c);
+    get().inherited_ = std::move(parents.queue_);
   }
 
   void loop() {
@@ -180,17 +218,21 @@ class Worker {
       Command c;
       {
         std::unique_lock<std::mutex> lock(mutex_);
-        work_.wait(lock, [&] { return stopping_ || !queue_.empty(); });
+        work_.wait(lock, [&] { return forks_ == 0 && (stopping_ || !queue_.empty()); });
         if (queue_.empty()) return;
         c = std::move(queue_.front());
         queue_.pop_front();
+        busy_ = true;
+        running_ = &c;
       }
       space_.notify_one();
       run(c);
-      c = Command();  // drop references before the waiters look at memory counters
+      running_ = nullptr;  // from here on a forked child must not look at it
+      c = Command();       // drop references before the waiters look at memory counters
       {
         std::lock_guard<std::mutex> lock(mutex_);
         ++finished_;
+        busy_ = false;
       }
       done_.notify_all();
     }
@@ -219,8 +261,13 @@ class Worker {
   std::vector<std::shared_ptr<const ExecError>> errors_;  // until the next sync
   size_t errors_dropped_ = 0;                             // beyond kErrorsKept: counted only
   std::thread thread_;
-  std::atomic<bool> started_{false}, foreign_{false};  // foreign: this is a child forked after the start
+  std::atomic<bool> started_{false};
   bool stopping_ = false;
+  bool busy_ = false;                              // between taking a command and being done with it
+  std::atomic<const Command*> running_ = nullptr;  // on the worker's stack
+  int forks_ = 0;                                  // under way: no new command is taken
+  std::unique_lock<std::mutex> forking_;           // meanwhile
+  std::deque<Command> inherited_;                  // of the parent; dropped at the first op, no longer inside fork
 };
 
 // Inside a catch block: the outputs fail with what is being thrown.
@@ -237,13 +284,6 @@ void fail_like_this(std::span<const ValuePtr> out) {
 [[noreturn]] void throw_stored(const std::shared_ptr<const ExecError>& e) {
   e->seen = true;
   throw Error(e->kind == ErrorKind::Trace ? ErrorKind::Trace : ErrorKind::Async, e->text);
-}
-
-void refuse_in_child() {
-  MGE_CHECK(
-      !Worker::get().foreign_process(), Env,
-      "this process was forked after asynchronous execution began, and the worker thread is not in the child. Use "
-      "the 'spawn' start method, or fork before the first queued op.");
 }
 
 void refuse_deferred(const Value& v) {
@@ -273,7 +313,6 @@ void submit(Command&& c) {
       execute(c);
       return;
     }
-    refuse_in_child();
     for (auto& v : c.in) refuse_deferred(*v);
     Worker::get().push(std::move(c));
   } catch (...) {  // a trace or a cell may hold the outputs: they must not look pending
@@ -287,7 +326,6 @@ void submit(Command&& c) {
 void wait(Value& v) {
   State s = v.state.load(std::memory_order_acquire);
   if (s == State::Pending) {
-    refuse_in_child();
     refuse_deferred(v);
     Worker::get().wait_for(v);
     s = v.state.load(std::memory_order_acquire);
@@ -297,22 +335,18 @@ void wait(Value& v) {
 
 void sync() {
   Worker& w = Worker::get();
-  if (!w.started() || (w.foreign_process() && g_policy.load() == 0)) return;
-  refuse_in_child();
+  if (!w.started()) return;
   w.drain();
   std::string text = w.take_unseen();
   if (!text.empty()) throw Error(ErrorKind::Async, text);
 }
 
 void drain_executor() {
-  if (Worker::get().started() && !Worker::get().foreign_process()) Worker::get().drain();
+  if (Worker::get().started()) Worker::get().drain();
 }
 
 void set_exec_policy(ExecPolicy p) {
-  if (g_policy.load() == static_cast<int>(ExecPolicy::Async)) {
-    refuse_in_child();
-    Worker::get().drain();
-  }
+  if (exec_policy() == ExecPolicy::Async) drain_executor();
   g_policy.store(static_cast<int>(p));
 }
 ExecPolicy exec_policy() { return static_cast<ExecPolicy>(g_policy.load()); }
@@ -324,12 +358,10 @@ void set_async_level(int level) {
 int async_level() { return g_async_level.load(); }
 void set_donation(bool on) { g_donation.store(on); }
 bool donation() { return g_donation.load(); }
-bool forked_with_worker() { return Worker::get().foreign_process(); }
 void set_wait_hooks(const WaitHooks& h) { g_wait_hooks = h; }
 
 void shutdown_executor() {
   Worker& w = Worker::get();
-  if (w.foreign_process()) return;
   w.stop();
   std::string text = w.take_unseen();
   if (!text.empty()) std::fprintf(stderr, "megengine: an error that nobody read:\n%s\n", text.c_str());

@@ -38,8 +38,6 @@ int async_level();
 /// Memory of inputs that die may be reused for outputs. Off only to find a fault.
 void set_donation(bool on);
 bool donation();
-/// True in a child forked after the worker started; queueing work there is refused with a clear error.
-bool forked_with_worker();
 /// Stops the worker after the queue is empty. Called once at interpreter exit; errors that nobody read go to stderr.
 void shutdown_executor();
 /// What the bindings do around a wait for the worker: let go of the interpreter lock, and look for Ctrl-C.

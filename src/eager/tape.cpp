@@ -14,6 +14,7 @@ namespace {
 MGE_TLS SessionList* t_sessions = nullptr;  // active ones, outermost first; null until the first session
 MGE_TLS int t_group_depth = 0, t_group_level = 0;
 MGE_TLS LocId t_backward_loc = 0;
+MGE_TLS uint64_t t_rerun = 0;
 #undef MGE_TLS
 std::atomic<uint64_t> g_next_id{1}, g_next_seq{1};
 
@@ -71,6 +72,22 @@ void add_link(Tensor& t, GradLink link) {
   t.links.push_back(std::move(link));
 }
 
+RefPtr<GradNode> new_node(const GradSession& s) {
+  auto node = make_ref<GradNode>();
+  node->session_id = s.id();
+  node->seq = g_next_seq.fetch_add(1, std::memory_order_relaxed);
+  node->rerun = t_rerun;
+  return node;
+}
+
+bool is_attachment(const GradNode& n) { return !n.op && !n.custom; }
+
+[[noreturn]] void refuse_outside_tensor() {
+  fail(ErrorKind::Env,
+       "checkpoint: the function uses a tensor that has a gradient but is neither an argument nor attached to the "
+       "GradManager, so its gradient would be lost. Pass it as an argument.");
+}
+
 struct Older {
   bool operator()(const GradNode* a, const GradNode* b) const { return a->seq < b->seq; }
 };
@@ -118,6 +135,8 @@ void GradSession::start() {
   id_ = g_next_id.fetch_add(1, std::memory_order_relaxed);
   level_ = t_group_depth ? t_group_level : home_->empty() ? 1 : home_->back()->level() + 1;
   suppressed_ = 0;
+  noting_ = false;
+  gap_begin_ = gap_end_ = 0;
   active_ = true;
   home_->push_back(this);
   std::lock_guard<std::mutex> lock(active_ids().mutex);
@@ -135,9 +154,7 @@ void GradSession::stop() {
 
 void GradSession::attach(Tensor& t, GradCallback on_grad) {
   MGE_CHECK(active_, Env, "attach: the session is not recording.");
-  auto node = make_ref<GradNode>();
-  node->session_id = id_;
-  node->seq = g_next_seq.fetch_add(1, std::memory_order_relaxed);
+  auto node = new_node(*this);
   node->callback = std::move(on_grad);
   node->out_metas.push_back(t.meta());
   if (auto* l = find_link(t, id_)) node->edges.push_back({l->node, l->index});
@@ -146,16 +163,35 @@ void GradSession::attach(Tensor& t, GradCallback on_grad) {
 
 bool GradSession::is_attached(const Tensor& t) const { return find_link(t, id_) != nullptr; }
 
+const GradLink* GradSession::link_of(const Tensor& t) {
+  if (!listening()) return nullptr;
+  const GradLink* l = find_link(t, id_);
+  if (!l) return nullptr;
+  const GradNode& n = *l->node;
+  if (noting_) {
+    if (!is_attachment(n)) refuse_outside_tensor();
+    noted_ = true;
+    return nullptr;
+  }
+  if (n.seq > gap_begin_ && n.seq < gap_end_) {  // not there in the first run
+    if (!is_attachment(n) || n.spent) refuse_outside_tensor();
+    return nullptr;
+  }
+  return l;
+}
+
 bool any_grad_session() { return t_sessions && !t_sessions->empty(); }
+bool any_recording() {
+  return std::any_of(sessions().begin(), sessions().end(), [](auto* s) { return s->recording(); });
+}
 LocId backward_location() { return t_backward_loc; }
+uint64_t current_rerun() { return t_rerun; }
 
 bool tape_wants(const OpDef& op, std::span<Tensor* const> in) {
   if (op.is(kNoGrad)) return false;
-  for (auto* s : sessions()) {
-    if (!s->recording()) continue;
+  for (auto* s : sessions())
     for (auto* t : in)
-      if (find_link(*t, s->id())) return true;
-  }
+      if (s->link_of(*t)) return true;
   return false;
 }
 
@@ -165,20 +201,17 @@ void tape_record(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> i
   if (!differentiable) return;
   const Saves saves = op.saves_of ? op.saves_of(attrs.get()) : op.saves;
   for (auto* s : sessions()) {
-    if (!s->recording()) continue;
     RefPtr<GradNode> node;
     for (size_t i = 0; i < in.size(); ++i) {
-      auto* l = find_link(*in[i], s->id());
+      auto* l = s->link_of(*in[i]);
       if (!l || !has_gradient(in[i]->meta().dtype)) continue;
       if (!node) {
-        node = make_ref<GradNode>();
+        node = new_node(*s);
         node->edges.resize(in.size());
       }
       node->edges[i] = {l->node, l->index};
     }
     if (!node) continue;
-    node->session_id = s->id();
-    node->seq = g_next_seq.fetch_add(1, std::memory_order_relaxed);
     node->op = &op;
     node->attrs = attrs;
     node->loc = t_backward_loc ? t_backward_loc : current_location();
@@ -199,19 +232,16 @@ void tape_record(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> i
 
 void tape_record_custom(CustomVjp rule, std::span<Tensor* const> in, std::span<Tensor* const> out) {
   for (auto* s : sessions()) {
-    if (!s->recording()) continue;
     RefPtr<GradNode> node;
     for (size_t i = 0; i < in.size(); ++i)
-      if (auto* l = find_link(*in[i], s->id())) {
+      if (auto* l = s->link_of(*in[i])) {
         if (!node) {
-          node = make_ref<GradNode>();
+          node = new_node(*s);
           node->edges.resize(in.size());
         }
         node->edges[i] = {l->node, l->index};
       }
     if (!node) continue;
-    node->session_id = s->id();
-    node->seq = g_next_seq.fetch_add(1, std::memory_order_relaxed);
     node->custom = rule;
     for (auto* t : in) node->in_metas.push_back(t->meta());
     for (auto* t : out) node->out_metas.push_back(t->meta());
@@ -223,9 +253,66 @@ GradSession* tracking_session(std::span<Tensor* const> in) {
   auto list = sessions();
   for (auto it = list.rbegin(); it != list.rend(); ++it)
     for (auto* t : in)
-      if ((*it)->recording() && find_link(*t, (*it)->id())) return *it;
+      if ((*it)->link_of(*t)) return *it;
   return nullptr;
 }
+
+Unrecorded::Unrecorded() {
+  for (auto* s : sessions())
+    if (s->recording()) {
+      s->noting_ = true;
+      s->noted_ = false;
+      open_.push_back({s, s->id()});
+    }
+}
+
+void Unrecorded::end() {
+  for (auto* s : sessions())
+    for (auto& [was, id] : open_)
+      if (s == was && s->id() == id) {
+        s->noting_ = false;
+        if (s->noted_) noted_.push_back(id);
+      }
+  open_.clear();
+}
+
+void Unrecorded::record(CustomVjp again, std::span<Tensor* const> in, std::span<Tensor* const> out) {
+  for (auto* s : sessions()) {
+    bool wanted = std::find(noted_.begin(), noted_.end(), s->id()) != noted_.end();
+    for (auto* t : in) wanted |= s->link_of(*t) != nullptr;
+    if (!wanted || !s->recording()) continue;
+    auto node = new_node(*s);
+    node->custom = again;
+    node->unrecorded = true;
+    for (auto* t : out) node->out_metas.push_back(t->meta());
+    for (size_t i = 0; i < out.size(); ++i) add_link(*out[i], {s, s->id(), node, static_cast<uint32_t>(i)});
+  }
+}
+
+/// Session `s` records again although its backward is running; what came after node `n` is not to be seen.
+class SecondRun {
+ public:
+  SecondRun(GradSession& s, const GradNode& n) : id_(s.id()), suppressed_(s.suppressed_), rerun_(t_rerun) {
+    s.suppressed_ = 0;
+    s.gap_begin_ = n.seq;
+    s.gap_end_ = g_next_seq.load(std::memory_order_relaxed);
+    t_rerun = n.seq;
+  }
+  ~SecondRun() {
+    t_rerun = rerun_;
+    for (auto* s : sessions())  // unless the function stopped it
+      if (s->id() == id_) {
+        s->suppressed_ = suppressed_;
+        s->gap_begin_ = s->gap_end_ = 0;
+      }
+  }
+  SecondRun(const SecondRun&) = delete;
+
+ private:
+  uint64_t id_;
+  int suppressed_;
+  uint64_t rerun_;
+};
 
 namespace {
 
@@ -286,6 +373,7 @@ class BackwardPass {
       GradNode* n = heap_.top();
       heap_.pop();
       t_backward_loc = n->loc;
+      t_rerun = n->rerun;
       step(*n);
       n->queued = false;
       n->grads.clear();
@@ -297,7 +385,8 @@ class BackwardPass {
     }
   }
   ~BackwardPass() {
-    t_backward_loc = 0;
+    t_backward_loc = outer_loc_;
+    t_rerun = outer_rerun_;
     for (auto& n : alive_) {  // after an error: no half-summed gradient may survive
       n->grads.clear();
       n->queued = false;
@@ -313,6 +402,7 @@ class BackwardPass {
         if (e.node) give(e, g);
       return;
     }
+    if (n.unrecorded) return run_again(n);
     if (n.custom) {
       std::vector<TensorPtr> gys(n.grads.begin(), n.grads.end());
       auto gxs = n.custom(gys);
@@ -364,6 +454,26 @@ class BackwardPass {
     }
   }
 
+  void run_again(GradNode& n) {
+    auto all = sessions();
+    auto session = std::find_if(all.begin(), all.end(), [&](auto* s) { return s->id() == n.session_id; });
+    MGE_CHECK(session != all.end(), Env,
+              "checkpoint: backward must run on the thread that ran forward, and the recording must not be stopped "
+              "before it is through.");
+    std::vector<TensorPtr> out;
+    {
+      SecondRun here(**session, n);
+      out = n.custom({});
+    }
+    MGE_ASSERT(out.size() == n.out_metas.size(), "a second run gave {} outputs instead of {}", out.size(),
+               n.out_metas.size());
+    for (size_t i = 0; i < n.grads.size(); ++i)
+      if (auto* l = n.grads[i] ? find_link(*out[i], n.session_id) : nullptr)
+        give({l->node, l->index}, std::move(n.grads[i]));
+  }
+
+  const LocId outer_loc_ = t_backward_loc;
+  const uint64_t outer_rerun_ = t_rerun;
   std::priority_queue<GradNode*, std::vector<GradNode*>, Older> heap_;
   std::vector<RefPtr<GradNode>> alive_;
 };

@@ -13,7 +13,8 @@ struct GradEdge {
   uint32_t index = 0;
 };
 
-/// For user-defined functions: output gradients in (empty = none), input gradients out.
+/// For user-defined functions: output gradients in (empty = none), input gradients out. For an Unrecorded part: nothing
+/// in, its outputs computed again out.
 using CustomVjp = std::function<std::vector<TensorPtr>(const std::vector<TensorPtr>&)>;
 /// Told once, when the gradient of an attached tensor is complete.
 using GradCallback = std::function<void(TensorPtr)>;
@@ -27,6 +28,8 @@ struct GradNode : RefCounted {
   SmallVec<Meta, 2> in_metas, out_metas;
   GradCallback callback;
   CustomVjp custom;
+  bool unrecorded = false;  // custom runs a part of the forward pass again; its nodes then take the place of this one
+  uint64_t rerun = 0;       // which second run recorded it; 0: none
   LocId loc = 0;
   SmallVec<TensorPtr, 1> grads;  // per output, while a backward is running
   bool queued = false;
@@ -51,18 +54,24 @@ class GradSession : public RefCounted {
   void backward(std::span<Tensor* const> ys, std::span<Tensor* const> dys);
   void suppress() { ++suppressed_; }
   void resume() { --suppressed_; }
-  bool recording() const { return active_ && suppressed_ == 0; }
+  bool recording() const { return listening() && !noting_; }
+  /// The link by which an op on `t` is recorded now; null: it is not.
+  const GradLink* link_of(const Tensor& t);
   int level() const { return level_; }
   uint64_t id() const { return id_; }
   static void begin_group();
   static void end_group();
 
  private:
-  friend void tape_record(const OpDef&, const Attrs&, std::span<Tensor* const>, std::span<TensorPtr>);
+  friend class Unrecorded;
+  friend class SecondRun;
+  bool listening() const { return active_ && suppressed_ == 0; }
   uint64_t id_ = 0;  // new for each start, so that links of an earlier recording are recognised as stale
   int level_ = 0, suppressed_ = 0;
   bool active_ = false;
-  std::shared_ptr<SessionList> home_;  // the active sessions of its thread, while it is one of them
+  bool noting_ = false, noted_ = false;   // inside an Unrecorded part: whether an op would have been recorded
+  uint64_t gap_begin_ = 0, gap_end_ = 0;  // in a second run: nodes of these seqs came after the first
+  std::shared_ptr<SessionList> home_;     // the active sessions of its thread, while it is one of them
 };
 
 bool any_grad_session();
@@ -71,9 +80,33 @@ bool tape_wants(const OpDef& op, std::span<Tensor* const> in);
 void tape_record(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> in, std::span<TensorPtr> out);
 /// Outputs get the custom rule for every recording session that tracks some input.
 void tape_record_custom(CustomVjp rule, std::span<Tensor* const> in, std::span<Tensor* const> out);
+
+/// A part of the forward pass that keeps nothing for backward (autodiff.checkpoint): when backward arrives, it is run
+/// again and recorded then, and the walk goes on through what that recorded. New nodes are the youngest, so gradients
+/// meet in the order they would have met in without it.
+///   Unrecorded part;  ys = f(xs without links);  part.end();  part.record([=] { return f(xs); }, xs, ys);
+class Unrecorded {
+ public:
+  Unrecorded();
+  ~Unrecorded() { end(); }
+  Unrecorded(const Unrecorded&) = delete;
+  void end();
+  /// Outputs get a node in every session that would have recorded something or tracks some input.
+  void record(CustomVjp again, std::span<Tensor* const> in, std::span<Tensor* const> out);
+
+ private:
+  std::vector<std::pair<GradSession*, uint64_t>> open_;  // with their ids: one may have been stopped meanwhile
+  std::vector<uint64_t> noted_;                          // ids
+};
+
 /// The innermost recording session that tracks some input; null when none does.
 GradSession* tracking_session(std::span<Tensor* const> in);
 /// The forward line of the node whose backward is running; 0 otherwise.
 LocId backward_location();
+/// Not 0 while an Unrecorded part is run again, and while backward goes through what that recorded: a number of its own
+/// for each second run. What a trace records meanwhile is not the same computation as in the first run.
+uint64_t current_rerun();
+/// Whether some session of this thread records.
+bool any_recording();
 
 }  // namespace mge

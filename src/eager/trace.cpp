@@ -54,6 +54,7 @@ void Recording::record_begin(std::span<Tensor* const> args) {
   results_.clear();
   segments_.clear();
   breaks_.clear();
+  cut_ = false;
   whole_ = nullptr;
   n_args_ = args.size();
   for (size_t i = 0; i < args.size(); ++i) {
@@ -99,7 +100,7 @@ bool Recording::on_op(const OpDef& op, const Attrs& attrs, std::span<Tensor* con
     match_op(op, attrs, in, out, loc);
     return true;
   }
-  Op rec{&op, attrs, {}, {}, loc, backward_location() != 0};
+  Op rec{&op, attrs, {}, {}, loc, backward_location() != 0, current_rerun()};
   for (auto* t : in) rec.in.push_back(var_of(*t));
   for (auto& v : out) {
     uint32_t id = new_var(v->meta);
@@ -137,7 +138,12 @@ void Recording::on_read(Value& v) {
 }
 
 void Recording::record_end(std::span<Tensor* const> results) {
+  if (cut_) return;
   for (auto* t : results) results_.push_back(var_of(*t));
+  finish_recording();
+}
+
+void Recording::finish_recording() {
   leave();
   drain_executor();  // commands in the queue hold values too
   for (auto& v : vars_) {
@@ -155,8 +161,24 @@ void Recording::record_end(std::span<Tensor* const> results) {
   state_ = State::Recorded;
 }
 
+void Recording::cut(const std::string& who) {
+  MGE_CHECK(!opt_.capture_as_const, NotImplemented,
+            "{}: the size of the result depends on values, which a trace with capture_as_const=True cannot record. "
+            "Integer tensors as indices, x[mask] = number and F.where work; int(n) fixes the bound of a slice.",
+            who);
+  if (state_ == State::Recording) {
+    finish_recording();
+    cut_ = true;
+    return;
+  }
+  if (!cut_ || pc_ != ops_.size())
+    mismatch(who + " gives a result whose size depends on values, at another place than in the recorded call", 0);
+  run_segments();
+  finish_match();
+}
+
 void Recording::record_abort() {
-  leave();
+  if (!cut_) leave();
   state_ = State::Empty;
   vars_.clear();
   ops_.clear();
@@ -250,17 +272,22 @@ bool Recording::materialize(Value& v) {
   return true;
 }
 
+void Recording::run_segments() {
+  while (segment_ < segments_.size()) run_segment(segment_++);
+  for (auto& u : undo_)
+    if (u.cell->value->deferred && !u.cell->value->ready())
+      mismatch("a tensor was assigned that the recorded call left alone", 0);
+}
+
 void Recording::match_end() {
+  if (state_ != State::Matching) return;  // cut: what followed ran eagerly
   if (pc_ != ops_.size()) {
     std::string reason = format("mismature end: {} of {} recorded ops were run", pc_, ops_.size());
     match_abort();
     mismatch(reason, 0);
   }
   try {
-    while (segment_ < segments_.size()) run_segment(segment_++);
-    for (auto& u : undo_)
-      if (u.cell->value->deferred && !u.cell->value->ready())
-        mismatch("a tensor was assigned that the recorded call left alone", 0);
+    run_segments();
   } catch (...) {
     match_abort();
     throw;
@@ -270,6 +297,7 @@ void Recording::match_end() {
 
 // A call that failed did nothing: state it had assigned, perhaps to values that will never be computed, is as before.
 void Recording::match_abort() {
+  if (state_ != State::Matching) return;
   for (; !undo_.empty(); undo_.pop_back()) {
     Undo& u = undo_.back();
     u.cell->value = std::move(u.value);
@@ -342,6 +370,7 @@ void Recording::add_ops(ir::Graph& g, size_t begin, size_t end, std::vector<ir::
     SmallVec<ir::ValueId, 6> in;
     for (uint32_t v : op.in) in.push_back(ids[v]);
     ir::NodeId n = g.add_node(*op.op, op.attrs, {in.data(), in.size()}, it->second);
+    g.set_rerun(n, op.rerun);
     for (size_t k = 0; k < op.out.size(); ++k) ids[op.out[k]] = g.node(n).outputs[k];
   }
 }
@@ -424,6 +453,7 @@ std::string Recording::report() const {
 
 std::vector<TensorPtr> Recording::replay(std::span<Tensor* const> args) {
   MGE_CHECK(state_ == State::Recorded, Env, "trace: nothing was recorded.");
+  MGE_CHECK(!cut_, Env, "trace: the recording holds the first part of the call only; run the function.");
   MGE_CHECK(!active_tracer(), Env, "trace: a traced function cannot be called inside another one.");
   check_arguments(args, true);
   if (!whole_) {

@@ -3,6 +3,7 @@
 //   Host mode: Python runs again and every op is matched against the recording; values are computed by compiled
 //   programs
 //              when the call ends, or where the recorded call read a value on the host (a segment ends there).
+//              A result whose size depends on values ends the recording (cut): the rest of each call runs eagerly.
 //   Replay:    no Python at all; one program computes outputs and commits state.
 // Variables of a recording are External (made outside: arguments, parameters, constants) or Internal (results of ops).
 #pragma once
@@ -55,6 +56,8 @@ class Recording : public RefCounted, private Tracer {
   ir::Graph graph(const Export& e);
   size_t n_ops() const { return ops_.size(); }
   bool usable() const { return state_ == State::Recorded; }
+  /// It holds the first part of the call only and cannot be replayed.
+  bool is_cut() const { return cut_; }
   /// Reports of the compiled programs, for the curious.
   std::string report() const;
   /// Called when a name for an external tensor is wanted; set by the bindings.
@@ -83,6 +86,7 @@ class Recording : public RefCounted, private Tracer {
     SmallVec<uint32_t, 4> in, out;
     LocId loc;
     bool backward;
+    uint64_t rerun;
   };
   struct Commit {
     TensorPtr cell;
@@ -100,11 +104,14 @@ class Recording : public RefCounted, private Tracer {
   bool materialize(Value& v) override;
   uint32_t epoch() const override { return epoch_; }
   void on_read(Value& v) override;
+  void cut(const std::string& who) override;
 
   void enter(State s);
   void leave();
   void check_arguments(std::span<Tensor* const> args, bool metas) const;
   void finish_match();
+  void finish_recording();
+  void run_segments();
   uint32_t var_of(Tensor& t);
   uint32_t new_var(const Meta& m);
   void make_segments();
@@ -119,6 +126,7 @@ class Recording : public RefCounted, private Tracer {
 
   TraceOptions opt_;
   State state_ = State::Empty;
+  bool cut_ = false;
   uint32_t epoch_ = 0;
   std::vector<Var> vars_;
   std::vector<Op> ops_;

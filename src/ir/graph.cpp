@@ -104,6 +104,7 @@ NodeId Graph::add_node(const OpDef& op, Attrs attrs, std::span<const ValueId> in
   node.op = &op;
   node.attrs = std::move(attrs);
   node.loc = loc;
+  if (before != kNone) node.rerun = nodes_[before].rerun;  // a rewrite of that node
   for (ValueId v : in) {
     node.inputs.push_back(v);
     values_[v].users.push_back(n);

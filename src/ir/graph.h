@@ -57,6 +57,7 @@ struct Node {
   SmallVec<ValueId, 2> outputs;
   ValueId token_in = kNone, token_out = kNone;  // kEffect and kRandom nodes only
   LocId loc = kNoLoc;
+  uint64_t rerun = 0;  // computed again on purpose, to keep nothing meanwhile: equal to nodes of the same rerun alone
   bool erased = false;
   NodeId prev = kNone, next = kNone;
 };
@@ -145,6 +146,7 @@ class Graph {
   /// Gives input `index` another meta; call infer_all afterwards.
   void set_input_meta(size_t index, const Meta& m) { values_[inputs_[index]].meta = m; }
   void set_loc(NodeId n, LocId l) { nodes_[n].loc = l; }
+  void set_rerun(NodeId n, uint64_t rerun) { nodes_[n].rerun = rerun; }
   /// Recomputes the meta of every result. An infer error gets the node's location appended.
   void infer_all();
 

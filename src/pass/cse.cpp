@@ -51,13 +51,14 @@ bool cse(Graph& g) {
     const ir::Node& x = g.node(n);
     if (ir::takes_token(*x.op)) continue;
     auto in = operands(x);
-    uint64_t h = hash_mix(x.op->id, attrs_hash(x.attrs.get()));
+    uint64_t h = hash_mix(hash_mix(x.op->id, attrs_hash(x.attrs.get())), x.rerun);
     for (ir::ValueId v : in) h = hash_mix(h, static_cast<uint64_t>(v));
     bool merged = false;
     auto [b, e] = seen.equal_range(h);
     for (; b != e && !merged; ++b) {
       const ir::Node& o = g.node(b->second);
-      if (o.op != x.op || !attrs_equal(o.attrs.get(), x.attrs.get()) || !(operands(o) == in)) continue;
+      if (o.op != x.op || o.rerun != x.rerun || !attrs_equal(o.attrs.get(), x.attrs.get()) || !(operands(o) == in))
+        continue;
       for (size_t i = 0; i < x.outputs.size(); ++i) g.replace_all_uses(x.outputs[i], o.outputs[i]);
       g.erase(n);
       merged = changed = true;

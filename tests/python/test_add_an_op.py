@@ -83,9 +83,9 @@ def dependents(files: set[str]) -> list[str]:
     for line in run(["ninja", "-t", "deps"]).splitlines():
         if line and not line.startswith(" "):
             current = line.split(":")[0]
-        elif line.strip() in wanted and current not in found and not current.startswith("tests/"):
+        elif os.path.normpath(BUILD / line.strip()) in wanted and not current.startswith("tests/"):
             found.append(current)
-    return found
+    return list(dict.fromkeys(found))
 
 
 def compile_objects(tree: Path, objects: list[str]) -> list[str]:

@@ -456,7 +456,7 @@ def test_an_exception_in_a_custom_backward_comes_out() -> None:
     assert w.grad is not None and w.grad.item() == 3
 
 
-# ---- waiting, interrupts, threads, fork, exit
+# ---- waiting, interrupts, threads, exit (fork: test_fork.py)
 
 
 @pytest.mark.parametrize("wait", [lambda y: y.numpy(), lambda y: mge._full_sync(), lambda y: y.to("cpu0")])
@@ -590,33 +590,6 @@ def test_a_trace_records_its_own_thread_only() -> None:
         assert step(Tensor([float(i)])).item() == 2 * i + 1
     t.join()
     assert other == [51.0]
-
-
-def test_fork_while_the_device_works() -> None:
-    done = python("""
-        import os, signal
-        import numpy as np
-        import megengine as mge
-        from megengine.core import _core
-        _core.test_device(delay_us=100_000)
-        x = mge.Tensor(np.ones(4, "float32"), device="fake0")
-        pending = x + 1
-        cpu = mge.Tensor([2.0])
-        pid = os.fork()
-        if pid == 0:
-            signal.alarm(20)
-            print("cpu", (cpu * 2).item(), flush=True)   # inline work goes on in the child
-            for f in (lambda: (x + 1).numpy(), lambda: pending.numpy()):
-                try:
-                    f()
-                except RuntimeError as e:
-                    print("refused", "forked" in str(e), flush=True)
-            os._exit(0)
-        _, status = os.waitpid(pid, 0)
-        print("parent", status, pending.numpy().sum())
-    """)
-    want = ["cpu", "4.0", "refused", "True", "refused", "True", "parent", "0", "8.0"]
-    assert done.stdout.split() == want, done.stdout + done.stderr
 
 
 def test_exit_with_work_pending_finishes_it_and_prints_an_unread_error() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 
 import numpy as np
@@ -123,6 +124,44 @@ def test_memory_goes_down() -> None:
     assert with_checkpoint < 0.75 * without, (with_checkpoint / megabyte, without / megabyte)
 
 
+@pytest.mark.parametrize("host", [True, False], ids=["traced", "without_host"])
+def test_the_plan_of_a_traced_step_needs_less_memory(host: bool) -> None:
+    """The same network; what counts is the arena of the program, in bytes."""
+    layers = [M.Linear(128, 128) for _ in range(12)]
+    parameters = [p for layer in layers for p in layer.parameters()]
+    one = 512 * 128 * 4  # bytes of every intermediate result
+
+    def segment(first: int):
+        def run(x: Tensor) -> Tensor:
+            for layer in layers[first : first + 3]:
+                x = F.tanh(layer(x))
+            return x
+
+        return run
+
+    def arena(wrap) -> int:
+        gm, opt = GradManager().attach(parameters), SGD(parameters, lr=0.1)
+
+        @trace(without_host=not host)
+        def step(x: Tensor) -> Tensor:
+            with gm:
+                for first in range(0, 12, 3):
+                    x = wrap(segment(first))(x)
+                gm.backward((x * x).mean())
+            opt.step().clear_grad()
+
+        for _ in range(2):
+            step(Tensor(array(512, 128)))
+        sizes = [int(n) for n in re.findall(r"^\d+ instructions.*; arena (\d+) bytes", step.report(), re.M)]
+        assert len(sizes) == 1, step.report()
+        return sizes[0]
+
+    without, with_checkpoint = arena(plain), arena(checkpoint)
+    assert without >= 12 * one  # every tanh
+    # three inputs of segments, the inside of one, and two gradients on their way
+    assert with_checkpoint <= (3 + 3 + 2) * one, (with_checkpoint / one, without / one)
+
+
 # ---- what gradients reach
 
 
@@ -138,6 +177,74 @@ def gradients(fn, *inputs: Tensor) -> list[np.ndarray | None]:
 def same(fn, wrapped, *inputs: Tensor) -> None:
     for a, b in zip(gradients(fn, *inputs), gradients(wrapped, *inputs), strict=True):
         assert (a is None and b is None) or a.tobytes() == b.tobytes()
+
+
+# each wants the gradient of x, several of whose terms come from inside `call` and several from outside
+def used_before_inside_and_after(call, x: Tensor) -> Tensor:
+    y = F.sin(x) * F.cos(x * 3)
+    z = call(lambda x, y: F.exp(x) * F.sin(x * y) + F.tanh(x * 5) * x)(x, y)
+    return (F.sigmoid(x) * z * x + F.cos(x * 7) + y).sum()
+
+
+def argument_given_back(call, x: Tensor) -> Tensor:
+    y, z = call(lambda x: (F.sin(x) + F.exp(x) * F.tanh(x), x))(x)
+    return (F.cos(z) * y + F.sin(x * 3) + F.exp(z) * F.tanh(x) + F.sin(z)).sum()
+
+
+def one_result_twice(call, x: Tensor) -> Tensor:
+    def fn(x: Tensor) -> tuple[Tensor, Tensor]:
+        y = F.sin(x) * 3
+        return y, y
+
+    y, z = call(fn)(x)
+    return (F.cos(z) * y + F.sin(y * 3) + F.exp(z) * F.tanh(y) + F.sin(z)).sum()
+
+
+def parameter_given_back(call, x: Tensor) -> Tensor:
+    y, z = call(lambda: (F.sin(x) + F.exp(x) * F.tanh(x), x))()
+    return (F.cos(z) * y + F.sin(x * 3) + F.exp(z) * F.tanh(x) + F.sin(z)).sum()
+
+
+def nested(call, x: Tensor) -> Tensor:
+    def outer(x: Tensor, y: Tensor) -> Tensor:
+        return F.sin(x) * call(lambda x, z: F.exp(x) * F.tanh(z * x))(x, F.cos(y)) + F.cos(x * 3) + F.sin(y) * y
+
+    return (call(outer)(x, F.sigmoid(x)) * F.tanh(x) + F.exp(x)).sum()
+
+
+def pieces_of_a_whole(call, x: Tensor) -> Tensor:
+    z = call(lambda x: x[:300] * F.sin(x[-300:]) * F.exp(x[100:400]))(x)
+    return (x[:300] * z + F.cos(x[-300:]) + F.tanh(x[50:350]) * z).sum()
+
+
+PROGRAMS = [
+    used_before_inside_and_after,
+    argument_given_back,
+    one_result_twice,
+    parameter_given_back,
+    nested,
+    pieces_of_a_whole,
+]
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
+@pytest.mark.parametrize("mode", [plain, trace, trace(without_host=True)], ids=["eager", "traced", "without_host"])
+def test_terms_of_a_gradient_are_added_in_the_same_order(program, mode) -> None:
+    x = Parameter(array(1000))
+
+    def gradient(call) -> bytes:
+        gm = GradManager().attach(x)
+
+        @mode
+        def step() -> Tensor:
+            with gm:
+                gm.backward(program(call, x))
+            grad, x.grad = x.grad, None
+            return grad
+
+        return [step().numpy().tobytes() for _ in range(3)][-1]
+
+    assert gradient(plain) == gradient(checkpoint)
 
 
 def test_several_outputs_containers_and_other_values() -> None:
@@ -203,10 +310,68 @@ def test_a_tensor_from_outside_must_be_an_argument() -> None:
         def uses_h(y: Tensor) -> Tensor:
             return y * h
 
-        with pytest.raises(RuntimeError, match="checkpoint: uses_h uses a tensor that has a gradient but is neither"):
+        with pytest.raises(RuntimeError, match="checkpoint: the function uses a tensor that has a gradient but"):
             checkpoint(uses_h)(x)
         gm.backward((checkpoint(lambda y, h: y * h)(x, h)).sum())  # the way out
     np.testing.assert_allclose(x.grad.numpy(), (1 + x.numpy()) * np.exp(x.numpy()), rtol=1e-5)
+
+
+def test_a_tensor_from_outside_in_the_second_run() -> None:
+    """A name that means another tensor by then."""
+    x = Tensor(array(3))
+    with GradManager().attach(x) as gm:
+        h = mge.tensor(2.0)
+        y = checkpoint(lambda x: x * h)(x)
+        h = F.exp(x)
+        with pytest.raises(RuntimeError, match="uses a tensor that has a gradient but is neither an argument"):
+            gm.backward((y * h).sum())
+
+
+def test_what_is_attached_later_has_no_gradient_from_before() -> None:
+    w, x, heard = Parameter(array(3)), Tensor(array(3, seed=1)), []
+    with GradManager().attach(x) as gm:
+        y = checkpoint(lambda x: x * w)(x)
+        gm.attach(w, callbacks=lambda t, g: heard.append(1) or g)
+        gm.backward((y + w * 3).sum())
+    assert w.grad.tolist() == [3.0] * 3 and x.grad.tolist() == w.tolist() and heard == [1]
+
+
+def test_an_argument_changed_in_place() -> None:
+    def fn(x: Tensor) -> Tensor:
+        x += 1
+        return x
+
+    x = Tensor(array(3))
+    same(lambda x: (fn(x * 1) ** 2).sum(), lambda x: (checkpoint(fn)(x * 1) ** 2).sum(), x)
+
+
+def test_a_function_of_parameters_alone_and_one_of_nothing_tracked() -> None:
+    w, v, runs = Parameter(array(3)), Tensor(array(3, seed=1)), []
+    same(lambda w: F.sin(w * w).sum(), lambda w: checkpoint(lambda: F.sin(w * w))().sum(), w)
+
+    def untracked() -> Tensor:
+        runs.append(1)
+        return F.exp(v)
+
+    same(lambda w: (w * F.exp(v)).sum(), lambda w: (w * checkpoint(untracked)()).sum(), w)
+    assert runs == [1]  # backward had no need of it
+
+
+def test_backward_on_another_thread() -> None:
+    x, says = Tensor(array(3)), []
+    gm = GradManager().attach(x)
+    with gm:
+        y = checkpoint(lambda x: F.sin(x) * x)(x)
+
+        def work() -> None:
+            with pytest.raises(RuntimeError, match="checkpoint: backward must run on the thread that ran forward"):
+                gm._session.backward([y], [F.ones_like(y)])
+            says.append("so")
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+    assert says == ["so"]
 
 
 def test_arguments_that_change_afterwards() -> None:

@@ -130,30 +130,6 @@ def test_exit_with_an_unread_error_does_not_hang_or_crash() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_fork_computes_inline_and_refuses_clearly_when_async() -> None:
-    code = """
-        import os, sys
-        import megengine as mge, numpy as np
-        from megengine.core import _core
-        _core.set_option("executor", {executor})
-        x = mge.Tensor(np.ones((300, 300), "float32"))
-        (x @ x).numpy()
-        pid = os.fork()
-        if pid == 0:
-            try:
-                print("child", float((x @ x + 1).numpy()[0, 0]), flush=True)
-            except RuntimeError as e:
-                print("refused", "spawn" in str(e), flush=True)
-            os._exit(0)
-        os.waitpid(pid, 0)
-        print("parent", float((x + 1).numpy()[0, 0]))
-    """
-    inline = python(code.format(executor=0))
-    assert inline.stdout.split() == ["child", "301.0", "parent", "2.0"], inline.stderr
-    refused = python(code.format(executor=1))
-    assert refused.stdout.split() == ["refused", "True", "parent", "2.0"], refused.stderr
-
-
 @pytest.mark.asan_subset
 def test_memory_limit_is_honoured_and_survivable() -> None:
     x = mge.Tensor(np.ones(1000, np.float32))

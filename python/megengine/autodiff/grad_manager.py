@@ -11,7 +11,6 @@ import numpy as np
 
 from ..core import _core
 from ..core._core import ops
-from ..core.autodiff._recording import enter, leave
 from ..core.tensor.dtype import is_differentible_dtype
 from ..tensor import Tensor
 from ..utils.future import Future
@@ -131,7 +130,6 @@ class GradManager:
         session = _core.GradSession()
         session.start()
         self._session = session
-        enter(self)
         for spec in self._specs.values():
             tensor = spec.tensor()
             if tensor is not None:
@@ -140,7 +138,6 @@ class GradManager:
     def release(self) -> None:
         """Stop recording and forget what was recorded."""
         session, self._session = self._session, None
-        leave(self)
         self._gradients.clear()
         if session is not None:
             session.stop()

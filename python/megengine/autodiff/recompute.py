@@ -9,7 +9,7 @@ from typing import Any
 
 from .. import config
 from ..core import _amp, _core
-from ..core.autodiff._recording import attached_tensors, enter, leave, thread
+from ..core.autodiff._recomputing import thread
 from ..core.tensor.dtype import is_differentible_dtype
 from ..jit.tracing import _flatten, _unflatten
 from ..random.rng import generator_states
@@ -27,12 +27,10 @@ def checkpoint(fn: Callable[..., Any]) -> Callable[..., Any]:
     arguments (also inside tuples, lists and dicts) and every tensor a ``GradManager`` is attached to, so parameters
     need not be arguments. Any other tensor with a gradient must be one; using it from outside is an error.
 
-    Results are those of ``fn`` to the bit. So are gradients, except that of a tensor used more than once inside and
-    again after: there the terms are added in another order.
+    Results and gradients are those of ``fn`` to the bit, in a ``trace`` as well, whose program needs less memory.
+    Gradients of gradients may be added in another order.
 
-    ``fn`` must give the same results when it is run again, and must not assign to its arguments or to parameters. No
-    other thread may record gradients of the same parameters while it runs. In a ``trace`` equal computations are done
-    once, so there it saves nothing.
+    ``fn`` must give the same results when it is run again, and must not assign to its arguments or to parameters.
 
     Args:
         fn: a function or module that returns tensors, or containers of them. Results that are no tensors come from the
@@ -51,12 +49,9 @@ def checkpoint(fn: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(fn)
     def call(*args: Any, **kwargs: Any) -> Any:
-        tensors: list[Tensor] = []
-        tree = _flatten((args, kwargs), tensors)
-        leaves = [t for t in attached_tensors() if _core.is_tracked([t])]
-        if not leaves and not _core.is_tracked(tensors):
+        if not _core.is_recording():
             return fn(*args, **kwargs)
-        return _Segment(fn, tree, tensors, leaves).forward()
+        return _Segment(fn, args, kwargs).forward()
 
     return call
 
@@ -64,97 +59,50 @@ def checkpoint(fn: Callable[..., Any]) -> Callable[..., Any]:
 class _Segment:
     """One call of a checkpointed function, between its forward and its backward run."""
 
-    def __init__(self, fn: Callable[..., Any], tree: Any, tensors: list[Tensor], leaves: list[Tensor]) -> None:
-        self.fn, self.tree = fn, tree
-        self.args = [Tensor(t) for t in tensors]  # as they are now; the caller may assign to his
-        self.tracked = [i for i, t in enumerate(self.args) if _core.is_tracked([t])]
-        self.leaves = leaves
+    def __init__(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        given: list[Tensor] = []
+        self.fn = fn
+        self.tree = _flatten((args, kwargs), given)
+        self.args = [Tensor(t) for t in given]  # as they are now; the caller may assign to his
         self.casting = _casting()
-        self.random = [(cell, Tensor(cell)) for cell in generator_states(tensors)]
+        self.random = [(cell, Tensor(cell)) for cell in generator_states(given)]
         self.shapes: list[tuple[int, ...]] = []
+        self.recorded: list[int] = []  # which outputs backward asks for
 
     def forward(self) -> Any:
-        with _detached(self.leaves):
-            tree, outputs = self.run([t.detach() for t in self.args])
-            if _core.is_tracked(outputs):
-                name = getattr(self.fn, "__name__", type(self.fn).__name__)
-                raise RuntimeError(
-                    f"checkpoint: {name} uses a tensor that has a gradient but is neither an argument nor attached to "
-                    "the GradManager, so its gradient would be lost. Pass it as an argument."
-                )
-        outputs = [Tensor(t) for t in outputs]  # cells of our own: the function may return one it keeps
+        args = [t.detach() for t in self.args]
+        with _core.Unrecorded() as part:
+            tree, outputs = self.run(args)
         self.shapes = [t.shape for t in outputs]
-        inputs = [self.args[i] for i in self.tracked] + self.leaves
-        _core.set_custom_grad(self.backward, inputs, [t for t in outputs if is_differentible_dtype(t.dtype)])
-        return _unflatten(tree, outputs)
+        inputs = {id(t): i for i, t in enumerate(args)}
+        own: dict[int, Tensor] = {}
+        for i, t in enumerate(outputs):
+            if id(t) in inputs and _core.same_value(t, self.args[inputs[id(t)]]):
+                own[id(t)] = self.args[inputs[id(t)]]  # an argument given back has the history it came with
+            elif _core.is_tracked([t]):
+                own[id(t)] = t  # a parameter given back
+            elif id(t) not in own:
+                own[id(t)] = Tensor(t)  # the function may keep the one it returns
+                if is_differentible_dtype(t.dtype):
+                    self.recorded.append(i)
+        part.record(self.again, self.args, [own[id(outputs[i])] for i in self.recorded])
+        return _unflatten(tree, [own[id(t)] for t in outputs])
 
     def run(self, tensors: Sequence[Tensor]) -> tuple[Any, list[Tensor]]:
         args, kwargs = _unflatten(self.tree, tensors)
         outputs: list[Tensor] = []
         return _flatten(self.fn(*args, **kwargs), outputs), outputs
 
-    def backward(self, *output_grads: Tensor | None) -> list[Tensor | None]:
-        """Runs the function again under a recording of its own and walks back through that."""
-        args = [Tensor(t) for t in self.args]
-        inputs = [args[i] for i in self.tracked] + self.leaves
-        grads: dict[int, Tensor] = {}
-        session = _core.GradSession()
-        session.start()
-        try:
-            for i, t in enumerate(inputs):
-                session.attach(t, functools.partial(grads.__setitem__, i))
-            with _Attached(inputs), _second_run(self.casting, self.random):
-                _, outputs = self.run(args)
-            if [t.shape for t in outputs] != self.shapes:
-                raise RuntimeError(
-                    f"checkpoint: the function returned shapes {self.shapes} at first and "
-                    f"{[t.shape for t in outputs]} when it was run again; it must do the same both times."
-                )
-            outputs = [t for t in outputs if is_differentible_dtype(t.dtype)]
-            pairs = [(y, dy) for y, dy in zip(outputs, output_grads) if dy is not None]
-            session.backward([y for y, _ in pairs], [dy for _, dy in pairs])
-        finally:
-            session.stop()
-        found = [grads.get(i) for i in range(len(inputs))]
-        grads.clear()  # the callbacks live on the parameters until they are attached to something else
-        return found
-
-
-class _Attached:
-    """Tensors that the recording of a second run wants gradients of; a checkpoint inside it asks for them."""
-
-    def __init__(self, tensors: list[Tensor]) -> None:
-        self._tensors = tensors
-
-    def attached_tensors(self) -> list[Tensor]:
-        return self._tensors
-
-    def __enter__(self) -> None:
-        enter(self)
-
-    def __exit__(self, *_: object) -> None:
-        leave(self)
-
-
-@contextlib.contextmanager
-def _detached(tensors: list[Tensor]) -> Iterator[None]:
-    """The tensors without their gradient history. Not seen by a trace: they keep their values."""
-    token = _core.pause_trace()
-    try:
-        whole = [Tensor(t) for t in tensors]
-        for t in tensors:
-            t._reset(t.detach())
-    finally:
-        _core.resume_trace(token)
-    try:
-        yield
-    finally:
-        token = _core.pause_trace()
-        try:
-            for t, before in zip(tensors, whole):
-                t._reset(before)
-        finally:
-            _core.resume_trace(token)
+    def again(self) -> list[Tensor]:
+        """The outputs once more, recorded this time; backward goes on through them."""
+        with _second_run(self.casting, self.random):
+            _, outputs = self.run([Tensor(t) for t in self.args])
+        if [t.shape for t in outputs] != self.shapes:
+            raise RuntimeError(
+                f"checkpoint: the function returned shapes {self.shapes} at first and "
+                f"{[t.shape for t in outputs]} when it was run again; it must do the same both times."
+            )
+        return [outputs[i] for i in self.recorded]
 
 
 @contextlib.contextmanager

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from ..core import _core
 from ._progress import IDLE, Board, describe, here
 from ._transport import Channel
 
@@ -58,6 +59,7 @@ def _quiet_start() -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     signal.setitimer(signal.ITIMER_REAL, 0)
     gc.freeze()  # what was inherited is the parent's to collect, tensors of its queue among it
+    _core.set_num_threads(1)  # the workers share the cores
     cv2 = sys.modules.get("cv2")
     if cv2 is not None:
         cv2.setNumThreads(0)  # its threads did not survive the fork; waiting for them would never end

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..core import _amp
 from ..core._core import UserError, ops
-from ..core.autodiff._recording import recomputing
+from ..core.autodiff._recomputing import recomputing
 from ..core.tensor.indexing import _filled
 from ..core.tensor.utils import _normalize_axis, make_shape_tuple
 from ..tensor import Tensor

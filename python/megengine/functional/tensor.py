@@ -460,8 +460,7 @@ def where(mask: Tensor, x: Any = None, y: Any = None) -> Any:
 def non_zero(condition: Tensor, as_tuple: bool = False) -> Any:
     """The positions of elements that are not 0: int32 ``(n, ndim)``, or one vector per axis.
 
-    The number of positions depends on the values, so they are read on the host; a trace that replays without Python
-    cannot record that.
+    The number of positions depends on the values, so they are read on the host; a traced call runs eagerly from here.
 
     >>> F.non_zero(mge.tensor([[0, 1], [2, 0]])).tolist()
     [[0, 1], [1, 0]]

@@ -2,7 +2,9 @@
 
 The first call runs eagerly and is recorded. From then on, by default, Python runs again and each op is matched with the
 recording while a compiled program does the work; with ``without_host=True`` Python does not run at all. A call whose
-arguments have other shapes, dtypes or structure is recorded anew; each signature keeps its own program.
+arguments have other shapes, dtypes or structure is recorded anew; each signature keeps its own program. A result whose
+size depends on values (``x[mask]``, ``F.non_zero``) ends the recording: Python runs on every call, the program does the
+work up to there, and the rest runs eagerly.
 """
 
 from __future__ import annotations
@@ -116,11 +118,6 @@ class _Entry:
 _current: list[trace] = []
 
 
-def replays_without_python() -> bool:
-    """Whether the call being recorded will run again without its Python body, so that what it reads would be frozen."""
-    return bool(_current) and (_current[-1].without_host or _current[-1]._capture_as_const)
-
-
 def on_replay(fn: Callable[[], None]) -> None:
     """Registers ``fn`` to run before each replay of the trace now being recorded (optimizers refresh their lr)."""
     if _current:
@@ -201,7 +198,7 @@ class trace:
         entry = self._entries.get(key)
         if entry is None:
             return self._record(key, args, kwargs, tensors)
-        if self.without_host:
+        if self.without_host and not entry.recording.is_cut:
             for fn in entry.refresh:
                 fn()
             return _unflatten(entry.result_tree, entry.recording.replay(tensors))

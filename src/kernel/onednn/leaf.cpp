@@ -12,6 +12,9 @@ void run_on_team(int n, FunctionRef<void(int)> task) {
   for (int i = 0; i < n; ++i) task(i);
 }
 void set_team(int n) { omp_set_num_threads(n); }
+// libgomp keeps a team for each thread that leads one, and starts another when it is needed again. The worker's team is
+// left alone: its leader is not in the child either.
+void end_team() { omp_pause_resource_all(omp_pause_soft); }
 
 }  // namespace
 
@@ -50,7 +53,7 @@ bool has_bfloat16() {
 }  // namespace onednn
 
 void register_onednn_kernels(KernelRegistry& r) {
-  static const ParallelBackend team{run_on_team, set_team};
+  static const ParallelBackend team{run_on_team, set_team, end_team};
   set_parallel_backend(&team);
   onednn::register_matmul(r);
   onednn::register_conv2d(r);

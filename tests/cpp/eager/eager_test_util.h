@@ -215,6 +215,13 @@ class EagerTest : public testing::Test {
   int threads_ = 1;
 };
 
+// The thread sanitizer takes threads that a forked child starts for those of its parent ("dup thread with used id").
+#ifdef __SANITIZE_THREAD__
+#define SKIP_UNDER_TSAN GTEST_SKIP() << "the child starts threads"
+#else
+#define SKIP_UNDER_TSAN (void)0
+#endif
+
 /// Runs `body` in a forked child; its exit code, 1000 + signal when it crashed, -1 when it did not end in time.
 template <class F>
 int in_child(F body, int seconds = 20) {

@@ -530,6 +530,53 @@ TEST_F(Tape, CustomRule) {
   EXPECT_EQ(tracking_session(none), nullptr);
 }
 
+// ---- parts that are run again
+
+TEST_F(Tape, AnUnrecordedPartIsWalkedWhereItStood) {
+  // The gradient of x has terms 1e16 and 1: adding them in another order gives other bits.
+  auto gradient = [](bool unrecorded) {
+    TensorPtr x = scalar(1, DType::F64), gx;
+    GradSession s;
+    s.start();
+    s.attach(*x, [&](TensorPtr g) { gx = g; });
+    auto times = [](const TensorPtr& a, double b) { return apply("mul", {a, scalar(b, DType::F64)}); };
+    auto part = [&](const TensorPtr& x) { return apply("add", {times(x, 1), times(x, 1e16)}); };
+    TensorPtr before = times(x, 1), y;
+    if (unrecorded) {
+      Unrecorded here;
+      y = part(detach(*x));
+      here.end();
+      Tensor *in[] = {x.get()}, *out[] = {y.get()};
+      here.record([&](auto&) { return std::vector<TensorPtr>{part(x)}; }, in, out);
+    } else {
+      y = part(x);
+    }
+    TensorPtr after = times(x, -1e16);
+    backward(s, apply("add", {apply("add", {before, y}), after}));
+    return item(gx);
+  };
+  EXPECT_EQ(gradient(false), 2);  // ((-1e16 + 1e16) + 1) + 1
+  EXPECT_EQ(gradient(true), 2);
+}
+
+TEST_F(Tape, AnUnrecordedPartKeepsNothingAndRefusesTensorsFromOutside) {
+  TensorPtr x = filled({4}, 2), y, outside;
+  GradSession s;
+  s.start();
+  s.attach(*x, [](TensorPtr) {});
+  outside = apply("exp", {x});
+  Unrecorded here;
+  EXPECT_FALSE(any_recording());
+  TensorPtr squared = apply("mul", {x, x});
+  EXPECT_FALSE(s.is_attached(*squared));
+  expect_error(ErrorKind::Env, "neither an argument nor attached", [&] { apply("mul", {x, outside}); });
+  here.end();
+  EXPECT_TRUE(any_recording());
+  Tensor* out[] = {squared.get()};
+  here.record([&](auto&) { return std::vector<TensorPtr>{apply("mul", {x, x})}; }, {}, out);
+  EXPECT_TRUE(s.is_attached(*squared)) << "x was used, though it was no argument";
+}
+
 /// Notes op and line of everything dispatched, and lets it run.
 class NoteTracer final : public Tracer {
  public:
@@ -543,6 +590,7 @@ class NoteTracer final : public Tracer {
   bool materialize(Value&) override { return false; }
   uint32_t epoch() const override { return 0; }
   void on_read(Value&) override {}
+  void cut(const std::string&) override {}
   std::vector<std::string> notes;
 };
 

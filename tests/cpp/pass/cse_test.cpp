@@ -57,6 +57,30 @@ TEST(Cse, NeverMergesRandomOps) {
 )");
 }
 
+TEST(Cse, WhatIsComputedAgainStaysApart) {
+  Graph g = ir::parse(R"(graph g(%x: f32[2]) {
+  %0 = exp %x
+  %1 = sin %0
+  %2 = exp %x
+  %3 = sin %2
+  %4 = sin %2
+  %5 = exp %x
+} returns(%1, %3, %4, %5)
+)");
+  std::vector<ir::NodeId> nodes = g.order();
+  for (size_t i = 2; i < 5; ++i) g.set_rerun(nodes[i], 7);
+  g.set_rerun(nodes[5], 8);
+  EXPECT_TRUE(cse(g));
+  EXPECT_EQ(ir::print(g), R"(graph g(%x: f32[2]) {
+  %0 = exp %x
+  %1 = sin %0
+  %2 = exp %x
+  %3 = sin %2
+  %4 = exp %x
+} returns(%1, %3, %3, %4)
+)");
+}
+
 TEST(Cse, CommitsFollow) {
   expect_rewrite(cse, R"(graph g(%x: f32[2]) vars(%w: f32[2]) {
   %0 = neg %x

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .. import _core
-from ._recording import enter, leave
 
 if TYPE_CHECKING:
     from ...tensor import Tensor
@@ -49,14 +48,13 @@ class Grad:
         self._session = GradKey()
         Grad.key2grad[self._session] = self
         self._attached: list[tuple[Tensor, Callable[[Tensor], Any] | None]] = []
-        self._recorded: list[weakref.ref[Tensor]] = []  # those the session is attached to
         _grad_manager_dict[name] = self
 
     def wrt(self, *tensors: Tensor, callback: Callable[[Tensor], Any] | None = None) -> Grad:
         """Ask for the gradients of ``tensors``; ``callback`` gets each."""
         for t in tensors:
             if self._session.active:
-                self._attach(t, callback)
+                self._session.attach(t, callback or _ignore)
             else:
                 self._attached.append((t, callback))
         return self
@@ -64,26 +62,14 @@ class Grad:
     def __enter__(self) -> Grad:
         self._session.start()
         for t, callback in self._attached:
-            self._attach(t, callback)
+            self._session.attach(t, callback or _ignore)
         self._attached = []
         Grad.stack.append(self)
-        enter(self)
         return self
-
-    def _attach(self, tensor: Tensor, callback: Callable[[Tensor], Any] | None) -> None:
-        self._session.attach(tensor, callback or _ignore)
-        self._recorded.append(weakref.ref(tensor))
-
-    def attached_tensors(self) -> list[Tensor]:
-        """The tensors whose gradients the running recording will give, those that are alive."""
-        found = (ref() for ref in self._recorded)
-        return [t for t in found if t is not None]
 
     def __exit__(self, *_: object) -> None:
         if self in Grad.stack:
             Grad.stack.remove(self)
-        leave(self)
-        self._recorded = []
         self._session.stop()
 
     def __call__(self, ys: Tensor | Sequence[Tensor], dys: Tensor | Sequence[Tensor]) -> None:

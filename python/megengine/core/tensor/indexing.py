@@ -34,18 +34,8 @@ def _split_key(key: Any) -> tuple[Any, ...]:
 
 
 def read_on_host(x: TensorBase, who: str = "index") -> npt.NDArray[Any]:
-    """The value of ``x``, for results whose shape depends on it.
-
-    A trace that runs Python again reads it anew on every call. One that replays without Python cannot.
-    """
-    if _core.is_tracing():
-        from ...jit.tracing import replays_without_python
-
-        if replays_without_python():
-            raise NotImplementedError(
-                f"{who}: the shape of the result depends on values, which a trace with without_host=True or "
-                "capture_as_const=True cannot record. Integer tensors as indices, x[mask] = number and F.where work."
-            )
+    """The value of ``x``, for results whose size depends on it. In a traced call the rest runs eagerly from here on."""
+    _core.cut_trace(who)
     return x.numpy()
 
 
