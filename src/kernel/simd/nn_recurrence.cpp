@@ -45,6 +45,12 @@ namespace body_t = mge::body::HWY_NAMESPACE;
 HWY_INLINE VF tanh_v(VF x) { return body_t::tanh(body_t::VF(x)).v; }
 HWY_INLINE VF sigmoid_v(VF x) { return body_t::sigmoid(body_t::VF(x)).v; }
 
+// What the row after this one reads and writes: pieces too short for a hardware prefetcher to follow.
+HWY_INLINE void next_row(const float* in, const float* out, int64_t at) {
+  __builtin_prefetch(in + at);
+  __builtin_prefetch(out + at, 1);
+}
+
 void cell_row(const CellRow& r) {
   const int64_t n = r.hidden;
   auto pre = [&](int64_t gate, int64_t i, int k)
@@ -57,6 +63,7 @@ void cell_row(const CellRow& r) {
       store_n(hn::IfThenElse(hn::Le(v, hn::Zero(DF())), hn::Zero(DF()), v), r.h + i, k);
     });
   each_vector(n, [&](int64_t i, int k) HWY_ATTR {
+    for (int64_t gate = 4; gate < 8; ++gate) next_row(r.gates, r.acts, gate * n + i);
     const VF in = sigmoid_v(pre(0, i, k)), forget = sigmoid_v(pre(1, i, k)), cell = tanh_v(pre(2, i, k)),
              out = sigmoid_v(pre(3, i, k));
     const VF c = hn::Add(hn::Mul(forget, load_n(r.c_prev + i, k)), hn::Mul(in, cell));
@@ -80,6 +87,7 @@ void cell_grad_row(const CellGradRow& r) {
                                             : hn::IfThenElseZero(hn::Gt(h, hn::Zero(DF())), gh);
       return store_n(v, r.pre + i, k);
     }
+    for (int64_t gate = 4; gate < 8; ++gate) next_row(r.acts, r.pre, gate * n + i);
     auto act = [&](int64_t gate) HWY_ATTR { return load_n(r.acts + gate * n + i, k); };
     auto with_extra = [&](VF v, int64_t gate)
                           HWY_ATTR { return r.g_acts ? hn::Add(v, load_n(r.g_acts + gate * n + i, k)) : v; };
