@@ -91,19 +91,20 @@ def test_the_same_bits_with_queued_ops() -> None:
     assert [a.tobytes() for a in want] == [a.tobytes() for a in got]
 
 
+def segment(layers: list[M.Linear]):
+    def run(x: Tensor) -> Tensor:
+        for layer in layers:
+            x = F.tanh(layer(x))
+        return x
+
+    return run
+
+
 def test_memory_goes_down() -> None:
     """Twelve layers in four segments: kept are the inputs of the segments and the inside of one."""
     layers = [M.Linear(512, 512) for _ in range(12)]
     gm = GradManager().attach([p for layer in layers for p in layer.parameters()])
     x = Tensor(array(2048, 512))  # 4 MB, as every intermediate result is
-
-    def segment(first: int):
-        def run(x: Tensor) -> Tensor:
-            for layer in layers[first : first + 3]:
-                x = F.tanh(layer(x))
-            return x
-
-        return run
 
     def peak(wrap) -> int:
         mge.device.reset_max_memory_stats("cpu0")
@@ -111,7 +112,7 @@ def test_memory_goes_down() -> None:
         with gm:
             y = x
             for first in range(0, 12, 3):
-                y = wrap(segment(first))(y)
+                y = wrap(segment(layers[first : first + 3]))(y)
             gm.backward((y * y).mean())
         for p in gm.attached_tensors():
             p.grad = None
@@ -131,14 +132,6 @@ def test_the_plan_of_a_traced_step_needs_less_memory(host: bool) -> None:
     parameters = [p for layer in layers for p in layer.parameters()]
     one = 512 * 128 * 4  # bytes of every intermediate result
 
-    def segment(first: int):
-        def run(x: Tensor) -> Tensor:
-            for layer in layers[first : first + 3]:
-                x = F.tanh(layer(x))
-            return x
-
-        return run
-
     def arena(wrap) -> int:
         gm, opt = GradManager().attach(parameters), SGD(parameters, lr=0.1)
 
@@ -146,7 +139,7 @@ def test_the_plan_of_a_traced_step_needs_less_memory(host: bool) -> None:
         def step(x: Tensor) -> Tensor:
             with gm:
                 for first in range(0, 12, 3):
-                    x = wrap(segment(first))(x)
+                    x = wrap(segment(layers[first : first + 3]))(x)
                 gm.backward((x * x).mean())
             opt.step().clear_grad()
 
