@@ -73,8 +73,9 @@ def test_many_processes_share_one_file(tmp_path: pathlib.Path) -> None:
         "from megengine import config\n"
         "from megengine.core import _core\n"
         "config.benchmark_kernel = True\n"
-        "for n in range(256, 260):\n"
-        "    F.matmul(mge.tensor(np.ones((n, 256), 'f4')), mge.tensor(np.ones((256, n), 'f4'))).numpy()\n"
+        "w = mge.tensor(np.ones((512, 512), 'f4'))\n"
+        "for n in range(200, 204):\n"
+        "    F.matmul(mge.tensor(np.ones((n, 512), 'f4')), w, transpose_b=True).numpy()\n"
         "print(_core.tuning_stats()['measured'])\n"
     )
     env = {**os.environ, "MGE_FASTRUN_CACHE_DIR": str(tmp_path)}

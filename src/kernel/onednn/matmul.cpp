@@ -44,18 +44,16 @@ const char* refuse(const KernelArgs& args) {
   }
   Plan p = plan_of(args);
   if (p.refuse) return p.refuse;
-  double flops = 2.0 * static_cast<double>(p.batch) * static_cast<double>(p.m) * static_cast<double>(p.n) *
-                 static_cast<double>(p.k);
-  // NOTE(perf): 2 cores, AVX-512. From about 32 MFLOP on oneDNN is 5-40% ahead of simd; with 5 to 16 rows from 4 MFLOP
-  // on, up to 3 times (8x25088x4096: 29 ms against 77). Below, its call overhead of 3 us and packing lose. Up to 4 rows
-  // simd streams b once; up to 16 it reads a plain b in place, 1.6 times as fast as oneDNN while b stays in the cache
-  // (8x1024x1024 114 against 70 GFLOP/s on one core).
   if (bfloat16) return gemm_of(args, p) ? nullptr : "no oneDNN kernel with reproducible bits";
-  if (args.as<MatmulAttrs>().ta) return "transposed a; simd is up to 10% faster";
-  if (p.m <= 4) return "few rows; simd streams the matrix";
-  const bool plain_in_cache = !args.as<MatmulAttrs>().tb && p.k * p.n <= 2 << 20;
-  if (p.m <= 16 && plain_in_cache) return "few rows; simd is faster";
-  if (flops < (p.m <= 16 ? 4e6 : 32e6)) return "small; simd is faster";
+  // NOTE(perf): GFLOP/s on 2 cores with AVX-512, simd against oneDNN. Plain b or transposed a: 1024x512x2048 211/187,
+  // 128x3072x768 197/177, 32x1024x1024 212/186. Transposed b: 16x1024x1024 179/158, 1024x512x512 223/222, but
+  // 128x3072x768 195/216 and 8x1024x1024 94/122; small ones lose oneDNN's call overhead of 3 us.
+  const auto& at = args.as<MatmulAttrs>();
+  if (at.ta || !at.tb) return "plain b or transposed a; simd is as fast or faster";
+  const double flops = 2.0 * static_cast<double>(p.batch) * static_cast<double>(p.m) * static_cast<double>(p.n) *
+                       static_cast<double>(p.k);
+  const bool few = p.m >= 5 && p.m <= 12 && flops >= 4e6, some = p.m > 64 && p.m < 256 && flops >= 32e6;
+  if (!few && !some) return "simd is as fast or faster for this number of rows";
   return gemm_of(args, p) ? nullptr : "no oneDNN kernel with reproducible bits";
 }
 

@@ -28,6 +28,7 @@ namespace mge::simd::HWY_NAMESPACE {
 // Rows and columns of C worked on at a time: a small block of A leaves L2 to B.
 constexpr int64_t kMC = 4 * kMR;
 constexpr int64_t kNC = 32 * kNR;
+constexpr int64_t kTurned = (kMR + kLanes - 1) / kLanes * kLanes;  // a row of a transposed tile
 constexpr int64_t kFewA = 80 * 1024, kFewNC = 8 * kNR;
 
 // Each row of C[m,n] += bias.
@@ -35,13 +36,11 @@ void add_bias(int64_t m, int64_t n, const float* bias, float* c, int64_t ldc) {
   for (int64_t i = 0; i < m; ++i) add_n(bias, n, c + i * ldc);
 }
 
-// One thread's share: C[m,n] (+)= op(A)·op(B), then + bias if there is one.
-void sgemm_serial(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const float* a, int64_t lda, const float* b,
-                  int64_t ldb, float* c, int64_t ldc, bool accumulate, const float* bias) {
-  if (few_rows(ta, tb, m, n, k, a, lda, b, ldb, c, ldc, accumulate)) {
-    if (bias) add_bias(m, n, bias, c, ldc);
-    return;
-  }
+// One thread's share of a product that is not of few rows.
+template <bool ta>
+void multiply(bool tb, int64_t m, int64_t n, int64_t k, const float* a, int64_t lda, const float* b, int64_t ldb,
+              float* c, int64_t ldc, bool accumulate, const float* bias) {
+  constexpr RowsAre kRows = ta ? RowsAre::Across : RowsAre::Lines;
   const int64_t kc_max = k_block(k);
   // Reading in place saves the packing pass; packing saves cache conflicts and pages when the operand is read often.
   const bool a_in_place = ta && (n <= kNR || m <= kMR);
@@ -51,28 +50,87 @@ void sgemm_serial(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const float
   const int64_t mc_max = few ? m : kMC, nc_max = few ? kFewNC : kNC;
   for (int64_t pc = 0; pc < k; pc += kc_max) {
     const int64_t kc = std::min(kc_max, k - pc);
+    const bool add = accumulate || pc > 0;
     for (int64_t jc = 0; jc < n; jc += nc_max) {
       const int64_t nc = std::min(nc_max, n - jc);
       const float* b_block = tb ? b + jc * ldb + pc : b + pc * ldb + jc;
-      Operand bo{b_block, ldb};
-      if (!b_in_place) {
-        float* packed = scratch(Scratch::PackB, kc * (nc + kLanes));
-        pack_columns(tb, b_block, ldb, nc, kc, packed);
-        bo = {packed, 0};
-      }
+      float* packed_b = b_in_place ? nullptr : scratch(Scratch::PackB, kc * (nc + kLanes));
+      if (tb) pack_columns(tb, b_block, ldb, nc, kc, packed_b);
       for (int64_t ic = 0; ic < m; ic += mc_max) {
         const int64_t mc = std::min(mc_max, m - ic);
-        const float* a_block = ta ? a + pc * lda + ic : a + ic * lda + pc;
-        Operand ao{a_block, lda};
+        Operand ao{ta ? a + pc * lda + ic : a + ic * lda + pc, lda};
         if (!a_in_place) {
-          float* packed = scratch(Scratch::PackA, kc * mc + kLanes);
-          if (!few || jc == 0) pack_rows(ta, a_block, lda, mc, kc, packed);
+          float* packed = scratch(Scratch::PackA, whole_lines(kc) * mc + kLanes);
+          if (!few || jc == 0)
+            ta ? pack_rows(ta, ao.data, lda, mc, kc, packed) : pack_lines(ao.data, lda, mc, kc, packed);
           ao = {packed, 0};
         }
-        multiply_block(mc, nc, kc, ao, bo, c + ic * ldc + jc, ldc, accumulate || pc > 0);
-        if (bias && pc + kc == k) add_bias(mc, nc, bias + jc, c + ic * ldc + jc, ldc);
+        float* c_block = c + ic * ldc + jc;
+        if (packed_b && !tb && ic == 0)
+          multiply_block_packing<kRows>(mc, nc, kc, ao, b_block, ldb, packed_b, c_block, ldc, add);
+        else
+          multiply_block<kRows>(mc, nc, kc, ao, b_in_place ? Operand{b_block, ldb} : Operand{packed_b, 0}, c_block, ldc,
+                                add);
+        if (bias && pc + kc == k) add_bias(mc, nc, bias + jc, c_block, ldc);
       }
     }
+  }
+}
+
+// C[cols][mr] = (C if add) + the transpose of t[mr][kNR], then + bias if there is one.
+void store_turned(const float* t, int64_t mr, int64_t cols, float* c, int64_t ldc, bool add, const float* bias) {
+  HWY_ALIGN float turned[kNR * kTurned];
+  transpose(t, kNR, mr, cols, turned, kTurned);
+  for (int64_t j = 0; j < cols; ++j) {
+    float* HWY_RESTRICT row = turned + j * kTurned;
+    if (add) add_n(c + j * ldc, mr, row);
+    if (bias) add_n(bias, mr, row);
+    copy_n(row, mr, c + j * ldc);
+  }
+}
+
+// A·Bᵀ as the transpose of B·Aᵀ: rows of B are copied as they lie and the smaller A is turned around instead. The bits
+// are the same, since every element is the same chain of multiply-adds.
+void multiply_turned(int64_t m, int64_t n, int64_t k, const float* a, int64_t lda, const float* b, int64_t ldb,
+                     float* c, int64_t ldc, bool accumulate, const float* bias) {
+  const int64_t kc_max = k_block(k);
+  const RowTiles rows(n);
+  HWY_ALIGN float t[kMR * kNR];
+  for (int64_t pc = 0; pc < k; pc += kc_max) {
+    const int64_t kc = std::min(kc_max, k - pc);
+    const bool add = accumulate || pc > 0;
+    for (int64_t ic = 0; ic < m; ic += kFewNC) {
+      const int64_t mc = std::min(kFewNC, m - ic);
+      float* columns = scratch(Scratch::PackB, kc * (mc + kLanes));
+      pack_columns(true, a + ic * lda + pc, lda, mc, kc, columns);
+      float* lines = scratch(Scratch::PackA, whole_lines(kc) * kMR);
+      for (int64_t r = 0; r < rows.count; ++r) {
+        const int64_t i = rows.begin(r), mr = rows.begin(r + 1) - i;
+        for (int64_t j = 0; j < mc; j += kNR) {
+          const int64_t cols = std::min<int64_t>(kNR, mc - j);
+          const float* panel = columns + j * kc;
+          const int64_t ps = panel_stride(mc, j);
+          if (j == 0)
+            multiply_tile<RowsAre::Lines, Packs::A>(mr, cols, kc, b + i * ldb + pc, ldb, panel, ps, t, kNR, false,
+                                                    lines);
+          else
+            multiply_tile<RowsAre::Lines>(mr, cols, kc, lines, 0, panel, ps, t, kNR, false);
+          store_turned(t, mr, cols, c + (ic + j) * ldc + i, ldc, add, bias && pc + kc == k ? bias + i : nullptr);
+        }
+      }
+    }
+  }
+}
+
+// One thread's share: C[m,n] (+)= op(A)·op(B), then + bias if there is one.
+void sgemm_serial(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const float* a, int64_t lda, const float* b,
+                  int64_t ldb, float* c, int64_t ldc, bool accumulate, const float* bias) {
+  if (few_rows(ta, tb, m, n, k, a, lda, b, ldb, c, ldc, accumulate)) {
+    if (bias) add_bias(m, n, bias, c, ldc);
+  } else if (!ta && tb && m < n && m <= kFewNC) {
+    multiply_turned(m, n, k, a, lda, b, ldb, c, ldc, accumulate, bias);
+  } else {
+    (ta ? multiply<true> : multiply<false>)(tb, m, n, k, a, lda, b, ldb, c, ldc, accumulate, bias);
   }
 }
 
@@ -92,11 +150,11 @@ void multiply_packed(int64_t m, int64_t n, int64_t k, const float* a, int64_t ld
     const int64_t kc = std::min(kc_max, k - pc);
     for (int64_t ic = 0; ic < m; ic += kMC) {
       const int64_t mc = std::min(kMC, m - ic);
-      float* rows = scratch(Scratch::PackA, kc * mc + kLanes);
-      pack_rows(false, a + ic * lda + pc, lda, mc, kc, rows);
+      float* rows = scratch(Scratch::PackA, whole_lines(kc) * mc + kLanes);
+      pack_lines(a + ic * lda + pc, lda, mc, kc, rows);
       for (int64_t jc = j; jc < j + nc; jc += kNR)
-        multiply_block(mc, std::min<int64_t>(kNR, j + nc - jc), kc, {rows, 0},
-                       {packed + pc * packed_pitch(n) + jc * kc, 0}, c + ic * ldc + jc, ldc, pc > 0);
+        multiply_block<RowsAre::Lines>(mc, std::min<int64_t>(kNR, j + nc - jc), kc, {rows, 0},
+                                       {packed + pc * packed_pitch(n) + jc * kc, 0}, c + ic * ldc + jc, ldc, pc > 0);
     }
   }
 }

@@ -110,6 +110,31 @@ TEST(SgemmOrder, FewRowsEqualTheRowsOfALargerProduct) {
   });
 }
 
+// A transposed b with few rows is computed as the transpose of a product, and operands are packed in several ways.
+TEST(SgemmOrder, TransposedOperandsHaveTheBitsOfPlainOnes) {
+  each_target([&] {
+    for (const Case s :
+         {Case{5, 40, 33}, Case{17, 300, 530}, Case{33, 35, 16}, Case{70, 200, 1203}, Case{300, 310, 40}}) {
+      const auto a = uniform(s.m * s.k, 1), b = uniform(s.k * s.n, 2), bias = uniform(s.n, 3),
+                 c0 = uniform(s.m * s.n, 4);
+      std::vector<float> at(a.size()), bt(b.size());
+      for (int64_t i = 0; i < s.m; ++i)
+        for (int64_t p = 0; p < s.k; ++p) at[p * s.m + i] = a[i * s.k + p];
+      for (int64_t p = 0; p < s.k; ++p)
+        for (int64_t j = 0; j < s.n; ++j) bt[j * s.k + p] = b[p * s.n + j];
+      auto want = c0;
+      sgemm(false, false, s.m, s.n, s.k, a.data(), s.k, b.data(), s.n, want.data(), s.n, true, bias.data());
+      for (int mode = 1; mode < 4; ++mode) {
+        const bool ta = mode & 1, tb = mode & 2;
+        auto got = c0;
+        sgemm(ta, tb, s.m, s.n, s.k, ta ? at.data() : a.data(), ta ? s.m : s.k, tb ? bt.data() : b.data(),
+              tb ? s.k : s.n, got.data(), s.n, true, bias.data());
+        ASSERT_EQ(got, want) << s.m << "x" << s.n << "x" << s.k << " mode " << mode;
+      }
+    }
+  });
+}
+
 TEST(SgemmPacked, HasTheBitsOfAPlainProductForAnyThreadCount) {
   each_target([&] {
     for (const Case s : {Case{32, 70, 611}, Case{1, 1, 1}, Case{3, 33, 17}, Case{230, 49, 1203}}) {

@@ -545,7 +545,8 @@ TEST(NnChoice, SmallShapesGoToSimdAndLargeOnesToTheLibrary) {
   EXPECT_STREQ(chosen("conv2d_fused", make_attrs(Conv2dFusedAttrs{.has_bias = true, .act = "relu"}),
                       {{1, 64, 56, 56}, {256, 64, 1, 1}, {1, 256, 1, 1}}),
                "onednn_conv2d");
-  EXPECT_STREQ(chosen("matmul", make_attrs(MatmulAttrs{}), {{512, 512}, {512, 512}}), "onednn_matmul");
+  EXPECT_STREQ(chosen("matmul", make_attrs(MatmulAttrs{}), {{512, 512}, {512, 512}}), "simd_gemm");
+  EXPECT_STREQ(chosen("matmul", make_attrs(MatmulAttrs{false, true}), {{128, 512}, {512, 512}}), "onednn_matmul");
   EXPECT_STREQ(chosen("matmul", make_attrs(MatmulAttrs{true, false}), {{4096, 64}, {4096, 256}}), "simd_gemm");
 #endif
 }
