@@ -100,11 +100,16 @@ void product_last_bwd_data(const Conv2dGeom& g, const float* dy, const float* wt
 void product_last_bwd_weight(const Conv2dGeom& g, const float* x, const float* dy, float* dw) {
   const int64_t pixels = g.n * g.oh * g.ow, length = g.c * g.kh * g.kw;
   if (is_pointwise(g)) return sgemm(true, false, g.oc, length, pixels, dy, g.oc, x, length, dw, length, false);
-  float* rows = scratch(Scratch::Partial, pixels * length);
-  parallel_for(pixels, std::max<int64_t>(1, 16384 / length), [&](int64_t b, int64_t e) {
-    HWY_DYNAMIC_DISPATCH(patches)(g, x, b, e, rows + b * length);
-  });
-  sgemm(true, false, g.oc, length, pixels, dy, g.oc, rows, length, dw, length, false);
+  // As many pixels as the product takes at a time: all patches would be as large as the image times the taps.
+  constexpr int64_t kTogether = 512;
+  float* rows = scratch(Scratch::Partial, std::min(pixels, kTogether) * length);
+  for (int64_t at = 0; at < pixels; at += kTogether) {
+    const int64_t count = std::min(kTogether, pixels - at);
+    parallel_for(count, std::max<int64_t>(1, 16384 / length), [&](int64_t b, int64_t e) {
+      HWY_DYNAMIC_DISPATCH(patches)(g, x, at + b, at + e, rows + b * length);
+    });
+    sgemm(true, false, g.oc, length, count, dy + at * g.oc, g.oc, rows, length, dw, length, at > 0);
+  }
 }
 
 }  // namespace mge::simd

@@ -149,7 +149,8 @@ void few_rows_transposed(const FewRows& g) {
 #endif
           step(column, p + q);
         }
-        for (int i = 0; i < kRows; ++i) __builtin_prefetch(row[i] + p + 64);
+        // Into L2: in L1 rows a page apart would drive each other out.
+        for (int i = 0; i < kRows; ++i) __builtin_prefetch(row[i] + p + 128, 0, 2);
       }
       for (; p < end; ++p) {
         HWY_ALIGN float one[kRows];

@@ -30,7 +30,7 @@ void register_16bit(KernelRegistry& r);
 Conv2dGeom conv2d_geom_of(const KernelArgs& a);
 simd::Epilogue conv2d_epilogue_of(const KernelArgs& a);
 /// Adjoints of a convolution that a matrix product serves best: many weights, few pixels.
-bool conv2d_is_product(const Conv2dGeom& g);
+bool conv2d_is_product(const Conv2dGeom& g, bool of_weights);
 
 /// Every floating argument must be float32.
 const char* refuse_not_f32(const KernelArgs& a);

@@ -537,6 +537,9 @@ TEST(NnChoice, SmallShapesGoToSimdAndLargeOnesToTheLibrary) {
   EXPECT_STREQ(chosen("conv2d_dw", make_attrs(Conv2dDwAttrs{.pad = {1, 1}, .w_shape = {512, 512, 3, 3}}),
                       {{16, 512, 2, 2}, {16, 512, 2, 2}}),
                "simd_conv2d_dw_product");
+  EXPECT_STREQ(
+      chosen("conv2d_dx", make_attrs(Conv2dDxAttrs{.x_shape = {16, 512, 7, 7}}), {{16, 2048, 7, 7}, {2048, 512, 1, 1}}),
+      "simd_conv2d_dx_product");
   EXPECT_STREQ(chosen("matmul", make_attrs(MatmulAttrs{false, true}), {{64, 400}, {120, 400}}), "simd_gemm");
 #ifdef MGE_WITH_ONEDNN
   if (!(hwy::SupportedTargets() & HWY_AVX3)) GTEST_SKIP() << "needs AVX-512";
