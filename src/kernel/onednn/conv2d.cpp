@@ -116,6 +116,7 @@ const char* refuse(const KernelArgs& a) {
     if (a.in.size() != 2) return "bfloat16 with a bias or an epilogue";
   }
   if (const char* why = refuse_conv(a, g, a.in[0].dtype)) return why;
+  if (!is_bfloat16(a) && simd_nn::conv2d_is_winograd(g)) return "3x3; transformed tiles are faster";
   if (is_backward(a) && simd_nn::conv2d_is_product(g, false)) return "few pixels; a product is faster";
   return find_conv(a, g) ? nullptr : "no oneDNN kernel with reproducible bits";
 }

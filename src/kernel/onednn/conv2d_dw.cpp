@@ -107,6 +107,7 @@ WeightGrad* find_part(const Part& p) {
 const char* refuse(const KernelArgs& a) {
   Conv2dGeom g = simd_nn::conv2d_geom_of(a);
   if (const char* why = refuse_conv(a, g)) return why;
+  if (simd_nn::conv2d_is_winograd(g)) return "3x3; transformed tiles are faster";
   if (simd_nn::conv2d_is_product(g, true)) return "few pixels; a product is faster";
   const int64_t parts = count_parts(g);
   WeightGrad* first = find_part(part_of(g, 0, parts));

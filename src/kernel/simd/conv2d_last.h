@@ -17,6 +17,12 @@ void depthwise_last_bwd_weight(const Conv2dGeom& geom, const float* x, const flo
 void product_last_bwd_data(const Conv2dGeom& geom, const float* dy, const float* wt, float* dx);
 void product_last_bwd_weight(const Conv2dGeom& geom, const float* x, const float* dy, float* dw);
 
+/// 3x3, stride 1, no dilation, one group, padding at most 2, c and oc multiples of 16: products of transformed tiles
+/// with 4/9 of the multiplications. A NaN or infinity spreads to all four outputs of the tiles that read it.
+void winograd_last_fwd(const Conv2dGeom& geom, const float* x, const float* wt, float* y);
+void winograd_last_bwd_data(const Conv2dGeom& geom, const float* dy, const float* wt, float* dx);
+void winograd_last_bwd_weight(const Conv2dGeom& geom, const float* x, const float* dy, float* dw);
+
 /// x [n,c,h,w] in planes, dy channels-last: for images of few channels. One group, oc a multiple of 16.
 void few_channels_bwd_weight(const Conv2dGeom& geom, const float* x, const float* dy, float* dw);
 

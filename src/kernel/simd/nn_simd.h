@@ -29,6 +29,8 @@ void register_16bit(KernelRegistry& r);
 /// The geometry of conv2d, conv2d_fused, conv2d_dx or conv2d_dw, and what the first two do with their sums.
 Conv2dGeom conv2d_geom_of(const KernelArgs& a);
 simd::Epilogue conv2d_epilogue_of(const KernelArgs& a);
+/// Convolutions, and their adjoints, that transformed tiles serve best: 3x3, stride 1.
+bool conv2d_is_winograd(const Conv2dGeom& g);
 /// Adjoints of a convolution that a matrix product serves best: many weights, few pixels.
 bool conv2d_is_product(const Conv2dGeom& g, bool of_weights);
 

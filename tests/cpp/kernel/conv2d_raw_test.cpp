@@ -83,6 +83,14 @@ void check(const std::vector<Sum>& want, F kernel, const char* what) {
   set_num_threads(1);
 }
 
+// The same sums, each allowed the error of the largest: where sums share their intermediates.
+std::vector<Sum> of_one_size(std::vector<Sum> sums) {
+  double most = 0;
+  for (const Sum& s : sums) most = std::max(most, s.size);
+  for (Sum& s : sums) s.size = most;
+  return sums;
+}
+
 // [n][c][pixels] as [n][pixels][c], or back.
 std::vector<float> channels_last(const float* v, int64_t n, int64_t c, int64_t pixels, bool back = false) {
   std::vector<float> out(static_cast<size_t>(n * c * pixels));
@@ -106,9 +114,10 @@ struct OnLast {
         x(channels_last(px.data(), g.n, g.c, g.h * g.w)),
         dy(channels_last(pdy.data(), g.n, g.oc, g.oh * g.ow)),
         w(pw.data()) {}
-  void fwd(float* out) const {
+  template <class F>
+  void fwd(F kernel, float* out) const {
     std::vector<float> y(dy.size());
-    depthwise_last_fwd(g, x.data(), w, y.data());
+    kernel(g, x.data(), w, y.data());
     y = channels_last(y.data(), g.n, g.oc, g.oh * g.ow, true);
     std::copy(y.begin(), y.end(), out);
   }
@@ -166,9 +175,18 @@ TEST_P(Conv2dRaw, MatchesFloat64AndIsTheSameForAnyThreadCount) {
             dw, [&](float* out) { few_channels_bwd_weight(g, x.data(), last.dy.data(), out); },
             "few_channels_bwd_weight");
     }
+    if (g.groups == 1 && g.kh == 3 && g.kw == 3 && g.sh * g.sw * g.dh * g.dw == 1 && g.c % 16 == 0 && g.oc % 16 == 0) {
+      check(
+          of_one_size(y), [&](float* out) { last.fwd(winograd_last_fwd, out); }, "winograd_last_fwd");
+      check(
+          of_one_size(dx), [&](float* out) { last.bwd_data(winograd_last_bwd_data, out); }, "winograd_last_bwd_data");
+      check(
+          of_one_size(dw), [&](float* out) { winograd_last_bwd_weight(g, last.x.data(), last.dy.data(), out); },
+          "winograd_last_bwd_weight");
+    }
     if (g.groups == g.c && g.c == g.oc && g.c > 1) {
       check(
-          y, [&](float* out) { last.fwd(out); }, "depthwise_last_fwd");
+          y, [&](float* out) { last.fwd(depthwise_last_fwd, out); }, "depthwise_last_fwd");
       check(
           dx, [&](float* out) { last.bwd_data(depthwise_last_bwd_data, out); }, "depthwise_last_bwd_data");
       check(
@@ -176,7 +194,7 @@ TEST_P(Conv2dRaw, MatchesFloat64AndIsTheSameForAnyThreadCount) {
           "depthwise_last_bwd_weight");
       std::vector<float> plain(y.size()), other(y.size());
       conv2d_fwd(g, x.data(), w.data(), plain.data(), nullptr);
-      last.fwd(other.data());
+      last.fwd(depthwise_last_fwd, other.data());
       ASSERT_EQ(plain, other) << "memory order changes the bits";
     }
     if (g.sw != 1) return;
@@ -199,6 +217,10 @@ const Conv2dGeom kCases[] = {
     geom(2, 20, 9, 11, 24, 3, 3, 1, 1, 1, 1),             //
     geom(2, 20, 10, 13, 24, 3, 3, 2, 2, 1, 1),            //
     geom(1, 50, 7, 7, 70, 3, 3, 1, 1, 1, 1),              // two k-blocks
+    geom(2, 48, 9, 11, 32, 3, 3, 1, 1, 1, 1),             // tiles of 2x2 that stick out
+    geom(1, 16, 8, 5, 16, 3, 3),                          // no padding
+    geom(1, 16, 3, 2, 16, 3, 3, 1, 1, 2, 2),              // more padding than image
+    geom(3, 16, 30, 28, 32, 3, 3, 1, 1, 1, 1),            // more tiles than one block of a sum
     geom(2, 33, 6, 5, 19, 1, 1),                          // 1x1
     geom(2, 12, 9, 9, 9, 1, 1, 2, 2),                     // 1x1, strided: pixels no tap reaches
     geom(2, 8, 12, 12, 8, 3, 3, 1, 1, 1, 1, 1, 1, 8),     // depthwise

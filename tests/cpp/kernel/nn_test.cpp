@@ -543,7 +543,8 @@ TEST(NnChoice, SmallShapesGoToSimdAndLargeOnesToTheLibrary) {
   EXPECT_STREQ(chosen("matmul", make_attrs(MatmulAttrs{false, true}), {{64, 400}, {120, 400}}), "simd_gemm");
 #ifdef MGE_WITH_ONEDNN
   if (!(hwy::SupportedTargets() & HWY_AVX3)) GTEST_SKIP() << "needs AVX-512";
-  EXPECT_STREQ(chosen("conv2d", pad1, {{8, 256, 14, 14}, {256, 256, 3, 3}}), "onednn_conv2d");
+  EXPECT_STREQ(chosen("conv2d", pad1, {{8, 256, 14, 14}, {256, 256, 3, 3}}), "simd_conv2d_winograd");
+  EXPECT_STREQ(chosen("conv2d", pad1, {{1, 512, 7, 7}, {512, 512, 3, 3}}), "onednn_conv2d");
   EXPECT_STREQ(chosen("conv2d", none, {{1, 64, 56, 56}, {256, 64, 1, 1}}), "onednn_conv2d");
   EXPECT_STREQ(chosen("conv2d_fused", make_attrs(Conv2dFusedAttrs{.has_bias = true, .act = "relu"}),
                       {{1, 64, 56, 56}, {256, 64, 1, 1}, {1, 256, 1, 1}}),
