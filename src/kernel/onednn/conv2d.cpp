@@ -4,11 +4,9 @@
 // pass, so their bits agree. Weight gradients are in conv2d_dw.cpp.
 #include "op/conv2d.h"
 #include "base/parallel.h"
-#include "kernel/layouts.h"
 #include "kernel/onednn/conv2d.h"
 #include "kernel/simd/conv2d_weights.h"
 #include "kernel/simd/moves.h"
-#include "kernel/simd/nn_epilogue.h"
 #include "kernel/simd/nn_simd.h"
 
 namespace mge::onednn {
@@ -122,20 +120,9 @@ const char* refuse(const KernelArgs& a) {
 }
 size_t workspace(const KernelArgs& a) { return find_conv(a, simd_nn::conv2d_geom_of(a))->workspace; }
 
-// Images channels-last, the weight and per-channel operands row-major.
-void layouts(const KernelArgs& a, TensorArg* in, TensorArg* out) {
-  for (size_t i = 0; i < a.in.size(); ++i) ask_row_major(in[i]);
-  ask_channels_last(in[0]);
-  ask_channels_last(out[0]);
-  if (a.op->name == "conv2d_fused")
-    if (int add = conv2d_extras(a.as<Conv2dFusedAttrs>()).add; add >= 0) ask_channels_last(in[add]);
-}
-
 void run(const KernelArgs& a) {
-  Conv2dGeom g = simd_nn::conv2d_geom_of(a);
-  find_conv(a, g)->run(a.in[0].ptr, a.in[1].ptr, a.out[0].ptr, a.workspace);
-  simd::Epilogue e = simd_nn::conv2d_epilogue_of(a);
-  if (e.bias || e.scale || e.add || e.act) simd::epilogue_pass_last(e, g.n * g.oh * g.ow, g.o, a.out[0].data<float>());
+  find_conv(a, simd_nn::conv2d_geom_of(a))->run(a.in[0].ptr, a.in[1].ptr, a.out[0].ptr, a.workspace);
+  simd_nn::conv2d_last_epilogue(a);
 }
 
 }  // namespace
@@ -176,7 +163,11 @@ const char* refuse_conv(const KernelArgs& a, const Conv2dGeom& g, DType type) {
 void register_conv2d(KernelRegistry& r) {
   for (const char* op : {"conv2d", "conv2d_fused", "conv2d_dx"})
     r.add(op, KernelTier::Library,
-          Kernel{.name = "onednn_conv2d", .refuse = refuse, .run = run, .workspace = workspace, .layouts = layouts});
+          Kernel{.name = "onednn_conv2d",
+                 .refuse = refuse,
+                 .run = run,
+                 .workspace = workspace,
+                 .layouts = simd_nn::conv2d_last_layouts});
   register_conv2d_dw(r);
 }
 

@@ -57,21 +57,14 @@ const char* refuse_depthwise(const KernelArgs& a) {
 
 // The forward pass keeps the order its image comes in, with the same bits in both.
 void depthwise_layouts(const KernelArgs& a, TensorArg* in, TensorArg* out) {
-  const bool last = in_channels_last(in[0]);
+  if (in_channels_last(in[0])) return conv2d_last_layouts(a, in, out);
   for (size_t i = 0; i < a.in.size(); ++i) ask_row_major(in[i]);
-  if (!last) return;
-  ask_channels_last(in[0]);
-  ask_channels_last(out[0]);
-  if (a.op->name == "conv2d_fused")
-    if (int add = conv2d_extras(a.as<Conv2dFusedAttrs>()).add; add >= 0) ask_channels_last(in[add]);
 }
 void run_depthwise(const KernelArgs& a) {
   if (!in_channels_last(a.in[0])) return run_fwd(a);
-  const Conv2dGeom g = conv2d_geom_of(a);
-  float* y = a.out[0].data<float>();
-  simd::depthwise_last_fwd(raw(g), a.in[0].data<float>(), a.in[1].data<float>(), y);
-  const simd::Epilogue e = conv2d_epilogue_of(a);
-  if (e.bias || e.scale || e.add || e.act) simd::epilogue_pass_last(e, g.n * g.oh * g.ow, g.o, y);
+  simd::depthwise_last_fwd(raw(conv2d_geom_of(a)), a.in[0].data<float>(), a.in[1].data<float>(),
+                           a.out[0].data<float>());
+  conv2d_last_epilogue(a);
 }
 void run_depthwise_dx(const KernelArgs& a) {
   simd::depthwise_last_bwd_data(raw(conv2d_geom_of(a)), a.in[0].data<float>(), a.in[1].data<float>(),
@@ -105,19 +98,9 @@ const char* refuse_winograd(const KernelArgs& a) {
   if (const char* why = refuse_not_f32(a)) return why;
   return conv2d_is_winograd(conv2d_geom_of(a)) ? nullptr : "not a 3x3 of stride 1 with many channels and tiles";
 }
-void winograd_layouts(const KernelArgs& a, TensorArg* in, TensorArg* out) {
-  for (size_t i = 0; i < a.in.size(); ++i) ask_row_major(in[i]);
-  ask_channels_last(in[0]);
-  ask_channels_last(out[0]);
-  if (a.op->name == "conv2d_fused")
-    if (int add = conv2d_extras(a.as<Conv2dFusedAttrs>()).add; add >= 0) ask_channels_last(in[add]);
-}
 void run_winograd(const KernelArgs& a) {
-  const Conv2dGeom g = conv2d_geom_of(a);
-  float* y = a.out[0].data<float>();
-  simd::winograd_last_fwd(raw(g), a.in[0].data<float>(), a.in[1].data<float>(), y);
-  const simd::Epilogue e = conv2d_epilogue_of(a);
-  if (e.bias || e.scale || e.add || e.act) simd::epilogue_pass_last(e, g.n * g.oh * g.ow, g.o, y);
+  simd::winograd_last_fwd(raw(conv2d_geom_of(a)), a.in[0].data<float>(), a.in[1].data<float>(), a.out[0].data<float>());
+  conv2d_last_epilogue(a);
 }
 void run_winograd_dx(const KernelArgs& a) {
   simd::winograd_last_bwd_data(raw(conv2d_geom_of(a)), a.in[0].data<float>(), a.in[1].data<float>(),
@@ -181,6 +164,20 @@ simd::Epilogue conv2d_epilogue_of(const KernelArgs& a) {
   return {extra(x.bias), extra(x.scale), extra(x.shift), extra(x.add), at.act == "relu" ? 1 : 0};
 }
 
+void conv2d_last_layouts(const KernelArgs& a, TensorArg* in, TensorArg* out) {
+  for (size_t i = 0; i < a.in.size(); ++i) ask_row_major(in[i]);
+  ask_channels_last(in[0]);
+  ask_channels_last(out[0]);
+  if (a.op->name == "conv2d_fused")
+    if (int add = conv2d_extras(a.as<Conv2dFusedAttrs>()).add; add >= 0) ask_channels_last(in[add]);
+}
+
+void conv2d_last_epilogue(const KernelArgs& a) {
+  const Conv2dGeom g = conv2d_geom_of(a);
+  const simd::Epilogue e = conv2d_epilogue_of(a);
+  if (e.bias || e.scale || e.add || e.act) simd::epilogue_pass_last(e, g.n * g.oh * g.ow, g.o, a.out[0].data<float>());
+}
+
 bool conv2d_is_winograd(const Conv2dGeom& g) {
   const int64_t tiles = g.n * ((g.oh + 1) / 2) * ((g.ow + 1) / 2);
   return g.kh == 3 && g.kw == 3 && g.sh * g.sw == 1 && g.dh * g.dw == 1 && g.groups == 1 && g.ph <= 2 && g.pw <= 2 &&
@@ -202,7 +199,7 @@ bool conv2d_is_product(const Conv2dGeom& g, bool of_weights) {
 
 void register_conv2d(KernelRegistry& r) {
   for (const char* op : {"conv2d", "conv2d_fused"})
-    add_last(r, op, "simd_conv2d_winograd", refuse_winograd, run_winograd, winograd_layouts);
+    add_last(r, op, "simd_conv2d_winograd", refuse_winograd, run_winograd, conv2d_last_layouts);
   add_last(r, "conv2d_dx", "simd_conv2d_dx_winograd", refuse_winograd, run_winograd_dx, dx_layouts);
   add_last(r, "conv2d_dw", "simd_conv2d_dw_winograd", refuse_winograd, run_winograd_dw, dw_layouts);
   for (const char* op : {"conv2d", "conv2d_fused"})

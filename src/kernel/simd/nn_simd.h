@@ -29,6 +29,10 @@ void register_16bit(KernelRegistry& r);
 /// The geometry of conv2d, conv2d_fused, conv2d_dx or conv2d_dw, and what the first two do with their sums.
 Conv2dGeom conv2d_geom_of(const KernelArgs& a);
 simd::Epilogue conv2d_epilogue_of(const KernelArgs& a);
+/// What kernels on channels-last memory ask for: images in that order, the weight and operands per channel row-major.
+/// And the second half of such a kernel: the epilogue over its sums.
+void conv2d_last_layouts(const KernelArgs& a, TensorArg* in, TensorArg* out);
+void conv2d_last_epilogue(const KernelArgs& a);
 /// Convolutions, and their adjoints, that transformed tiles serve best: 3x3, stride 1.
 bool conv2d_is_winograd(const Conv2dGeom& g);
 /// Adjoints of a convolution that a matrix product serves best: many weights, few pixels.
