@@ -60,7 +60,7 @@ void fwd_gemm(const Conv2dGeom& g, const float* x, const float* wt, float* y, co
   parallel_for(g.groups, std::max<int64_t>(1, 100'000 / (dim.og * dim.taps)), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i)
       for (int64_t k = 0; k < dim.taps; k += kc_max)
-        pack_rows(false, wt + i * dim.og * dim.taps + k, dim.taps, dim.og, std::min(kc_max, dim.taps - k),
+        pack_rows(wt + i * dim.og * dim.taps + k, dim.taps, dim.og, std::min(kc_max, dim.taps - k),
                   weights + i * dim.og * dim.taps + dim.og * k);
   });
   const int64_t rows = rows_per_piece(g, std::min<int64_t>(kPieceFloats / kc_max, 4096)),
@@ -272,8 +272,7 @@ void bwd_weight_gemm(const Conv2dGeom& g, const float* x, const float* dy, float
             pack_im2col_transposed(p, planes, off + t0 - c0 * kk + j, std::min<int64_t>(kNR, nt - j), oy0, oy1,
                                    col + j * kc, panel_stride(nt, j));
           float* rows_of_dy = scratch(Scratch::PackA, dim.og * kc + kLanes);
-          pack_rows(false, dy + (image * g.oc + group * dim.og) * dim.out + oy0 * g.ow, dim.out, dim.og, kc,
-                    rows_of_dy);
+          pack_rows(dy + (image * g.oc + group * dim.og) * dim.out + oy0 * g.ow, dim.out, dim.og, kc, rows_of_dy);
           multiply_block(dim.og, nt, kc, {rows_of_dy, 0}, {col, 0}, out, dim.taps, !first);
           first = false;
         }

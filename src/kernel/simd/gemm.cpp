@@ -58,19 +58,21 @@ void multiply(bool tb, int64_t m, int64_t n, int64_t k, const float* a, int64_t 
       if (tb) pack_columns(tb, b_block, ldb, nc, kc, packed_b);
       for (int64_t ic = 0; ic < m; ic += mc_max) {
         const int64_t mc = std::min(mc_max, m - ic);
-        Operand ao{ta ? a + pc * lda + ic : a + ic * lda + pc, lda};
-        if (!a_in_place) {
-          float* packed = scratch(Scratch::PackA, whole_lines(kc) * mc + kLanes);
-          if (!few || jc == 0)
-            ta ? pack_rows(ta, ao.data, lda, mc, kc, packed) : pack_lines(ao.data, lda, mc, kc, packed);
-          ao = {packed, 0};
-        }
+        const float* a_block = ta ? a + pc * lda + ic : a + ic * lda + pc;
+        const Operand bo = b_in_place ? Operand{b_block, ldb} : Operand{packed_b, 0};
         float* c_block = c + ic * ldc + jc;
-        if (packed_b && !tb && ic == 0)
-          multiply_block_packing<kRows>(mc, nc, kc, ao, b_block, ldb, packed_b, c_block, ldc, add);
-        else
-          multiply_block<kRows>(mc, nc, kc, ao, b_in_place ? Operand{b_block, ldb} : Operand{packed_b, 0}, c_block, ldc,
-                                add);
+        float* packed_a = a_in_place ? nullptr : scratch(Scratch::PackA, whole_lines(kc) * mc + kLanes);
+        const bool packs_b = packed_b && !tb && ic == 0;
+        if (ta && packed_a && !few && !packs_b) {
+          multiply_block_packing_rows(mc, nc, kc, a_block, lda, packed_a, bo, c_block, ldc, add);
+        } else {
+          if (packed_a && (!few || jc == 0)) (ta ? pack_rows_straight : pack_lines)(a_block, lda, mc, kc, packed_a);
+          const Operand ao = packed_a ? Operand{packed_a, 0} : Operand{a_block, lda};
+          if (packs_b)
+            multiply_block_packing<kRows>(mc, nc, kc, ao, b_block, ldb, packed_b, c_block, ldc, add);
+          else
+            multiply_block<kRows>(mc, nc, kc, ao, bo, c_block, ldc, add);
+        }
         if (bias && pc + kc == k) add_bias(mc, nc, bias + jc, c_block, ldc);
       }
     }

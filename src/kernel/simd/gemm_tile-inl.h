@@ -74,13 +74,14 @@ void tile(int64_t k, const float* HWY_RESTRICT a, int64_t as, const float* HWY_R
 #pragma GCC unroll 2
     for (int v = 0; v < NV; ++v) acc[i][v] = hn::Zero(d);
   const float* HWY_RESTRICT next = a;  // in place: the lines to be copied
-  if constexpr (kPacks == Packs::A) {
+  constexpr bool kCopiesLines = kPacks == Packs::A && kRows == RowsAre::Lines;
+  if constexpr (kCopiesLines) {
     a = packed;
     packed = copy_lines<MR>(next, as, k, packed);
   }
   for (int64_t left = k; left > 0; left -= kLine) {
     const int64_t steps = kRows == RowsAre::Lines ? std::min(left, kLine) : left;
-    if constexpr (kPacks == Packs::A) {
+    if constexpr (kCopiesLines) {
       next += kLine;
       if (left > kLine) packed = copy_lines<MR>(next, as, left - kLine, packed);
     }
@@ -97,6 +98,12 @@ void tile(int64_t k, const float* HWY_RESTRICT a, int64_t as, const float* HWY_R
           __builtin_prefetch(b + kAhead * bs + v * kLanes, 0, 2);
         }
         packed += NV * kLanes;
+      }
+      if constexpr (kPacks == Packs::A && kRows == RowsAre::Across) {
+        __builtin_prefetch(a + kAhead * as, 0, 2);
+        __builtin_prefetch(a + kAhead * as + MR - 1, 0, 2);
+        copy_n(a, MR, packed);
+        packed += MR;
       }
 #pragma GCC unroll 16
       for (int i = 0; i < MR; ++i) {
@@ -214,9 +221,10 @@ void multiply_block(int64_t m, int64_t n, int64_t kc, Operand a, Operand b, floa
 
 // A transposed A, read in the order of memory: a row of k is one or two cache lines, often a page from the next, where
 // no hardware prefetcher follows, and the lines of different rows may fall into the same set of the cache.
-inline void pack_rows_straight(const float* HWY_RESTRICT a, int64_t lda, const RowTiles& rows, int64_t kc,
+inline void pack_rows_straight(const float* HWY_RESTRICT a, int64_t lda, int64_t m, int64_t kc,
                                float* HWY_RESTRICT dst) {
   constexpr int64_t kAhead = 12;
+  const RowTiles rows(m);
   for (int64_t p = 0; p < kc; ++p) {
     const float* HWY_RESTRICT row = a + p * lda;
     if (p + kAhead < kc)
@@ -228,9 +236,9 @@ inline void pack_rows_straight(const float* HWY_RESTRICT a, int64_t lda, const R
   }
 }
 
-inline void pack_rows(bool ta, const float* a, int64_t lda, int64_t m, int64_t kc, float* dst) {
+// A plain A for tiles that take it Across.
+inline void pack_rows(const float* a, int64_t lda, int64_t m, int64_t kc, float* dst) {
   const RowTiles rows(m);
-  if (ta) return pack_rows_straight(a, lda, rows, kc, dst);
   for (int64_t t = 0; t < rows.count; ++t) {
     const int64_t i = rows.begin(t), mr = rows.begin(t + 1) - i;
     pack_transposed(a + i * lda, lda, mr, kc, dst + i * kc, mr);
@@ -269,6 +277,23 @@ inline void pack_panels(const float* HWY_RESTRICT b, int64_t ldb, int64_t panels
           hwy::Prefetch(soon + j + v * kLanes);
           hn::Store(hn::LoadU(d, row + j + v * kLanes), d, dst + j * kc + p * kNR + v * kLanes);
         }
+    }
+  }
+}
+
+// multiply_block with a transposed A that is not packed yet: each tile of rows is packed at its first panel of B.
+inline void multiply_block_packing_rows(int64_t m, int64_t n, int64_t kc, const float* a, int64_t lda, float* packed,
+                                        Operand b, float* c, int64_t ldc, bool add) {
+  const RowTiles rows(m);
+  for (int64_t t = 0; t < rows.count; ++t) {
+    const int64_t i = rows.begin(t), mr = rows.begin(t + 1) - i;
+    for (int64_t j = 0; j < n; j += kNR) {
+      const int64_t cols = std::min<int64_t>(kNR, n - j), bs = b.ld ? b.ld : panel_stride(n, j);
+      const float* bp = b.ld ? b.data + j : b.data + j * kc;
+      if (j == 0)
+        multiply_tile<RowsAre::Across, Packs::A>(mr, cols, kc, a + i, lda, bp, bs, c + i * ldc, ldc, add, packed);
+      else
+        multiply_tile<RowsAre::Across>(mr, cols, kc, packed, mr, bp, bs, c + i * ldc + j, ldc, add);
     }
   }
 }
