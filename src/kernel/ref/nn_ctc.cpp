@@ -71,9 +71,8 @@ std::vector<int64_t> label_starts(const KernelArgs& a) {
     next += count[n];
     for (int64_t i = 0; i < count[n]; ++i) {
       int32_t v = label[start.back() + i];
-      MGE_CHECK(v >= 0 && v < p[2] && v != a.as<CtcAttrs>().blank, Assertion,
-                "ctc_loss: labels must be classes 0..{} other than blank {}; got {} in sequence {}.", p[2] - 1,
-                a.as<CtcAttrs>().blank, v, n);
+      MGE_CHECK(v >= 0 && v < p[2], Assertion, "ctc_loss: labels must be classes 0..{}; got {} in sequence {}.",
+                p[2] - 1, v, n);
     }
   }
   return start;
