@@ -15,6 +15,7 @@ import megengine.module as M
 import megengine.random as rand
 from megengine import Parameter, Tensor, tensor
 from megengine.autodiff import GradManager
+from megengine.core._core import AsyncError
 from megengine.core.tensor import dtype as dt
 from megengine.jit import trace
 
@@ -511,3 +512,33 @@ def test_modes_in_capitals() -> None:
     x = F.arange(16).reshape(1, 1, 4, 4)
     same(F.avg_pool2d(x, 3, 2, 1, mode="AVERAGE"), F.avg_pool2d(x, 3, 2, 1, mode="average").numpy())
     same(F.vision.interpolate(x, (8, 8), mode="BILINEAR"), F.vision.interpolate(x, (8, 8)).numpy())
+
+
+def test_errors_on_purpose() -> None:
+    with pytest.raises(AsyncError) as caught:
+        F.utils._simulate_error().numpy()
+    assert isinstance(caught.value.__cause__, RuntimeError)
+
+
+@pytest.mark.parametrize(
+    ("fn", "value"),
+    [
+        (lambda x: F.concat([x, x]), 2.0),
+        (lambda x: F.softmax(x), 2.0),
+        (lambda x: F.transpose(x, ()), 2.0),
+        (lambda x: F.sum(x, axis=0), 2.0),
+        (lambda x: F.diag(x), 2.0),
+        (lambda x: F.cumsum(x, 0), 2.0),
+        (lambda x: F.leaky_relu(x), [-1.0, 0.0, 1.0]),
+        (lambda x: F.norm(x, 0), [-1.0, 0.0, 1.0]),
+        (lambda x: F.equal(x, 0), [-1.0, 0.0, 1.0]),
+    ],
+)
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_traces_agree_on_small_shapes(fn, value, symbolic: bool) -> None:
+    x = tensor(value)
+    want, run = fn(x), trace(fn, symbolic=symbolic)
+    for _ in range(3):
+        got = run(x)
+        assert got.shape == want.shape and got.dtype == want.dtype
+        np.testing.assert_array_equal(got.numpy(), want.numpy())
