@@ -119,6 +119,8 @@ class ArrayMethodMixin:
             given = args[0]
             args = tuple(given.numpy() if isinstance(given, TensorBase) else given)
         if ndim == 0:
+            if not args:
+                return ops.copy(self)
             raise IndexError(f"transpose: a 0-d tensor has no axes to reorder; got {args}.")
         new: list[int] = []
         perm: list[int] = []
@@ -151,6 +153,8 @@ class ArrayMethodMixin:
                 raise AssertionError(f"{mode}: keepdims=True needs an axis. Name all axes to keep them all.")
             return ops.reduce(self, mode=mode)
         if type(axis) is int:
+            if axis in (0, -1) and self.ndim == 0:  # allowed as in NumPy, where it means all of it too
+                return ops.reduce(self, mode=mode)
             axes: tuple[int, ...] = (_normalize_axis(self.ndim, axis),)
         else:
             axes = tuple(_normalize_axis(self.ndim, make_shape_tuple(axis)))

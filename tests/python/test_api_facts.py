@@ -15,6 +15,7 @@ import megengine.module as M
 import megengine.random as rand
 from megengine import Parameter, Tensor, tensor
 from megengine.autodiff import GradManager
+from megengine.core._core import AsyncError
 from megengine.core.tensor import dtype as dt
 from megengine.jit import trace
 
@@ -386,3 +387,158 @@ def test_async_level_is_checked() -> None:
         mge.config.async_level = 3
     with pytest.raises(RuntimeError):
         F.reshape(tensor(X), tensor([5, 5]))
+
+
+# ---- what the functions take and refuse
+
+
+def test_two_numbers_compare_as_python_does() -> None:
+    assert F.equal(1, 1) is True and F.less(2, 1) is False and F.greater_equal(1, 2.0) is False
+    np.testing.assert_array_equal(F.greater(np.array([1, 2]), tensor([2, 1])).numpy(), [False, True])
+    assert F.not_equal([1, 2], tensor([1, 3])).numpy().tolist() == [False, True]
+
+
+def test_activations_have_old_names_too() -> None:
+    for name in ("relu", "relu6", "sigmoid", "hsigmoid", "hswish"):
+        assert getattr(F.elemwise, name)(tensor(X)).numpy().tolist() == getattr(F, name)(tensor(X)).numpy().tolist()
+        assert name not in F.elemwise.__all__
+
+
+@pytest.mark.parametrize("name", ["sum", "prod", "mean", "max", "min", "var", "std"])
+def test_scalars_reduce_along_their_only_axis(name: str) -> None:
+    for axis in (0, -1):
+        got = getattr(F, name)(tensor(3.0), axis=axis)
+        assert got.shape == () and got.item() == (0.0 if name in ("var", "std") else 3.0)
+    with pytest.raises(IndexError):
+        getattr(F, name)(tensor(3.0), axis=1)
+
+
+def test_scalars_count_as_vectors_of_one() -> None:
+    same(F.concat([tensor(1.0), tensor([2.0, 3.0]), tensor(4.0)]), np.array([1, 2, 3, 4], "float32"))
+    same(F.diag(tensor(2.0)), np.array([[2.0]]))
+    same(F.cumsum(tensor(2.0), 0), np.cumsum(np.float32(2.0), 0))
+    assert F.transpose(tensor(2.0), ()).shape == () and F.softmax(tensor(2.0)).item() == 1.0
+    np.testing.assert_array_equal(grad_of(lambda x: F.concat([x, x * 2]), np.array(3.0, "float32")), 3.0)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: F.sum(tensor(X), axis=(0, 2)),
+        lambda: F.argmax(tensor(X), axis=2),
+        lambda: F.swapaxes(tensor(X), 0, 2),
+        lambda: F.split(tensor(X), 2, axis=2),
+        lambda: F.repeat(tensor(X), 2, axis=2),
+        lambda: F.roll(tensor(X), 1, axis=2),
+        lambda: F.gather(tensor(X), 2, tensor([[0]])),
+    ],
+)
+def test_a_missing_axis_is_every_kind_of_error(call) -> None:
+    for kind in (AssertionError, IndexError, RuntimeError, ValueError):
+        with pytest.raises(kind, match="axis 2 is out of range for a tensor with 2 dimensions"):
+            call()
+
+
+@pytest.mark.parametrize(
+    ("kinds", "call"),
+    [
+        ((AssertionError, ValueError), lambda: F.pad(tensor(X), ((1, 1),), "wrap")),
+        ((AssertionError, RuntimeError), lambda: F.pixel_shuffle(tensor(X), 2)),
+        ((AssertionError, RuntimeError), lambda: F.pixel_shuffle(F.ones((4, 1, 1)), 0)),
+        ((AssertionError,), lambda: F.conv1d(F.ones((1, 4)), F.ones((1, 1, 2)))),
+        ((AssertionError,), lambda: F.conv1d(F.ones((1, 1, 4)), F.ones((1, 1, 2)), F.ones(1))),
+        ((AssertionError,), lambda: F.repeat(tensor(X), 0)),
+        ((AssertionError,), lambda: F.repeat(tensor(X), 1.5)),
+        ((AssertionError,), lambda: F.vision.nms(F.ones((2, 5)), F.ones(2), 0.5)),
+        ((AssertionError,), lambda: F.vision.roi_align(F.ones((1, 1, 4, 4)), F.ones((1, 5)), 2, mode="sum")),
+        ((AssertionError,), lambda: F.vision.roi_pooling(F.ones((1, 1, 4, 4)), F.ones((1, 5)), 2, mode="sum")),
+        ((AssertionError,), lambda: F.squeeze(F.ones((1, 1, 3)), (0, 0))),
+        ((RuntimeError,), lambda: F.vision.remap(F.ones((1, 1, 4, 4)), F.ones((1, 2, 2, 2)), interp_mode="sum")),
+        ((RuntimeError,), lambda: F.stack([F.ones(2), F.ones(3)])),
+        ((RuntimeError,), lambda: F.topk(tensor(X), 0)),
+        ((RuntimeError,), lambda: F.eye([1, 2, 3])),
+        ((RuntimeError,), lambda: F.meshgrid(tensor(X))),
+        ((RuntimeError,), lambda: F.meshgrid(F.ones(2), F.ones(2), indexing="yx")),
+        ((RuntimeError,), lambda: F.dot(F.ones(2), F.ones(3))),
+        ((RuntimeError,), lambda: F.linspace(0, 1, 2.5)),
+        ((RuntimeError,), lambda: F.linspace(0, 1, -1)),
+        ((RuntimeError,), lambda: F.arange(0, 5, 0)),
+        ((RuntimeError,), lambda: F.tile(tensor(X), (2, -1))),
+        ((RuntimeError,), lambda: F.cond_take(tensor([True]), F.ones(2))),
+        ((RuntimeError,), lambda: F.gather(F.ones((2, 3)), 0, F.zeros((2, 4), dtype="int32"))),
+        ((RuntimeError,), lambda: F.avg_pool2d(F.ones((1, 1, 4, 4)), 2, mode="sum")),
+        ((ValueError,), lambda: F.scatter(F.zeros((2, 3)), 1, F.zeros((1, 4), dtype="int32"), F.ones((1, 4)))),
+        ((TypeError,), lambda: F.zeros("a")),
+        ((TypeError,), lambda: F.ones(None)),
+        ((TypeError,), lambda: F.sum(tensor(X), axis=1.0)),
+        ((TypeError,), lambda: F.where(np.array([True]), F.ones(1), F.ones(1))),
+    ],
+)
+def test_broken_rules_have_the_kinds_of_error_programs_catch(kinds, call) -> None:
+    for kind in kinds:
+        with pytest.raises(kind):
+            call()
+
+
+def test_full_broadcasts_its_value() -> None:
+    same(F.full((2, 2), [1.5, 2.5]), np.full((2, 2), [1.5, 2.5]))
+    got = F.full((2, 2), np.array([1, 2]))
+    assert got.dtype == np.int32 and got.numpy().tolist() == [[1, 2], [1, 2]]
+    assert F.full((2,), [1.5, 2.5], dtype="int32").numpy().tolist() == [1, 2]
+
+
+def test_norms_of_integers_and_counts() -> None:
+    count = F.norm(tensor(X[0]), 0)
+    assert count.dtype == np.int32 and count.item() == np.linalg.norm(X[0], 0)
+    size = F.norm(tensor([3, -4, 0]), 1)
+    assert size.dtype == np.float32 and size.item() == 7.0
+
+
+def test_leaky_gradients_at_zero_are_those_of_positive_numbers() -> None:
+    x = np.array([0.0, 3.0, -1.0], "float32")
+    np.testing.assert_allclose(grad_of(lambda t: F.leaky_relu(t, 0.25), x), [1.0, 1.0, 0.25])
+    np.testing.assert_allclose(grad_of(lambda t: F.prelu(t, tensor([0.25])), x), [1.0, 1.0, 0.25])
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_pools_of_bytes_are_bytes(dtype: str) -> None:
+    x = np.array([[1, 2, 5, 6], [3, 5, 7, 8]], dtype).reshape(1, 1, 2, 4)
+    assert F.max_pool2d(tensor(x), 2).dtype == np.dtype(dtype) == F.avg_pool2d(tensor(x), 2).dtype
+    assert F.max_pool2d(tensor(x), 2).numpy().tolist() == [[[[5, 8]]]]
+    assert F.avg_pool2d(tensor(x), 2).numpy().tolist() == [[[[3, 7]]]]  # 2.75 and 6.5: halves away from zero
+
+
+def test_modes_in_capitals() -> None:
+    x = F.arange(16).reshape(1, 1, 4, 4)
+    same(F.avg_pool2d(x, 3, 2, 1, mode="AVERAGE"), F.avg_pool2d(x, 3, 2, 1, mode="average").numpy())
+    same(F.vision.interpolate(x, (8, 8), mode="BILINEAR"), F.vision.interpolate(x, (8, 8)).numpy())
+
+
+def test_errors_on_purpose() -> None:
+    with pytest.raises(AsyncError) as caught:
+        F.utils._simulate_error().numpy()
+    assert isinstance(caught.value.__cause__, RuntimeError)
+
+
+@pytest.mark.parametrize(
+    ("fn", "value"),
+    [
+        (lambda x: F.concat([x, x]), 2.0),
+        (lambda x: F.softmax(x), 2.0),
+        (lambda x: F.transpose(x, ()), 2.0),
+        (lambda x: F.sum(x, axis=0), 2.0),
+        (lambda x: F.diag(x), 2.0),
+        (lambda x: F.cumsum(x, 0), 2.0),
+        (lambda x: F.leaky_relu(x), [-1.0, 0.0, 1.0]),
+        (lambda x: F.norm(x, 0), [-1.0, 0.0, 1.0]),
+        (lambda x: F.equal(x, 0), [-1.0, 0.0, 1.0]),
+    ],
+)
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_traces_agree_on_small_shapes(fn, value, symbolic: bool) -> None:
+    x = tensor(value)
+    want, run = fn(x), trace(fn, symbolic=symbolic)
+    for _ in range(3):
+        got = run(x)
+        assert got.shape == want.shape and got.dtype == want.dtype
+        np.testing.assert_array_equal(got.numpy(), want.numpy())

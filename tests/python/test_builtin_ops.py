@@ -189,6 +189,27 @@ def test_enums_equal_their_names() -> None:
     assert both & "PROFILE" == "PROFILE" and not both & "REPRODUCIBLE"
 
 
+@pytest.mark.parametrize(
+    ("enum", "name"),
+    [
+        (builtin.CvtColor.Mode, "YCrCb2RGB"),
+        (builtin.Reduce.DataType, "FLOAT_IO16xC32"),
+        (builtin.Convolution3D.DataType, "FLOAT_IO16xC32"),
+        (builtin.ElemwiseMultiType.Mode, "ROUND_SHR_SATURATE_IXxI8xI16"),
+    ],
+)
+def test_enum_names_keep_their_small_letters(enum, name: str) -> None:
+    member = getattr(enum, name)
+    assert member == name and str(member).endswith(f".{name}")
+    assert enum.of(name.lower()) == member == enum.of(name.upper())
+
+
+@pytest.mark.parametrize("k", [-1, 0, 1, 5])
+def test_eye_moves_its_diagonal(k: int) -> None:
+    (got,) = apply(builtin.Eye(k=k, comp_node="xpux"), tensor([2, 3]))
+    np.testing.assert_array_equal(got.numpy(), np.eye(2, 3, k))
+
+
 @pytest.mark.parametrize("name", sorted(OPS))
 def test_every_op_copies_pickles_and_compares(name: str) -> None:
     op = OPS[name]()

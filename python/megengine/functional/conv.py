@@ -10,7 +10,7 @@ from ..core import _amp
 from ..core._core import UserError, ops
 from ..core._format import lost
 from ..core.tensor.indexing import _const, _filled
-from ..core.tensor.utils import make_shape_tuple
+from ..core.tensor.utils import ArgumentError, make_shape_tuple
 from ..tensor import Tensor
 from ..utils.tuple_function import _pair, _pair_nonzero, _triple, _triple_nonzero
 from .elemwise import clip, maximum
@@ -84,7 +84,9 @@ def conv1d(
     """
     _check_mode("conv1d", conv_mode, compute_mode)
     if inp.ndim != 3:
-        raise UserError(f"conv1d: the input needs 3 dimensions (N, C, L); got {inp.shape}.")
+        raise ArgumentError(f"conv1d: the input needs 3 dimensions (N, C, L); got {inp.shape}.")
+    if bias is not None and bias.ndim != 3:
+        raise ArgumentError(f"conv1d: the bias needs 3 dimensions (1, O, 1); got {bias.shape}.")
     (s,), (p,), (d,) = (make_shape_tuple(v) for v in (stride, padding, dilation))
     y = ops.conv2d(
         ops.expand_dims(inp, axes=(-1,)),
@@ -469,7 +471,7 @@ def pad(src: Tensor, pad_width: Sequence[Sequence[int]], mode: str = "constant",
     """
     widths = [make_shape_tuple(w) for w in pad_width]
     if len(widths) > src.ndim or any(len(w) != 2 or min(w) < 0 for w in widths):
-        raise ValueError(f"pad: pad_width needs (before, after) for up to {src.ndim} axes; got {pad_width}.")
+        raise UserError(f"pad: pad_width needs (before, after) for up to {src.ndim} axes; got {pad_width}.")
     how = mode.lower()
     if how == "constant":
         if not any(any(w) for w in widths):
@@ -483,7 +485,7 @@ def pad(src: Tensor, pad_width: Sequence[Sequence[int]], mode: str = "constant",
         axes = tuple(range(src.ndim))
         return lost(ops.set_slice(base, src, axes=axes, starts=tuple(starts), stops=stops, steps=(1,) * src.ndim))
     if how not in ("edge", "replicate", "reflect"):
-        raise ValueError(f"pad: mode must be constant, edge, replicate or reflect; got {mode!r}.")
+        raise ArgumentError(f"pad: mode must be constant, edge, replicate or reflect; got {mode!r}.")
     x = src
     for i, w in enumerate(widths):
         if any(w):
@@ -495,6 +497,11 @@ def pad(src: Tensor, pad_width: Sequence[Sequence[int]], mode: str = "constant",
 # ---- pooling
 
 
+def _is_byte(x: Tensor) -> bool:
+    """Whether pools give back integers: 8 bits go through float32 unharmed."""
+    return x.dtype.kind in "iu" and x.dtype.itemsize == 1
+
+
 def max_pool2d(inp: Tensor, kernel_size: Pair, stride: Pair | None = None, padding: Pair = 0) -> Tensor:
     """The largest element of each window; the stride is the window size unless given.
 
@@ -502,9 +509,10 @@ def max_pool2d(inp: Tensor, kernel_size: Pair, stride: Pair | None = None, paddi
     [[[[5.0, 7.0], [13.0, 15.0]]]]
     """
     kernel = _pair_nonzero(kernel_size)
-    return ops.max_pool2d(
+    y = ops.max_pool2d(
         inp, kernel=kernel, stride=kernel if stride is None else _pair_nonzero(stride), pad=_pair(padding)
     )
+    return y.astype(inp.dtype) if _is_byte(inp) else y
 
 
 def avg_pool2d(
@@ -519,16 +527,17 @@ def avg_pool2d(
     >>> F.avg_pool2d(F.arange(16).reshape(1, 1, 4, 4), 2).tolist()
     [[[[2.5, 4.5], [10.5, 12.5]]]]
     """
-    if mode not in ("average", "average_count_exclude_padding"):
-        raise ValueError(f"avg_pool2d: mode must be average or average_count_exclude_padding; got {mode!r}.")
+    if mode.lower() not in ("average", "average_count_exclude_padding"):
+        raise UserError(f"avg_pool2d: mode must be average or average_count_exclude_padding; got {mode!r}.")
     kernel = _pair_nonzero(kernel_size)
-    return ops.avg_pool2d(
+    y = ops.avg_pool2d(
         inp,
         kernel=kernel,
         stride=kernel if stride is None else _pair_nonzero(stride),
         pad=_pair(padding),
-        include_pad=mode == "average",
+        include_pad=mode.lower() == "average",
     )
+    return ops.round(y).astype(inp.dtype) if _is_byte(inp) else y
 
 
 def _adaptive(inp: Tensor, oshp: Pair | Tensor, who: str) -> tuple[tuple[int, int], tuple[int, int]]:

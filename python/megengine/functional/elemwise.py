@@ -450,7 +450,7 @@ def equal(x: TensorLike, y: TensorLike) -> Tensor:
     >>> F.equal(mge.tensor([1, 2]), 2).tolist()
     [False, True]
     """
-    return ops.eq(x, y)
+    return cast("Tensor", x == y)  # the operators: two numbers give a Python bool
 
 
 def not_equal(x: TensorLike, y: TensorLike) -> Tensor:
@@ -459,7 +459,7 @@ def not_equal(x: TensorLike, y: TensorLike) -> Tensor:
     >>> F.not_equal(mge.tensor([1, 2]), 2).tolist()
     [True, False]
     """
-    return ops.ne(x, y)
+    return cast("Tensor", x != y)
 
 
 def less(x: TensorLike, y: TensorLike) -> Tensor:
@@ -468,7 +468,7 @@ def less(x: TensorLike, y: TensorLike) -> Tensor:
     >>> F.less(mge.tensor([1, 2]), 2).tolist()
     [True, False]
     """
-    return ops.lt(x, y)
+    return cast("Tensor", x < y)
 
 
 def less_equal(x: TensorLike, y: TensorLike) -> Tensor:
@@ -477,7 +477,7 @@ def less_equal(x: TensorLike, y: TensorLike) -> Tensor:
     >>> F.less_equal(mge.tensor([1, 3]), 2).tolist()
     [True, False]
     """
-    return ops.le(x, y)
+    return cast("Tensor", x <= y)
 
 
 def greater(x: TensorLike, y: TensorLike) -> Tensor:
@@ -486,7 +486,7 @@ def greater(x: TensorLike, y: TensorLike) -> Tensor:
     >>> F.greater(mge.tensor([1, 3]), 2).tolist()
     [False, True]
     """
-    return ops.lt(y, x)
+    return cast("Tensor", x > y)
 
 
 def greater_equal(x: TensorLike, y: TensorLike) -> Tensor:
@@ -495,7 +495,11 @@ def greater_equal(x: TensorLike, y: TensorLike) -> Tensor:
     >>> F.greater_equal(mge.tensor([1, 2]), 2).tolist()
     [False, True]
     """
-    return ops.le(y, x)
+    return cast("Tensor", x >= y)
+
+
+# Where programs of older versions find functions that live in nn.
+hsigmoid, hswish, relu, relu6, sigmoid = ops.hsigmoid, ops.hswish, ops.relu, ops.relu6, ops.sigmoid
 
 
 def _elemwise_multi_type(*args: Any, mode: str, **kwargs: Any) -> Tensor:

@@ -6,7 +6,7 @@ import math as _math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ..core._core import ops
+from ..core._core import UserError, ops
 from ..core.tensor.indexing import _filled
 from ..core.tensor.utils import _normalize_axis
 from ..tensor import Tensor
@@ -174,7 +174,7 @@ def norm(inp: Tensor, ord: float | None = None, axis: int | None = None, keepdim
 
     Args:
         inp: the vectors.
-        ord: the order of the norm; None is 2, 0 counts the elements that are not 0, ``inf`` takes the largest.
+        ord: the order of the norm; None is 2, 0 counts (int32) the elements that are not 0, ``inf`` takes the largest.
         axis: may be None for one vector only.
         keepdims: keep the axis with size 1.
 
@@ -187,9 +187,10 @@ def norm(inp: Tensor, ord: float | None = None, axis: int | None = None, keepdim
         axis = 0
     p = 2.0 if ord is None else ord
     if p == 0:
-        return (inp != 0).astype(inp.dtype).sum(axis, keepdims)
+        return (inp != 0).sum(axis, keepdims)
     if p == 1:
-        return ops.abs(inp).sum(axis, keepdims)
+        size = ops.abs(inp)
+        return (size if size.dtype.kind not in "iu" else size.astype("float32")).sum(axis, keepdims)
     if p == 2:
         return ops.sqrt(ops.square(inp).sum(axis, keepdims))
     if p == _math.inf:
@@ -251,7 +252,7 @@ def dot(inp1: Tensor, inp2: Tensor) -> Tensor:
     a, b = _as_tensor(inp1), _as_tensor(inp2)
     assert a.ndim <= 1 and b.ndim <= 1, f"dot: needs vectors; got {a.shape} and {b.shape}. Use matmul."
     if a.ndim == 1 and b.ndim == 1 and a.shape != b.shape:
-        raise ValueError(f"dot: the vectors differ in length, {a.shape[0]} and {b.shape[0]}.")
+        raise UserError(f"dot: the vectors differ in length, {a.shape[0]} and {b.shape[0]}.")
     return ops.mul(a, b).sum()
 
 
@@ -277,7 +278,7 @@ def cross(a: Tensor, b: Tensor, axisa: int = -1, axisb: int = -1, axisc: int = -
             v = ops.concat(v, _filled((1,), 0.0, v.dtype, v), axis=0)
         i = _normalize_axis(v.ndim, at)
         if v.shape[i] != 3:
-            raise ValueError(f"cross: {who} must have length 3 along axis {at}; got {v.shape}.")
+            raise UserError(f"cross: {who} must have length 3 along axis {at}; got {v.shape}.")
         front = (slice(None),) * i
         return [v[front + (k,)] for k in range(3)]
 
@@ -341,7 +342,7 @@ def topk(
     assert inp.ndim in (1, 2), f"topk: needs 1 or 2 dimensions; got {inp.shape}."
     count = int(k)
     if count <= 0:
-        raise ValueError(f"topk: k must be at least 1; got {k}.")
+        raise UserError(f"topk: k must be at least 1; got {k}.")
     size = inp.shape[-1]
     if count > size:
         count = size
@@ -349,7 +350,7 @@ def topk(
         y, index = ops.topk(inp, k=count, axis=-1, descending=descending, sorted=not no_sort)
         return y, index
     if size == 0:
-        raise ValueError(f"topk: a row without elements has no k-th one; got {inp.shape}.")
+        raise UserError(f"topk: a row without elements has no k-th one; got {inp.shape}.")
     y, index = (v[..., -1] for v in ops.topk(inp, k=count, axis=-1, descending=descending))
     same = ops.eq(inp, ops.expand_dims(y, axes=(-1,)))
     # NaN equals nothing: its own position stands.

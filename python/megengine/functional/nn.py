@@ -9,7 +9,7 @@ import numpy as np
 from ..core import _amp
 from ..core._core import UserError, ops
 from ..core.tensor.indexing import _const
-from ..core.tensor.utils import _normalize_axis, make_shape_tuple
+from ..core.tensor.utils import ArgumentError, _normalize_axis, make_shape_tuple
 from ..random.rng import _global_state
 from ..tensor import Tensor
 from .attention import multi_head_attention
@@ -203,7 +203,7 @@ def prelu(x: Tensor, y: Tensor) -> Tensor:
     >>> F.prelu(mge.tensor([-2.0, 3.0]), mge.tensor([0.5])).tolist()
     [-1.0, 3.0]
     """
-    return ops.where(ops.lt(0, x), x, ops.mul(x, y))
+    return ops.where(ops.le(0, x), x, ops.mul(x, y))  # 0 counts as above: its gradient is that of x
 
 
 def leaky_relu(inp: Tensor, negative_slope: float = 0.01) -> Tensor:
@@ -212,7 +212,7 @@ def leaky_relu(inp: Tensor, negative_slope: float = 0.01) -> Tensor:
     >>> F.leaky_relu(mge.tensor([-2.0, 3.0]), 0.5).tolist()
     [-1.0, 3.0]
     """
-    return ops.where(ops.lt(0, inp), inp, ops.mul(inp, negative_slope))
+    return ops.where(ops.le(0, inp), inp, ops.mul(inp, negative_slope))  # as in prelu
 
 
 def softmax(inp: Tensor, axis: int | Sequence[int] | None = None) -> Tensor:
@@ -228,6 +228,8 @@ def softmax(inp: Tensor, axis: int | Sequence[int] | None = None) -> Tensor:
     if axis is None:
         axis = 0 if inp.ndim in (0, 1, 3) else 1
     if isinstance(axis, int):
+        if inp.ndim == 0:
+            return ops.softmax(inp.reshape(1), axis=axis).reshape(())
         return ops.softmax(inp, axis=axis)
     shifted = ops.exp(inp - inp.max(axis, keepdims=True))
     return shifted / shifted.sum(axis, keepdims=True)
@@ -344,8 +346,10 @@ def pixel_shuffle(inp: Tensor, upscale_factor: int) -> Tensor:
     >>> F.pixel_shuffle(F.arange(4).reshape(1, 4, 1, 1), 2).tolist()
     [[[[0.0, 1.0], [2.0, 3.0]]]]
     """
-    assert upscale_factor > 0, f"pixel_shuffle: upscale_factor must be above 0; got {upscale_factor}."
-    assert inp.ndim >= 3, f"pixel_shuffle: the input needs at least 3 dimensions; got {inp.shape}."
+    if upscale_factor <= 0:
+        raise ArgumentError(f"pixel_shuffle: upscale_factor must be above 0; got {upscale_factor}.")
+    if inp.ndim < 3:
+        raise ArgumentError(f"pixel_shuffle: the input needs at least 3 dimensions; got {inp.shape}.")
     r = int(upscale_factor)
     *lead, c, h, w = inp.shape
     if c % (r * r):

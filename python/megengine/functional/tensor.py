@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ..core._core import TensorBase, UserError, ops
 from ..core._format import lost
 from ..core.tensor.indexing import _const, _filled, read_on_host
-from ..core.tensor.utils import _normalize_axis, make_shape_tuple
+from ..core.tensor.utils import ArgumentError, _normalize_axis, make_shape_tuple
 from ..tensor import Tensor, as_device
 
 __all__ = [
@@ -84,7 +84,7 @@ def arange(
     if last is None:
         first, last = 0, first
     if by == 0:
-        raise ValueError("arange: step cannot be 0.")
+        raise UserError("arange: step cannot be 0.")
     count = max(0, _math.ceil((last - first) / by))
     return _constant(first + by * np.arange(count), dtype, device)
 
@@ -97,9 +97,10 @@ def linspace(
     >>> F.linspace(3, 10, 3).tolist()
     [3.0, 6.5, 10.0]
     """
-    count = int(_number(num))
-    if count < 0:
-        raise ValueError(f"linspace: num must be at least 0; got {count}.")
+    given = _number(num)
+    count = int(given)
+    if count < 0 or count != given:
+        raise UserError(f"linspace: num must be an integer of at least 0; got {given}.")
     return _constant(np.linspace(_number(start), _number(stop), count), dtype, device)
 
 
@@ -111,17 +112,19 @@ def eye(N: int | Sequence[int] | Tensor, M: int | None = None, *, dtype: str = "
     """
     shape = make_shape_tuple(N) if M is None else make_shape_tuple(N, M)
     if len(shape) not in (1, 2):
-        raise ValueError(f"eye: needs one or two sizes; got {shape}.")
+        raise UserError(f"eye: needs one or two sizes; got {shape}.")
     return _constant(np.eye(shape[0], shape[-1]), dtype, device)
 
 
 def full(shape: int | Sequence[int] | Tensor, value: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
-    """A tensor filled with ``value``; its dtype is that of ``value`` unless given.
+    """A tensor filled with ``value``, which is broadcast; its dtype is that of ``value`` unless given.
 
     >>> F.full((2, 2), 7)
     Tensor([[7 7] [7 7]], dtype=int32, device=xpux:0)
     """
     sizes = make_shape_tuple(shape)
+    if np.ndim(value) and not isinstance(value, TensorBase):
+        value = Tensor(value, device=device)
     if isinstance(value, TensorBase) or device is not None and as_device(device) != as_device(None):
         x = value if isinstance(value, TensorBase) else Tensor(value, dtype, device)
         if dtype is not None:
@@ -188,9 +191,9 @@ def meshgrid(*inputs: Tensor, indexing: str = "xy") -> tuple[Tensor, ...]:
     ([[1, 2, 3], [1, 2, 3]], [[4, 4, 4], [5, 5, 5]])
     """
     if indexing not in ("xy", "ij"):
-        raise ValueError(f"meshgrid: indexing must be xy or ij; got {indexing!r}.")
+        raise UserError(f"meshgrid: indexing must be xy or ij; got {indexing!r}.")
     if any(x.ndim != 1 for x in inputs):
-        raise ValueError(f"meshgrid: needs vectors; got shapes {[x.shape for x in inputs]}.")
+        raise UserError(f"meshgrid: needs vectors; got shapes {[x.shape for x in inputs]}.")
     n = len(inputs)
     order = list(range(n))
     if indexing == "xy" and n >= 2:
@@ -212,6 +215,8 @@ def diag(inp: Tensor, k: int = 0) -> Tensor:
     >>> F.diag(mge.tensor([1, 2])).tolist(), F.diag(mge.tensor([[1, 2], [3, 4]]), k=1).tolist()
     ([[1, 0], [0, 2]], [2])
     """
+    if inp.ndim == 0:
+        inp = inp.reshape(1)
     if inp.ndim == 2:
         place = np.diagonal(np.arange(inp.size).reshape(inp.shape), k)
         return ops.take(inp.reshape(-1), _const(place, inp), axis=0)
@@ -284,6 +289,8 @@ def squeeze(inp: Tensor, axis: int | Sequence[int] | None = None) -> Tensor:
     if axis is None:
         return ops.squeeze(inp)
     axes = (axis,) if isinstance(axis, int) else make_shape_tuple(axis)
+    if len(axes) > 1:
+        axes = tuple(_normalize_axis(inp.ndim, axes))  # an axis named twice is an error
     return ops.squeeze(inp, axes=axes) if axes else ops.copy(inp)
 
 
@@ -317,12 +324,15 @@ def _gathered(inps: Sequence[Tensor], device: Any, who: str) -> list[Tensor]:
 
 
 def concat(inps: Sequence[Tensor], axis: int = 0, device: Any = None) -> Tensor:
-    """Join tensors along an axis they have.
+    """Join tensors along an axis they have; scalars count as vectors of one element.
 
     >>> F.concat([mge.tensor([[1, 2]]), mge.tensor([[3, 4]])]).tolist()
     [[1, 2], [3, 4]]
     """
-    return ops.concat(*_gathered(inps, device, "concat"), axis=axis)
+    tensors = _gathered(inps, device, "concat")
+    if any(x.ndim == 0 for x in tensors):
+        tensors = [x.reshape(1) if x.ndim == 0 else x for x in tensors]
+    return ops.concat(*tensors, axis=axis)
 
 
 def stack(inps: Sequence[Tensor], axis: int = 0, device: Any = None) -> Tensor:
@@ -334,7 +344,7 @@ def stack(inps: Sequence[Tensor], axis: int = 0, device: Any = None) -> Tensor:
     tensors = _gathered(inps, device, "stack")
     shapes = {x.shape for x in tensors}
     if len(shapes) > 1:
-        raise ValueError(f"stack: all tensors must have one shape; got {sorted(shapes)}.")
+        raise UserError(f"stack: all tensors must have one shape; got {sorted(shapes)}.")
     return ops.concat(*(ops.expand_dims(x, axes=(axis,)) for x in tensors), axis=axis)
 
 
@@ -375,7 +385,8 @@ def repeat(inp: Tensor, repeats: int, axis: int | None = None) -> Tensor:
     >>> F.repeat(mge.tensor([1, 2]), 2).tolist()
     [1, 1, 2, 2]
     """
-    assert repeats >= 1, f"repeat: repeats must be at least 1; got {repeats}."
+    if repeats < 1 or int(repeats) != repeats:
+        raise ArgumentError(f"repeat: repeats must be an integer of at least 1; got {repeats}.")
     if axis is None:
         inp, axis = inp.reshape(-1), 0
     at = _normalize_axis(inp.ndim, axis)
@@ -393,6 +404,8 @@ def tile(inp: Tensor, reps: int | Sequence[int]) -> Tensor:
     [[1, 2, 1, 2], [1, 2, 1, 2]]
     """
     times = make_shape_tuple(reps)
+    if any(n < 0 for n in times):
+        raise UserError(f"tile: reps cannot be negative; got {times}.")
     shape = inp.shape
     if len(times) < len(shape):
         times = (1,) * (len(shape) - len(times)) + times
@@ -430,12 +443,12 @@ def roll(inp: Tensor, shift: int | Sequence[int], axis: int | Sequence[int] | No
 
 
 def cumsum(inp: Tensor, axis: int) -> Tensor:
-    """Running sums along ``axis``, in the dtype of ``inp``.
+    """Running sums along ``axis``, in the dtype of ``inp``; a scalar counts as a vector, as in NumPy.
 
     >>> F.cumsum(mge.tensor([[1, 2, 3]]), 1).tolist()
     [[1, 3, 6]]
     """
-    return ops.cumsum(inp, axis=axis)
+    return ops.cumsum(inp if inp.ndim else inp.reshape(1), axis=axis)
 
 
 # ---- selection
@@ -447,7 +460,9 @@ def where(mask: Tensor, x: Any = None, y: Any = None) -> Any:
     >>> F.where(mge.tensor([True, False]), mge.tensor([1, 2]), mge.tensor([3, 4])).tolist()
     [1, 4]
     """
-    if not isinstance(mask, TensorBase) or mask.dtype != np.bool_:
+    if not isinstance(mask, TensorBase):
+        raise TypeError(f"where: the mask must be a tensor; got {type(mask).__name__}.")
+    if mask.dtype != np.bool_:
         raise ValueError("where: the mask must be a bool tensor. x != 0 makes one.")
     if x is None and y is None:
         return non_zero(mask, as_tuple=True)
@@ -483,7 +498,7 @@ def cond_take(mask: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
     if mask.dtype != np.bool_:
         raise ValueError(f"cond_take: the mask must be a bool tensor; got {mask.dtype}.")
     if mask.shape != x.shape:
-        raise ValueError(f"cond_take: the mask has shape {mask.shape} but the data {x.shape}.")
+        raise UserError(f"cond_take: the mask has shape {mask.shape} but the data {x.shape}.")
     place = _const(np.flatnonzero(read_on_host(mask, "cond_take")), x)
     return ops.take(x.reshape(-1), place, axis=0), place
 
@@ -496,8 +511,8 @@ def _check_gather(inp: Tensor, axis: int, index: Tensor, who: str) -> int:
         raise ValueError(f"{who}: the index needs {inp.ndim} dimensions like the input; got {index.ndim}.")
     at = _normalize_axis(inp.ndim, axis)
     for i, (n, size) in enumerate(zip(index.shape, inp.shape)):
-        if i != at and n > size:
-            raise ValueError(f"{who}: the index shape {index.shape} exceeds the input shape {inp.shape} on axis {i}.")
+        if (i != at or who == "scatter") and n > size:
+            raise UserError(f"{who}: the index shape {index.shape} exceeds the input shape {inp.shape} on axis {i}.")
     return at
 
 

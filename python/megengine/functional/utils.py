@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..core._core import ops
+from ..core._core import AsyncError, ops
 from ..tensor import Tensor
 from .metric import topk_accuracy
 from .tensor import copy
@@ -21,3 +21,8 @@ def _assert_equal(expect: Tensor, actual: Tensor, *, maxerr: float = 1e-4, verbo
     if not error <= maxerr:
         raise RuntimeError(f"_assert_equal: error {error} exceeds {maxerr}.")
     return expect
+
+
+def _simulate_error() -> Tensor:
+    """Fail the way a kernel does that is noticed later; here at the call."""
+    raise AsyncError("_simulate_error: asked for an error.") from RuntimeError("an error on purpose.")

@@ -11,7 +11,7 @@ import numpy as np
 from ..core import _amp
 from ..core._core import UserError, ops
 from ..core.tensor.indexing import _const, read_on_host
-from ..core.tensor.utils import make_shape_tuple
+from ..core.tensor.utils import ArgumentError, make_shape_tuple
 from ..tensor import Tensor
 from ..utils.tuple_function import _pair_nonzero
 from .conv import avg_pool2d, pad
@@ -95,6 +95,7 @@ def interpolate(
     >>> F.vision.interpolate(mge.tensor([[[[0.0, 4.0]]]]), (1, 4)).tolist()
     [[[[0.0, 1.0, 3.0, 4.0]]]]
     """
+    mode = mode.lower()
     if mode not in _INTERPOLATE:
         raise ValueError(f"interpolate: mode must be one of {', '.join(_INTERPOLATE)}; got {mode!r}.")
     ndim, kind = _INTERPOLATE[mode]
@@ -165,11 +166,11 @@ def _in_nchw(who: str, inp: Tensor, format: str, fn: Any) -> Tensor:
 def _sample(x: Tensor, place: Tensor, border_mode: str, value: float, interp_mode: str, who: str) -> Tensor:
     border, interp = border_mode.lower(), interp_mode.lower()
     if border not in ("replicate", "reflect", "reflect_101", "wrap", "constant"):
-        raise ValueError(
+        raise UserError(
             f"{who}: border_mode must be replicate, reflect, reflect_101, wrap or constant; got {border_mode!r}."
         )
     if interp not in ("linear", "nearest"):
-        raise ValueError(f"{who}: interp_mode must be linear or nearest; got {interp_mode!r}.")
+        raise UserError(f"{who}: interp_mode must be linear or nearest; got {interp_mode!r}.")
     return ops.remap(_wide(x), place, border=border, nearest=interp == "nearest", value=float(value))
 
 
@@ -292,7 +293,7 @@ def roi_align(
     (1, 2, 2, 2)
     """
     if mode not in ("average", "max"):
-        raise ValueError(f"roi_align: mode must be average or max; got {mode!r}.")
+        raise ArgumentError(f"roi_align: mode must be average or max; got {mode!r}.")
     return ops.roi_align(
         _wide(inp),
         rois,
@@ -321,7 +322,7 @@ def roi_pooling(
     [[[[5.0, 7.0], [13.0, 15.0]]]]
     """
     if mode not in ("average", "max"):
-        raise ValueError(f"roi_pooling: mode must be max or average; got {mode!r}.")
+        raise ArgumentError(f"roi_pooling: mode must be max or average; got {mode!r}.")
     return ops.roi_pooling(_wide(inp), rois, size=_pair_nonzero(output_shape), scale=float(scale), max=mode == "max")
 
 
@@ -342,7 +343,7 @@ def nms(boxes: Tensor, scores: Tensor, iou_thresh: float, max_output: int | None
     [1, 2]
     """
     if boxes.ndim != 2 or boxes.shape[1] != 4 or scores.shape != boxes.shape[:1]:
-        raise ValueError(f"nms: needs boxes (N, 4) and scores (N,); got {boxes.shape} and {scores.shape}.")
+        raise ArgumentError(f"nms: needs boxes (N, 4) and scores (N,); got {boxes.shape} and {scores.shape}.")
     most = boxes.shape[0] if max_output is None else min(int(max_output), boxes.shape[0])
     index, count = ops.nms(
         boxes.detach().astype("float32"),

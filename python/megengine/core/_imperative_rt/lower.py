@@ -452,10 +452,15 @@ def _fill(op: Any, shape: Tensor) -> Tensor:
 
 
 RULES["FillLike"] = lambda op, x: ops.fill_like(x, value=float(op.value))
-RULES["Eye"] = lambda op, shape: F.eye(shape, dtype=op.dtype, device=op.comp_node)
 RULES["Diag"] = lambda op, x: F.diag(x, op.k)
 RULES["Cross"] = lambda op, a, b: F.cross(a, b, op.axisa, op.axisb, op.axisc)
 RULES["MeshGrid"] = lambda op, *xs: F.meshgrid(*xs, indexing=op.indexing)
+
+
+@rule("Eye")
+def _eye(op: Any, shape: Tensor) -> Tensor:
+    sizes = make_shape_tuple(shape)
+    return Tensor(np.eye(sizes[0], sizes[-1], op.k), op.dtype, op.comp_node, is_const=True)
 
 
 @rule("Linspace")

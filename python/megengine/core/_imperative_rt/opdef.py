@@ -74,6 +74,7 @@ class OpEnum:
     """A member of an op's enum. It equals its name in any case; those of a bit enum can be joined by ``|``."""
 
     names: ClassVar[tuple[str, ...]] = ()
+    upper_names: ClassVar[tuple[str, ...]] = ()
     bits: ClassVar[bool] = False
 
     def __init__(self, value: int) -> None:
@@ -84,8 +85,8 @@ class OpEnum:
         """A member from a member, a name, or for a bit enum also a number or names."""
         if isinstance(given, cls):
             return given
-        if isinstance(given, str) and given.upper() in cls.names:
-            at = cls.names.index(given.upper())
+        if isinstance(given, str) and given.upper() in cls.upper_names:
+            at = cls.upper_names.index(given.upper())
             return cls(1 << at if cls.bits else at)
         if cls.bits and isinstance(given, (tuple, list)):
             total = 0
@@ -119,7 +120,7 @@ class OpEnum:
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, str):
-            return self.members() == (other.upper(),)
+            return tuple(n.upper() for n in self.members()) == (other.upper(),)
         return isinstance(other, OpEnum) and self.names == other.names and self._value == other._value
 
     def __hash__(self) -> int:
@@ -132,7 +133,13 @@ class OpEnum:
 def define_enum(owner: str, name: str, values: str, bits: bool = False) -> type[OpEnum]:
     """An enum class ``owner.name`` with members named in ``values``."""
     names = tuple(values.split())
-    body = {"names": names, "bits": bits, "__module__": _OPS_MODULE, "__qualname__": f"{owner}.{name}"}
+    body = {
+        "names": names,
+        "upper_names": tuple(n.upper() for n in names),
+        "bits": bits,
+        "__module__": _OPS_MODULE,
+        "__qualname__": f"{owner}.{name}",
+    }
     cls = type(name, (OpEnum,), body)
     for i, n in enumerate(names):
         setattr(cls, n, cls(1 << i if bits else i))

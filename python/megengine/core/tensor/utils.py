@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
@@ -13,6 +14,14 @@ if TYPE_CHECKING:
     from ...tensor import Tensor
 
 _convert_inputs = True
+
+
+class ArgumentError(UserError, AssertionError):
+    """A broken rule that the original asserts; programs catch it either way."""
+
+
+class AxisError(ArgumentError, IndexError):
+    """An axis the tensor does not have: the original asserts here, runs out of a list there."""
 
 
 @overload
@@ -29,7 +38,7 @@ def _normalize_axis(ndim: int, axis: int | Iterable[int], reverse: bool = False)
     if type(axis) is int or isinstance(axis, (int, np.integer)):
         i = int(axis)
         if not -ndim <= i < ndim:
-            raise UserError(f"axis {i} is out of range for a tensor with {ndim} dimensions.")
+            raise AxisError(f"axis {i} is out of range for a tensor with {ndim} dimensions.")
         return i + ndim if i < 0 else i
     axes = [_normalize_axis(ndim, int(a)) for a in axis]
     if len(set(axes)) != len(axes):
@@ -56,7 +65,7 @@ def make_shape_tuple(*shape: Any) -> tuple[int, ...]:
         elif isinstance(s, np.ndarray):
             out.extend(int(v) for v in s.reshape(-1))
         else:
-            out.append(s.__index__())
+            out.append(operator.index(s))
     return tuple(out)
 
 
