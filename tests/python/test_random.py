@@ -179,6 +179,27 @@ def test_multinomial_refuses_bad_weights() -> None:
         mge.random.multinomial(mge.Tensor([0.0, 0.0]), 1).numpy()
 
 
+def test_seeds_and_counts_that_are_no_integers_are_refused() -> None:
+    for make in (mge.random.seed, mge.random.RNG):
+        for bad in ("7", 1.5, [7]):
+            with pytest.raises(TypeError):
+                make(bad)
+        for bad in (-1, 1 << 64):
+            with pytest.raises(ValueError, match=f"from 0 up to .* got {bad}"):
+                make(bad)
+    mge.random.seed(np.int64(7))
+    first = mge.random.uniform(size=(3,)).numpy()
+    mge.random.seed(7)
+    np.testing.assert_array_equal(mge.random.uniform(size=(3,)).numpy(), first)
+    for bad in (2.5, [1, 1], np.array([1, 1]), -1):
+        with pytest.raises(AssertionError, match="permutation: n is a tensor or an int"):
+            mge.random.permutation(bad)
+    with pytest.raises(TypeError):
+        mge.random.multinomial(mge.Tensor([1.0, 1.0]), 1.5)
+    with pytest.raises(TypeError, match="sizes must be integers"):
+        mge.random.uniform(size=(2.5,))
+
+
 @pytest.mark.parametrize("executor", [0, 1])
 def test_a_failed_draw_does_not_stop_the_generator(executor: int) -> None:
     rng = mge.random.RNG(seed=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import time
 import weakref
 from collections.abc import Iterable
@@ -31,6 +32,13 @@ __all__ = [
 ]
 
 Size = int | Iterable[int] | Tensor | None
+
+
+def _checked_seed(seed: Any, who: str) -> int:
+    number = operator.index(seed)
+    if not 0 <= number < 1 << 64:
+        raise ValueError(f"{who}: a seed is an integer from 0 up to 2**64 - 1; got {number}.")
+    return number
 
 
 def _make_state(seed: int, device: Any = None) -> Tensor:
@@ -70,7 +78,7 @@ class RNG:
     def __init__(self, seed: int | None = None, device: str | None = None) -> None:
         self._device = None if device is None else as_device(device)
         self._seed = seed
-        self._state: Tensor | None = None if seed is None else _make_state(seed, self._device)
+        self._state: Tensor | None = None if seed is None else _make_state(_checked_seed(seed, "RNG"), self._device)
         if seed is not None:
             _seeded.add(self)
 
@@ -216,7 +224,7 @@ class RNG:
         self._check(input)
         assert input.ndim in (1, 2), f"multinomial: weights need 1 or 2 dimensions; got {input.shape}."
         assert input.dtype.kind == "f", f"multinomial: weights must be floating-point; got {input.dtype}."
-        classes = input.shape[-1]
+        classes, num_samples = input.shape[-1], operator.index(num_samples)
         assert classes > 0 and num_samples > 0, (
             f"multinomial: needs at least one class and one sample; got {input.shape} and {num_samples}."
         )
@@ -225,7 +233,7 @@ class RNG:
         )
         rows = input.astype("float32").reshape(-1, classes)
         cell = self._cell()
-        y = ops.rng_multinomial(rows, cell, num_samples=int(num_samples), replacement=bool(replacement))
+        y = ops.rng_multinomial(rows, cell, num_samples=num_samples, replacement=bool(replacement))
         # The state moves on by itself: bad weights fail the draw, not every draw after it.
         used = rows.shape[0] * (num_samples if replacement else classes)
         cell._reset(ops.rng_skip(cell, n=4 * used))
@@ -241,7 +249,7 @@ class RNG:
             self._check(n)
             x = n.reshape(1) if n.ndim == 0 else n
             return ops.take(x, self._draw(ops.rng_permutation, n=x.shape[0]), axis=0)
-        assert int(n) >= 0, f"permutation: n must be at least 0; got {n}."
+        assert isinstance(n, (int, np.integer)) and n >= 0, f"permutation: n is a tensor or an int >= 0; got {n!r}."
         assert dtype in ("int32", "int16", "float32"), f"permutation: dtype int32, int16 or float32; got {dtype}."
         order = self._draw(ops.rng_permutation, n=int(n))
         return order if dtype == "int32" else order.astype(dtype)
@@ -296,7 +304,7 @@ def seed(seed: int) -> None:
     True
     """
     global _global_seed
-    _global_seed = int(seed)
+    _global_seed = _checked_seed(seed, "seed")
     for key, cell in _states.items():
         cell._reset(_make_state(_global_seed, key))
 
