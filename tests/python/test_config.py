@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import io
 import logging
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -75,6 +78,14 @@ def test_options():
         core.get_option("nonsense")
     with pytest.raises(ValueError):
         core.set_option("nonsense", 1)
+
+
+def test_options_from_the_environment():
+    given = {name: str(i % 3) for i, name in enumerate(core._VARIABLES)}
+    code = "from megengine import core; print(*(core.get_option(o) for o in core._VARIABLES.values()))"
+    out = subprocess.run([sys.executable, "-c", code], env={**os.environ, **given}, capture_output=True, text=True)
+    assert out.stdout.split() == list(given.values()), out.stderr
+    assert set(core._kept) < set(core._VARIABLES.values())
 
 
 def test_trace_options():
