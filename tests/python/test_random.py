@@ -333,3 +333,24 @@ def test_bad_states_are_refused_by_name() -> None:
     assert mge.random.get_rng_state()["seed"] == good["seed"]
     with pytest.raises(ValueError, match="RNG.set_state: a state is 4 integers"):
         mge.random.RNG(seed=1).set_state([1, 2])
+
+
+def test_parameters_say_where_the_global_generator_draws() -> None:
+    there = "cpu0:1"
+    ones = mge.Tensor(np.ones(3, "float32"), device=there)
+    draws = {
+        "gamma": lambda r: r.gamma(ones, size=(2,)),
+        "beta": lambda r: r.beta(ones, 2.0),
+        "poisson": lambda r: r.poisson(ones),
+        "exponential": lambda r: r.exponential(ones),
+        "multinomial": lambda r: r.multinomial(ones, 2),
+        "permutation": lambda r: r.permutation(ones),
+    }
+    for name, draw in draws.items():
+        assert draw(mge.random).device == there, name
+        assert draw(mge.random.RNG(seed=3, device=there)).device == there, name
+        with pytest.raises(AssertionError, match="the parameter is on cpu0:1, the generator on xpux:0"):
+            draw(mge.random.RNG(seed=3))
+    x = mge.Tensor([1, 2, 3], device=there)
+    mge.random.shuffle(x)
+    assert x.device == there and sorted(x.tolist()) == [1, 2, 3]

@@ -82,10 +82,14 @@ class RNG:
         if seed is not None:
             _seeded.add(self)
 
-    def _cell(self) -> Tensor:
+    def _cell(self, like: Any = None) -> Tensor:
+        """The state to draw from: the own one, or the global one of the device of the generator or of ``like``."""
         if self._state is not None:
             return self._state
-        return _global_state() if self._device is None else _global_state(str(self._device))
+        device = self._device
+        if device is None and isinstance(like, Tensor):
+            device = like.device
+        return _global_state() if device is None else _global_state(str(device))
 
     def get_state(self) -> np.ndarray[Any, Any]:
         """Where the stream stands, to be saved: four 32-bit words.
@@ -104,11 +108,10 @@ class RNG:
         cell._reset(_state_of(state, cell.device, "RNG.set_state"))
 
     def _check(self, *params: Any) -> None:
+        own = self._device if self._state is None else self._state.device
         for p in params:
-            if isinstance(p, Tensor) and self._device is not None:
-                assert p.device == self._device, (
-                    f"RNG: the parameter is on {p.device}, the generator on {self._device}."
-                )
+            if isinstance(p, Tensor) and own is not None:
+                assert p.device == own, f"RNG: the parameter is on {p.device}, the generator on {own}."
 
     def uniform(self, low: float = 0, high: float = 1, size: Size = None) -> Tensor:
         """Numbers spread evenly over (low, high].
@@ -118,10 +121,7 @@ class RNG:
         ((100,), True)
         """
         assert low < high, f"uniform: low must be below high; got {low} and {high}."
-        cell = self._cell()
-        y, new = ops.rng_uniform(cell, shape=_shape(size), lo=float(low), hi=float(high))
-        cell._reset(new)
-        return y
+        return self._draw(ops.rng_uniform, shape=_shape(size), lo=float(low), hi=float(high))
 
     def normal(self, mean: float = 0, std: float = 1, size: Size = None) -> Tensor:
         """Numbers from the normal distribution.
@@ -129,10 +129,7 @@ class RNG:
         >>> mge.random.normal(0, 1, size=(2, 3)).shape
         (2, 3)
         """
-        cell = self._cell()
-        y, new = ops.rng_normal(cell, shape=_shape(size), mean=float(mean), std=float(std))
-        cell._reset(new)
-        return y
+        return self._draw(ops.rng_normal, shape=_shape(size), mean=float(mean), std=float(std))
 
     def exponential(self, rate: float | Tensor = 1.0, size: Size = None) -> Tensor:
         """Numbers from the exponential distribution with mean ``1 / rate``.
@@ -146,7 +143,7 @@ class RNG:
         else:
             assert rate > 0, f"exponential: the rate must be above 0; got {rate}."
             shape = _shape(size)
-        return -ops.log(self.uniform(0, 1, shape)) / rate
+        return -ops.log(self._draw(ops.rng_uniform, like=rate, shape=shape, lo=0.0, hi=1.0)) / rate
 
     def _parameters(self, who: str, least: float, size: Size, *params: float | Tensor) -> list[Tensor]:
         """The parameters as float32 tensors of the shape of the result: ``size`` before their broadcast shape."""
@@ -169,8 +166,8 @@ class RNG:
             for p in params
         ]
 
-    def _draw(self, op: Any, *inputs: Tensor, **attrs: Any) -> Tensor:
-        cell = self._cell()
+    def _draw(self, op: Any, *inputs: Tensor, like: Any = None, **attrs: Any) -> Tensor:
+        cell = self._cell(inputs[0] if inputs else like)
         y, new = op(*inputs, cell, **attrs)
         cell._reset(new)
         return y  # type: ignore[no-any-return]
@@ -232,7 +229,7 @@ class RNG:
             f"multinomial: {num_samples} samples of {classes} classes need replacement=True."
         )
         rows = input.astype("float32").reshape(-1, classes)
-        cell = self._cell()
+        cell = self._cell(input)
         y = ops.rng_multinomial(rows, cell, num_samples=num_samples, replacement=bool(replacement))
         # The state moves on by itself: bad weights fail the draw, not every draw after it.
         used = rows.shape[0] * (num_samples if replacement else classes)
@@ -248,7 +245,7 @@ class RNG:
         if isinstance(n, Tensor):
             self._check(n)
             x = n.reshape(1) if n.ndim == 0 else n
-            return ops.take(x, self._draw(ops.rng_permutation, n=x.shape[0]), axis=0)
+            return ops.take(x, self._draw(ops.rng_permutation, like=x, n=x.shape[0]), axis=0)
         assert isinstance(n, (int, np.integer)) and n >= 0, f"permutation: n is a tensor or an int >= 0; got {n!r}."
         assert dtype in ("int32", "int16", "float32"), f"permutation: dtype int32, int16 or float32; got {dtype}."
         order = self._draw(ops.rng_permutation, n=int(n))
