@@ -58,7 +58,7 @@ _TYPES = ("cpu", "gpu", "xpu", "rocm", "cambricon", "atlas")
 
 
 def _valid_device(name: str) -> bool:
-    return _core.is_valid_device_name(name)
+    return isinstance(name, str) and _core.is_valid_device_name(name)
 
 
 class _StreamCounter:

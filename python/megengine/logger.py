@@ -22,7 +22,7 @@ __all__ = [
 
 _all_loggers: list[logging.Logger] = []
 _default_level = getattr(logging, os.environ.get("MEGENGINE_LOGGING_LEVEL", "INFO").upper(), logging.INFO)
-_backend_level = "ERROR"
+_backend_level = logging.ERROR
 
 
 class MegEngineLogFormatter(logging.Formatter):
@@ -74,6 +74,14 @@ def set_log_file(fout: str | IO[str] | None, mode: str = "a") -> None:
     MegEngineLogFormatter.log_fout = fout
 
 
+def _level_number(level: int | str) -> int:
+    """A level as a number; names count in any case."""
+    number = logging.getLevelName(level.upper()) if isinstance(level, str) else level
+    if not isinstance(number, int):
+        raise ValueError(f"log level: needs a number or a name as DEBUG, INFO, WARNING, ERROR; got {level!r}.")
+    return number
+
+
 def set_log_level(level: int | str, update_existing: bool = True) -> int:
     """Set the level of new loggers, and of those there are; returns the one before.
 
@@ -82,8 +90,7 @@ def set_log_level(level: int | str, update_existing: bool = True) -> int:
     30
     """
     global _default_level
-    if isinstance(level, str):
-        level = int(getattr(logging, level.upper()))
+    level = _level_number(level)
     old, _default_level = _default_level, level
     if update_existing:
         for i in _all_loggers:
@@ -98,8 +105,7 @@ def get_logger(name: str | None = None, formatter: type[logging.Formatter] = Meg
     True
     """
     logger = logging.getLogger(name)
-    if getattr(logger, "_init_done__", None):
-        logger.setLevel(_default_level)
+    if getattr(logger, "_init_done__", None):  # its level is its owner's, or that of set_log_level
         return logger
     logger._init_done__ = True  # type: ignore[attr-defined]
     logger.propagate = False
@@ -112,15 +118,24 @@ def get_logger(name: str | None = None, formatter: type[logging.Formatter] = Meg
     return logger
 
 
-def set_mgb_log_level(level: str) -> str:
-    """Set the level of the engine's own messages (ERROR, INFO or DEBUG); returns the one before."""
+def set_mgb_log_level(level: int | str) -> int:
+    """Set the level of the engine's own messages; returns the one before.
+
+    Args:
+        level: ``logging.ERROR``, ``logging.INFO`` or their names; anything else means DEBUG.
+
+    >>> old = mge.logger.set_mgb_log_level("INFO")
+    >>> mge.logger.set_mgb_log_level(old)
+    20
+    """
     global _backend_level
-    old, _backend_level = _backend_level, level if level in ("ERROR", "INFO") else "DEBUG"
+    number = _level_number(level)
+    old, _backend_level = _backend_level, number if number in (logging.ERROR, logging.INFO) else logging.DEBUG
     return old
 
 
 @contextmanager
-def replace_mgb_log_level(level: str) -> Iterator[None]:
+def replace_mgb_log_level(level: int | str) -> Iterator[None]:
     """Set the level of the engine's own messages for a block."""
     old = set_mgb_log_level(level)
     try:

@@ -153,9 +153,10 @@ class ArrayMethodMixin:
                 raise AssertionError(f"{mode}: keepdims=True needs an axis. Name all axes to keep them all.")
             return ops.reduce(self, mode=mode)
         if type(axis) is int:
-            if axis in (0, -1) and self.ndim == 0:  # allowed as in NumPy, where it means all of it too
-                return ops.reduce(self, mode=mode)
-            axes: tuple[int, ...] = (_normalize_axis(self.ndim, axis),)
+            ndim = self.ndim
+            if ndim == 0 and axis in (0, -1):  # the only element has an axis to reduce, as in NumPy
+                return ops.reduce(ops.expand_dims(self, axes=(0,)), mode=mode, axes=(0,), keepdims=keepdims)
+            axes: tuple[int, ...] = (_normalize_axis(ndim, axis),)
         else:
             axes = tuple(_normalize_axis(self.ndim, make_shape_tuple(axis)))
             if not axes:  # no axis named: nothing is reduced, but the dtype rules hold
@@ -272,6 +273,14 @@ class Tensor(TensorBase, ArrayMethodMixin):
         raise AttributeError("requires_grad is reserved for future use")
 
     requires_grad = property(_no_requires_grad, _no_requires_grad, _no_requires_grad)
+
+    def astype(self, dtype: Any) -> Tensor:
+        """The value cast to ``dtype``; the tensor itself when it has that dtype.
+
+        >>> mge.tensor([1.7, -1.7]).astype(dtype="int32")
+        Tensor([ 1 -1], dtype=int32, device=xpux:0)
+        """
+        return TensorBase.astype(self, dtype)  # which takes no keywords
 
     def to(self, device: str | CompNode, *, _borrow: bool = False) -> Tensor:
         """A copy on ``device``; gradients flow back to the device of this tensor.

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import io
 import logging
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -77,6 +80,14 @@ def test_options():
         core.set_option("nonsense", 1)
 
 
+def test_options_from_the_environment():
+    given = {name: str(i % 3) for i, name in enumerate(core._VARIABLES)}
+    code = "from megengine import core; print(*(core.get_option(o) for o in core._VARIABLES.values()))"
+    out = subprocess.run([sys.executable, "-c", code], env={**os.environ, **given}, capture_output=True, text=True)
+    assert out.stdout.split() == list(given.values()), out.stderr
+    assert set(core._kept) < set(core._VARIABLES.values())
+
+
 def test_trace_options():
     assert _trace_option.use_symbolic_shape() is False
     assert _trace_option.set_symbolic_shape(True) is False
@@ -109,6 +120,21 @@ def test_logger():
     assert logger.level == old
 
 
+def test_asking_for_a_logger_leaves_its_level():
+    logger = mge.get_logger("test.level")
+    logger.setLevel(logging.CRITICAL)
+    assert mge.get_logger("test.level").level == logging.CRITICAL
+    old = mge.set_log_level("ERROR", update_existing=False)
+    try:
+        assert mge.get_logger("test.level").level == logging.CRITICAL
+        assert mge.get_logger("test.level.new").level == logging.ERROR
+    finally:
+        mge.set_log_level(old)
+    with pytest.raises(ValueError, match="DEBUG, INFO, WARNING, ERROR; got 'LOUD'"):
+        mge.set_log_level("LOUD")
+    assert mge.set_log_level(old) == old
+
+
 def test_log_file_gets_every_message():
     f = io.StringIO()
     mge.set_log_file(f)
@@ -126,10 +152,13 @@ def test_formatter_cuts_long_messages():
 
 
 def test_backend_level_and_counted_log():
-    assert set_mgb_log_level("INFO") == "ERROR"
-    with replace_mgb_log_level("DEBUG"):
-        pass
-    assert set_mgb_log_level("ERROR") == "INFO"
+    assert set_mgb_log_level("INFO") == logging.ERROR
+    with replace_mgb_log_level(logging.WARNING):
+        assert set_mgb_log_level(logging.WARNING) == logging.DEBUG
+    assert set_mgb_log_level(logging.ERROR) == logging.INFO
+    assert set_mgb_log_level("error") == logging.ERROR
+    with pytest.raises(ValueError, match="got 'LOUD'"):
+        set_mgb_log_level("LOUD")
     calls = call_countlog_func(lambda x: x + 1, 1, "once")
     assert calls(1) == 2 and calls(2) == 3
 
@@ -147,10 +176,11 @@ def test_quantised_dtypes():
             D.quint8(*bad)
     with pytest.raises(ValueError):
         D.quint4(0.05, 18)
-    with pytest.raises(ValueError):
-        D.get_zero_point(D.qint8(0.1))
-    with pytest.raises(ValueError):
-        D.get_scale(np.dtype("int8"))
+    for error in (ValueError, RuntimeError):
+        with pytest.raises(error, match="has no zero point"):
+            D.get_zero_point(D.qint8(0.1))
+        with pytest.raises(error, match="not a quantised dtype"):
+            D.get_scale(np.dtype("int8"))
     with pytest.raises(ValueError):
         D.create_quantized_dtype(D._builtin_quant_dtypes["qint2"], 0.1, None)
     with pytest.raises(ValueError):
@@ -209,10 +239,18 @@ def test_shape_and_axis_helpers():
     assert U.make_shape_tuple(2, Tensor(3), np.int64(4)) == (2, 3, 4)
     assert U.make_shape_tuple(np.array([1, 2])) == U.make_shape_tuple(Tensor([1, 2])) == (1, 2)
     assert U._normalize_axis(3, -1) == 2 and U._normalize_axis(3, [-1, 0], reverse=True) == [2, 0]
-    with pytest.raises(ValueError):
-        U._normalize_axis(3, 3)
+    for error in (ValueError, AssertionError):
+        with pytest.raises(error, match="axis 3 is out of range for a tensor with 3 dimensions"):
+            U._normalize_axis(3, 3)
+        with pytest.raises(error, match="named twice"):
+            U._normalize_axis(3, [0, -3])
+    with pytest.raises(TypeError, match="sizes must be integers; got 2.5"):
+        U.make_shape_tuple(3, 2.5)
     assert U.astensor1d([1, Tensor(2)]).tolist() == [1, 2] and U.astensor1d(3).shape == (1,)
     assert U.isscalar(3) and U.isscalar(Tensor(3)) and not U.isscalar(Tensor([3]))
+    assert U.isscalar(np.float32(3)) == np.isscalar(np.float32(3)) and U.isscalar(np.array(3)) == np.isscalar(
+        np.array(3)
+    )
 
 
 def test_result_type():
@@ -225,12 +263,21 @@ def test_result_type():
     ]
     for args, want in cases:
         assert U.result_type(*args) == np.dtype(want)
+        assert U.dtype_promotion(*args) == U.dtype_promotion(args) == U.dtype_promotion(list(args)) == np.dtype(want)
     assert (Tensor([True]) + 1).dtype == np.float32  # the constant is int32, and bool beside int32 gives float32
     a, b = U.convert_inputs(Tensor([1]), 2.5)
     assert b.dtype == np.float32 and a.dtype == np.int32
-    assert U.get_device([Tensor([1.0], device="cpu0"), 3]) == "cpu0"
-    with pytest.raises(ValueError, match="ambiguous device"):
-        U.get_device([Tensor([1.0], device="cpu0"), Tensor([1.0], device="cpu0:1")])
+    with pytest.raises(TypeError, match="at least one"):
+        U.dtype_promotion()
+    low, high = U.cast_tensors(Tensor([1.5]), Tensor([2])), U.cast_tensors(Tensor([1]), None, promote=True)
+    assert [t.dtype for t in low] == [np.float16, np.float16] and high[0].dtype == np.float32 and high[1] is None
+    here, there = Tensor([1.0], device="cpu0"), Tensor([1.0], device="cpu0:1")
+    assert U.get_device([here, 3]) == U.get_device(here, 3) == "cpu0" and U.get_device(1, 2) == "xpux"
+    for operands in ([here, there], (here, there)):
+        with pytest.raises(ValueError, match="ambiguous device"):
+            U.get_device(operands)
+        with pytest.raises(ValueError, match="ambiguous device"):
+            U.get_device(*operands)
     old = U.set_convert_inputs(False)
     assert U.get_convert_inputs() is False and U.set_convert_inputs(old) is False
 
@@ -241,6 +288,7 @@ def test_compat_names():
     core2.sync()
     core2.full_sync()
     assert core2.astype_cpp(Tensor([1.5]), "int32").tolist() == [1]
+    assert core2.create_complex(Tensor([1.5]), Tensor([2.0])).numpy() == np.array([1.5 + 2j], "complex64")
 
 
 def test_ndtuple():

@@ -68,8 +68,9 @@ def test_default_device():
     finally:
         mge.set_default_device()
     assert mge.get_default_device() == "xpux"
-    with pytest.raises(AssertionError):
-        mge.set_default_device("nowhere")
+    for bad in ("nowhere", 3, CompNode("cpu0")):
+        with pytest.raises(AssertionError, match="bad device name"):
+            mge.set_default_device(bad)
 
 
 def test_default_device_from_the_environment():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+import math
 import pickle
 
 import numpy as np
@@ -48,6 +49,10 @@ KEPT = {
     "bias": lambda x: x * image(1, 4, 1, 1),
     "neg": lambda x: -x,
     "pow": lambda x: x**2,
+    "round": round,
+    "floor": math.floor,
+    "ceil": math.ceil,
+    "astype_by_keyword": lambda x: x.astype(dtype="float16"),
     "max_pool2d": lambda x: F.max_pool2d(x, 2),
     "avg_pool2d": lambda x: F.avg_pool2d(x, 2),
     "adaptive": lambda x: F.adaptive_avg_pool2d(x, 1),

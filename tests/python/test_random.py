@@ -179,6 +179,27 @@ def test_multinomial_refuses_bad_weights() -> None:
         mge.random.multinomial(mge.Tensor([0.0, 0.0]), 1).numpy()
 
 
+def test_seeds_and_counts_that_are_no_integers_are_refused() -> None:
+    for make in (mge.random.seed, mge.random.RNG):
+        for bad in ("7", 1.5, [7]):
+            with pytest.raises(TypeError):
+                make(bad)
+        for bad in (-1, 1 << 64):
+            with pytest.raises(ValueError, match=f"from 0 up to .* got {bad}"):
+                make(bad)
+    mge.random.seed(np.int64(7))
+    first = mge.random.uniform(size=(3,)).numpy()
+    mge.random.seed(7)
+    np.testing.assert_array_equal(mge.random.uniform(size=(3,)).numpy(), first)
+    for bad in (2.5, [1, 1], np.array([1, 1]), -1):
+        with pytest.raises(AssertionError, match="permutation: n is a tensor or an int"):
+            mge.random.permutation(bad)
+    with pytest.raises(TypeError):
+        mge.random.multinomial(mge.Tensor([1.0, 1.0]), 1.5)
+    with pytest.raises(TypeError, match="sizes must be integers"):
+        mge.random.uniform(size=(2.5,))
+
+
 @pytest.mark.parametrize("executor", [0, 1])
 def test_a_failed_draw_does_not_stop_the_generator(executor: int) -> None:
     rng = mge.random.RNG(seed=1)
@@ -312,3 +333,24 @@ def test_bad_states_are_refused_by_name() -> None:
     assert mge.random.get_rng_state()["seed"] == good["seed"]
     with pytest.raises(ValueError, match="RNG.set_state: a state is 4 integers"):
         mge.random.RNG(seed=1).set_state([1, 2])
+
+
+def test_parameters_say_where_the_global_generator_draws() -> None:
+    there = "cpu0:1"
+    ones = mge.Tensor(np.ones(3, "float32"), device=there)
+    draws = {
+        "gamma": lambda r: r.gamma(ones, size=(2,)),
+        "beta": lambda r: r.beta(ones, 2.0),
+        "poisson": lambda r: r.poisson(ones),
+        "exponential": lambda r: r.exponential(ones),
+        "multinomial": lambda r: r.multinomial(ones, 2),
+        "permutation": lambda r: r.permutation(ones),
+    }
+    for name, draw in draws.items():
+        assert draw(mge.random).device == there, name
+        assert draw(mge.random.RNG(seed=3, device=there)).device == there, name
+        with pytest.raises(AssertionError, match="the parameter is on cpu0:1, the generator on xpux:0"):
+            draw(mge.random.RNG(seed=3))
+    x = mge.Tensor([1, 2, 3], device=there)
+    mge.random.shuffle(x)
+    assert x.device == there and sorted(x.tolist()) == [1, 2, 3]

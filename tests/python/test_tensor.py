@@ -241,7 +241,8 @@ def test_reshape_forms():
 
 def test_astype():
     x = Tensor([1.7, -1.7])
-    assert x.astype("float32") is x
+    assert x.astype("float32") is x and x.astype(dtype="float32") is x
+    assert x.astype(dtype="int8").dtype == np.int8
     assert x.astype("int32").tolist() == [1, -1]
     assert x.astype("float64").dtype == np.float32 and x.astype(np.int64).dtype == np.int32
     assert x.astype(bool).tolist() == [True, True]
@@ -291,10 +292,23 @@ def test_reduction_edge_cases():
         x.sum(axis=(-1, 1))
     with pytest.raises(ValueError):
         x.sum(axis=2)
+    with pytest.raises(AssertionError):
+        x.sum(axis=2)
     assert x.sum(axis=()).tolist() == [[1.0, 2.0]]
     assert x.sum().ndim == 0 and x.sum(axis=1).shape == (1,)
     nan = Tensor([1.0, float("nan"), 3.0])
     assert math.isnan(nan.max().item()) and math.isnan(nan.min().item())
+
+
+@pytest.mark.parametrize("name", ["sum", "prod", "min", "max", "mean"])
+def test_a_number_reduces_along_the_axis_it_does_not_have(name):
+    number = np.float32(2.5)
+    for axis in (0, -1):
+        check(getattr(Tensor(number), name)(axis=axis), np.asarray(number))
+        assert getattr(Tensor(number), name)(axis=axis, keepdims=True).tolist() == [2.5]
+    for axis in (1, -2, (0,)):
+        with pytest.raises(ValueError, match="out of range for a tensor with 0 dimensions"):
+            getattr(Tensor(number), name)(axis=axis)
 
 
 # ---- operators
@@ -550,6 +564,9 @@ KEYS = [
     True,
     False,
     (slice(None), None, [0, 1]),
+    range(2),
+    (slice(None), range(0, 5, 2)),
+    (True, None),
     np.array(2),
     (np.array(1), np.array(2), np.array(3)),
     (np.array(1), slice(None), np.array(-1)),
@@ -624,8 +641,12 @@ def test_indexing_by_tensors():
         ((0, 0, 0, 0), IndexError),
         (7, IndexError),
         ([7], IndexError),
+        ([7], RuntimeError),
         ([0.5], ValueError),
+        (np.array([0.5]), RuntimeError),
         (np.zeros((2, 2), bool), IndexError),
+        (np.zeros((2, 2), bool), RuntimeError),
+        (([0], 0, 0, 0), RuntimeError),
     ],
     ids=name_of,
 )
@@ -642,6 +663,17 @@ def test_assignment_errors():
         x[[0, 1]] = np.zeros((3, 5, 6), "float32")
     with pytest.raises(IndexError):
         x[np.zeros((3,), bool)] = 1.0
+
+
+def test_a_bool_adds_an_axis_to_a_number():
+    number = np.array(3.0, "float32")
+    for key in (True, False, (True, None), (Ellipsis, True)):
+        check(Tensor(number)[key], number[key])
+    x = Tensor(3.0)
+    x[False] = 4.0
+    assert x.shape == () and x.item() == 3
+    x[True] = 5.0
+    assert x.shape == () and x.item() == 5
 
 
 def test_indexing_of_empty_axes():

@@ -49,9 +49,20 @@ def set_option(name: str, value: int) -> None:
         _core.set_option(name, int(value))
 
 
-for _variable, _option in (
-    ("MEGENGINE_INTERP_ASYNC_LEVEL", "async_level"),
-    ("MEGENGINE_HOST_COMPUTE", "enable_host_compute"),
-):
+#: Environment variables that set options at import.
+_VARIABLES = {
+    "MEGENGINE_INTERP_ASYNC_LEVEL": "async_level",
+    "MEGENGINE_HOST_COMPUTE": "enable_host_compute",
+    "MEGENGINE_DISABLE_MEMORY_FORWARDING": "disable_memory_forwarding",
+    "MEGENGINE_ENABLE_DROP": "enable_drop",
+    "MEGENGINE_MAX_RECOMP_TIME": "max_recompute_time",
+    "MEGENGINE_CATCH_WORKER_EXEC": "catch_worker_execption",
+    "MEGENGINE_RECORD_COMPUTING_PATH": "record_computing_path",
+    "MEGENGINE_DTR_AUTO_DROP": "enable_dtr_auto_drop",
+    "MEGENGINE_DTR_SQRT_SAMPLING": "enable_dtr_sqrt_sampling",
+    "MEGENGINE_DTR_EVICTION_THRESHOLD": "dtr_eviction_threshold",
+    "MEGENGINE_DTR_EVICTEE_MINIMUM_SIZE": "dtr_evictee_minimum_size",
+}
+for _variable, _option in _VARIABLES.items():
     if os.environ.get(_variable):
         set_option(_option, int(os.environ[_variable]))

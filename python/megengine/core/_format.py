@@ -22,7 +22,9 @@ FIRST = (
 _OPERATORS = tuple(
     f"__{side}{name}__" for name in ("add", "sub", "mul", "mod", "pow", "floordiv", "truediv") for side in ("", "r")
 )
-_METHODS = ("__neg__", "__pos__", "__abs__", "__getitem__", "astype", "reshape", "detach")
+_METHODS = (
+    "__neg__", "__pos__", "__abs__", "__round__", "__floor__", "__ceil__", "__getitem__", "astype", "reshape", "detach",
+)  # fmt: skip
 
 T = TypeVar("T")
 
@@ -67,8 +69,8 @@ def _keeping_method(plain: Callable[..., Any], name: str) -> Callable[..., Any]:
             return _label(result, self)
         return _label(result, other) if _labelled(other) else result
 
-    def unary(self: Any, *args: Any) -> Any:
-        result = plain(self, *args)
+    def unary(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = plain(self, *args, **kwargs)
         return _label(result, self) if self._format == "nhwc" else result
 
     method: Any = operator if name in _OPERATORS else unary
@@ -106,7 +108,9 @@ def refresh() -> None:
     for name in (*_OPERATORS, *_METHODS):
         method = getattr(Tensor, name)
         if not hasattr(method, "keeps_format"):
-            setattr(Tensor, name, _keeping_method(method, name))
+            stand_in: Any = _keeping_method(method, name)
+            stand_in.replaced = vars(Tensor).get(name)
+            setattr(Tensor, name, stand_in)
 
 
 def deactivate() -> None:
@@ -120,5 +124,10 @@ def deactivate() -> None:
         if isinstance(op, _Keeping):
             setattr(ops, name, op._op)
     for name in (*_OPERATORS, *_METHODS):
-        if hasattr(vars(Tensor).get(name), "keeps_format"):
+        stand_in: Any = vars(Tensor).get(name)
+        if not hasattr(stand_in, "keeps_format"):
+            continue
+        if stand_in.replaced is None:  # the method is inherited
             delattr(Tensor, name)
+        else:
+            setattr(Tensor, name, stand_in.replaced)

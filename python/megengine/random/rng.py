@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import time
 import weakref
 from collections.abc import Iterable
@@ -31,6 +32,13 @@ __all__ = [
 ]
 
 Size = int | Iterable[int] | Tensor | None
+
+
+def _checked_seed(seed: Any, who: str) -> int:
+    number = operator.index(seed)
+    if not 0 <= number < 1 << 64:
+        raise ValueError(f"{who}: a seed is an integer from 0 up to 2**64 - 1; got {number}.")
+    return number
 
 
 def _make_state(seed: int, device: Any = None) -> Tensor:
@@ -70,14 +78,18 @@ class RNG:
     def __init__(self, seed: int | None = None, device: str | None = None) -> None:
         self._device = None if device is None else as_device(device)
         self._seed = seed
-        self._state: Tensor | None = None if seed is None else _make_state(seed, self._device)
+        self._state: Tensor | None = None if seed is None else _make_state(_checked_seed(seed, "RNG"), self._device)
         if seed is not None:
             _seeded.add(self)
 
-    def _cell(self) -> Tensor:
+    def _cell(self, like: Any = None) -> Tensor:
+        """The state to draw from: the own one, or the global one of the device of the generator or of ``like``."""
         if self._state is not None:
             return self._state
-        return _global_state() if self._device is None else _global_state(str(self._device))
+        device = self._device
+        if device is None and isinstance(like, Tensor):
+            device = like.device
+        return _global_state() if device is None else _global_state(str(device))
 
     def get_state(self) -> np.ndarray[Any, Any]:
         """Where the stream stands, to be saved: four 32-bit words.
@@ -96,11 +108,10 @@ class RNG:
         cell._reset(_state_of(state, cell.device, "RNG.set_state"))
 
     def _check(self, *params: Any) -> None:
+        own = self._device if self._state is None else self._state.device
         for p in params:
-            if isinstance(p, Tensor) and self._device is not None:
-                assert p.device == self._device, (
-                    f"RNG: the parameter is on {p.device}, the generator on {self._device}."
-                )
+            if isinstance(p, Tensor) and own is not None:
+                assert p.device == own, f"RNG: the parameter is on {p.device}, the generator on {own}."
 
     def uniform(self, low: float = 0, high: float = 1, size: Size = None) -> Tensor:
         """Numbers spread evenly over (low, high].
@@ -110,10 +121,7 @@ class RNG:
         ((100,), True)
         """
         assert low < high, f"uniform: low must be below high; got {low} and {high}."
-        cell = self._cell()
-        y, new = ops.rng_uniform(cell, shape=_shape(size), lo=float(low), hi=float(high))
-        cell._reset(new)
-        return y
+        return self._draw(ops.rng_uniform, shape=_shape(size), lo=float(low), hi=float(high))
 
     def normal(self, mean: float = 0, std: float = 1, size: Size = None) -> Tensor:
         """Numbers from the normal distribution.
@@ -121,10 +129,7 @@ class RNG:
         >>> mge.random.normal(0, 1, size=(2, 3)).shape
         (2, 3)
         """
-        cell = self._cell()
-        y, new = ops.rng_normal(cell, shape=_shape(size), mean=float(mean), std=float(std))
-        cell._reset(new)
-        return y
+        return self._draw(ops.rng_normal, shape=_shape(size), mean=float(mean), std=float(std))
 
     def exponential(self, rate: float | Tensor = 1.0, size: Size = None) -> Tensor:
         """Numbers from the exponential distribution with mean ``1 / rate``.
@@ -138,7 +143,7 @@ class RNG:
         else:
             assert rate > 0, f"exponential: the rate must be above 0; got {rate}."
             shape = _shape(size)
-        return -ops.log(self.uniform(0, 1, shape)) / rate
+        return -ops.log(self._draw(ops.rng_uniform, like=rate, shape=shape, lo=0.0, hi=1.0)) / rate
 
     def _parameters(self, who: str, least: float, size: Size, *params: float | Tensor) -> list[Tensor]:
         """The parameters as float32 tensors of the shape of the result: ``size`` before their broadcast shape."""
@@ -161,8 +166,8 @@ class RNG:
             for p in params
         ]
 
-    def _draw(self, op: Any, *inputs: Tensor, **attrs: Any) -> Tensor:
-        cell = self._cell()
+    def _draw(self, op: Any, *inputs: Tensor, like: Any = None, **attrs: Any) -> Tensor:
+        cell = self._cell(inputs[0] if inputs else like)
         y, new = op(*inputs, cell, **attrs)
         cell._reset(new)
         return y  # type: ignore[no-any-return]
@@ -216,7 +221,7 @@ class RNG:
         self._check(input)
         assert input.ndim in (1, 2), f"multinomial: weights need 1 or 2 dimensions; got {input.shape}."
         assert input.dtype.kind == "f", f"multinomial: weights must be floating-point; got {input.dtype}."
-        classes = input.shape[-1]
+        classes, num_samples = input.shape[-1], operator.index(num_samples)
         assert classes > 0 and num_samples > 0, (
             f"multinomial: needs at least one class and one sample; got {input.shape} and {num_samples}."
         )
@@ -224,8 +229,8 @@ class RNG:
             f"multinomial: {num_samples} samples of {classes} classes need replacement=True."
         )
         rows = input.astype("float32").reshape(-1, classes)
-        cell = self._cell()
-        y = ops.rng_multinomial(rows, cell, num_samples=int(num_samples), replacement=bool(replacement))
+        cell = self._cell(input)
+        y = ops.rng_multinomial(rows, cell, num_samples=num_samples, replacement=bool(replacement))
         # The state moves on by itself: bad weights fail the draw, not every draw after it.
         used = rows.shape[0] * (num_samples if replacement else classes)
         cell._reset(ops.rng_skip(cell, n=4 * used))
@@ -240,8 +245,8 @@ class RNG:
         if isinstance(n, Tensor):
             self._check(n)
             x = n.reshape(1) if n.ndim == 0 else n
-            return ops.take(x, self._draw(ops.rng_permutation, n=x.shape[0]), axis=0)
-        assert int(n) >= 0, f"permutation: n must be at least 0; got {n}."
+            return ops.take(x, self._draw(ops.rng_permutation, like=x, n=x.shape[0]), axis=0)
+        assert isinstance(n, (int, np.integer)) and n >= 0, f"permutation: n is a tensor or an int >= 0; got {n!r}."
         assert dtype in ("int32", "int16", "float32"), f"permutation: dtype int32, int16 or float32; got {dtype}."
         order = self._draw(ops.rng_permutation, n=int(n))
         return order if dtype == "int32" else order.astype(dtype)
@@ -296,7 +301,7 @@ def seed(seed: int) -> None:
     True
     """
     global _global_seed
-    _global_seed = int(seed)
+    _global_seed = _checked_seed(seed, "seed")
     for key, cell in _states.items():
         cell._reset(_make_state(_global_seed, key))
 

@@ -21,6 +21,7 @@ __all__ = [
     "TraceError",
     "apply",
     "astype_cpp",
+    "create_complex",
     "dtype_promotion",
     "full_sync",
     "get_device",
@@ -57,6 +58,18 @@ class TensorWeakRef:
 def astype_cpp(x: Tensor, dtype: Any) -> Tensor:
     """The same as ``x.astype(dtype)``."""
     return x.astype(dtype)
+
+
+def create_complex(real: Tensor, imag: Tensor) -> Tensor:
+    """The complex tensor of two real ones.
+
+    >>> from megengine.core._imperative_rt.core2 import create_complex
+    >>> create_complex(mge.tensor([1.0]), mge.tensor([2.0])).numpy()
+    array([1.+2.j], dtype=complex64)
+    """
+    from ...functional import complex
+
+    return complex(real, imag)
 
 
 def _get_amp_dtype_autocast() -> bool:

@@ -115,7 +115,7 @@ def get_scale(dtype: Any) -> float:
     """The scale of a quantised dtype."""
     meta = _mgb(dtype)
     if meta is None or "scale" not in meta:
-        raise ValueError(f"get_scale: {dtype!r} is not a quantised dtype.")
+        raise _core.UserError(f"get_scale: {dtype!r} is not a quantised dtype.")
     return float(meta["scale"])
 
 
@@ -123,7 +123,7 @@ def get_zero_point(dtype: Any) -> int:
     """The zero point of an asymmetric quantised dtype."""
     meta = _mgb(dtype)
     if meta is None or meta["name"] not in ("Quantized8Asymm", "Quantized4Asymm"):
-        raise ValueError(f"get_zero_point: {dtype!r} has no zero point; only quint8 and quint4 have one.")
+        raise _core.UserError(f"get_zero_point: {dtype!r} has no zero point; only quint8 and quint4 have one.")
     return int(meta["zero_point"])
 
 

@@ -41,7 +41,7 @@ def read_on_host(x: TensorBase, who: str = "index") -> npt.NDArray[Any]:
 
 def _host(item: Any) -> Any:
     """An index item without lists and float arrays; slices with numbers for bounds."""
-    if isinstance(item, (list, tuple)):
+    if isinstance(item, (list, tuple, range)):
         if any(isinstance(v, TensorBase) for v in item):
             item = [read_on_host(v) if isinstance(v, TensorBase) else v for v in item]
         array = np.asarray(item)
@@ -50,7 +50,7 @@ def _host(item: Any) -> Any:
         bounds = (item.start, item.stop, item.step)
         return slice(*(int(read_on_host(b).item()) if isinstance(b, TensorBase) else b for b in bounds))
     if isinstance(item, (np.ndarray, TensorBase)) and item.dtype.kind not in "iub":
-        raise ValueError(f"index: arrays used as indices must be of integers or bools; got {item.dtype}.")
+        raise _core.UserError(f"index: arrays used as indices must be of integers or bools; got {item.dtype}.")
     return item
 
 
@@ -74,6 +74,8 @@ def _expand(items: tuple[Any, ...], ndim: int) -> list[Any]:
     used = 0
     for raw in items:
         item = _host(raw)
+        if isinstance(item, (bool, np.bool_)):
+            raise _ScalarBool
         if _is_array(item) and item.dtype.kind == "b":
             if item.ndim == 0:
                 raise _ScalarBool
@@ -83,9 +85,9 @@ def _expand(items: tuple[Any, ...], ndim: int) -> list[Any]:
             out.append(item)
             used += 0 if item is None or item is Ellipsis else 1
     if sum(1 for i in out if i is Ellipsis) > 1:
-        raise IndexError("an index can only have a single ellipsis ('...')")
+        raise _core.OpIndexError("an index can only have a single ellipsis ('...')")
     if used > ndim:
-        raise IndexError(f"too many indices for tensor: tensor is {ndim}-dimensional, but {used} were indexed")
+        raise _core.OpIndexError(f"too many indices for tensor: tensor is {ndim}-dimensional, but {used} were indexed")
     if not any(i is Ellipsis for i in out):
         out.append(Ellipsis)
     at = next(n for n, i in enumerate(out) if i is Ellipsis)
@@ -106,8 +108,6 @@ def _make_plan(x: TensorBase, items: tuple[Any, ...]) -> _Plan:
     runs = 0  # groups of neighbouring ints and arrays
     inside = False
     for item in _expand(items, x.ndim):
-        if isinstance(item, (bool, np.bool_)):
-            raise _ScalarBool
         picks = _is_array(item) or not (item is None or isinstance(item, slice))
         if picks and not inside:
             runs += 1
@@ -139,11 +139,15 @@ def _positions(item: Any, shape: tuple[int, ...], axis: int) -> list[Any]:
     if item.dtype.kind != "b":
         size = shape[axis]
         if isinstance(item, np.ndarray) and item.size and not (-size <= item.min() and item.max() < size):
-            raise IndexError(f"index: {item.min()}..{item.max()} is out of range for axis {axis} with size {size}.")
+            raise _core.OpIndexError(
+                f"index: {item.min()}..{item.max()} is out of range for axis {axis} with size {size}."
+            )
         return [item]
     covered = shape[axis : axis + item.ndim]
     if tuple(item.shape) != covered:
-        raise IndexError(f"index: mask of shape {tuple(item.shape)} does not match the axes {covered} it indexes.")
+        raise _core.OpIndexError(
+            f"index: mask of shape {tuple(item.shape)} does not match the axes {covered} it indexes."
+        )
     mask = read_on_host(item) if isinstance(item, TensorBase) else item
     return list(np.nonzero(mask))
 
@@ -262,7 +266,7 @@ def _is_mask(item: Any) -> bool:
 def _masked_fill(x: Tensor, mask: Any, value: Tensor) -> Tensor:
     shape = tuple(mask.shape)
     if shape != x._tuple_shape[: len(shape)]:
-        raise IndexError(f"index: mask of shape {shape} does not match the leading axes of {x._tuple_shape}.")
+        raise _core.OpIndexError(f"index: mask of shape {shape} does not match the leading axes of {x._tuple_shape}.")
     wide = shape + (1,) * (x.ndim - len(shape))
     cond = mask.reshape(wide) if isinstance(mask, TensorBase) else _const(mask.reshape(wide), x, "bool")
     return ops.where(cond, value, x)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
+from .. import _amp
 from .._core import CompNode, TensorBase, UserError, get_default_device
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def _normalize_axis(ndim: int, axis: int | Iterable[int], reverse: bool = False)
         return i + ndim if i < 0 else i
     axes = [_normalize_axis(ndim, int(a)) for a in axis]
     if len(set(axes)) != len(axes):
-        raise AssertionError(f"an axis is named twice; got {tuple(axes)}.")
+        raise AxisError(f"an axis is named twice; got {tuple(axes)}.")
     axes.sort(reverse=reverse)
     return axes
 
@@ -65,14 +66,27 @@ def make_shape_tuple(*shape: Any) -> tuple[int, ...]:
         elif isinstance(s, np.ndarray):
             out.extend(int(v) for v in s.reshape(-1))
         else:
-            out.append(operator.index(s))
+            try:
+                out.append(operator.index(s))
+            except TypeError:
+                raise TypeError(f"shape: sizes must be integers; got {s!r}.") from None
     return tuple(out)
 
 
-def get_device(inputs: Iterable[Any]) -> CompNode:
-    """The device that all tensors in ``inputs`` share, or the default device when there is none."""
+def _operands(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What a helper was called with: operands one by one, or all in one list or tuple."""
+    return tuple(args[0]) if len(args) == 1 and isinstance(args[0], (list, tuple)) else args
+
+
+def get_device(*inputs: Any) -> CompNode:
+    """The device that all tensors in ``inputs`` share, or the default device when there is none.
+
+    >>> from megengine.core.tensor.utils import get_device
+    >>> str(get_device(mge.tensor(1, device="cpu1"), 2.0)), str(get_device([1, 2]))
+    ('cpu1:0', 'xpux:0')
+    """
     found: CompNode | None = None
-    for x in inputs:
+    for x in _operands(inputs):
         if isinstance(x, TensorBase):
             if found is not None and found != x.device:
                 raise ValueError(f"ambiguous device: {found} and {x.device}. Move one with Tensor.to.")
@@ -114,12 +128,22 @@ def result_type(*args: Any) -> np.dtype[Any]:
     return np.dtype("int32") if dtype == np.int64 else dtype
 
 
-dtype_promotion = result_type
+def dtype_promotion(*args: Any) -> np.dtype[Any]:
+    """``result_type`` of the operands, given one by one or in one list.
+
+    >>> from megengine.core.tensor.utils import dtype_promotion
+    >>> dtype_promotion([mge.tensor([1, 2], dtype="uint8"), 1])
+    dtype('uint8')
+    """
+    args = _operands(args)
+    if not args:
+        raise TypeError("dtype_promotion: needs at least one tensor, array or number.")
+    return result_type(*args)
 
 
 def isscalar(x: Any) -> bool:
-    """Whether ``x`` is a number or has no dimensions."""
-    if isinstance(x, (TensorBase, np.ndarray)):
+    """Whether ``x`` is a number, a string or a tensor without dimensions; no array is, as in ``np.isscalar``."""
+    if isinstance(x, TensorBase):
         return x.ndim == 0
     return bool(np.isscalar(x))
 
@@ -141,10 +165,15 @@ def convert_inputs(*args: Any, device: Any = None) -> tuple[Tensor, ...]:
 
 
 def cast_tensors(*args: Any, promote: bool = False) -> tuple[Any, ...]:
-    """The arguments with every tensor cast to float32 when ``promote`` and it is float16; others unchanged."""
-    if not promote:
-        return args
-    return tuple(a.astype("float32") if isinstance(a, TensorBase) and a.dtype == np.float16 else a for a in args)
+    """The arguments with every tensor cast to the low precision of autocast, or with ``promote`` to the high one.
+
+    >>> from megengine.core.tensor.utils import cast_tensors
+    >>> low, nothing = cast_tensors(mge.tensor([1.0]), None)
+    >>> low
+    Tensor([1.], dtype=float16, device=xpux:0)
+    """
+    dtype = _amp.high_prec_dtype if promote else _amp.low_prec_dtype
+    return tuple(a.astype(dtype) if isinstance(a, TensorBase) else a for a in args)
 
 
 def astensor1d(x: Any, *reference: Any, dtype: Any = None, device: Any = None) -> Tensor:
