@@ -13,8 +13,8 @@ __all__ = ["Collator"]
 class Collator:
     """Joins samples into a batch; the first sample decides how.
 
-    Arrays and numbers become one array with a new first axis, strings stay as they are, dicts and named tuples are joined
-    field by field, and other sequences give a list of joined fields.
+    Arrays and numbers become one array with a new first axis, strings stay as they are, dicts and named tuples are
+    joined field by field, and other sequences give a list of joined fields.
 
     >>> from megengine.data import Collator
     >>> Collator().apply([(np.zeros(2), 1), (np.ones(2), 2)])

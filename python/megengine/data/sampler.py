@@ -277,10 +277,10 @@ class Infinite(MapSampler):
 
     def __next__(self) -> list[Any]:
         try:
-            return next(self.sampler_iter)  # type: ignore[no-any-return]
+            return next(self.sampler_iter)
         except StopIteration:  # an empty sampler ends here again instead of turning for ever
             self.sampler_iter = iter(self.sampler)
-            return next(self.sampler_iter)  # type: ignore[no-any-return]
+            return next(self.sampler_iter)
 
     def __len__(self) -> int:
         return int(np.iinfo(np.int64).max)
