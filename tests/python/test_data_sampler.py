@@ -214,6 +214,7 @@ def test_array_dataset():
 
 def test_concat_dataset():
     data = ConcatDataset([ArrayDataset([0, 1]), ArrayDataset([2]), ArrayDataset([3, 4, 5])])
+    assert data.cumulative_sizes == [2, 3, 6]
     assert len(data) == 6
     assert [data[i][0] for i in range(-6, 6)] == [0, 1, 2, 3, 4, 5] * 2
     with pytest.raises(ValueError, match="should not exceed"):
