@@ -644,3 +644,14 @@ def test_repr_of_several_lines_about_the_module_itself():
     assert repr(net) == "Talkative(\n  a=1\n  b=2\n)"
     net.inner = Talkative()
     assert repr(net) == "Talkative(\n  a=1\n  b=2\n  (inner): Talkative(\n    a=1\n    b=2\n  )\n)"
+
+
+def test_a_childs_own_state_dict_is_for_its_callers_alone():
+    class Own(M.Linear):
+        def state_dict(self):
+            return {"mine": 1}
+
+    net = M.Sequential(Own(1, 1))
+    assert list(net.state_dict()) == ["0.bias", "0.weight"] and net[0].state_dict() == {"mine": 1}
+    net.load_state_dict({"0.bias": np.ones(1, "float32"), "0.weight": np.ones((1, 1), "float32")})
+    assert net[0].weight.item() == 1

@@ -377,13 +377,17 @@ class Module(metaclass=ABCMeta):
         """
         if rst is None:
             rst = OrderedDict()
+        self._state_dict(rst, prefix, keep_var)
+        return rst
+
+    def _state_dict(self, rst: Any, prefix: str, keep_var: bool) -> None:
+        # Not by way of the children's state_dict, which a subclass may give another meaning or other arguments.
         flat = self._flat_state()
         for key, tensor in self._flatten(recursive=False, with_key=True, predicate=_is_tensor):
             value = tensor if keep_var else tensor.numpy()
             rst[prefix + key] = value.reshape(-1) if flat else value
         for key, child in self._flatten(recursive=False, with_key=True, predicate=_is_module):
-            child.state_dict(rst, f"{prefix}{key}.", keep_var)
-        return rst
+            child._state_dict(rst, f"{prefix}{key}.", keep_var)
 
     def load_state_dict(self, state_dict: dict[str, Any] | Callable[[str, Tensor], Any], strict: bool = True) -> None:
         """Take the values of parameters and buffers from a dict of arrays.
