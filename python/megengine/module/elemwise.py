@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..core._imperative_rt.lower import apply
-from ..core.ops import builtin
 from ..tensor import Tensor
 from .module import Module
 
@@ -26,6 +24,8 @@ class Elemwise(Module):
         self._op()  # an unknown name is an error here, not at the first call
 
     def _op(self) -> Any:
+        from ..core.ops import builtin  # when first used: the op classes would make `import megengine` slower
+
         name = self.method.upper()
         if name not in builtin.Elemwise.Mode.names:
             known = ", ".join(sorted(builtin.Elemwise.Mode.names)).lower()
@@ -33,4 +33,6 @@ class Elemwise(Module):
         return builtin.Elemwise(name)
 
     def forward(self, *inps: Tensor) -> Tensor:
+        from ..core._imperative_rt.lower import apply
+
         return apply(self._op(), *inps)[0]
