@@ -26,11 +26,12 @@ class Elemwise(Module):
     def _op(self) -> Any:
         from ..core.ops import builtin  # when first used: the op classes would make `import megengine` slower
 
+        op: Any = builtin.Elemwise
         name = self.method.upper()
-        if name not in builtin.Elemwise.Mode.names:
-            known = ", ".join(sorted(builtin.Elemwise.Mode.names)).lower()
+        if name not in op.Mode.names:
+            known = ", ".join(sorted(op.Mode.names)).lower()
             raise ValueError(f"Elemwise: unknown method {self.method!r}. Known: {known}.")
-        return builtin.Elemwise(name)
+        return op(name)
 
     def forward(self, *inps: Tensor) -> Tensor:
         from ..core._imperative_rt.lower import apply
