@@ -9,6 +9,7 @@ import weakref
 import numpy as np
 import pytest
 
+import megengine as mge
 import megengine.functional as F
 import megengine.module as M
 from megengine import Parameter, Tensor
@@ -605,3 +606,32 @@ def test_tensor_weak_ref():
         gm.backward(y)
     del x, y
     assert ref() is None
+
+
+# ---- names that programs import from below
+
+
+def test_set_grad_attaches_a_gradient_to_given_outputs():
+    from megengine.core._imperative_rt.core2 import set_grad
+
+    x, seen = mge.tensor([3.0]), []
+
+    def backward(first, second):
+        seen.append(first)
+        return (second * 100,)
+
+    with GradManager().attach(x) as gm:
+        outputs = set_grad(backward, (x,), (mge.tensor([9.0]), mge.tensor([2.0])))
+        gm.backward(outputs[1] * 2)
+    assert isinstance(outputs, list) and [y.tolist() for y in outputs] == [[9.0], [2.0]]
+    assert seen == [None] and x.grad.tolist() == [200.0]
+    assert set_grad(backward, (x,), (x,))[0].tolist() == [3.0]  # nobody records: the values, nothing more
+    assert len(seen) == 1
+
+
+def test_function_is_found_beside_grad():
+    from megengine.core.autodiff import grad
+
+    assert grad.Function is Function
+    with pytest.raises(AttributeError, match="no attribute 'Fonction'"):
+        grad.Fonction  # noqa: B018

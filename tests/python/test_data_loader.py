@@ -515,7 +515,9 @@ def test_stream_keeps_order_and_the_short_last_batch(workers):
 
 
 def test_parallel_stream_is_iterated_by_each_worker():
-    batches = list(DataLoader(Stream(6), StreamSampler(4), num_workers=2, parallel_stream=True))
+    loader = DataLoader(Stream(6), StreamSampler(4), num_workers=2, parallel_stream=True)
+    assert loader.datakind == "stream"
+    batches = list(loader)
     of_worker = {w: sum((b[0].tolist() for b in batches if b[1][0] == w), []) for w in (0, 1)}
     assert of_worker == {0: list(range(6)), 1: list(range(6))}
 

@@ -94,6 +94,19 @@ def test_stream_and_infinite():
         endless.sample()
 
 
+def test_infinite_is_an_iterator_that_goes_on():
+    endless = Infinite(SequentialSampler([7, 8, 9], 2))
+    assert isinstance(endless, MapSampler) and iter(endless) is endless
+    assert [next(endless), next(iter(endless)), next(endless)] == [[0, 1], [2], [0, 1]]
+
+    class Nothing(SequentialSampler):
+        def sample(self):
+            return []
+
+    with pytest.raises(StopIteration):  # nothing to repeat: an end instead of a hang
+        next(Infinite(Nothing([1])))
+
+
 @pytest.mark.parametrize(
     ("make", "text"),
     [
@@ -158,7 +171,9 @@ def same(a, b):
         ([np.ones(2, np.uint8), np.zeros(2, np.uint8)], np.array([[1, 1], [0, 0]], np.uint8)),
         (["a", "b"], ["a", "b"]),
         ([b"a", b"b"], [b"a", b"b"]),
-        ([(1, "a"), (2, "b")], [np.array([1, 2]), ["a", "b"]]),
+        ([np.str_("a"), np.str_("b")], ["a", "b"]),
+        ([np.array(["ab"]), np.array(["c"])], np.array([["ab"], ["c"]])),
+        ([(1, "a"), (2, "b")], [np.array([1, 2]), ("a", "b")]),
         ([[1, 2], [3, 4]], [np.array([1, 3]), np.array([2, 4])]),
         ([Point(1, 2.0), Point(3, 4.0)], Point(np.array([1, 3]), np.array([2.0, 4.0]))),
         ([{"k": 1, "v": (2,)}, {"k": 3, "v": (4,)}], {"k": np.array([1, 3]), "v": [np.array([2, 4])]}),
@@ -172,7 +187,7 @@ def test_collate(samples, batch):
     ("samples", "error", "text"),
     [
         ([None, None], TypeError, "got <class 'NoneType'>"),
-        ([np.array(["a"]), np.array(["b"])], TypeError, "strings or objects"),
+        ([np.array([None]), np.array([None])], TypeError, "arrays of objects"),
         ([np.zeros(2), np.zeros(3)], ValueError, r"sample 0 of the batch has \(2,\), sample 1 has \(3,\)"),
         ([(1, 2), (3,)], ValueError, "sample 0 of the batch has 2, sample 1 has 1"),
         ([{"a": 1}, {"b": 2}], KeyError, "sample 1 of the batch has no key 'a'"),
@@ -199,6 +214,7 @@ def test_array_dataset():
 
 def test_concat_dataset():
     data = ConcatDataset([ArrayDataset([0, 1]), ArrayDataset([2]), ArrayDataset([3, 4, 5])])
+    assert data.cumulative_sizes == [2, 3, 6]
     assert len(data) == 6
     assert [data[i][0] for i in range(-6, 6)] == [0, 1, 2, 3, 4, 5] * 2
     with pytest.raises(ValueError, match="should not exceed"):

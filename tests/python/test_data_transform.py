@@ -418,3 +418,24 @@ def test_values_of_a_border(value):
     want[...] = np.asarray(value)[:3] if np.ndim(value) else value
     want[1:5, 3:] = image
     np.testing.assert_array_equal(got, want)
+
+
+def test_a_transform_of_ones_own():
+    """What subclasses written for MegEngine rely on: _get_image finds the image, _get_apply may know further kinds."""
+
+    class Brighter(T.VisionTransform):
+        def apply(self, input):
+            self.seen = self._get_image(input).shape
+            return super().apply(input)
+
+        def _get_apply(self, kind):
+            return (lambda x: x * 10) if kind == "depth" else super()._get_apply(kind)
+
+        def _apply_image(self, image):
+            return image + 1
+
+    own = Brighter(order=("depth", "image", "info"))
+    depth, image, info = own.apply((np.ones((2, 3)), np.zeros((2, 3, 3), "uint8"), "note"))
+    assert own.seen == (2, 3, 3) and info == "note"
+    assert (depth == 10).all() and (image == 1).all()
+    assert T.Pad(1)._get_apply("boxes").__name__ == "_apply_boxes" and T.Pad(1)._get_apply("depth") is None

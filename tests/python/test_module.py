@@ -256,7 +256,7 @@ def test_names():
     assert [seen[id(m)] for m in (net.a, *net.list)] == ["root.a", "root.list.0", "root.given"]
     assert (net.a.w._name, net.a.v._name) == ("root.a.w", "root.a.own")
     assert (net.a._short_name, net.a.w._short_name, net.a.w._prefix) == ("a", "w", "root.a")
-    assert net.list[1].w._name == "root.given.w"
+    assert net.list[1].w._name == "root.list.1.w"
     free = Root()
     free(1)
     assert seen[id(free.a)] == "a" and free.a.w._name == "a.w"

@@ -576,3 +576,82 @@ def test_indices_are_integers():
     ):
         with pytest.raises(RuntimeError, match=r"integers; got float32. Cast .* with astype"):
             fn()
+
+
+# ---- names and reprs of trees
+
+
+class Node(M.Module):
+    def forward(self):
+        pass
+
+
+def test_a_child_may_know_its_parent():
+    parent, child = Node(), Node()
+    parent.child = child
+    child.parent = [parent]
+    parent.weight = Parameter([1.0])
+    assert [k for k, _ in parent.named_modules()] == ["", "child"]
+    assert [k for k, _ in child.named_parameters()] == ["parent.0.weight"]
+    assert (parent._name, child._name, parent.weight._name) == (
+        "child.parent.0",
+        "child.parent.0.child",
+        "child.parent.0.weight",
+    )
+    parent.eval()
+    assert not child.training
+    alone = Node()
+    alone.me = alone
+    assert alone._name == "me" and [k for k, _ in alone.named_modules()] == [""]
+
+
+def test_parameters_are_named_by_attributes_not_by_the_names_of_modules():
+    net = Node(name="net")
+    net.fc = M.Linear(1, 1, name="own")
+    net.parts = [M.Linear(1, 1, name="other")]
+    assert (net.fc.name, net.fc._short_name, net.fc._name, net.fc.weight._name) == (
+        "own",
+        "fc",
+        "net.fc",
+        "net.fc.weight",
+    )
+    assert net.parts[0]._name == "net.parts.0"
+
+
+def test_repr_shows_what_was_put_into_a_container_later():
+    net = Node()
+    net.layers, net.named, net.numbers = [], {}, {"k": 1}
+    net.last = M.ReLU()
+    net.layers.append(M.ReLU())
+    net.named["x"] = [M.Sigmoid()]
+    assert repr(net) == "Node(\n  (layers.0): ReLU()\n  (named.x.0): Sigmoid()\n  (last): ReLU()\n)"
+
+
+def test_repr_shows_a_module_that_came_back_last():
+    net = Node()
+    net.a, net.b = M.ReLU(), M.ReLU()
+    net.a = None
+    net.a = M.Sigmoid()
+    assert repr(net) == "Node(\n  (b): ReLU()\n  (a): Sigmoid()\n)"
+
+
+def test_repr_of_several_lines_about_the_module_itself():
+    class Talkative(Node):
+        def _module_info_string(self):
+            return "a=1\nb=2"
+
+    net = Talkative()
+    assert repr(net) == "Talkative(\n  a=1\n  b=2\n)"
+    net.inner = Talkative()
+    assert repr(net) == "Talkative(\n  a=1\n  b=2\n  (inner): Talkative(\n    a=1\n    b=2\n  )\n)"
+
+
+def test_a_childs_own_state_dict_is_for_its_callers_alone():
+    class Own(M.Linear):
+        def state_dict(self):
+            return {"mine": 1}
+
+    net = M.Sequential(Own(1, 1))
+    assert list(net.state_dict()) == ["0.bias", "0.weight"] and net[0].state_dict() == {"mine": 1}
+    net.load_state_dict({"0.bias": np.ones(1, "float32"), "0.weight": np.ones((1, 1), "float32")})
+    assert net[0].weight.item() == 1

@@ -72,6 +72,8 @@ def test_elemwise_and_concat():
     a, b = rand(3), rand(3)
     np.testing.assert_array_equal(M.Elemwise("add")(a, b).numpy(), (a + b).numpy())
     np.testing.assert_array_equal(M.Elemwise("fuse_add_relu")(a, b).numpy(), F.relu(a + b).numpy())
+    np.testing.assert_array_equal(M.Elemwise("lt")(a, b).numpy(), (a.numpy() < b.numpy()).astype("float32"))
+    np.testing.assert_array_equal(M.Elemwise("SWITCH_GT0")(a, b).numpy(), np.where(a.numpy() > 0, b.numpy(), 0))
     with pytest.raises(ValueError, match="unknown method"):
         M.Elemwise("nonsense")
     assert M.Concat()([a, b]).shape == (6,)

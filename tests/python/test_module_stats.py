@@ -189,6 +189,23 @@ def test_narrow_dtypes():
     assert ms.get_param_stats(q)["nbits"] == 8 and ms.get_param_stats(q)["size"] == 6
 
 
+def test_helpers_on_their_own():
+    """Forms seen on MegEngine 1.13: tools count ops of their own and sum them with these functions."""
+    row = {"shape": (2,), "size": 8}
+    for total, dim in ((ms.sum_param_stats, "param_dim"), (ms.sum_activations_stats, "act_dim")):
+        rows = [{"name": "a", dim: 2, **row}]
+        dims, size, same = total(rows)
+        assert (dims, size) == (2, 8) and same is rows and rows[0]["size_bar"] == "#" * 20
+        assert rows[-1] == {"name": "total", dim: 2, "size": "8.000 B"}
+    rows = [{"name": n, "flops_num": k, "output_shapes": []} for n, k in (("a", 100), ("b", 300))]
+    flops, same = ms.sum_op_stats(rows)
+    assert flops == 400 and same is rows and [r.get("bar") for r in rows] == ["#" * 6, "#" * 20, None]
+    array = np.arange(6, dtype="float32").reshape(2, 3)
+    assert {**ms.get_param_stats(array), "dtype": 0} == {**ms.get_param_stats(mge.Tensor(array)), "dtype": 0}
+    assert ms.get_activation_stats(array)["size"] == 24 and ms.get_activation_stats(array, True)["max"] == "5.000"
+    assert ms.get_op_stats(M.ReLU(), (array,), (array,)) is None
+
+
 def test_tables_are_logged(caplog, capsys):
     import logging
 

@@ -13,8 +13,8 @@ __all__ = ["Collator"]
 class Collator:
     """Joins samples into a batch; the first sample decides how.
 
-    Arrays and numbers become one array with a new first axis, strings stay a list, dicts and named tuples are joined
-    field by field, and other sequences give a list of joined fields.
+    Arrays and numbers become one array with a new first axis, strings stay as they are, dicts and named tuples are
+    joined field by field, and other sequences give a list of joined fields.
 
     >>> from megengine.data import Collator
     >>> Collator().apply([(np.zeros(2), 1), (np.ones(2), 2)])
@@ -29,12 +29,12 @@ class Collator:
         first = inputs[0]
         if isinstance(first, np.ndarray):
             return _stack(inputs)
+        if isinstance(first, (str, bytes)):  # before np.generic, which np.str_ is too
+            return inputs
         if isinstance(first, (np.generic, bool, int)):
             return np.array(inputs)
         if isinstance(first, float):
             return np.array(inputs, dtype=np.float64)
-        if isinstance(first, (str, bytes)):
-            return list(inputs)
         if isinstance(first, Mapping):
             return {key: self.apply([_field(sample, key, i) for i, sample in enumerate(inputs)]) for key in first}
         if isinstance(first, tuple) and hasattr(first, "_fields"):
@@ -48,8 +48,8 @@ class Collator:
 
 
 def _stack(arrays: Sequence[Any]) -> np.ndarray[Any, Any]:
-    if arrays[0].dtype.kind in "SUO":
-        raise TypeError(f"Collator: arrays of strings or objects cannot be joined; got dtype {arrays[0].dtype}.")
+    if arrays[0].dtype.kind == "O":
+        raise TypeError(f"Collator: arrays of objects cannot be joined; got dtype {arrays[0].dtype}.")
     shapes = [np.shape(a) for a in arrays]
     for i, shape in enumerate(shapes):
         if shape != shapes[0]:

@@ -96,10 +96,11 @@ class DataLoader:
         if timeout < 0:
             raise ValueError("timeout should not be negative")
         assert isinstance(dataset, Dataset), f"Can not recognize this kind of dataset: {type(dataset)}"
-        self._stream = isinstance(dataset, StreamDataset)
-        wanted = StreamSampler if self._stream else MapSampler
+        stream = isinstance(dataset, StreamDataset)
+        self.datakind = "stream" if stream else "map"
+        wanted = StreamSampler if stream else MapSampler
         if sampler is None:
-            sampler = StreamSampler(batch_size=1) if self._stream else SequentialSampler(dataset, batch_size=1)
+            sampler = StreamSampler(batch_size=1) if stream else SequentialSampler(dataset, batch_size=1)
         inner = sampler.sampler if isinstance(sampler, Infinite) else sampler
         assert isinstance(inner, wanted), "types of dataset and sampler do not match"
         self.dataset = dataset
@@ -115,11 +116,11 @@ class DataLoader:
 
     def __iter__(self) -> PreLoader:
         kind = {
-            (False, False): _SerialMapDataLoaderIter,
-            (False, True): _ParallelMapDataLoaderIter,
-            (True, False): _SerialStreamDataLoaderIter,
-            (True, True): _ParallelStreamDataLoaderIter,
-        }[self._stream, self.num_workers > 0]
+            ("map", False): _SerialMapDataLoaderIter,
+            ("map", True): _ParallelMapDataLoaderIter,
+            ("stream", False): _SerialStreamDataLoaderIter,
+            ("stream", True): _ParallelStreamDataLoaderIter,
+        }[self.datakind, self.num_workers > 0]
         return kind(self, self.preload)
 
     def __len__(self) -> int:

@@ -253,8 +253,10 @@ class StreamSampler(Sampler):
             yield list(islice(positions, self.batch_size))
 
 
-class Infinite(Sampler):
+class Infinite(MapSampler):
     """Starts another sampler again whenever it ends, for training counted in steps.
+
+    It is its own iterator: ``next`` works on it, and a second loop goes on where the first one stopped.
 
     >>> from itertools import islice
     >>> from megengine.data import Infinite, SequentialSampler
@@ -271,13 +273,14 @@ class Infinite(Sampler):
         raise NotImplementedError("sample method not supported in Infinite")
 
     def __iter__(self) -> Iterator[list[Any]]:
-        while True:
-            some = False
-            for batch in self.sampler:
-                some = True
-                yield batch
-            if not some:  # would turn for ever without giving anything
-                return
+        return self
+
+    def __next__(self) -> list[Any]:
+        try:
+            return next(self.sampler_iter)
+        except StopIteration:  # an empty sampler ends here again instead of turning for ever
+            self.sampler_iter = iter(self.sampler)
+            return next(self.sampler_iter)
 
     def __len__(self) -> int:
         return int(np.iinfo(np.int64).max)

@@ -377,13 +377,17 @@ class Module(metaclass=ABCMeta):
         """
         if rst is None:
             rst = OrderedDict()
+        self._state_dict(rst, prefix, keep_var)
+        return rst
+
+    def _state_dict(self, rst: Any, prefix: str, keep_var: bool) -> None:
+        # Not by way of the children's state_dict, which a subclass may give another meaning or other arguments.
         flat = self._flat_state()
         for key, tensor in self._flatten(recursive=False, with_key=True, predicate=_is_tensor):
             value = tensor if keep_var else tensor.numpy()
             rst[prefix + key] = value.reshape(-1) if flat else value
         for key, child in self._flatten(recursive=False, with_key=True, predicate=_is_module):
-            child.state_dict(rst, f"{prefix}{key}.", keep_var)
-        return rst
+            child._state_dict(rst, f"{prefix}{key}.", keep_var)
 
     def load_state_dict(self, state_dict: dict[str, Any] | Callable[[str, Tensor], Any], strict: bool = True) -> None:
         """Take the values of parameters and buffers from a dict of arrays.
@@ -454,14 +458,17 @@ class Module(metaclass=ABCMeta):
     def __setattr__(self, name: str, value: Any) -> None:
         kind = type(value)
         if kind in (bool, int, float, str, type(None)):
-            # Nothing to name and nothing to show; a module that stood here disappears from repr by itself.
+            # Nothing to name and nothing to show; a module that comes here later is shown after the others.
+            modules = self.__dict__.get("_modules")
+            if modules and name in modules:
+                modules.remove(name)
             object.__setattr__(self, name, value)
             return
         if isinstance(value, (Module, *_CONTAINERS)) and name != "_modules":
             modules = self.__dict__.get("_modules")
             if modules is None:
                 raise AttributeError("cannot assign module before Module.__init__() call")
-            if name not in modules and _is_module_obj(value):
+            if name not in modules:  # an empty container too: modules may be put into it later
                 modules.append(name)
         object.__setattr__(self, name, value)
         if isinstance(value, (Tensor, Module, *_CONTAINERS)):
@@ -492,7 +499,7 @@ class Module(metaclass=ABCMeta):
         lines: list[str] = []
         info = self._module_info_string()
         if info:
-            lines.append(info)
+            lines.extend(info.split("\n"))
         for name in self._modules:
             value = self.__dict__.get(name)
             if not _is_module_obj(value):
@@ -503,7 +510,7 @@ class Module(metaclass=ABCMeta):
         head = f"{self._repr_prefix()}{type(self).__name__}("
         if not lines:
             return head + ")"
-        if len(lines) == 1 and info and "\n" not in info:
+        if len(lines) == 1 and info:
             return head + info + ")"
         return head + "\n  " + "\n  ".join(lines) + "\n)"
 
@@ -530,37 +537,42 @@ def _set_names(prefix: str | None, key: str, leaf: Any) -> None:
         attributes["_short_name"] = short
         attributes["_name"] = f"{prefix}.{short}" if prefix else short
         return
-    short = attributes.get("name") or key
-    _warn_renamed(attributes, short)
-    if attributes.get("_short_name") not in (None, short):
+    # The attribute's name even if the module has one of its own, which names its ops, not its parameters.
+    _warn_renamed(attributes, key)
+    if attributes.get("_short_name") not in (None, key):
         return
-    attributes["_short_name"] = short
-    attributes["_name"] = full = f"{prefix}.{short}" if prefix else short
+    attributes["_short_name"] = key
+    attributes["_name"] = full = f"{prefix}.{key}" if prefix else key
     for attr, value in list(attributes.items()):
         if isinstance(value, (Tensor, Module, *_CONTAINERS)):
             for inner_key, inner in _expand_named(attr, value):
+                if inner is leaf:
+                    continue
                 if inner.__dict__.get("_short_name") is not None:
                     inner.__dict__["_name"] = f"{full}.{inner.__dict__['_short_name']}"
                     if isinstance(inner, Tensor):
                         inner.__dict__["_prefix"] = full
                     else:
-                        _push_names(inner)
+                        _push_names(inner, {id(leaf)})
                 else:
                     _set_names(full, inner_key, inner)
 
 
-def _push_names(module: Module) -> None:
-    """Renew the full names below a module whose own changed."""
+def _push_names(module: Module, seen: set[int]) -> None:
+    """Renew the full names below a module whose own changed; ``seen`` ends the walk where a child knows its parent."""
+    seen.add(id(module))
     full = module._name
     for attr, value in list(module.__dict__.items()):
         if isinstance(value, (Tensor, Module, *_CONTAINERS)):
             for key, leaf in _expand_named(attr, value):
+                if id(leaf) in seen:
+                    continue
                 short = leaf.__dict__.get("_short_name") or key
                 leaf.__dict__["_name"] = f"{full}.{short}" if full else short
                 if isinstance(leaf, Tensor):
                     leaf.__dict__["_prefix"] = full
                 else:
-                    _push_names(leaf)
+                    _push_names(leaf, seen)
 
 
 def _warn_renamed(attributes: dict[str, Any], short: str) -> None:

@@ -196,8 +196,9 @@ def _rule(rules: dict[type, Counter], module: Any) -> Counter | None:
 # ---- one thing at a time
 
 
-def _tensors(obj: Any) -> list[Tensor]:
-    if isinstance(obj, Tensor):
+def _tensors(obj: Any) -> list[Any]:
+    """The tensors and arrays in a value, looking into dicts, lists and tuples."""
+    if isinstance(obj, (Tensor, np.ndarray)):
         return [obj]
     if isinstance(obj, dict):
         return [t for v in obj.values() for t in _tensors(v)]
@@ -213,14 +214,18 @@ def _nbits(dtype: Any) -> int:
     return stored if meta is None else min(stored, get_dtype_bit(meta["name"]))
 
 
-def get_param_stats(param: Tensor) -> Stat:
-    """Shape, dtype, moments and size in bytes of a tensor.
+def _array(value: Any) -> Any:
+    return value.numpy() if isinstance(value, Tensor) else value
+
+
+def get_param_stats(param: Any) -> Stat:
+    """Shape, dtype, moments and size in bytes of a tensor or an array.
 
     >>> from megengine.utils.module_stats import get_param_stats
     >>> get_param_stats(mge.tensor([1.0, 3.0]))["size"]
     8
     """
-    value = np.asarray(param.numpy(), dtype="float64")
+    value = np.asarray(_array(param), dtype="float64")
     nbits = _nbits(param.dtype)
     dim = int(prod(param.shape))
     return {
@@ -234,10 +239,12 @@ def get_param_stats(param: Tensor) -> Stat:
     }
 
 
-def get_op_stats(module: Any, inputs: Any, outputs: Any) -> Stat:
-    """Shapes and operations of one call."""
+def get_op_stats(module: Any, inputs: Any, outputs: Any) -> Stat | None:
+    """Shapes and operations of one call; None when nothing is known of such a module (see ``register_flops``)."""
     ins, outs = _tensors(inputs), _tensors(outputs)
     rule = _rule(_flops, module)
+    if rule is None and not _receptive_field_enabled:
+        return None
     stats: Stat = {
         "input_shapes": [t.shape for t in ins],
         "output_shapes": [t.shape for t in outs],
@@ -258,7 +265,7 @@ def get_activation_stats(output: Any, has_input: bool = False) -> Stat:
     nbits = _nbits(out.dtype)
     stats: Stat = {"dtype": out.dtype, "shape": out.shape, "act_dim": dim, "nbits": nbits, "size": dim * nbits // 8}
     if has_input:
-        value = out.numpy()
+        value = _array(out)
         stats.update(mean=f"{value.mean():.3f}", std=f"{value.std():.3f}", max=f"{value.max():.3f}")
         stats.update(min=f"{value.min():.3f}")
     return stats
@@ -286,13 +293,13 @@ def sizeof_fmt(num: float, suffix: str = "B") -> str:
 
 
 def dict2table(list_of_dict: Sequence[Stat], header: Sequence[str]) -> list[list[Any]]:
-    """A header and a row per dict; None where a dict lacks the key.
+    """A header and a row per dict; an empty string where a dict lacks the key.
 
     >>> from megengine.utils.module_stats import dict2table
     >>> dict2table([{"a": 1}], ["a", "b"])
-    [['a', 'b'], [1, None]]
+    [['a', 'b'], [1, '']]
     """
-    return [list(header), *([row.get(h) for h in header] for row in list_of_dict)]
+    return [list(header), *([row.get(h, "") for h in header] for row in list_of_dict)]
 
 
 def _shares(rows: list[Stat], key: str, bar: str, bar_length_max: int) -> int:
@@ -306,7 +313,7 @@ def _shares(rows: list[Stat], key: str, bar: str, bar_length_max: int) -> int:
     return total
 
 
-def _sum_sizes(rows: list[Stat], dim: str, bar_length_max: int) -> tuple[int, int]:
+def _sum_sizes(rows: list[Stat], dim: str, bar_length_max: int) -> tuple[int, int, list[Stat]]:
     total = _shares(rows, "size", "size_bar", bar_length_max)
     dims = sum(row[dim] for row in rows)
     so_far = 0
@@ -314,21 +321,27 @@ def _sum_sizes(rows: list[Stat], dim: str, bar_length_max: int) -> tuple[int, in
         so_far += row["size"]
         row["size"], row["size_cum"] = sizeof_fmt(row["size"]), sizeof_fmt(so_far)
     rows.append({"name": "total", dim: dims, "size": sizeof_fmt(total)})
-    return total, dims
+    return dims, total, rows
 
 
-def sum_param_stats(params: list[Stat], bar_length_max: int = 20) -> tuple[int, int]:
-    """Add shares and a total row; returns (bytes, elements)."""
+def sum_param_stats(params: list[Stat], bar_length_max: int = 20) -> tuple[int, int, list[Stat]]:
+    """Add shares and a total row to the list; returns elements, bytes and the list.
+
+    >>> from megengine.utils.module_stats import get_param_stats, sum_param_stats
+    >>> rows = [{"name": "w", **get_param_stats(mge.tensor([1.0, 3.0]))}]
+    >>> sum_param_stats(rows)[:2], rows[-1]
+    ((2, 8), {'name': 'total', 'param_dim': 2, 'size': '8.000 B'})
+    """
     return _sum_sizes(params, "param_dim", bar_length_max)
 
 
-def sum_activations_stats(activations: list[Stat], bar_length_max: int = 20) -> tuple[int, int]:
-    """Add shares and a total row; returns (bytes, elements)."""
+def sum_activations_stats(activations: list[Stat], bar_length_max: int = 20) -> tuple[int, int, list[Stat]]:
+    """Add shares and a total row to the list; returns elements, bytes and the list."""
     return _sum_sizes(activations, "act_dim", bar_length_max)
 
 
-def sum_op_stats(flops: list[Stat], bar_length_max: int = 20) -> int:
-    """Add shares and a total row; returns the operations."""
+def sum_op_stats(flops: list[Stat], bar_length_max: int = 20) -> tuple[int, list[Stat]]:
+    """Add shares and a total row to the list; returns the operations and the list."""
     total = _shares(flops, "flops_num", "bar", bar_length_max)
     so_far = 0
     for row in flops:
@@ -337,7 +350,7 @@ def sum_op_stats(flops: list[Stat], bar_length_max: int = 20) -> int:
         row["flops_cum"] = sizeof_fmt(so_far, suffix="OPs")
     channels = sum(row["output_shapes"][0][1] for row in flops if row["output_shapes"] and row["output_shapes"][0][1:])
     flops.append({"name": "total", "flops": sizeof_fmt(total, suffix="OPs"), "output_shapes": channels})
-    return int(total)
+    return int(total), flops
 
 
 # ---- printing
@@ -462,8 +475,9 @@ def module_stats(
 
     def on_call(module: M.Module, ins: Any, outs: Any) -> None:
         label = {"name": names[id(module)], "class_name": type(module).__name__}
-        if cal_flops:
-            flops.append({**get_op_stats(module, ins, outs), **label})
+        op_stats = get_op_stats(module, ins, outs) if cal_flops else None
+        if op_stats is not None:
+            flops.append({**op_stats, **label})
         if cal_activations and _tensors(outs):
             activations.append({**get_activation_stats(outs, has_input), **label})
 
@@ -483,14 +497,14 @@ def module_stats(
     summary: Stat = {"#params": len(params)}
     sums = {"param_size": 0, "param_dims": 0, "flops": 0, "act_size": 0, "act_dims": 0}
     if cal_params:
-        sums["param_size"], sums["param_dims"] = sum_param_stats(params, bar_length_max)
+        sums["param_dims"], sums["param_size"], _ = sum_param_stats(params, bar_length_max)
         summary["total_param_dims"] = sizeof_fmt(sums["param_dims"], suffix="").rstrip()
         summary["total_param_size"] = sizeof_fmt(sums["param_size"])
     if cal_flops:
-        sums["flops"] = sum_op_stats(flops, bar_length_max)
+        sums["flops"], _ = sum_op_stats(flops, bar_length_max)
         summary["total_flops"] = sizeof_fmt(sums["flops"], suffix="OPs")
     if cal_activations:
-        sums["act_size"], sums["act_dims"] = sum_activations_stats(activations, bar_length_max)
+        sums["act_dims"], sums["act_size"], _ = sum_activations_stats(activations, bar_length_max)
         summary["total_act_dims"] = sizeof_fmt(sums["act_dims"], suffix="").rstrip()
         summary["total_act_size"] = sizeof_fmt(sums["act_size"])
     if cal_flops and cal_params and sums["param_size"]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...tensor import Tensor
 from .. import _amp
-from .._core import AsyncError, CompNode, TraceError, full_sync, sync
+from .._core import AsyncError, CompNode, TraceError, full_sync, is_tracked, set_custom_grad, sync
 from ..tensor.utils import dtype_promotion, get_convert_inputs, get_device, make_shape_tuple, set_convert_inputs
 from . import lower_vision as lower_vision  # its rules are used through apply
 from .lower import apply
@@ -26,6 +27,7 @@ __all__ = [
     "full_sync",
     "get_device",
     "make_shape_tuple",
+    "set_grad",
     "sync",
 ]
 
@@ -53,6 +55,26 @@ class TensorWeakRef:
 
     def __call__(self) -> Tensor | None:
         return self._ref()
+
+
+def set_grad(backward: Callable[..., Any], inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> list[Tensor]:
+    """The outputs anew, as if computed from the inputs by an op with this gradient.
+
+    ``backward`` gets one gradient per output, None where it is not used, and gives one per input.
+
+    >>> from megengine.autodiff import GradManager
+    >>> from megengine.core._imperative_rt.core2 import set_grad
+    >>> x = mge.tensor([3.0])
+    >>> with GradManager().attach(x) as gm:
+    ...     (y,) = set_grad(lambda dy: (dy * 5,), (x,), (mge.tensor([7.0]),))
+    ...     gm.backward(y)
+    >>> x.grad.tolist()
+    [5.0]
+    """
+    results = tuple(Tensor(y.detach()) for y in outputs)
+    if is_tracked(tuple(inputs)):
+        set_custom_grad(backward, tuple(inputs), results)
+    return list(results)
 
 
 def astype_cpp(x: Tensor, dtype: Any) -> Tensor:

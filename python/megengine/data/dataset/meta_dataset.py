@@ -91,7 +91,7 @@ class ConcatDataset(Dataset):
         assert self.datasets, "datasets should not be an empty iterable"
         for d in self.datasets:
             assert not isinstance(d, StreamDataset), "ConcatDataset does not support StreamDataset"
-        self._ends = list(accumulate(len(d) for d in self.datasets))
+        self.cumulative_sizes = list(accumulate(len(d) for d in self.datasets))
 
     def __getitem__(self, index: Any) -> Any:
         if index < 0:
@@ -100,8 +100,8 @@ class ConcatDataset(Dataset):
             index += len(self)
         if index >= len(self):
             raise IndexError(f"ConcatDataset: index {index} is past the last of {len(self)} samples")
-        which = bisect_right(self._ends, index)
-        return self.datasets[which][index - (self._ends[which - 1] if which else 0)]
+        which = bisect_right(self.cumulative_sizes, index)
+        return self.datasets[which][index - (self.cumulative_sizes[which - 1] if which else 0)]
 
     def __len__(self) -> int:
-        return self._ends[-1]
+        return self.cumulative_sizes[-1]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -73,7 +73,7 @@ class VisionTransform(Transform):
         for kind in order:
             if kind == "batch":
                 raise ValueError("batch is invalid data type")
-            if not self._passes(kind) and not hasattr(self, f"_apply_{kind}"):
+            if not self._passes(kind) and self._get_apply(kind) is None:
                 raise NotImplementedError(f"{kind} is unsupported data type")
         self.order = order
 
@@ -81,19 +81,23 @@ class VisionTransform(Transform):
     def _passes(kind: str) -> bool:
         return kind.endswith(("category", "info"))
 
+    def _get_apply(self, kind: str) -> Callable[[Any], Any] | None:
+        """What is done to elements of this kind; a subclass may answer for kinds of its own."""
+        return getattr(self, f"_apply_{kind}", None)
+
     def apply(self, input: Any) -> Any:
         """The transformed sample; one element comes back bare, several as a tuple."""
         return self._apply_all(_as_tuple(input))
 
     def _apply_all(self, sample: tuple[Any, ...]) -> Any:
-        results = [
-            value if self._passes(kind) else getattr(self, f"_apply_{kind}")(value)
-            for kind, value in zip(self.order, sample)
-        ]
+        results = []
+        for kind, value in zip(self.order, sample):
+            transform = None if self._passes(kind) else self._get_apply(kind)
+            results.append(value if transform is None else transform(value))
         results += sample[len(results) :]
         return results[0] if len(results) == 1 else tuple(results)
 
-    def _image_of(self, sample: tuple[Any, ...]) -> Array:
+    def _get_image(self, sample: tuple[Any, ...]) -> Array:
         """The image that decides sizes."""
         if "image" not in self.order or list(self.order).index("image") >= len(sample):
             raise ValueError(
@@ -314,7 +318,7 @@ class Resize(VisionTransform):
     def apply(self, input: Any) -> Any:
         """The sample at the other size."""
         sample = _as_tuple(input)
-        self._old = self._image_of(sample).shape[:2]
+        self._old = self._get_image(sample).shape[:2]
         self._new = self._new_size(*self._old)
         return self._apply_all(sample)
 
@@ -398,7 +402,7 @@ class _Crop(VisionTransform):
     def apply(self, input: Any) -> Any:
         """What is inside the window; points outside keep their place relative to it."""
         sample = _as_tuple(input)
-        self._at = self._window(*self._image_of(sample).shape[:2])
+        self._at = self._window(*self._get_image(sample).shape[:2])
         return self._apply_all(sample)
 
     def _window(self, height: int, width: int) -> tuple[int, int, int, int]:
@@ -553,7 +557,7 @@ class _Flip(VisionTransform):
     def apply(self, input: Any) -> Any:
         """The sample, mirrored or not."""
         sample = _as_tuple(input)
-        height, width = self._image_of(sample).shape[:2]
+        height, width = self._get_image(sample).shape[:2]
         self._length = (width, height)[self._axis]
         self._flipped = np.random.random() < self.prob
         return self._apply_all(sample)
