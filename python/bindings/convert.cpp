@@ -229,10 +229,12 @@ void set_quant_hook(PyObject* quant) { g_quant_hook = Py_XNewRef(quant); }
 DType to_dtype(PyObject* o, Quant* quant) {
   for (int i = 0; i < kDTypeCount; ++i)
     if (g_dtypes[i] == o) return static_cast<DType>(i);
-  if (PyUnicode_Check(o)) return parse_dtype(PyUnicode_AsUTF8(o));
-  Obj d(PyObject_CallOneArg(g_np_dtype, o));
+  const char* spelled = PyUnicode_Check(o) ? PyUnicode_AsUTF8(o) : nullptr;
+  if (DType t; spelled && find_dtype(spelled, &t)) return t;
+  Obj d(PyObject_CallOneArg(g_np_dtype, o));  // also knows 'f4', '<i4', 'single'
   if (!d) {
     PyErr_Clear();
+    if (spelled) return parse_dtype(spelled);  // whose error lists the names
     Obj text = check(PyObject_Repr(o));
     fail(ErrorKind::Type, "dtype: {} is not a dtype.", PyUnicode_AsUTF8(text.get()));
   }
@@ -334,6 +336,29 @@ PyObject* to_numpy(Tensor& t) {
   return array.release();
 }
 
+namespace {
+
+// What an array beside a tensor becomes: the dtype of the higher kind, of one kind NumPy's promotion in 32 bits at
+// most.
+DType beside_array(DType like, DType array) {
+  auto size = [](DType t) { return static_cast<int64_t>(dtype_size(t)); };
+  if (array == like || like == DType::F64 || like == DType::I64) return like;
+  if (is_float(like)) return array == DType::F16 ? like : DType::F32;
+  auto is_signed = [](DType t) { return t == DType::I8 || t == DType::I16 || t == DType::I32 || t == DType::I64; };
+  if (is_signed(like) == is_signed(array))
+    return size(array) > size(like) ? array == DType::I64 ? DType::I32 : array : like;
+  const DType with_sign = is_signed(like) ? like : array, without = is_signed(like) ? array : like;
+  const int64_t bytes = std::max(size(with_sign), 2 * size(without));
+  return bytes <= 2 ? DType::I16 : DType::I32;
+}
+
+bool is_array(PyObject* o) {
+  return PyObject_TypeCheck(o, reinterpret_cast<PyTypeObject*>(g_ndarray)) ||
+         PyObject_TypeCheck(o, reinterpret_cast<PyTypeObject*>(g_generic));
+}
+
+}  // namespace
+
 TensorPtr operand(PyObject* o, DType like, const CompNode* cn, bool elementwise) {
   if (is_tensor(o)) return TensorPtr(tensor_of(o));
   if (o == Py_None) {
@@ -381,6 +406,14 @@ TensorPtr operand(PyObject* o, DType like, const CompNode* cn, bool elementwise)
     TensorPtr t = tensor_from_object(array.get(), natural_opt);
     if (category(t->meta().dtype) > category(like)) return t;
     return tensor_from_object(array.get(), opt);
+  }
+  if (elementwise && category(like) && is_array(o)) {
+    Obj d = check(PyObject_GetAttrString(o, "dtype"));
+    const DType given = to_dtype(d.get());
+    if (category(given) && !is_low_bit(given) && given != DType::BF16) {
+      opt.has_dtype = category(given) <= category(like);
+      opt.dtype = category(given) < category(like) ? like : beside_array(like, given);
+    }
   }
   return tensor_from_object(o, opt);
 }

@@ -162,16 +162,20 @@ NB_MODULE(_core, m) {
       .def("__hash__", [](const CompNodeObject& c) { return std::hash<std::string>()(c.cn->logical); })
       .def("__reduce__",
            [](nb::handle self) { return nb::make_tuple(self.type(), nb::make_tuple(self.attr("logical_name"))); })
-      .def("__eq__", [](const CompNodeObject& c, nb::handle o) {
-        CompNodeObject* other;
-        if (nb::try_cast(o, other)) return c.cn->logical == other->cn->logical;
-        if (!PyUnicode_Check(o.ptr())) return false;
-        try {
-          return c.cn->logical == CompNode::get(nb::cast<std::string>(o))->logical;
-        } catch (const Error&) {
-          return false;
-        }
-      });
+      .def(
+          "__eq__",
+          [](const CompNodeObject& c, nb::handle o) {
+            if (o.is_none()) return false;
+            CompNodeObject* other;
+            if (nb::try_cast(o, other)) return c.cn->logical == other->cn->logical;
+            if (!PyUnicode_Check(o.ptr())) return false;
+            try {
+              return c.cn->logical == CompNode::get(nb::cast<std::string>(o))->logical;
+            } catch (const Error&) {
+              return false;
+            }
+          },
+          nb::arg("other").none());
 
   m.def("set_tensor_type", [](nb::handle t) {
     MGE_CHECK(PyType_Check(t.ptr()) && PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(t.ptr()), g_base_type), Type,

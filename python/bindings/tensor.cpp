@@ -68,8 +68,17 @@ PyObject* binary(PyObject* a, PyObject* b) {
 
 template <const OpDef* Ops::*Member>
 PyObject* logic(PyObject* a, PyObject* b) {
-  if (!is_tensor(a) || !is_tensor(b) || tensor_of(a)->meta().dtype != DType::Bool ||
-      tensor_of(b)->meta().dtype != DType::Bool) {
+  auto is_bool = [](PyObject* o) {
+    if (is_tensor(o)) return tensor_of(o)->meta().dtype == DType::Bool;
+    Obj dtype(PyObject_GetAttrString(o, "dtype"));  // an array
+    if (!dtype) return PyErr_Clear(), false;
+    return to_dtype(dtype.get()) == DType::Bool;
+  };
+  bool both;
+  MGE_PY_TRY
+  both = is_bool(a) && is_bool(b);
+  MGE_PY_CATCH(nullptr)
+  if (!both) {
     PyErr_SetString(PyExc_TypeError, "&, | and ^ need two bool tensors. Compare first, for example (x > 0) & (y > 0).");
     return nullptr;
   }
@@ -368,7 +377,11 @@ PyGetSetDef getset[] = {{"shape", get_shape, nullptr, "Sizes of the axes, a tupl
 
 #define SLOT(id, fn) \
   { id, reinterpret_cast<void*>(fn) }
+// tensor_new has done it all. A subclass may call super().__init__ with what it was made from.
+int tensor_init(PyObject*, PyObject*, PyObject*) { return 0; }
+
 PyType_Slot slots[] = {SLOT(Py_tp_new, tensor_new),
+                       SLOT(Py_tp_init, tensor_init),
                        SLOT(Py_tp_dealloc, tensor_free),
                        SLOT(Py_tp_methods, methods),
                        SLOT(Py_tp_getset, getset),

@@ -542,3 +542,70 @@ def test_traces_agree_on_small_shapes(fn, value, symbolic: bool) -> None:
         got = run(x)
         assert got.shape == want.shape and got.dtype == want.dtype
         np.testing.assert_array_equal(got.numpy(), want.numpy())
+
+
+# ---- arrays beside tensors
+
+
+@pytest.mark.parametrize(
+    "tensor, array, want",
+    [
+        ("float16", "uint8", "float16"),
+        ("float16", "float32", "float32"),
+        ("float16", "bool", "float16"),
+        ("int32", "uint8", "int32"),
+        ("int32", "bool", "int32"),
+        ("int32", "float16", "float32"),
+        ("int8", "uint8", "int16"),
+        ("int8", "int16", "int16"),
+        ("int16", "uint8", "int16"),
+        ("uint8", "bool", "uint8"),
+        ("bool", "int8", "float32"),
+    ],
+)
+def test_an_array_takes_a_dtype_that_goes_with_the_tensor(tensor: str, array: str, want: str) -> None:
+    # The results of MegEngine 1.13, for arrays and for NumPy scalars.
+    x, a = mge.Tensor(np.array([1, 0], tensor)), np.array([1, 1], array)
+    for other in (a, a[0]):
+        for y in (x + other, F.maximum(x, other)):
+            assert y.dtype == np.dtype(want)
+            np.testing.assert_array_equal(y.numpy() > 0, [True, True])
+    assert (x == a).dtype == np.bool_
+
+
+def test_arrays_that_do_not_go_with_the_tensor() -> None:
+    with pytest.raises(TypeError, match="sign"):
+        mge.Tensor([1], dtype="uint8") + np.array([1], "int8")
+    wide = mge.Tensor([1], dtype="int32") + np.array([2.5])  # float64, which MegEngine refuses
+    assert wide.dtype == np.float32 and wide.item() == 3.5
+
+
+def test_dtypes_by_numpys_codes() -> None:
+    for code, name in (("f4", "float32"), ("<i4", "int32"), ("u1", "uint8"), ("single", "float32"), ("f2", "float16")):
+        assert mge.Tensor([1], dtype=code).dtype == np.dtype(name)
+        assert mge.Tensor([1.0]).astype(code).dtype == np.dtype(name)
+    assert F.zeros(2, dtype="f4").dtype == np.float32 and F.full(2, 1, dtype="i4").dtype == np.int32
+    with pytest.raises(TypeError, match="'nope' is not a dtype; known: bool"):
+        mge.Tensor([1], dtype="nope")
+
+
+def test_a_subclass_may_have_an_init() -> None:
+    class Scaled(mge.Parameter):
+        def __new__(cls, data: object, scale: float = 1.0) -> Scaled:
+            return super().__new__(cls, data)
+
+        def __init__(self, data: object, scale: float = 1.0) -> None:
+            super().__init__(data)
+            self.scale = scale
+
+    x = Scaled([1.0, 2.0], scale=3.0)
+    assert x.scale == 3.0 and x.numpy().tolist() == [1.0, 2.0]
+
+
+def test_bool_arrays_in_logic_and_devices_beside_none() -> None:
+    x = mge.Tensor([True, False])
+    assert (x & np.array([True, True])).tolist() == [True, False]
+    assert (x | np.array([True, True])).tolist() == [True, True]
+    with pytest.raises(TypeError, match="two bool tensors"):
+        x & 1
+    assert (x.device == None) is False and x.device != None  # noqa: E711

@@ -123,7 +123,9 @@ def full(shape: int | Sequence[int] | Tensor, value: Any, *, dtype: Any = None, 
     Tensor([[7 7] [7 7]], dtype=int32, device=xpux:0)
     """
     sizes = make_shape_tuple(shape)
-    if np.ndim(value) and not isinstance(value, TensorBase):
+    if type(dtype) is str and len(dtype) <= 3:  # 'f4', '<i4'; ops know whole names alone
+        dtype = np.dtype(dtype)
+    if not isinstance(value, (int, float, TensorBase)) and np.ndim(value):
         value = Tensor(value, device=device)
     if isinstance(value, TensorBase) or device is not None and as_device(device) != as_device(None):
         x = value if isinstance(value, TensorBase) else Tensor(value, dtype, device)
