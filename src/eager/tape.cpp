@@ -88,8 +88,19 @@ bool is_attachment(const GradNode& n) { return !n.op && !n.custom; }
        "GradManager, so its gradient would be lost. Pass it as an argument.");
 }
 
+// Uses come in the order of seq, but for those of a second run, which come after the first noted this one.
+void note_use(GradNode& n, uint64_t seq, size_t input) {
+  if (is_attachment(n) && !n.first_use && !n.queued) n.first_use = seq, n.first_input = input;
+}
+
+// The latest op comes first, and an attached tensor right after the last op that adds to its gradient: what a callback
+// starts then goes on beside the rest of backward. Tensors of one op go in the order of its inputs.
 struct Older {
-  bool operator()(const GradNode* a, const GradNode* b) const { return a->seq < b->seq; }
+  bool operator()(const GradNode* a, const GradNode* b) const {
+    const uint64_t at = a->first_use ? a->first_use : a->seq, bt = b->first_use ? b->first_use : b->seq;
+    if (at != bt) return at < bt;
+    return a->first_use && (!b->first_use || a->first_input > b->first_input);
+  }
 };
 
 }  // namespace
@@ -167,9 +178,10 @@ const GradLink* GradSession::link_of(const Tensor& t) {
   if (!listening()) return nullptr;
   const GradLink* l = find_link(t, id_);
   if (!l) return nullptr;
-  const GradNode& n = *l->node;
+  GradNode& n = *l->node;
   if (noting_) {
     if (!is_attachment(n)) refuse_outside_tensor();
+    note_use(n, g_next_seq.load(std::memory_order_relaxed), 0);
     noted_ = true;
     return nullptr;
   }
@@ -210,6 +222,7 @@ void tape_record(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> i
         node->edges.resize(in.size());
       }
       node->edges[i] = {l->node, l->index};
+      note_use(*l->node, node->seq, i);
     }
     if (!node) continue;
     node->op = &op;
@@ -240,6 +253,7 @@ void tape_record_custom(CustomVjp rule, std::span<Tensor* const> in, std::span<T
           node->edges.resize(in.size());
         }
         node->edges[i] = {l->node, l->index};
+        note_use(*l->node, node->seq, i);
       }
     if (!node) continue;
     node->custom = rule;
@@ -282,6 +296,8 @@ void Unrecorded::record(CustomVjp again, std::span<Tensor* const> in, std::span<
     for (auto* t : in) wanted |= s->link_of(*t) != nullptr;
     if (!wanted || !s->recording()) continue;
     auto node = new_node(*s);
+    for (size_t i = 0; i < in.size(); ++i)
+      if (auto* l = s->link_of(*in[i])) note_use(*l->node, node->seq, i);
     node->custom = again;
     node->unrecorded = true;
     for (auto* t : out) node->out_metas.push_back(t->meta());
@@ -376,6 +392,7 @@ class BackwardPass {
       t_rerun = n->rerun;
       step(*n);
       n->queued = false;
+      n->first_use = 0;
       n->grads.clear();
       n->saved_in.clear();  // memory goes back as the walk passes
       n->saved_out.clear();

@@ -33,6 +33,10 @@ struct GradNode : RefCounted {
   LocId loc = 0;
   SmallVec<TensorPtr, 1> grads;  // per output, while a backward is running
   bool queued = false;
+  // Of an attached tensor: the first op that took it, and as which input. 0: none yet. Its gradient is complete as soon
+  // as backward has passed that op.
+  uint64_t first_use = 0;
+  size_t first_input = 0;
   bool spent = false;  // a backward went through and took what was saved
   ~GradNode();
 };

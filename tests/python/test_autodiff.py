@@ -13,7 +13,7 @@ import megengine as mge
 import megengine.functional as F
 import megengine.module as M
 from megengine import Parameter, Tensor
-from megengine.autodiff import Function, GradManager
+from megengine.autodiff import Function, GradManager, checkpoint
 from megengine.autodiff.grad_manager import GradManagerGroup, get_backwarding_grad_manager
 from megengine.core.autodiff.grad import Grad
 from megengine.utils.future import Future
@@ -635,3 +635,43 @@ def test_function_is_found_beside_grad():
     assert grad.Function is Function
     with pytest.raises(AttributeError, match="no attribute 'Fonction'"):
         grad.Fonction  # noqa: B018
+
+
+# ---- when callbacks run
+
+
+@pytest.mark.parametrize(
+    "f, order",
+    [
+        (lambda a, b, c: (c * 2 + b) * a, "abc"),
+        (lambda a, b, c: a * b + c, "cab"),
+        (lambda a, b, c: a * b * c + a, "cab"),
+        (lambda a, b, c: (a + b) * (b + c), "cab"),
+        (lambda a, b, c: c * (b * (a * a)), "cba"),
+    ],
+)
+def test_a_callback_runs_as_soon_as_its_gradient_is_complete(f, order) -> None:
+    # In the order of MegEngine 1.13: the tensor used last comes first, those of one op in the order of its inputs.
+    tensors = {name: mge.Tensor([value]) for name, value in (("a", 2.0), ("b", 3.0), ("c", 4.0))}
+    log: list[str] = []
+    gm = GradManager()
+    for name, t in tensors.items():
+        gm.attach([t], callbacks=lambda _, g, name=name: (log.append(name), g)[1])
+    for _ in range(2):  # the second recording starts afresh
+        log.clear()
+        with gm:
+            gm.backward(f(*tensors.values()))
+        assert "".join(log) == order
+        for t in tensors.values():
+            t.grad = None
+
+
+def test_a_callback_waits_for_every_checkpoint_that_uses_its_tensor() -> None:
+    w, x = mge.Tensor([2.0]), mge.Tensor([3.0])
+    seen: list[float] = []
+    gm = GradManager().attach([w], callbacks=lambda _, g: (seen.append(g.item()), g)[1])
+    with gm:
+        y = checkpoint(lambda v: v * w)(x)
+        y = checkpoint(lambda v: v * w + w)(y)
+        gm.backward(y * w)  # x w^3 + w^2
+    assert seen == [3 * 3.0 * 4 + 2 * 2.0] == [w.grad.item()]
