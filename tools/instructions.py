@@ -20,16 +20,16 @@ import sys
 import tempfile
 
 RECORD = pathlib.Path(__file__).resolve().parent.parent / "benchmarks" / "instructions.json"
-#: How often a case is run in the longer run. Starting the program varies by some 100,000 instructions from run to
+#: How often a case is run in the longer run. Starting the program varies by some 300,000 instructions from run to
 #: run, which must not show in the difference.
 CASES = {
-    "add": 4000,
-    "add_broadcast": 4000,
-    "add_recorded": 4000,
-    "slice": 4000,
-    "reshape": 4000,
-    "matmul_4x4": 4000,
-    "sum": 4000,
+    "add": 20000,
+    "add_broadcast": 20000,
+    "add_recorded": 20000,
+    "slice": 20000,
+    "reshape": 20000,
+    "matmul_4x4": 20000,
+    "sum": 20000,
     "backward_of_20_muls": 100,
 }
 SHORT = 20
