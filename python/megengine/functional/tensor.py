@@ -318,7 +318,13 @@ def broadcast_to(inp: Tensor, shape: Any) -> Tensor:
 # ---- joining and splitting
 
 
-def _gathered(inps: Sequence[Tensor], device: Any, who: str) -> list[Tensor]:
+def _gathered(inps: Sequence[Tensor], device: Any, who: str) -> Sequence[Tensor]:
+    if device is None and inps:
+        for x in inps:
+            if type(x) is not Tensor:
+                break
+        else:
+            return inps
     tensors = [x if isinstance(x, Tensor) else Tensor(x) for x in inps]
     if not tensors:
         raise ValueError(f"{who}: needs at least one tensor.")
@@ -332,9 +338,12 @@ def concat(inps: Sequence[Tensor], axis: int = 0, device: Any = None) -> Tensor:
     [[1, 2], [3, 4]]
     """
     tensors = _gathered(inps, device, "concat")
-    if any(x.ndim == 0 for x in tensors):
-        tensors = [x.reshape(1) if x.ndim == 0 else x for x in tensors]
-    return ops.concat(*tensors, axis=axis)
+    try:
+        return ops.concat(*tensors, axis=axis)
+    except Exception:  # rare, so that looking for scalars first would cost more than joining small tensors
+        if all(x.ndim for x in tensors):
+            raise
+    return ops.concat(*(x if x.ndim else x.reshape(1) for x in tensors), axis=axis)
 
 
 def stack(inps: Sequence[Tensor], axis: int = 0, device: Any = None) -> Tensor:

@@ -181,7 +181,7 @@ void conv2d_last_epilogue(const KernelArgs& a) {
 bool conv2d_is_winograd(const Conv2dGeom& g) {
   const int64_t tiles = g.n * ((g.oh + 1) / 2) * ((g.ow + 1) / 2);
   return g.kh == 3 && g.kw == 3 && g.sh * g.sw == 1 && g.dh * g.dw == 1 && g.groups == 1 && g.ph <= 2 && g.pw <= 2 &&
-         g.c % 16 == 0 && g.o % 16 == 0 && g.c >= 32 && g.o >= 32 && tiles >= (g.c * g.o > 1 << 17 ? 128 : 48);
+         g.c % 16 == 0 && g.o % 16 == 0 && g.c >= 32 && g.o >= 32 && tiles >= (g.c * g.o < 1 << 16 ? 48 : 128);
 }
 
 bool conv2d_is_product(const Conv2dGeom& g, bool of_weights) {
