@@ -245,7 +245,7 @@ inline void pack_rows(const float* a, int64_t lda, int64_t m, int64_t kc, float*
   }
 }
 
-// A plain A for tiles that take Lines: copied as it lies, which transposing would take three times as long.
+// A plain A for tiles that take Lines: copied as it lies, without the shuffles of a transpose.
 inline void pack_lines(const float* HWY_RESTRICT a, int64_t lda, int64_t m, int64_t kc, float* HWY_RESTRICT dst) {
   constexpr int64_t kAhead = 4 * kLine;
   const RowTiles rows(m);
@@ -262,7 +262,8 @@ inline void pack_lines(const float* HWY_RESTRICT a, int64_t lda, int64_t m, int6
 }
 
 // Whole panels of a plain B: eight at a time, a kilobyte of each row, because a stream of short pieces far apart comes
-// at a third of the memory's speed. NOTE(perf): 128x3072x768 0.89 of peak, 0.82 panel by panel, 0.84 with sixteen.
+// at a third of the memory's speed. NOTE(perf): as a pass before 128x3072x768 0.89 of peak, 0.82 panel by panel, 0.84
+// with sixteen.
 inline void pack_panels(const float* HWY_RESTRICT b, int64_t ldb, int64_t panels, int64_t kc, float* HWY_RESTRICT dst) {
   constexpr int64_t kTogether = 8, kAhead = 4;
   const DF d;

@@ -28,10 +28,20 @@ simd::Conv2dGeom raw(const Conv2dGeom& g) {
           .groups = g.groups};
 }
 
+// What conv2d and conv2d_fused do with their sums.
+simd::Epilogue epilogue_of(const KernelArgs& a) {
+  if (a.op->name == "conv2d") return {.bias = a.in.size() == 3 ? a.in[2].data<float>() : nullptr};
+  if (a.op->name != "conv2d_fused") return {};
+  const auto& at = a.as<Conv2dFusedAttrs>();
+  Conv2dExtras x = conv2d_extras(at);
+  auto extra = [&](int i) -> const float* { return i < 0 ? nullptr : a.in[static_cast<size_t>(i)].data<float>(); };
+  return {extra(x.bias), extra(x.scale), extra(x.shift), extra(x.add), at.act == "relu" ? 1 : 0};
+}
+
 // ---- plain memory
 
 void run_fwd(const KernelArgs& a) {
-  const simd::Epilogue e = conv2d_epilogue_of(a);
+  const simd::Epilogue e = epilogue_of(a);
   const bool any = e.bias || e.scale || e.add || e.act;
   simd::conv2d_fwd(raw(conv2d_geom_of(a)), a.in[0].data<float>(), a.in[1].data<float>(), a.out[0].data<float>(),
                    any ? &e : nullptr);
@@ -155,15 +165,6 @@ Conv2dGeom conv2d_geom_of(const KernelArgs& a) {
   return conv2d_geom(a.as<Conv2dDwAttrs>(), a.in[0].shape, a.out[0].shape);
 }
 
-simd::Epilogue conv2d_epilogue_of(const KernelArgs& a) {
-  if (a.op->name == "conv2d") return {.bias = a.in.size() == 3 ? a.in[2].data<float>() : nullptr};
-  if (a.op->name != "conv2d_fused") return {};
-  const auto& at = a.as<Conv2dFusedAttrs>();
-  Conv2dExtras x = conv2d_extras(at);
-  auto extra = [&](int i) -> const float* { return i < 0 ? nullptr : a.in[static_cast<size_t>(i)].data<float>(); };
-  return {extra(x.bias), extra(x.scale), extra(x.shift), extra(x.add), at.act == "relu" ? 1 : 0};
-}
-
 void conv2d_last_layouts(const KernelArgs& a, TensorArg* in, TensorArg* out) {
   for (size_t i = 0; i < a.in.size(); ++i) ask_row_major(in[i]);
   ask_channels_last(in[0]);
@@ -174,7 +175,7 @@ void conv2d_last_layouts(const KernelArgs& a, TensorArg* in, TensorArg* out) {
 
 void conv2d_last_epilogue(const KernelArgs& a) {
   const Conv2dGeom g = conv2d_geom_of(a);
-  const simd::Epilogue e = conv2d_epilogue_of(a);
+  const simd::Epilogue e = epilogue_of(a);
   if (e.bias || e.scale || e.add || e.act) simd::epilogue_pass_last(e, g.n * g.oh * g.ow, g.o, a.out[0].data<float>());
 }
 

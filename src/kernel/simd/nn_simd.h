@@ -26,9 +26,8 @@ void register_conv3d(KernelRegistry& r);
 void register_recurrence(KernelRegistry& r);
 void register_16bit(KernelRegistry& r);
 
-/// The geometry of conv2d, conv2d_fused, conv2d_dx or conv2d_dw, and what the first two do with their sums.
+/// The geometry of conv2d, conv2d_fused, conv2d_dx or conv2d_dw.
 Conv2dGeom conv2d_geom_of(const KernelArgs& a);
-simd::Epilogue conv2d_epilogue_of(const KernelArgs& a);
 /// What kernels on channels-last memory ask for: images in that order, the weight and operands per channel row-major.
 /// And the second half of such a kernel: the epilogue over its sums.
 void conv2d_last_layouts(const KernelArgs& a, TensorArg* in, TensorArg* out);
