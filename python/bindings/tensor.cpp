@@ -288,7 +288,13 @@ TensorPtr converted(Tensor* t, DType want, const Quant& q) {
   return want == DType::F32 ? real : change_type(real.get(), want);
 }
 
-PyObject* astype(PyObject* o, PyObject* dtype) {
+PyObject* astype(PyObject* o, PyObject* const* args, Py_ssize_t n, PyObject* names) {
+  const Py_ssize_t named = names ? PyTuple_GET_SIZE(names) : 0;
+  if (n + named != 1 || (named && PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(names, 0), "dtype") != 0)) {
+    PyErr_SetString(PyExc_TypeError, "astype: takes one argument, dtype.");
+    return nullptr;
+  }
+  PyObject* dtype = args[0];
   MGE_PY_TRY
   Tensor* t = tensor_of(o);
   Quant q;
@@ -359,7 +365,8 @@ PyMethodDef methods[] = {
     {"numpy", numpy, METH_NOARGS, "The value as a read-only NumPy array; waits until it is computed."},
     {"_reset", reset, METH_O, "Points this tensor at another value."},
     {"detach", detach_method, METH_NOARGS, "The same value, cut from gradient recording."},
-    {"astype", astype, METH_O, "The value converted to another dtype; the tensor itself when it has that dtype."},
+    {"astype", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(astype)), METH_FASTCALL | METH_KEYWORDS,
+     "The value converted to another dtype; the tensor itself when it has that dtype."},
     {"reshape", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(reshape)), METH_FASTCALL,
      "The same elements in another shape; one dimension may be -1."},
     {"__round__", round_method, METH_NOARGS, nullptr},

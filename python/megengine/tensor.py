@@ -274,14 +274,6 @@ class Tensor(TensorBase, ArrayMethodMixin):
 
     requires_grad = property(_no_requires_grad, _no_requires_grad, _no_requires_grad)
 
-    def astype(self, dtype: Any) -> Tensor:
-        """The value cast to ``dtype``; the tensor itself when it has that dtype.
-
-        >>> mge.tensor([1.7, -1.7]).astype(dtype="int32")
-        Tensor([ 1 -1], dtype=int32, device=xpux:0)
-        """
-        return TensorBase.astype(self, dtype)  # which takes no keywords
-
     def to(self, device: str | CompNode, *, _borrow: bool = False) -> Tensor:
         """A copy on ``device``; gradients flow back to the device of this tensor.
 

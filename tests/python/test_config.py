@@ -327,3 +327,9 @@ def test_auto_naming():
     AutoNaming.record_var_name(3, "x")
     assert AutoNaming.get_var_name(3) == "x" and AutoNaming.get_var_name(4) is None
     AutoNaming.clear()
+
+
+def test_a_variable_that_is_no_number_is_named() -> None:
+    env = {**os.environ, "MEGENGINE_ENABLE_DROP": "yes"}
+    run = subprocess.run([sys.executable, "-c", "import megengine"], env=env, capture_output=True, text=True)
+    assert run.returncode and "MEGENGINE_ENABLE_DROP: needs an integer; got 'yes'" in run.stderr

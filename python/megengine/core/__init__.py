@@ -64,5 +64,9 @@ _VARIABLES = {
     "MEGENGINE_DTR_EVICTEE_MINIMUM_SIZE": "dtr_evictee_minimum_size",
 }
 for _variable, _option in _VARIABLES.items():
-    if os.environ.get(_variable):
-        set_option(_option, int(os.environ[_variable]))
+    if _given := os.environ.get(_variable):
+        try:
+            _number = int(_given)
+        except ValueError:
+            raise ValueError(f"{_variable}: needs an integer; got {_given!r}. Unset it or mend it.") from None
+        set_option(_option, _number)

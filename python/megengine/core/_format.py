@@ -108,9 +108,7 @@ def refresh() -> None:
     for name in (*_OPERATORS, *_METHODS):
         method = getattr(Tensor, name)
         if not hasattr(method, "keeps_format"):
-            stand_in: Any = _keeping_method(method, name)
-            stand_in.replaced = vars(Tensor).get(name)
-            setattr(Tensor, name, stand_in)
+            setattr(Tensor, name, _keeping_method(method, name))
 
 
 def deactivate() -> None:
@@ -124,10 +122,5 @@ def deactivate() -> None:
         if isinstance(op, _Keeping):
             setattr(ops, name, op._op)
     for name in (*_OPERATORS, *_METHODS):
-        stand_in: Any = vars(Tensor).get(name)
-        if not hasattr(stand_in, "keeps_format"):
-            continue
-        if stand_in.replaced is None:  # the method is inherited
+        if hasattr(vars(Tensor).get(name), "keeps_format"):
             delattr(Tensor, name)
-        else:
-            setattr(Tensor, name, stand_in.replaced)
