@@ -188,7 +188,7 @@ TensorPtr from_array(PyObject* array, const TensorOptions& opt) {
   m.cn = opt.cn ? opt.cn : CompNode::default_node();
   for (int i = 0; i < g.view.ndim; ++i) m.shape.push_back(g.view.shape[i]);
   check_shape("tensor", m.shape);
-  Buffer b = allocate_buffer(m);
+  Buffer b = allocate_for_host(m);
   TensorArg dst = make_arg(m, b), from = dst;
   from.ptr = g.view.buf;
   bool dense = true;
@@ -204,7 +204,7 @@ TensorPtr from_array(PyObject* array, const TensorOptions& opt) {
   }
   copy_strided(from, dst);
   if (is_low_bit(want)) check_element_values(want, dst.ptr, m.shape.numel());
-  return tensor_from_buffer(m, std::move(b));
+  return tensor_from_host(m, std::move(b));
 }
 
 }  // namespace
@@ -308,7 +308,7 @@ PyObject* to_numpy(Tensor& t) {
   const Meta m = t.meta();
   MGE_CHECK(to_format(m.dtype), NotImplemented, "numpy: packed dtype {} cannot be exported yet.", dtype_name(m.dtype));
   ValuePtr held = t.value;  // other threads run while this one waits, and may assign to the cell
-  const Buffer& src = read_buffer(t);
+  const Buffer src = read_buffer(t);
   Buffer b;
   try {
     b = make_contiguous(m, src);

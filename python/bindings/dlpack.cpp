@@ -100,7 +100,10 @@ TensorPtr adopt(const DLTensor& t, std::function<void()> release) {
   guard.fn = nullptr;
   b.storage =
       wrap_storage(data, static_cast<size_t>((reach.high - reach.low) * size), /*writable=*/false, std::move(release));
-  return tensor_from_buffer(m, std::move(b));
+  if (!m.cn->queue) return tensor_from_buffer(m, std::move(b));
+  Meta host = m;  // others share host memory; a tensor on another device gets a copy
+  host.cn = nullptr;
+  return tensor_from_host(m, make_contiguous(host, b));
 }
 
 // Elements of 64 bits become the dtypes Tensors have.

@@ -11,7 +11,7 @@
 #include "base/parallel.h"
 #include "common.h"
 #include "core/pool.h"
-#include "eager/fake_device.h"
+#include "core/fake_device.h"
 #include "eager/tape.h"
 #include "eager/trace.h"
 #include "jit/interp/interp.h"
@@ -91,7 +91,7 @@ nb::dict memory_stats(nb::handle device) {
   return d;
 }
 
-void test_device(int64_t delay_us, int64_t fail_at, const std::string& fault) {
+void test_device(int64_t delay_us, int64_t fail_at, const std::string& fault, uint64_t seed) {
   static const std::pair<const char*, FakeFault> kFaults[] = {
       {"kernel", FakeFault::Kernel}, {"memory", FakeFault::Memory}, {"lost", FakeFault::Lost}};
   for (auto& [name, f] : kFaults) {
@@ -100,6 +100,7 @@ void test_device(int64_t delay_us, int64_t fail_at, const std::string& fault) {
     fake_reset();
     fake_set_delay(delay_us);
     fake_fail_at(fail_at, f);
+    fake_set_seed(seed);
     return;
   }
   fail(ErrorKind::Value, "test_device: fault must be kernel, memory or lost; got '{}'.", fault);
@@ -219,7 +220,9 @@ NB_MODULE(_core, m) {
       nb::arg("device") = nb::none());
   m.def("trim_memory", [] { return Pool::trim_all(); });
   m.def("test_device", test_device, nb::arg("delay_us") = 0, nb::arg("fail_at") = 0, nb::arg("fault") = "kernel",
-        "From now on devices fake0, fake1 … exist: host memory, always queued, with delays and faults as asked.");
+        nb::arg("seed") = 1,
+        "From now on devices fake0, fake1 … exist: memory the host cannot read, streams in an order drawn from the seed, "
+        "delays and faults as asked.");
   m.def(
       "test_device_ops", [] { return fake_ops_run(); }, "Ops run on fake devices since the last test_device call.");
   m.def("get_option", option);

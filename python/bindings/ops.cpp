@@ -171,8 +171,7 @@ PyObject* op_info(PyObject*, PyObject* name) {
   Obj attrs = check(PyDict_New());
   for (auto& a : op.schema.defaults) PyDict_SetItemString(attrs.get(), a.name.c_str(), Obj(attr_object(a.value)).get());
   std::vector<std::string> kernels, traits;
-  for (int t = 0; t < 3; ++t)
-    for (auto& k : KernelRegistry::global().list(op.id, static_cast<KernelTier>(t))) kernels.push_back(k.name);
+  for (auto& k : KernelRegistry::global().list(op.id)) kernels.push_back(k->name);
   static const std::pair<Trait, const char*> kTraits[] = {
       {kElementwise, "elementwise"}, {kView, "view"},     {kReduction, "reduction"}, {kComputeBound, "compute_bound"},
       {kEffect, "effect"},           {kRandom, "random"}, {kNoGrad, "no_grad"},      {kCommutative, "commutative"}};

@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "base/error.h"
+#include "core/backend.h"
 
 namespace mge {
 namespace {
@@ -29,11 +30,9 @@ bool parse_number(std::string_view s, int* out) {
   return true;
 }
 
-std::atomic<bool> g_fake{false};
-
 bool parse(std::string_view name, Parsed* p) {
   for (std::string_view type : {"cpu", "xpu", "gpu", "rocm", "multithread", "cambricon", "atlas", "fake"}) {
-    if (type == "fake" && !g_fake.load(std::memory_order_relaxed)) continue;
+    if (type == "fake" && !Backend::has(DeviceKind::Fake)) continue;
     if (name.substr(0, type.size()) != type) continue;
     p->type = type;
     std::string_view rest = name.substr(type.size());
@@ -92,7 +91,7 @@ std::unique_ptr<CompNode> make(std::string_view name) {
   node->physical = node->type + std::to_string(node->index) + ":" + std::to_string(node->stream);
   node->device = {fake ? DeviceKind::Fake : DeviceKind::Cpu, static_cast<int16_t>(device)};
   node->threads = threaded ? node->index : 0;
-  node->async = fake;
+  node->queue = Backend::of(node->device.kind).stream(node->device, node->stream);
   return node;
 }
 
@@ -149,6 +148,15 @@ std::string CompNode::default_name() {
   return t.default_name;
 }
 
+std::vector<Stream*> CompNode::queues() {
+  Table& t = table();
+  std::lock_guard<std::mutex> lock(t.mutex);
+  std::vector<Stream*> all;
+  for (auto& [name, node] : t.nodes)
+    if (node->queue && std::find(all.begin(), all.end(), node->queue) == all.end()) all.push_back(node->queue);
+  return all;
+}
+
 int device_count(std::string_view type) {
   if (type != "cpu" && type != "xpu") return 0;
   return static_cast<int>(std::max(std::thread::hardware_concurrency(), 1u));
@@ -158,7 +166,5 @@ std::string Device::name() const {
   static constexpr const char* kNames[] = {"cpu", "gpu", "fake"};
   return kNames[static_cast<int>(kind)] + std::to_string(index);
 }
-
-void enable_fake_devices() { g_fake.store(true); }
 
 }  // namespace mge

@@ -6,11 +6,15 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace mge {
 
+class Stream;
+
 enum class DeviceKind : uint8_t { Cpu, Cuda, Fake };
 
+constexpr int kDeviceKinds = 3;
 constexpr int kMaxDevices = 256;  // of one kind
 
 struct Device {
@@ -26,8 +30,8 @@ struct CompNode {
   std::string type;           // physical type word: "cpu", "gpu", "multithread"
   int index = 0, stream = 0;  // of "multithread4:1": 4 threads, device 1
   Device device;
-  int threads = 0;     // kernels use at most this many; 0: all there are
-  bool async = false;  // ops are queued whatever the executor's policy
+  int threads = 0;          // kernels use at most this many; 0: all there are
+  Stream* queue = nullptr;  // where work is enqueued (core/backend.h); null: the calling thread does it
 
   /// Throws a Value error that says which forms are understood.
   static const CompNode* get(std::string_view name);
@@ -38,14 +42,13 @@ struct CompNode {
   /// The string given to set_default, not normalised.
   static std::string default_name();
 
+  /// The streams of all comp nodes named so far.
+  static std::vector<Stream*> queues();
+
   bool same_as(const CompNode& o) const { return this == &o || physical == o.physical; }
 };
 
 /// "cpu", "gpu", "xpu", …; 0 for a known kind with no hardware. Each core counts as a cpu device.
 int device_count(std::string_view type);
-
-/// From now on the names "fake0", "fake1:2" … are understood: an asynchronous device in host memory, for tests
-/// (eager/fake_device.h).
-void enable_fake_devices();
 
 }  // namespace mge

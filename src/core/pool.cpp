@@ -1,29 +1,19 @@
 #include "core/pool.h"
 
 #include <pthread.h>
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <atomic>
 #include <bit>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <set>
+#include <unordered_map>
 #include <vector>
 
 #include "base/error.h"
-#include "core/storage.h"
-
-// Under AddressSanitizer, memory that is not handed out is poisoned to the byte, so that a kernel that leaves its
-// tensor or uses one that was freed is caught as with malloc.
-#if defined(__SANITIZE_ADDRESS__)
-#include <sanitizer/asan_interface.h>
-#define MGE_NO_ASAN __attribute__((no_sanitize("address")))
-#else
-#define ASAN_POISON_MEMORY_REGION(p, n) ((void)(p), (void)(n))
-#define ASAN_UNPOISON_MEMORY_REGION(p, n) ((void)(p), (void)(n))
-#define MGE_NO_ASAN
-#endif
+#include "core/backend.h"
 
 namespace mge {
 namespace {
@@ -36,15 +26,19 @@ constexpr int kClassCount = 64;
 
 size_t align_up(size_t n, size_t a) { return (n + a - 1) / a * a; }
 
-void unmap_pages(void* p, size_t bytes) {
-  ASAN_UNPOISON_MEMORY_REGION(p, bytes);  // the addresses may go to somebody else
-  munmap(p, bytes);
+// Under AddressSanitizer, memory that is not handed out is poisoned to the byte, so that a kernel that leaves its
+// tensor or uses one that was freed is caught as with malloc.
+void poison([[maybe_unused]] Backend& b, [[maybe_unused]] void* p, [[maybe_unused]] size_t bytes,
+            [[maybe_unused]] bool on) {
+#if defined(__SANITIZE_ADDRESS__)
+  b.poison(p, bytes, on);
+#endif
 }
 
-// A free small block carries a mark in its first word, so that freeing it again is noticed.
-uint64_t free_mark(void* p) { return reinterpret_cast<uintptr_t>(p) ^ 0xF4EEB10C5EEDC0DEull; }
-MGE_NO_ASAN bool has_free_mark(void* p) { return *static_cast<uint64_t*>(p) == free_mark(p); }
-MGE_NO_ASAN void set_free_mark(void* p, bool on) { *static_cast<uint64_t*>(p) = on ? free_mark(p) : 0; }
+// A set of streams. From the 63rd on they share a bit, and whoever waits for one waits for all of them.
+using Streams = uint64_t;
+constexpr int kLastBit = 63;
+int bit_of(const Stream* s) { return s ? std::min(s->index, kLastBit) : 0; }
 
 // Four classes per power of two: at most 25 % is lost to rounding.
 int class_of(size_t bytes, size_t* rounded) {
@@ -59,16 +53,31 @@ int class_of(size_t bytes, size_t* rounded) {
 }  // namespace
 
 struct Pool::Impl {
+  Device device;
+  Backend& backend;
   std::string name;
   mutable std::mutex mutex;
   PoolStats stats;
-  std::vector<void*> small[kClassCount];
+  explicit Impl(Device d) : device(d), backend(Backend::of(d.kind)), name(d.name()) {}
+
+  struct FreeBlock {
+    char* at;
+    Streams used;  // by work that may not be done
+  };
+  std::vector<FreeBlock> small[kClassCount];
   size_t small_size[kClassCount] = {};
   struct Slab {
     char* base;
-    size_t carved;  // cut into blocks so far
+    size_t carved = 0;  // cut into blocks so far
+    size_t free = 0;    // of that, bytes in free lists
+    uint64_t handed_out[kSlab / kAlign / 64] = {};  // by the first 64 bytes of a block
+    size_t index(char* p) const { return static_cast<size_t>(p - base) / kAlign; }
+    bool is_out(char* p) const { return handed_out[index(p) / 64] >> index(p) % 64 & 1; }
+    void flip(char* p) { handed_out[index(p) / 64] ^= uint64_t{1} << index(p) % 64; }
   };
-  std::vector<Slab> slabs;  // the last one is being cut
+  std::unordered_map<uintptr_t, std::unique_ptr<Slab>> slabs;  // by address / kSlab
+  Slab* cut = nullptr;                                         // the one being cut
+  Slab* last = nullptr;                                        // the one looked up last
   size_t slab_left = 0;
 
   // Large blocks: all blocks by address (free or not), free ones also by (size, address).
@@ -77,50 +86,77 @@ struct Pool::Impl {
     char* region;
     size_t region_size;
     bool free;
+    Streams used = 0;
   };
   std::map<char*, Block> blocks;
   std::set<std::pair<size_t, char*>> free_blocks;
 
+  // The streams this device's work was enqueued on, to find them by their bit.
+  std::vector<Stream*> streams;
+  void remember(Stream* s) {
+    if (s && std::find(streams.begin(), streams.end(), s) == streams.end()) streams.push_back(s);
+  }
+  void order(Stream* s, Streams used) {
+    if (!s) return;
+    for (Stream* other : streams)
+      if (other != s && (used >> bit_of(other) & 1)) s->wait_for_stream(*other);
+  }
+
   char* map(size_t bytes) {
-    void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (p == MAP_FAILED) return nullptr;
-    madvise(p, bytes, MADV_HUGEPAGE);
-    ASAN_POISON_MEMORY_REGION(p, bytes);
+    void* p = backend.map(device, bytes);
+    if (!p) return nullptr;
+    poison(backend, p, bytes, true);
     ++stats.system_calls;
     stats.reserved += bytes;
     stats.max_reserved = std::max(stats.max_reserved, stats.reserved);
     return static_cast<char*>(p);
   }
 
-  void* take_small(int cls, size_t rounded) {
+  Slab& slab_of(char* p) {
+    const auto key = reinterpret_cast<uintptr_t>(p) / kSlab;
+    if (last && reinterpret_cast<uintptr_t>(last->base) / kSlab == key) return *last;
+    auto it = slabs.find(key);
+    MGE_ASSERT(it != slabs.end(), "a block that is not of this pool was freed");
+    return *(last = it->second.get());
+  }
+
+  char* take_small(int cls, size_t rounded, Streams* used) {
     auto& list = small[cls];
     small_size[cls] = rounded;
     if (!list.empty()) {
-      void* p = list.back();
+      FreeBlock b = list.back();
       list.pop_back();
-      set_free_mark(p, false);
-      return p;
+      Slab& slab = slab_of(b.at);
+      slab.flip(b.at);
+      slab.free -= rounded;
+      *used = b.used;
+      return b.at;
     }
     if (slab_left < rounded) {
       char* p = map(kSlab);
       if (!p) return nullptr;
-      slabs.push_back({p, 0});
+      auto slab = std::make_unique<Slab>();
+      slab->base = p;
+      cut = slab.get();
+      slabs[reinterpret_cast<uintptr_t>(p) / kSlab] = std::move(slab);
       slab_left = kSlab;
     }
-    Slab& slab = slabs.back();
-    void* p = slab.base + slab.carved;
-    slab.carved += rounded;
+    char* p = cut->base + cut->carved;
+    cut->flip(p);
+    cut->carved += rounded;
     slab_left -= rounded;
     return p;
   }
 
-  void give_small(int cls, void* p) {
-    MGE_ASSERT(!has_free_mark(p), "a block was freed twice");
-    set_free_mark(p, true);
-    small[cls].push_back(p);
+  void give_small(int cls, size_t rounded, char* p, Streams used) {
+    Slab& slab = slab_of(p);
+    MGE_ASSERT(slab.is_out(p), "a block was freed twice");
+    slab.flip(p);
+    slab.free += rounded;
+    small[cls].push_back({p, used});
   }
 
-  void* take_large(size_t bytes) {
+  char* take_large(size_t bytes, Streams* used) {
     auto it = free_blocks.lower_bound({bytes, nullptr});
     if (it == free_blocks.end()) {
       size_t want = bytes >= kRegion ? align_up(bytes, kSlab) : kRegion;
@@ -133,8 +169,9 @@ struct Pool::Impl {
     free_blocks.erase(it);
     Block& b = blocks[p];
     b.free = false;
+    *used = b.used;
     if (b.size - bytes >= kSmallMax) {  // split; a smaller rest would only fragment
-      Block rest{b.size - bytes, b.region, b.region_size, true};
+      Block rest{b.size - bytes, b.region, b.region_size, true, b.used};
       b.size = bytes;
       blocks[p + bytes] = rest;
       free_blocks.insert({rest.size, p + bytes});
@@ -142,14 +179,16 @@ struct Pool::Impl {
     return p;
   }
 
-  void give_large(char* p) {
+  void give_large(char* p, Streams used) {
     auto it = blocks.find(p);
     MGE_ASSERT(it != blocks.end() && !it->second.free, "a block was freed twice");
     it->second.free = true;
+    it->second.used = used;
     auto next = std::next(it);
     if (next != blocks.end() && next->second.free && next->second.region == it->second.region) {
       free_blocks.erase({next->second.size, next->first});
       it->second.size += next->second.size;
+      it->second.used |= next->second.used;
       blocks.erase(next);
     }
     if (it != blocks.begin()) {
@@ -157,6 +196,7 @@ struct Pool::Impl {
       if (prev->second.free && prev->second.region == it->second.region) {
         free_blocks.erase({prev->second.size, prev->first});
         prev->second.size += it->second.size;
+        prev->second.used |= it->second.used;
         blocks.erase(it);
         it = prev;
       }
@@ -165,35 +205,32 @@ struct Pool::Impl {
   }
 
   void unmap(char* p, size_t bytes) {
-    unmap_pages(p, bytes);
+    poison(backend, p, bytes, false);  // the addresses may go to somebody else
+    backend.unmap(device, p, bytes);
     stats.reserved -= bytes;
   }
 
   // A slab is wholly free when its free blocks add up to all that was cut from it.
   void trim_slabs() {
-    struct Use {
-      char* base;
-      size_t carved, free;
-    };
-    std::vector<Use> uses;
-    for (auto& s : slabs) uses.push_back({s.base, s.carved, 0});
-    std::sort(uses.begin(), uses.end(), [](const Use& a, const Use& b) { return a.base < b.base; });
-    auto use_of = [&](void* p) -> Use& {
-      auto it = std::upper_bound(uses.begin(), uses.end(), static_cast<char*>(p),
-                                 [](char* q, const Use& u) { return q < u.base; });
-      return *std::prev(it);
-    };
-    for (int c = 0; c < kClassCount; ++c)
-      for (void* p : small[c]) use_of(p).free += small_size[c];
-    auto whole = [](const Use& u) { return u.free == u.carved; };
-    for (auto& list : small) std::erase_if(list, [&](void* p) { return whole(use_of(p)); });
-    if (!slabs.empty() && whole(use_of(slabs.back().base))) slab_left = 0;
-    for (auto& u : uses)
-      if (whole(u)) unmap(u.base, kSlab);
-    std::erase_if(slabs, [&](const Slab& s) { return whole(use_of(s.base)); });
+    auto whole = [](const Slab& s) { return s.free == s.carved; };
+    for (auto& list : small) std::erase_if(list, [&](const FreeBlock& b) { return whole(slab_of(b.at)); });
+    if (cut && whole(*cut)) slab_left = 0, cut = nullptr;
+    last = nullptr;
+    std::erase_if(slabs, [&](auto& entry) {
+      if (!whole(*entry.second)) return false;
+      unmap(entry.second->base, kSlab);
+      return true;
+    });
   }
 
-  size_t trim() {
+  // The system takes pages at once, so what was enqueued comes first; without the lock, which that work may need.
+  size_t trim(std::unique_lock<std::mutex>& lock) {
+    if (!streams.empty()) {
+      std::vector<Stream*> all = streams;
+      lock.unlock();
+      for (Stream* s : all) s->drain();
+      lock.lock();
+    }
     size_t before = stats.reserved;
     for (auto it = blocks.begin(); it != blocks.end();) {
       if (it->second.free && it->second.size == it->second.region_size) {
@@ -222,12 +259,12 @@ struct Pool::Impl {
   }
 };
 
-Pool::Pool(std::string name) : impl_(new Impl) { impl_->name = std::move(name); }
+Pool::Pool(Device device) : impl_(new Impl(device)) {}
 
 Pool::~Pool() {
   for (auto& [at, block] : impl_->blocks)
-    if (at == block.region) unmap_pages(at, block.region_size);
-  for (auto& s : impl_->slabs) unmap_pages(s.base, kSlab);
+    if (at == block.region) impl_->unmap(at, block.region_size);
+  for (auto& [key, slab] : impl_->slabs) impl_->unmap(slab->base, kSlab);
   delete impl_;
 }
 
@@ -235,7 +272,7 @@ namespace {
 
 // The pools of all devices, made when first used and leaked: storages may die after static destruction.
 struct PoolTable {
-  std::atomic<Pool*> pools[3][kMaxDevices] = {};
+  std::atomic<Pool*> pools[kDeviceKinds][kMaxDevices] = {};
   std::mutex mutex;
   template <class F>
   void each(F f) {
@@ -271,7 +308,7 @@ Pool& Pool::of(Device device) {
       });
   (void)watched;
   std::lock_guard<std::mutex> lock(t.mutex);
-  if (!slot.load()) slot.store(new Pool(device.name()), std::memory_order_release);
+  if (!slot.load()) slot.store(new Pool(device), std::memory_order_release);
   return *slot.load();
 }
 
@@ -281,11 +318,16 @@ size_t Pool::trim_all() {
   return bytes;
 }
 
-void* Pool::allocate(size_t bytes) {
+void Pool::start_over(DeviceKind kind) {  // the old ones are left as they are: storages point at them
+  for (auto& p : pool_table().pools[static_cast<int>(kind)]) p.store(nullptr);
+}
+
+void* Pool::allocate(size_t bytes, Stream* stream) {
   Impl& s = *impl_;
-  std::lock_guard<std::mutex> lock(s.mutex);
-  void* p = nullptr;
+  std::unique_lock<std::mutex> lock(s.mutex);
+  char* p = nullptr;
   size_t counted = 0;
+  Streams used = 0;
   if (bytes <= SIZE_MAX - kSlab) {  // above, rounding up would wrap around
     counted = align_up(std::max<size_t>(bytes, 1), kAlign);
     if (s.stats.limit && counted > s.stats.limit - s.stats.allocated)
@@ -293,36 +335,42 @@ void* Pool::allocate(size_t bytes) {
            "memory limit of {} ({} bytes): {}. Free tensors, use a smaller batch, or raise set_memory_limit.", s.name,
            s.stats.limit, s.report(counted));
     auto take = [&] {
-      if (counted > kSmallMax) return s.take_large(align_up(counted, 4096));
+      if (counted > kSmallMax) return s.take_large(align_up(counted, 4096), &used);
       size_t rounded;
       int cls = class_of(counted, &rounded);
-      return s.take_small(cls, rounded);
+      return s.take_small(cls, rounded, &used);
     };
     p = take();
-    if (!p && s.trim() > 0) p = take();
+    if (!p && s.trim(lock) > 0) p = take();
   }
   if (!p)
     fail(ErrorKind::Memory, "out of memory on {}: {}. Free tensors or use a smaller batch.", s.name, s.report(bytes));
+  if (__builtin_expect(stream != nullptr, 0)) {
+    s.remember(stream);
+    s.order(stream, used);
+  }
   s.stats.allocated += counted;
   s.stats.max_allocated = std::max(s.stats.max_allocated, s.stats.allocated);
   ++s.stats.allocations;
   ++s.stats.blocks;
-  ASAN_UNPOISON_MEMORY_REGION(p, bytes);
+  poison(s.backend, p, bytes, false);
   return p;
 }
 
-void Pool::free(void* ptr, size_t bytes) {
+void Pool::free(void* ptr, size_t bytes, Stream* stream) {
   Impl& s = *impl_;
   std::lock_guard<std::mutex> lock(s.mutex);
   size_t counted = align_up(std::max<size_t>(bytes, 1), kAlign);
+  const Streams used = Streams{1} << bit_of(stream);
   if (counted <= kSmallMax) {
     size_t rounded;
     int cls = class_of(counted, &rounded);
-    s.give_small(cls, ptr);
+    s.give_small(cls, rounded, static_cast<char*>(ptr), used);
   } else {
-    s.give_large(static_cast<char*>(ptr));
+    s.give_large(static_cast<char*>(ptr), used);
   }
-  ASAN_POISON_MEMORY_REGION(ptr, counted);
+  // Work on a stream may still use it; it is poisoned where nobody can be late.
+  if (!stream) poison(s.backend, ptr, counted, true);
   s.stats.allocated -= counted;
   --s.stats.blocks;
 }
@@ -347,8 +395,8 @@ void Pool::reset_peak() {
 }
 
 size_t Pool::trim() {
-  std::lock_guard<std::mutex> lock(impl_->mutex);
-  return impl_->trim();
+  std::unique_lock<std::mutex> lock(impl_->mutex);
+  return impl_->trim(lock);
 }
 
 size_t Pool::largest_free() const {
@@ -357,17 +405,18 @@ size_t Pool::largest_free() const {
 }
 
 Storage::~Storage() {
-  if (pool) pool->free(ptr, bytes);
+  if (pool) pool->free(ptr, bytes, home);
   if (owner) owner();
 }
 
-RefPtr<Storage> allocate_storage(Device device, size_t bytes) {
+RefPtr<Storage> allocate_storage(Device device, size_t bytes, Stream* home) {
   Pool& pool = Pool::of(device);
-  void* p = pool.allocate(bytes);
+  void* p = pool.allocate(bytes, home);
   auto s = make_ref<Storage>();
   s->ptr = p;
   s->bytes = bytes;
   s->device = device;
+  s->home = home;
   s->pool = &pool;
   return s;
 }

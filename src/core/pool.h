@@ -1,5 +1,7 @@
 // The caching allocator of one device: size classes for small blocks, best fit with coalescing for large ones, a hard
-// limit that is never exceeded, and counters that tell the truth.
+// limit that is never exceeded, and counters that tell the truth. It keeps its books outside the memory it hands out,
+// which the host may not be able to reach, and orders reuse by stream (a stream-ordered allocator): a block that one
+// stream has used goes to another one behind the work of the first.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -22,13 +24,17 @@ class Pool {
   static Pool& of(Device device);
   /// Trims the pool of every device; returns the bytes given back.
   static size_t trim_all();
-  explicit Pool(std::string name = "cpu0");
+  /// In a forked child: the pools of a kind of device whose memory did not come along start over.
+  static void start_over(DeviceKind kind);
+  explicit Pool(Device device = {});
   /// Memory still handed out is unmapped with the rest; the pools of devices live as long as the process.
   ~Pool();
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
-  void* allocate(size_t bytes);  // throws a Memory error
-  void free(void* ptr, size_t bytes);
+  /// For work enqueued on `stream` from now on. Throws a Memory error.
+  void* allocate(size_t bytes, Stream* stream = nullptr);
+  /// All that uses the block has been enqueued on `stream`.
+  void free(void* ptr, size_t bytes, Stream* stream = nullptr);
   /// Counts only memory handed out. A limit below what is in use is a Value error. 0 removes it.
   void set_limit(size_t bytes);
   PoolStats stats() const;

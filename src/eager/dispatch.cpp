@@ -14,19 +14,49 @@ __attribute__((tls_model("initial-exec"))) thread_local Tracer* g_tracer = nullp
 constexpr int64_t kTinyNumel = 64;
 std::atomic<bool> g_host_compute{true};
 
+bool is_tiny(const Meta& m) {
+  return m.shape.rank <= 1 && (is_int(m.dtype) || m.dtype == DType::Bool) && m.shape.numel() <= kTinyNumel;
+}
+
 // Shape arithmetic: a handful of integers, already here, into a handful of integers. Computed at once on the caller's
 // thread even when ops are queued, so that reading the result never waits for the queue.
 bool is_host_computable(const OpDef& op, std::span<Tensor* const> in, std::span<const ValuePtr> out) {
   if (!g_host_compute.load(std::memory_order_relaxed) || (op.traits & (kEffect | kRandom | kComputeBound)))
     return false;
-  auto tiny = [](const Meta& m) {
-    return m.shape.rank <= 1 && (is_int(m.dtype) || m.dtype == DType::Bool) && m.shape.numel() <= kTinyNumel;
-  };
   for (auto& v : out)
-    if (!tiny(v->meta)) return false;
-  for (auto* t : in)
-    if (!tiny(t->meta()) || !t->value->ready()) return false;
+    if (!is_tiny(v->meta)) return false;
+  for (auto* t : in) {
+    if (!is_tiny(t->meta())) return false;
+    if (t->meta().cn->queue ? !t->value->known : !t->value->ready()) return false;
+  }
   return true;
+}
+
+// The same for values of a device with streams: from the host's copies, and the results are brought to the device.
+void run_on_host(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> in, std::span<const ValuePtr> out) {
+  auto on_host = [](Meta m) {
+    m.cn = nullptr;
+    return m;
+  };
+  SmallVec<Meta, 4> in_metas, out_metas;
+  SmallVec<Buffer, 4> buffers, results(out.size());
+  SmallVec<OpInput, 4> inputs;
+  for (auto* t : in) {
+    in_metas.push_back(on_host(t->meta()));
+    buffers.push_back(t->value->known ? Buffer{t->value->known, Layout::contiguous(t->meta().shape)}
+                                      : Buffer(t->value->buffer));
+  }
+  for (size_t i = 0; i < in.size(); ++i) inputs.push_back({&in_metas[i], &buffers[i]});
+  for (auto& v : out) out_metas.push_back(on_host(v->meta));
+  run_op(op, attrs.get(), {inputs.data(), inputs.size()}, {out_metas.data(), out_metas.size()},
+         {results.data(), results.size()});
+  for (size_t i = 0; i < out.size(); ++i) {
+    Buffer b = make_contiguous(out_metas[i], results[i]);
+    if (b.layout.offset) b = relayout(out_metas[i], b, Layout::contiguous(out_metas[i].shape));
+    if (out[i]->meta.cn->queue) out[i]->known = b.storage;
+    out[i]->buffer = to_device(out[i]->meta, std::move(b));
+    out[i]->set_ready();
+  }
 }
 
 const OpDef& typecvt_op() {
@@ -149,7 +179,10 @@ void dispatch(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> in, 
     if (tracer && tracer->on_op(op, attrs, in, value_span, loc)) {
       for (auto& v : values) v->deferred = true;
     } else if (queued && is_host_computable(op, in, value_span)) {
-      run_now();
+      if (values[0]->meta.cn->queue)
+        run_on_host(op, attrs, in, value_span);
+      else
+        run_now();
     } else {
       Command c{&op, attrs, {}, {}, loc};
       for (auto* t : in) c.in.push_back(t->value);
@@ -207,13 +240,25 @@ TensorPtr tensor_from_buffer(const Meta& meta, Buffer buffer) {
   return make_ref<Tensor>(std::move(v));
 }
 
+TensorPtr tensor_from_host(const Meta& meta, Buffer host) {
+  const Meta m = [&] {
+    Meta m = meta;
+    if (!m.cn) m.cn = CompNode::default_node();
+    return m;
+  }();
+  RefPtr<Storage> known = m.cn->queue && is_tiny(m) ? host.storage : nullptr;
+  TensorPtr t = tensor_from_buffer(m, to_device(m, std::move(host)));
+  t->value->known = std::move(known);
+  return t;
+}
+
 TensorPtr scalar_tensor(double value, DType dtype, const CompNode* cn) {
   Meta m;
   m.dtype = dtype;
   m.cn = cn ? cn : CompNode::default_node();
-  Buffer b = allocate_buffer(m);
+  Buffer b = allocate_for_host(m);
   write_scalar(b.storage->ptr, dtype, value);
-  return tensor_from_buffer(m, std::move(b));
+  return tensor_from_host(m, std::move(b));
 }
 
 TensorPtr detach(const Tensor& t) { return Tensor::alias(t); }
@@ -230,12 +275,12 @@ void assign(Tensor& cell, const Tensor& from) {
   cell.links = from.links;
 }
 
-const Buffer& read_buffer(Tensor& t) {
-  Value& v = *t.value;
-  if (g_tracer) g_tracer->on_read(v);
-  if (!v.ready() && g_tracer && g_tracer->materialize(v)) return v.buffer;
-  wait(v);
-  return v.buffer;
+Buffer read_buffer(Tensor& t) {
+  ValuePtr v = t.value;
+  if (g_tracer) g_tracer->on_read(*v);
+  if (v->known) return {v->known, Layout::contiguous(v->meta.shape)};
+  if (v->ready() || !g_tracer || !g_tracer->materialize(*v)) wait(*v);
+  return to_host(v->meta, v->buffer);
 }
 
 EagerEmitter& EagerEmitter::get() {

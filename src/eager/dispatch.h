@@ -18,14 +18,16 @@ bool host_compute();
 
 /// A ready value around memory that already exists.
 TensorPtr tensor_from_buffer(const Meta& meta, Buffer buffer);
+/// The same from allocate_for_host memory, brought to the device of `meta`.
+TensorPtr tensor_from_host(const Meta& meta, Buffer host);
 /// A 0-d tensor; small common constants are shared.
 TensorPtr scalar_tensor(double value, DType dtype, const CompNode* cn);
 /// Same value, no gradient history.
 TensorPtr detach(const Tensor& t);
 /// The cell takes over another value and its gradient history (`_reset`); recorded by an active trace.
 void assign(Tensor& cell, const Tensor& from);
-/// Waits; the memory of the value, possibly strided.
-const Buffer& read_buffer(Tensor& t);
+/// Waits; the value in memory that the host can read, possibly strided: its own, or a copy.
+Buffer read_buffer(Tensor& t);
 
 class EagerEmitter final : public Emitter {
  public:

@@ -13,22 +13,37 @@
 
 #include "base/parallel.h"
 #include "core/pool.h"
-#include "eager/fake_device.h"
 
 namespace mge {
 namespace {
 
 std::atomic<int> g_policy{0}, g_async_level{2};
 std::atomic<bool> g_donation{true};
-WaitHooks g_wait_hooks;
 LocationHooks g_hooks;
 
-std::string describe(const OpDef& op, const AttrsBase* attrs, std::span<const OpInput> in) {
+template <class Metas>
+std::string describe(const OpDef& op, const AttrsBase* attrs, const Metas& in) {
   std::string s = op.name + "(";
-  for (size_t i = 0; i < in.size(); ++i) s += (i ? ", " : "") + in[i].meta->str();
+  bool first = true;
+  for (auto& m : in) s += (std::exchange(first, false) ? "" : ", ") + m.str();
   s += ")";
   if (attrs) s += " " + attrs->print();
   return s;
+}
+
+// Inside a catch block: what is being thrown, with what was being done and the user's line.
+std::shared_ptr<const ExecError> explain_this(const std::string& what, LocId loc) {
+  std::string where = location_text(loc);
+  auto text = [&](const char* cause) {
+    return format("{}\n  in {}{}{}", cause, what, where.empty() ? "" : "\n  at ", where);
+  };
+  try {
+    throw;
+  } catch (const Error& e) {
+    return std::make_shared<ExecError>(e.kind(), text(e.what()));
+  } catch (const std::exception& e) {
+    return std::make_shared<ExecError>(ErrorKind::Internal, text(e.what()));
+  }
 }
 
 void set_failed(std::span<const ValuePtr> out, std::shared_ptr<const ExecError> error) {
@@ -39,34 +54,116 @@ void set_failed(std::span<const ValuePtr> out, std::shared_ptr<const ExecError> 
   }
 }
 
-// Runs one op whose inputs are all Ready. Host work on tiny values is not `on_device`. An error leaves naming the op
-// and the place, and the outputs marked failed.
-void execute(const OpDef& op, const AttrsBase* attrs, std::span<const OpInput> in, std::span<const ValuePtr> out,
-             LocId loc, bool on_device) {
+// Root errors that nobody has been told of yet, until the next sync.
+class Unseen {
+ public:
+  static Unseen& get() {
+    static auto* u = new Unseen;
+    return *u;
+  }
+  void add(std::shared_ptr<const ExecError> e) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    std::erase_if(errors_, [](auto& x) { return x->seen.load(); });
+    if (errors_.size() < kKept)
+      errors_.push_back(std::move(e));
+    else
+      ++dropped_;
+  }
+  /// The oldest, and how many more there are; empty when there is none.
+  std::string take() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    auto taken = std::exchange(errors_, {});
+    size_t more = std::exchange(dropped_, 0);
+    std::erase_if(taken, [](auto& e) { return e->seen.load(); });
+    if (taken.empty()) return {};
+    for (auto& e : taken) e->seen = true;
+    more += taken.size() - 1;
+    return taken[0]->text + (more ? format("\n  ({} more failed ops nobody read)", more) : "");
+  }
+
+ private:
+  static constexpr size_t kKept = 1000;
+  std::mutex mutex_;
+  std::vector<std::shared_ptr<const ExecError>> errors_;
+  size_t dropped_ = 0;  // beyond kKept: counted only
+};
+
+// What runs: one op, or a job. Inputs are Ready.
+struct Task {
+  const OpDef* op;
+  const AttrsBase* attrs;
+  std::span<const OpInput> in;
+  std::span<const ValuePtr> out;
+  LocId loc;
+  Job* job;
+
+  std::string what() const {
+    if (job) return job->describe();
+    SmallVec<Meta, 4> metas;
+    for (auto& i : in) metas.push_back(*i.meta);
+    return describe(*op, attrs, metas);
+  }
+  // An error that comes when the stream gets there: by then only what is kept here is left of the command.
+  Explain later() const {
+    if (job) return [what = what(), loc = loc](std::exception_ptr) { return note(explain_this(what, loc)); };
+    SmallVec<Meta, 4> metas;
+    for (auto& i : in) metas.push_back(*i.meta);
+    return [op = op, attrs = Attrs(attrs), metas, loc = loc](std::exception_ptr) {
+      return note(explain_this(describe(*op, attrs.get(), metas), loc));
+    };
+  }
+  static std::shared_ptr<const ExecError> note(std::shared_ptr<const ExecError> e) {
+    Unseen::get().add(e);
+    return e;
+  }
+};
+
+void run_task(const Task& t, Work* work) {
+  if (!t.job && t.out.size() == 1) return run_op(*t.op, t.attrs, t.in, {&t.out[0]->meta, 1}, {&t.out[0]->buffer, 1}, {false, work});
+  SmallVec<Buffer, 4> buffers(t.out.size());
+  auto hand_over = [&] {
+    for (size_t i = 0; i < t.out.size(); ++i) t.out[i]->buffer = std::move(buffers[i]);
+  };
+  if (t.job) {
+    try {
+      t.job->run(t.in, {buffers.data(), buffers.size()}, work);
+    } catch (...) {
+      hand_over();
+      throw;
+    }
+  } else {
+    SmallVec<Meta, 4> metas;
+    for (auto& v : t.out) metas.push_back(v->meta);
+    run_op(*t.op, t.attrs, t.in, {metas.data(), metas.size()}, {buffers.data(), buffers.size()}, {false, work});
+  }
+  hand_over();
+}
+
+// An error leaves naming the op and the place, and the outputs marked failed.
+void execute(const Task& t) {
   try {
-    const CompNode* cn = out[0]->meta.cn;
+    const CompNode* cn = t.out[0]->meta.cn;
     std::optional<ThreadLimit> threads;
     if (__builtin_expect(cn->threads != 0, 0)) threads.emplace(cn->threads);
-    if (__builtin_expect(on_device && cn->device.kind == DeviceKind::Fake, 0)) fake_before_op(op.name, cn->device);
-    if (out.size() == 1) {
-      run_op(op, attrs, in, {&out[0]->meta, 1}, {&out[0]->buffer, 1});
+    if (__builtin_expect(cn->queue != nullptr, 0)) {
+      SmallVec<Work*, 4> after;
+      for (auto& i : t.in) after.push_back(i.buffer->work.get());
+      OpenWork work(cn->queue->open({after.data(), after.size()}, t.job ? "program" : t.op->name.c_str(), t.later()));
+      run_task(t, work.get());
     } else {
-      SmallVec<Meta, 4> metas;
-      SmallVec<Buffer, 4> buffers(out.size());
-      for (auto& v : out) metas.push_back(v->meta);
-      run_op(op, attrs, in, {metas.data(), metas.size()}, {buffers.data(), buffers.size()});
-      for (size_t i = 0; i < out.size(); ++i) out[i]->buffer = std::move(buffers[i]);
+      run_task(t, nullptr);
     }
-  } catch (const std::exception& e) {
-    auto* ours = dynamic_cast<const Error*>(&e);
-    std::string where = location_text(loc);
-    std::string text =
-        format("{}\n  in {}{}{}", e.what(), describe(op, attrs, in), where.empty() ? "" : "\n  at ", where);
-    ErrorKind kind = ours ? ours->kind() : ErrorKind::Internal;
-    set_failed(out, std::make_shared<ExecError>(kind, text));
-    throw Error(kind, text);
+  } catch (const std::exception&) {
+    auto error = explain_this(t.what(), t.loc);
+    for (auto& v : t.out) {
+      if (t.job && v->buffer.storage)
+        v->set_ready();
+      else
+        set_failed({&v, 1}, error);
+    }
+    throw Error(error->kind, error->text);
   }
-  for (auto& v : out) v->set_ready();
+  for (auto& v : t.out) v->set_ready();
 }
 
 void execute(Command& c) {
@@ -77,7 +174,7 @@ void execute(Command& c) {
     bool dies = donate && v->ref_count() == 1 && v->buffer.storage->ref_count() == 1;
     in.push_back({&v->meta, &v->buffer, dies});
   }
-  execute(*c.op, c.attrs.get(), {in.data(), in.size()}, {c.out.data(), c.out.size()}, c.loc, true);
+  execute({c.op, c.attrs.get(), {in.data(), in.size()}, {c.out.data(), c.out.size()}, c.loc, c.job.get()});
 }
 
 // Waits like cv.wait(lock, done), without the interpreter lock, and now and then asks whether the user has had enough.
@@ -90,26 +187,41 @@ void wait_patiently(std::condition_variable& cv, std::unique_lock<std::mutex>& l
     void* token;
     ~Away() {
       if (lock.owns_lock()) lock.unlock();
-      if (g_wait_hooks.end) g_wait_hooks.end(token);
+      if (wait_hooks().end) wait_hooks().end(token);
       lock.lock();
     }
   };
   lock.unlock();
-  Away away{lock, g_wait_hooks.begin ? g_wait_hooks.begin() : nullptr};
+  Away away{lock, wait_hooks().begin ? wait_hooks().begin() : nullptr};
   lock.lock();
-  while (!cv.wait_for(lock, std::chrono::milliseconds(50), done)) {
-    if (!g_wait_hooks.check) continue;
+  while (!cv.wait_for(lock, kPatience, done)) {
+    if (!wait_hooks().check) continue;
     lock.unlock();
-    g_wait_hooks.check();
+    wait_hooks().check();
     lock.lock();
   }
 }
 
-// A fork waits until the running op is done, so that the child inherits no lock that the worker holds inside an op. The
-// child starts with a worker of its own; what the parent had queued fails there.
+// One for each device whose ops are queued; all CPU devices share one, because OpenMP gives each calling thread a team of
+// its own. A fork waits until the running ops are done, so that the child inherits no lock that a worker holds inside an
+// op. The child starts with workers of its own; what the parent had queued fails there.
 class Worker {
  public:
-  static Worker& get() { return *current(); }
+  static Worker& of(const Meta& m) {
+    const Device d = m.cn->device.kind == DeviceKind::Cpu ? Device{} : m.cn->device;
+    auto& slot = slots()[static_cast<int>(d.kind)][d.index];
+    if (Worker* w = slot.load(std::memory_order_acquire)) return *w;
+    Worker *fresh = new Worker, *none = nullptr;
+    if (slot.compare_exchange_strong(none, fresh)) return *fresh;
+    delete fresh;
+    return *none;
+  }
+  template <class F>
+  static void each(F f) {
+    for (auto& kind : slots())
+      for (auto& slot : kind)
+        if (Worker* w = slot.load(std::memory_order_acquire)) f(*w);
+  }
 
   void push(Command&& c) {
     std::unique_lock<std::mutex> lock(mutex_);
@@ -134,18 +246,6 @@ class Worker {
     wait_patiently(done_, lock, [&] { return v.state.load(std::memory_order_acquire) != State::Pending; });
   }
 
-  /// The oldest root error that nobody was told of, and how many more there are; empty when there is none.
-  std::string take_unseen() {
-    std::lock_guard<std::mutex> lock(mutex_);
-    auto taken = std::exchange(errors_, {});
-    size_t more = std::exchange(errors_dropped_, 0);
-    std::erase_if(taken, [](auto& e) { return e->seen.load(); });
-    if (taken.empty()) return {};
-    for (auto& e : taken) e->seen = true;
-    more += taken.size() - 1;
-    return taken[0]->text + (more ? format("\n  ({} more failed ops nobody read)", more) : "");
-  }
-
   bool started() const { return started_.load(std::memory_order_relaxed); }
 
   void stop() {
@@ -162,19 +262,25 @@ class Worker {
   }
 
  private:
-  static constexpr size_t kQueueLimit = 4096, kErrorsKept = 1000;
+  static constexpr size_t kQueueLimit = 4096;
   // An op that takes longer is in its kernel, where no lock is held.
   static constexpr auto kForkPatience = std::chrono::seconds(1);
 
-  static Worker*& current() {
-    static Worker* w = new Worker;
-    return w;
+  using Slots = std::atomic<Worker*>[kDeviceKinds][kMaxDevices];
+  static Slots& slots() {
+    static auto* s = new Slots[1]();
+    return s[0];
   }
 
   void start() {
     static const int watched = [] {
       Pool::of(Device{});  // the youngest handler comes first before a fork: the running op may still need memory
-      return pthread_atfork([] { get().before_fork(); }, [] { get().after_fork(); }, start_over);
+      return pthread_atfork([] { each([](Worker& w) { w.before_fork(); }); },
+                            [] { each([](Worker& w) { w.after_fork(); }); }, [] {
+                              for (auto& kind : slots())
+                                for (auto& slot : kind)
+                                  if (Worker* w = slot.load()) slot.store(w->start_over());
+                            });
     }();
     (void)watched;
     inherited_.clear();
@@ -194,9 +300,8 @@ class Worker {
     work_.notify_one();
   }
   // The old worker stays as it is: its locks and waiting threads belong to the parent.
-  static void start_over() {
-    Worker& parents = get();
-    current() = new Worker;
+  Worker* start_over() {
+    auto* fresh = new Worker;
     auto error = std::make_shared<const ExecError>(
         ErrorKind::Env,
         "this value was still being computed when the process was forked, and the child does not have it. Read "
@@ -208,9 +313,10 @@ class Worker {
           v->state.store(State::Failed);
         }
     };
-    if (const Command* c = parents.running_) give_up(*c);
-    for (auto& c : parents.queue_) give_up(c);
-    get().inherited_ = std::move(parents.queue_);
+    if (const Command* c = running_) give_up(*c);
+    for (auto& c : queue_) give_up(c);
+    fresh->inherited_ = std::move(queue_);
+    return fresh;
   }
 
   void loop() {
@@ -240,26 +346,30 @@ class Worker {
 
   void run(Command& c) {
     std::span<const ValuePtr> out(c.out.data(), c.out.size());
-    for (auto& v : c.in)
+    for (auto& v : c.in) {
+      if (v->state.load(std::memory_order_acquire) == State::Pending) of(v->meta).wait_in_worker(*v);
       if (v->state.load(std::memory_order_acquire) == State::Failed) return set_failed(out, v->error);
+    }
     try {
       execute(c);
     } catch (const Error&) {
-      std::lock_guard<std::mutex> lock(mutex_);
-      std::erase_if(errors_, [](auto& e) { return e->seen.load(); });
-      if (errors_.size() < kErrorsKept)
-        errors_.push_back(out[0]->error);
-      else
-        ++errors_dropped_;
+      for (auto& v : out)
+        if (v->error) {
+          Unseen::get().add(v->error);
+          break;
+        }
     }
+  }
+  // A value of another device: its command was queued before ours, so this ends.
+  void wait_in_worker(Value& v) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    done_.wait(lock, [&] { return v.state.load(std::memory_order_acquire) != State::Pending; });
   }
 
   std::mutex mutex_;
   std::condition_variable work_, space_, done_;
   std::deque<Command> queue_;
   uint64_t pushed_ = 0, finished_ = 0;
-  std::vector<std::shared_ptr<const ExecError>> errors_;  // until the next sync
-  size_t errors_dropped_ = 0;                             // beyond kErrorsKept: counted only
   std::thread thread_;
   std::atomic<bool> started_{false};
   bool stopping_ = false;
@@ -281,11 +391,6 @@ void fail_like_this(std::span<const ValuePtr> out) {
   }
 }
 
-[[noreturn]] void throw_stored(const std::shared_ptr<const ExecError>& e) {
-  e->seen = true;
-  throw Error(e->kind == ErrorKind::Trace ? ErrorKind::Trace : ErrorKind::Async, e->text);
-}
-
 void refuse_deferred(const Value& v) {
   MGE_CHECK(
       !v.deferred || v.state.load(std::memory_order_acquire) != State::Pending, Trace,
@@ -299,10 +404,10 @@ void run_inline(const OpDef& op, const AttrsBase* attrs, std::span<Value* const>
                 LocId loc) {
   SmallVec<OpInput, 4> inputs;
   for (auto* v : in) inputs.push_back({&v->meta, &v->buffer, false});
-  execute(op, attrs, {inputs.data(), inputs.size()}, out, loc, false);
+  execute({&op, attrs, {inputs.data(), inputs.size()}, out, loc, nullptr});
 }
 
-bool is_queued(const Meta& out) { return g_policy.load(std::memory_order_relaxed) != 0 || (out.cn && out.cn->async); }
+bool is_queued(const Meta& out) { return g_policy.load(std::memory_order_relaxed) != 0 || (out.cn && out.cn->queue); }
 
 void submit(Command&& c) {
   SmallVec<ValuePtr, 4> outs = c.out;
@@ -314,7 +419,7 @@ void submit(Command&& c) {
       return;
     }
     for (auto& v : c.in) refuse_deferred(*v);
-    Worker::get().push(std::move(c));
+    Worker::of(outs[0]->meta).push(std::move(c));
   } catch (...) {  // a trace or a cell may hold the outputs: they must not look pending
     if (outs[0]->state.load(std::memory_order_acquire) == State::Pending) fail_like_this({outs.data(), outs.size()});
     throw;
@@ -327,22 +432,27 @@ void wait(Value& v) {
   State s = v.state.load(std::memory_order_acquire);
   if (s == State::Pending) {
     refuse_deferred(v);
-    Worker::get().wait_for(v);
+    Worker::of(v.meta).wait_for(v);
     s = v.state.load(std::memory_order_acquire);
   }
   if (s == State::Failed) throw_stored(v.error);
-}
-
-void sync() {
-  Worker& w = Worker::get();
-  if (!w.started()) return;
-  w.drain();
-  std::string text = w.take_unseen();
-  if (!text.empty()) throw Error(ErrorKind::Async, text);
+  if (__builtin_expect(static_cast<bool>(v.buffer.work), 0)) wait_for(*v.buffer.work);
 }
 
 void drain_executor() {
-  if (Worker::get().started()) Worker::get().drain();
+  Worker::each([](Worker& w) {
+    if (w.started()) w.drain();
+  });
+}
+
+void sync() {
+  drain_executor();
+  for (Stream* q : CompNode::queues()) {
+    OpenWork mark(q->open({}, nullptr, {}));
+    wait_for(*mark.close());
+  }
+  std::string text = Unseen::get().take();
+  if (!text.empty()) throw Error(ErrorKind::Async, text);
 }
 
 void set_exec_policy(ExecPolicy p) {
@@ -358,12 +468,11 @@ void set_async_level(int level) {
 int async_level() { return g_async_level.load(); }
 void set_donation(bool on) { g_donation.store(on); }
 bool donation() { return g_donation.load(); }
-void set_wait_hooks(const WaitHooks& h) { g_wait_hooks = h; }
 
 void shutdown_executor() {
-  Worker& w = Worker::get();
-  w.stop();
-  std::string text = w.take_unseen();
+  Worker::each([](Worker& w) { w.stop(); });
+  for (Stream* q : CompNode::queues()) q->drain();
+  std::string text = Unseen::get().take();
   if (!text.empty()) std::fprintf(stderr, "megengine: an error that nobody read:\n%s\n", text.c_str());
 }
 

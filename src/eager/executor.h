@@ -1,15 +1,26 @@
-// One command path, two policies: run inline on the caller's thread, or hand over to the one worker thread.
+// One command path, two policies: run inline on the caller's thread, or hand over to the device's worker thread, which
+// enqueues work on the device's streams. An op and a compiled program are commands alike.
 //   submit(Command{…});   wait(*value);   // throws what the command failed with
 #pragma once
 #include "eager/value.h"
 
 namespace mge {
 
+/// Work of many ops that goes through the executor as one command: a compiled program.
+class Job {
+ public:
+  virtual ~Job() = default;
+  /// Fills `out`, one for each output of the command. When it throws, outputs that have memory count as computed.
+  virtual void run(std::span<const OpInput> in, std::span<Buffer> out, Work* work) = 0;
+  virtual std::string describe() const = 0;
+};
+
 struct Command {
-  const OpDef* op = nullptr;
+  const OpDef* op = nullptr;  // null: `job`
   Attrs attrs;
   SmallVec<ValuePtr, 4> in, out;
   LocId loc = 0;  // negative: backward of the op at -loc
+  std::unique_ptr<Job> job = nullptr;
 };
 
 enum class ExecPolicy : int { Inline = 0, Async = 1 };
@@ -21,13 +32,13 @@ void run_inline(const OpDef& op, const AttrsBase* attrs, std::span<Value* const>
                 LocId loc = 0);
 /// Inline: runs now and throws. Async: queues; a failure is stored in the outputs and thrown by wait or sync.
 void submit(Command&& c);
-/// Returns when the value is Ready; throws an Async error with the cause when it failed.
+/// Returns when the value is computed; throws an Async error with the cause when it failed.
 void wait(Value& v);
 /// Whether an op with this output is queued rather than run at once.
 bool is_queued(const Meta& out);
-/// Drains the queue; throws the first error nobody has seen yet, and says how many more there were.
+/// Drains all queues and streams; throws the first error nobody has seen yet, and says how many more there were.
 void sync();
-/// Drains the queue and leaves errors where they are.
+/// Drains the queues of all workers and leaves errors where they are.
 void drain_executor();
 
 void set_exec_policy(ExecPolicy p);  // drains first
@@ -38,16 +49,8 @@ int async_level();
 /// Memory of inputs that die may be reused for outputs. Off only to find a fault.
 void set_donation(bool on);
 bool donation();
-/// Stops the worker after the queue is empty. Called once at interpreter exit; errors that nobody read go to stderr.
+/// Stops the workers after their queues are empty. Called once at interpreter exit; errors that nobody read go to stderr.
 void shutdown_executor();
-/// What the bindings do around a wait for the worker: let go of the interpreter lock, and look for Ctrl-C.
-struct WaitHooks {
-  void* (*begin)() = nullptr;    // before a wait; its result goes to end
-  void (*end)(void*) = nullptr;  // after it
-  void (*check)() = nullptr;     // every 50 ms meanwhile, without locks held; may throw to end the wait
-};
-void set_wait_hooks(const WaitHooks& h);
-
 struct Place {
   std::string file, function;
   int line = 0;

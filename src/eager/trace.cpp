@@ -402,7 +402,7 @@ ir::Graph Recording::graph(const Export& e) {
     Var& var = vars_[v];
     if (e.as_constants || var.constant) {
       ValuePtr now = var.constant ? var.fixed : var.cell->value;
-      Buffer b = contiguous_of(*now);
+      Buffer b = make_contiguous(now->meta, to_host(now->meta, contiguous_of(*now)));
       size_t offset = static_cast<size_t>(b.layout.offset) * dtype_size(now->meta.dtype);
       ids[v] = g.add_constant(now->meta, b.storage, offset, var_name(v));
     } else {

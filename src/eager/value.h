@@ -15,19 +15,13 @@ class GradSession;
 struct GradNode;
 using LocId = int32_t;  // a place in the user's program; 0 = unknown
 
+/// Ready: enqueued on its stream, and on the CPU that is computed. Whoever reads memory waits for buffer.work, too.
 enum class State : uint32_t { Pending, Ready, Failed };
-
-/// Why a value could not be computed, shared by every value that depends on it.
-struct ExecError {
-  ErrorKind kind;
-  std::string text;                       // op, inputs, cause and the user's line
-  mutable std::atomic<bool> seen{false};  // thrown at somebody, so sync need not
-  ExecError(ErrorKind k, std::string t) : kind(k), text(std::move(t)) {}
-};
 
 struct Value : RefCounted {
   Meta meta;
   Buffer buffer;
+  RefPtr<Storage> known;  // a handful of integers on a device with streams: the same in host memory, contiguous
   std::shared_ptr<const ExecError> error;
   std::atomic<State> state{State::Pending};
   // Trace: the variable this value is in the recording `trace_epoch`; executor-independent.

@@ -1,5 +1,7 @@
 #include "ir/graph.h"
 
+#include "core/backend.h"
+
 #include <algorithm>
 #include <cstring>
 
@@ -47,6 +49,7 @@ ValueId Graph::add_var(std::string name, const Meta& m) {
 ValueId Graph::add_constant(const Meta& m, RefPtr<Storage> storage, size_t offset, std::string name) {
   MGE_ASSERT(!storage || offset + m.bytes() <= storage->bytes, "constant {} of {} bytes at {} leaves its storage of {}",
              m.str(), m.bytes(), offset, storage->bytes);
+  MGE_ASSERT(!storage || host_readable(*storage), "constant {} is not in host memory", m.str());
   ValueId v = new_value(m, ValueKind::Const, std::move(name));
   values_[v].index = static_cast<int>(constants_.size());
   constants_.push_back({v, std::move(storage), offset});
@@ -54,7 +57,7 @@ ValueId Graph::add_constant(const Meta& m, RefPtr<Storage> storage, size_t offse
 }
 
 ValueId Graph::add_constant_copy(const Meta& m, const void* bytes, std::string name) {
-  auto s = allocate_storage(m.cn ? m.cn->device : Device{}, m.bytes());
+  auto s = allocate_storage({}, m.bytes());
   if (m.bytes()) std::memcpy(s->ptr, bytes, m.bytes());
   s->writable = false;
   return add_constant(m, std::move(s), 0, std::move(name));

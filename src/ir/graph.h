@@ -62,7 +62,8 @@ struct Node {
   NodeId prev = kNone, next = kNone;
 };
 
-/// Contiguous bytes of one constant, shared with whoever else holds the storage. A null storage is allowed (text
+/// Contiguous bytes of one constant in host memory, whatever device its meta names (a program brings it there), shared
+/// with whoever else holds the storage. A null storage is allowed (text
 /// printed without data) and refused by plan.
 struct Constant {
   ValueId value = kNone;

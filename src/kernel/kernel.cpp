@@ -1,5 +1,6 @@
 #include "kernel/kernel.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <mutex>
@@ -20,9 +21,10 @@ std::atomic<int>& tier_level() {
 }
 std::atomic<uint64_t> g_epoch{1};
 
-// The key holds all a refuse() function may look at: op, attrs, dtypes, shapes, and whether each input is contiguous.
+// The key holds all a refuse() or avoid() function may look at: device, op, attrs, dtypes, shapes, and whether each
+// input is contiguous.
 uint64_t key_of(const KernelArgs& a) {
-  uint64_t h = hash_mix(a.op->id, attrs_hash(a.attrs));
+  uint64_t h = hash_mix(static_cast<uint64_t>(a.device) << 32 | a.op->id, attrs_hash(a.attrs));
   for (auto& t : a.in) {
     h = t.shape.hash(hash_mix(h, static_cast<uint64_t>(t.dtype) * 2 + t.contiguous()));
   }
@@ -59,33 +61,51 @@ KernelRegistry& KernelRegistry::global() {
   return *r;
 }
 
-void KernelRegistry::add(std::string_view op, KernelTier tier, Kernel k) {
-  auto& lists = by_op_[static_cast<int>(tier)];
+namespace {
+
+// The fake device runs the kernels of the CPU, on its own streams.
+int kernels_of(DeviceKind k) { return static_cast<int>(k == DeviceKind::Fake ? DeviceKind::Cpu : k); }
+
+}  // namespace
+
+void KernelRegistry::add(std::string_view op, KernelTier tier, Kernel k, DeviceKind device) {
+  auto& lists = by_op_[kernels_of(device)];
   OpId id = OpRegistry::global().get(op).id;
   if (lists.size() <= id) lists.resize(OpRegistry::global().size());
-  lists[id].push_back(k);
-  g_epoch.fetch_add(1);  // choice caches point into the lists
+  k.tier = tier;
+  auto& list = lists[id];
+  auto at = std::find_if(list.begin(), list.end(), [&](auto& o) { return o->tier > tier; });
+  list.insert(at, std::make_unique<Kernel>(std::move(k)));
+  g_epoch.fetch_add(1);
 }
 
-std::span<const Kernel> KernelRegistry::list(OpId op, KernelTier tier) const {
-  auto& lists = by_op_[static_cast<int>(tier)];
+std::span<const std::unique_ptr<Kernel>> KernelRegistry::list(OpId op, DeviceKind device) const {
+  auto& lists = by_op_[kernels_of(device)];
   if (op >= lists.size()) return {};
   return lists[op];
 }
 
-const Kernel& KernelRegistry::find(const KernelArgs& a, KernelTier tier) const {
-  std::string tried;
-  for (int t = static_cast<int>(tier); t < 3; ++t) {
-    for (auto& k : list(a.op->id, static_cast<KernelTier>(t))) {
-      const char* why = k.refuse ? k.refuse(a) : nullptr;
-      if (!why) return k;
-      tried += format("{}{} ({})", tried.empty() ? "" : ", ", k.name, why);
+Choice KernelRegistry::find(const KernelArgs& a, KernelTier tier) const {
+  Choice none;
+  // Those to be avoided are asked last: whether they can may take long to find out.
+  for (bool slow : {false, true}) {
+    for (auto& k : list(a.op->id, a.device)) {
+      if (k->tier < tier || (k->avoid && k->avoid(a)) != slow) continue;
+      const char* why = k->refuse ? k->refuse(a) : nullptr;
+      if (!why) return {k.get(), {}};
+      none.refusals += format("{}{} ({})", none.refusals.empty() ? "" : ", ", k->name, why);
     }
   }
+  return none;
+}
+
+void fail_no_kernel(const KernelArgs& a, const Choice& c) {
   std::string ins;
   for (auto& t : a.in) ins += format("{}{}{}", ins.empty() ? "" : ", ", dtype_name(t.dtype), t.shape.str());
-  fail(ErrorKind::NotImplemented, "{}: no cpu kernel for {}{}. Tried: {}.", a.op->name, ins,
-       a.attrs ? " " + a.attrs->print() : "", tried.empty() ? "none is registered" : tried);
+  static constexpr const char* kKinds[] = {"cpu", "gpu", "cpu"};
+  fail(ErrorKind::NotImplemented, "{}: no {} kernel for {}{}. Tried: {}.", a.op->name,
+       kKinds[static_cast<int>(a.device)], ins, a.attrs ? " " + a.attrs->print() : "",
+       c.refusals.empty() ? "none is registered" : c.refusals);
 }
 
 const Kernel& KernelRegistry::choose(const KernelArgs& a) {
@@ -104,9 +124,10 @@ const Kernel& KernelRegistry::choose(const KernelArgs& a) {
   Entry& e = cache->slots[key % kSlots];
   if (e.kernel && e.key == key) return *e.kernel;
   if (const Kernel* forced = forced_kernel(*a.op)) return *forced;  // being measured: not a choice to remember
-  const Kernel& k = pick_kernel(*this, a, static_cast<KernelTier>(kernel_tier()));
-  e = {key, &k};
-  return k;
+  const Choice c = pick_kernel(*this, a, static_cast<KernelTier>(kernel_tier()));
+  if (!c.kernel) fail_no_kernel(a, c);
+  e = {key, c.kernel};
+  return *c.kernel;
 }
 
 void set_kernel_tier(int level) {

@@ -1,14 +1,19 @@
-// Kernels: per op a list, fastest first, ref last; each may refuse with a named reason. Eager execution, planned
+// Kernels: per op and kind of device one list, fastest first, ref last. A kernel may refuse (it cannot) or ask to be
+// avoided (it can, and another one is expected to be faster), each with a named reason. Eager execution, planned
 // programs and Lite all call choose(), so the same inputs give the same kernel and the same bits everywhere.
 #pragma once
 #include <array>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "core/backend.h"
 #include "op/opdef.h"
 
 namespace mge {
+
+struct Kernel;
 
 /// One tensor as a kernel sees it. `ptr` already includes layout.offset; strides are in elements.
 struct TensorArg {
@@ -31,12 +36,17 @@ struct KernelArgs {
   std::span<const TensorArg> in;
   std::span<const TensorArg> out;
   void* workspace = nullptr;
+  DeviceKind device = DeviceKind::Cpu;  // where it runs
+  Work* work = nullptr;                 // what it enqueues belongs to this; null: it is done when run() returns
+  const Kernel* kernel = nullptr;       // itself, for kernels that are objects
 
   template <class T>
   const T& as() const {
     return attrs_as<T>(attrs);
   }
 };
+
+enum class KernelTier : uint8_t { Library, Simd, Ref };  // MGB_USE_MEGDNN_DBG = 0, 1, 2 starts the search here
 
 enum KernelFlags : uint32_t {
   kStridedInputs = 1,  // takes any input strides; without it the caller hands over contiguous copies
@@ -46,7 +56,7 @@ enum KernelFlags : uint32_t {
 
 struct Kernel {
   const char* name;                                    // "simd_add_f32"
-  const char* (*refuse)(const KernelArgs&) = nullptr;  // null function or null result = accepts; pointers are not set
+  const char* (*refuse)(const KernelArgs&) = nullptr;  // cannot; null function or null result = can; pointers not set
   void (*run)(const KernelArgs&) = nullptr;
   size_t (*workspace)(const KernelArgs&) = nullptr;  // bytes, 64-aligned; null = none
   uint32_t flags = 0;
@@ -57,6 +67,12 @@ struct Kernel {
   void (*layouts)(const KernelArgs& a, TensorArg* in, TensorArg* out) = nullptr;
   /// out[i] may be the same memory as in[alias[i]] when dtype, shape and layout agree; -1 = never. For several outputs.
   std::array<int8_t, 4> alias = {-1, -1, -1, -1};
+  /// Should not: some later kernel of the list is expected to be faster. Fast-run measures it all the same. Like
+  /// `refuse` it sees shapes, dtypes and whether inputs are contiguous.
+  const char* (*avoid)(const KernelArgs&) = nullptr;
+  /// What a kernel that is an object (a compiled region, a captured graph) works with, as args.kernel->object.
+  std::shared_ptr<const void> object;
+  KernelTier tier = KernelTier::Ref;  // set by the registry
 
   /// Whether output `o` may be written over input `i`.
   bool in_place(size_t o, size_t i) const {
@@ -65,24 +81,34 @@ struct Kernel {
   }
 };
 
-enum class KernelTier : uint8_t { Library, Simd, Ref };  // MGB_USE_MEGDNN_DBG = 0, 1, 2 starts the search here
+/// What choose() found: a kernel; or none, with the reasons, and then the op may still have a decomposition.
+struct Choice {
+  const Kernel* kernel = nullptr;
+  std::string refusals;  // "a (why), b (why)"; only without a kernel
+};
 
 class KernelRegistry {
  public:
   static KernelRegistry& global();
-  /// Kernels of one op are tried by tier, then in the order they were added.
-  void add(std::string_view op, KernelTier tier, Kernel k);
-  std::span<const Kernel> list(OpId op, KernelTier tier) const;
-  /// The fastest kernel that accepts, cached by op, attrs, metas and layout class; a NotImplemented error that lists
-  /// every refusal when there is none.
+  /// Kernels of one op are tried by tier, then in the order they were added. They stay where they are for good.
+  void add(std::string_view op, KernelTier tier, Kernel k, DeviceKind device = DeviceKind::Cpu);
+  /// In the order they are tried.
+  std::span<const std::unique_ptr<Kernel>> list(OpId op, DeviceKind device = DeviceKind::Cpu) const;
+  /// The fastest kernel that accepts, cached by device, op, attrs, metas and layout class; a NotImplemented error that
+  /// lists every refusal when there is none.
   const Kernel& choose(const KernelArgs& a);
-  /// Like choose, without the cache and starting at `tier`.
-  const Kernel& find(const KernelArgs& a, KernelTier tier) const;
+  /// Like choose, without the cache and starting at `tier`: the first that neither refuses nor asks to be avoided, else
+  /// the first that does not refuse.
+  Choice find(const KernelArgs& a, KernelTier tier) const;
 
  private:
-  friend struct KernelCache;
-  std::vector<std::vector<Kernel>> by_op_[3];
+  std::vector<std::vector<std::unique_ptr<Kernel>>> by_op_[kDeviceKinds];
 };
+[[noreturn]] void fail_no_kernel(const KernelArgs& a, const Choice& c);
+
+/// Calls the kernel, or enqueues the call where the stream runs host kernels. `rethrow`, called inside a catch block,
+/// adds to an error of the enqueued call what the kernel could not know.
+void launch(const Kernel& k, KernelArgs& a, std::function<void()> rethrow = {});
 
 // Each backend registers its kernels in one function, called by KernelRegistry::global().
 void register_ref_kernels(KernelRegistry& r);

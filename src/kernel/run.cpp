@@ -14,36 +14,81 @@ TensorArg make_arg(const Meta& m, const Buffer& b) {
   return t;
 }
 
-Buffer allocate_buffer(const Meta& m) {
-  Buffer b;
-  b.storage = allocate_storage(m.cn ? m.cn->device : Device{}, m.bytes());
-  b.layout = Layout::contiguous(m.shape);
+Buffer allocate_buffer(const Meta& m) { return allocate_buffer(m, Layout::contiguous(m.shape)); }
+
+Buffer allocate_buffer(const Meta& m, const Layout& dense) {
+  return {allocate_storage(device_of(m), m.bytes(), queue_of(m)), dense};
+}
+
+Buffer relayout(const Meta& m, const Buffer& b, const Layout& dense, Work* work) {
+  if (Stream* queue = b.storage->home; queue && !work) {
+    Work* after = b.work.get();
+    OpenWork own(queue->open({&after, 1}, nullptr, {}));
+    return relayout(m, b, dense, own.get());
+  }
+  Buffer out = allocate_buffer(m, dense);
+  copy_strided(make_arg(m, b), make_arg(m, out), work);
+  out.work = RefPtr<Work>(work);
+  return out;
+}
+
+Buffer make_contiguous(const Meta& m, const Buffer& b, Work* work) {
+  if (b.layout.is_contiguous(m.shape)) return b;
+  return relayout(m, b, Layout::contiguous(m.shape), work);
+}
+
+namespace {
+
+// The one op whose result may be on another device or stream than its input. Memory is written by the stream it comes
+// from: behind what its new home has enqueued for it so far, and before all that follows there.
+Buffer move_to(const OpInput& in, const Meta& out, Work* work) {
+  Stream *from = queue_of(*in.meta), *to = queue_of(out);
+  Buffer b = allocate_buffer(out);
+  b.work = RefPtr<Work>(work);
+  auto copy = [&](Work& w) {
+    Buffer source = make_contiguous(*in.meta, *in.buffer, from ? &w : nullptr);
+    const size_t offset = static_cast<size_t>(source.layout.offset) * dtype_size(out.dtype);
+    w.copy(b.storage, 0, source.storage, offset, out.bytes());
+  };
+  if (!from) {
+    copy(*work);
+    return b;
+  }
+  if (to) from->wait_for_stream(*to);
+  Work* after = in.buffer->work.get();
+  OpenWork moving(from->open({&after, 1}, nullptr, {}));
+  copy(*moving.get());
+  RefPtr<Work> moved = moving.close();
+  if (!to) {
+    wait_for(*moved);  // the host goes on when it is there
+    return b;
+  }
+  to->wait_for_stream(*from);
+  work->call([moved] {
+    if (auto e = moved->error()) throw Error(e->kind, e->text);
+  });
   return b;
 }
 
-Buffer allocate_buffer(const Meta& m, const Layout& dense) {
-  return {allocate_storage(m.cn ? m.cn->device : Device{}, m.bytes()), dense};
+const Kernel& reference_kernel(const KernelArgs& a) {
+  const Choice c = KernelRegistry::global().find(a, KernelTier::Ref);
+  if (!c.kernel) fail_no_kernel(a, c);
+  return *c.kernel;
 }
 
-Buffer relayout(const Meta& m, const Buffer& b, const Layout& dense) {
-  Buffer out = allocate_buffer(m, dense);
-  copy_strided(make_arg(m, b), make_arg(m, out));
-  return out;
-}
-
-Buffer make_contiguous(const Meta& m, const Buffer& b) {
-  if (b.layout.is_contiguous(m.shape)) return b;
-  Buffer out = allocate_buffer(m);
-  copy_strided(make_arg(m, b), make_arg(m, out));
-  return out;
-}
+}  // namespace
 
 void run_op(const OpDef& op, const AttrsBase* attrs, std::span<const OpInput> in, std::span<const Meta> out_meta,
             std::span<Buffer> out, const RunOptions& opt) {
+  Work* work = opt.work;
+  if (in.size() == 1 && queue_of(*in[0].meta) != queue_of(out_meta[0])) {
+    out[0] = move_to(in[0], out_meta[0], work);
+    return;
+  }
   if (op.view && !opt.ref_only) {
     Layout l;
     if (op.view({attrs, in[0].meta->shape, in[0].buffer->layout, out_meta[0].shape, &l})) {
-      out[0] = {in[0].buffer->storage, l};
+      out[0] = {in[0].buffer->storage, l, RefPtr<Work>(work)};
       return;
     }
   }
@@ -57,8 +102,10 @@ void run_op(const OpDef& op, const AttrsBase* attrs, std::span<const OpInput> in
     outs.push_back(t);
   }
   KernelArgs args{&op, attrs, {ins.data(), ins.size()}, {outs.data(), outs.size()}, nullptr};
+  args.device = device_of(out_meta[0]).kind;
+  args.work = work;
   KernelRegistry& reg = KernelRegistry::global();
-  const Kernel& k = opt.ref_only ? reg.find(args, KernelTier::Ref) : reg.choose(args);
+  const Kernel& k = opt.ref_only ? reference_kernel(args) : reg.choose(args);
 
   if (k.layouts) k.layouts(args, ins.data(), outs.data());
   SmallVec<Buffer, 4> copies;  // keeps copies in the wanted layout alive during the call
@@ -66,7 +113,7 @@ void run_op(const OpDef& op, const AttrsBase* attrs, std::span<const OpInput> in
     for (size_t i = 0; i < ins.size(); ++i) {
       if (k.layouts ? ins[i].layout.same_strides(ins[i].shape, in[i].buffer->layout) : ins[i].contiguous()) continue;
       if (!k.layouts) ask_row_major(ins[i]);
-      copies.push_back(relayout(*in[i].meta, *in[i].buffer, ins[i].layout));
+      copies.push_back(relayout(*in[i].meta, *in[i].buffer, ins[i].layout, work));
       ins[i].ptr = copies.back().data(ins[i].dtype);
     }
   }
@@ -77,20 +124,21 @@ void run_op(const OpDef& op, const AttrsBase* attrs, std::span<const OpInput> in
       bool original = ins[i].ptr == in[i].buffer->data(in[i].meta->dtype);  // not a copy made above
       if (original && in[i].buffer->storage->writable &&
           in[i].buffer->layout.same_strides(out_meta[o].shape, outs[o].layout))
-        b = *in[i].buffer;
+        b = {in[i].buffer->storage, in[i].buffer->layout};
     }
     if (!b.storage) b = allocate_buffer(out_meta[o], outs[o].layout);
     outs[o].ptr = b.data(out_meta[o].dtype);
+    if (__builtin_expect(work != nullptr, 0)) b.work = RefPtr<Work>(work);
     out[o] = std::move(b);
   }
   Buffer workspace;
   if (k.workspace) {
     if (size_t bytes = k.workspace(args)) {
-      workspace.storage = allocate_storage(out_meta[0].cn ? out_meta[0].cn->device : Device{}, bytes);
+      workspace.storage = allocate_storage(device_of(out_meta[0]), bytes, queue_of(out_meta[0]));
       args.workspace = workspace.storage->ptr;
     }
   }
-  k.run(args);
+  launch(k, args);
 }
 
 }  // namespace mge

@@ -171,15 +171,17 @@ double measure(const Kernel& k, const KernelArgs& a) {
 
 using Candidates = SmallVec<const Kernel*, 4>;
 
-// Kernels that accept and fit the workspace limit; ref only when nothing else does.
+// Kernels that accept and fit the workspace limit, those to be avoided last; ref only when nothing else does.
 Candidates candidates(const KernelRegistry& r, const KernelArgs& a, KernelTier from, size_t limit) {
-  Candidates c;
-  for (int t = static_cast<int>(from); t < 3; ++t) {
-    if (static_cast<KernelTier>(t) == KernelTier::Ref && !c.empty()) break;
-    for (auto& k : r.list(a.op->id, static_cast<KernelTier>(t)))
-      if ((!k.refuse || !k.refuse(a)) && (!k.workspace || k.workspace(a) <= limit)) c.push_back(&k);
+  Candidates good, slow;
+  for (auto& k : r.list(a.op->id, a.device)) {
+    if (k->tier < from) continue;
+    if (k->tier == KernelTier::Ref && !(good.empty() && slow.empty())) break;
+    if ((k->refuse && k->refuse(a)) || (k->workspace && k->workspace(a) > limit)) continue;
+    (k->avoid && k->avoid(a) ? slow : good).push_back(k.get());
   }
-  return c;
+  for (auto* k : slow) good.push_back(k);
+  return good;
 }
 
 const Kernel* by_name(const Candidates& c, const std::string& name) {
@@ -192,20 +194,20 @@ const Kernel* by_name(const Candidates& c, const std::string& name) {
 
 const Kernel* forced_kernel(const OpDef& op) { return g_forced_op == &op ? g_forced : nullptr; }
 
-const Kernel& pick_kernel(const KernelRegistry& r, const KernelArgs& a, KernelTier from) {
+Choice pick_kernel(const KernelRegistry& r, const KernelArgs& a, KernelTier from) {
   Tuning& t = tuning();
   std::unique_lock<std::mutex> lock(t.mutex);
   if (t.strategy == kHeuristic && t.workspace == SIZE_MAX) return r.find(a, from);
   if ((t.strategy & kReproducible) && from == KernelTier::Library) from = KernelTier::Simd;
   Candidates c = candidates(r, a, from, t.workspace);
   if (c.empty()) return r.find(a, from);  // over the limit is better than nothing; or the error that lists refusals
-  if (!(t.strategy & kProfile) || c.size() == 1) return *c[0];
+  if (!(t.strategy & kProfile) || c.size() == 1) return {c[0], {}};
   if (!t.loaded) load(t);
   std::string key = key_text(a);
   if (auto known = t.winners.find(key); known != t.winners.end())
     if (const Kernel* k = by_name(c, known->second)) {
       ++t.stats.found;
-      return *k;
+      return {k, {}};
     }
   lock.unlock();  // measuring runs ops, which choose kernels
   const Kernel* best = c[0];
@@ -216,13 +218,13 @@ const Kernel& pick_kernel(const KernelRegistry& r, const KernelArgs& a, KernelTi
       if (best_s < 0 || s < best_s) best = k, best_s = s;
     }
   } catch (const Error&) {
-    return *c[0];  // no memory to measure with
+    return {c[0], {}};  // no memory to measure with
   }
   lock.lock();
   ++t.stats.measured;
   t.winners[key] = best->name;
   save(t, key, best->name, best_s);
-  return *best;
+  return {best, {}};
 }
 
 void set_kernel_strategy(uint32_t flags) {

@@ -36,7 +36,7 @@ struct TuningStats {
 TuningStats tuning_stats();
 
 /// The slow path of choose(): applies strategy, limits and tuning table.
-const Kernel& pick_kernel(const KernelRegistry& r, const KernelArgs& a, KernelTier from);
+Choice pick_kernel(const KernelRegistry& r, const KernelArgs& a, KernelTier from);
 /// Set while a kernel is being measured: choose() returns it.
 const Kernel* forced_kernel(const OpDef& op);
 

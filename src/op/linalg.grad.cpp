@@ -1,3 +1,4 @@
+#include "op/copy_to.h"
 #include "op/linalg.h"
 #include "op/emitter.h"
 #include "op/nn.h"
@@ -8,7 +9,13 @@ namespace {
 // d(x^-1) = -x^-1 dx x^-1
 void vjp_matinv(VjpCtx& c) { c.set(0, -matmul(matmul(c.out(), c.gy(), true, false), c.out(), false, true)); }
 
-Val eye_like(const Val& x, int64_t n) { return x.em->emit1("eye", {}, make_attrs(EyeAttrs{n, n, 0, x.dtype()})); }
+// An op without inputs makes its value on the default device.
+Val eye_like(const Val& x, int64_t n) {
+  Val y = x.em->emit1("eye", {}, make_attrs(EyeAttrs{n, n, 0, x.dtype()}));
+  const CompNode *here = x.meta().cn, *made = y.meta().cn;
+  if (!here || !made || here->same_as(*made)) return y;
+  return x.em->emit1("copy_to", {y}, make_attrs(CopyToAttrs{here->logical, false}));
+}
 
 // x [.., k] as a row [.., 1, k] or a column [.., k, 1] of matrices.
 Val row(const Val& x) {

@@ -55,7 +55,7 @@ bool has_canary(const PlanBuffer& b) { return b.where == Where::Arena || (b.wher
 }  // namespace
 
 void Program::Impl::poison_all() const {
-  std::memset(arena->ptr, kPoison, arena->bytes);
+  for (auto& h : homes) std::memset(h.arena->ptr, kPoison, h.arena->bytes);
   for (size_t b = 0; b < buffers.size(); ++b)
     if (buffers[b].where == Where::Output && has_canary(buffers[b]))
       std::memset(out_storage[b]->ptr, kPoison, out_storage[b]->bytes);

@@ -23,13 +23,22 @@ struct Compiler {
   std::vector<int> merged;                  // per buffer: the buffer it was folded into by in-place reuse, or itself
   std::vector<SmallVec<int, 2>> copies_of;  // per graph value: argument references of its copies in other layouts
 
+  int home_of(const Meta& m) {
+    const Device device = device_of(m);
+    Stream* queue = queue_of(m);
+    for (size_t h = 0; h < p.homes.size(); ++h)
+      if (p.homes[h].device == device && p.homes[h].queue == queue) return static_cast<int>(h);
+    p.homes.push_back({device, queue});
+    return static_cast<int>(p.homes.size() - 1);
+  }
+
   int new_buffer(Where where, int index, const Meta& m, int first) {
     PlanBuffer b;
     b.where = where;
     b.index = index;
     b.bytes = m.bytes();
     b.first = b.last = first;
-    b.device = m.cn ? m.cn->device : Device{};
+    b.home = home_of(m);
     p.buffers.push_back(b);
     return static_cast<int>(p.buffers.size() - 1);
   }
@@ -37,6 +46,15 @@ struct Compiler {
   void put(ValueId v, int buffer, const Layout& l, int ready) {
     p.place[v] = {buffer, l};
     p.ready[v] = ready;
+  }
+
+  // A constant in the memory of its device.
+  static RefPtr<Storage> bring(const Meta& m, const ir::Constant& c) {
+    Buffer host = allocate_for_host(m);
+    std::copy_n(static_cast<const char*>(c.data()), m.bytes(), static_cast<char*>(host.storage->ptr));
+    Buffer there = to_device(m, host);
+    wait_for(*there.work);
+    return there.storage;
   }
 
   // Constants that sit at an offset no layout can express are moved.
@@ -62,7 +80,10 @@ struct Compiler {
                 g.name());
       RefPtr<Storage> s = c.storage;
       size_t size = std::max<size_t>(dtype_size(m.dtype), 1), offset = c.offset;
-      if (offset % size) {
+      if (queue_of(m)) {
+        s = bring(m, c);
+        offset = 0;
+      } else if (offset % size) {
         s = allocate_storage({}, m.bytes());
         std::copy_n(static_cast<const char*>(c.data()), m.bytes(), static_cast<char*>(s->ptr));
         offset = 0;
@@ -103,6 +124,7 @@ struct Compiler {
     at.layout.offset = 0;
     Instr c;
     c.node = n;
+    c.home = c.from = home_of(m);
     c.first_arg = static_cast<uint32_t>(p.args.size());
     c.n_in = c.n_out = 1;
     touch(p.place[v].buffer);
@@ -112,6 +134,31 @@ struct Compiler {
     push_arg(m, at, *copy_value);
     p.code.push_back(c);
     return at;
+  }
+
+  // The one op whose result may be elsewhere than its input.
+  bool lower_move(NodeId n) {
+    const ir::Node& x = g.node(n);
+    if (x.inputs.size() != 1 || x.outputs.empty() ||
+        queue_of(g.meta(x.inputs[0])) == queue_of(g.meta(x.outputs[0])))
+      return false;
+    ValueId from = x.inputs[0], to = x.outputs[0];
+    Place at = p.place[from];
+    int value = from;
+    const Layout plain = Layout::contiguous(g.meta(from).shape);
+    if (!at.layout.same_strides(g.meta(from).shape, plain)) at = copy_to(n, from, plain, &value);
+    Instr c;
+    c.node = n;
+    c.from = home_of(g.meta(from));
+    c.home = home_of(g.meta(to));
+    c.first_arg = static_cast<uint32_t>(p.args.size());
+    c.n_in = c.n_out = 1;
+    touch(at.buffer);
+    push_arg(g.meta(from), at, value);
+    put(to, new_buffer(Where::Arena, -1, g.meta(to), now()), plain, now() + 1);
+    push_arg(g.meta(to), p.place[to], to);
+    p.code.push_back(c);
+    return true;
   }
 
   bool lower_view(const ir::Node& x) {
@@ -131,6 +178,7 @@ struct Compiler {
     for (ValueId v : x.inputs) in.push_back(arg_of(g.meta(v), p.place[v].layout));
     for (ValueId v : x.outputs) out.push_back(arg_of(g.meta(v), Layout::contiguous(g.meta(v).shape)));
     KernelArgs args{x.op, x.attrs.get(), {in.data(), in.size()}, {out.data(), out.size()}, nullptr};
+    args.device = device_of(g.meta(x.outputs[0])).kind;
     const Kernel& k =
         KernelRegistry::global().choose(args);  // the call eager makes, with the same arguments: same bits
     if (k.layouts) k.layouts(args, in.data(), out.data());
@@ -147,6 +195,7 @@ struct Compiler {
     }
     Instr c;
     c.kernel = &k;
+    c.home = c.from = home_of(g.meta(x.outputs[0]));
     c.node = n;
     c.first_arg = static_cast<uint32_t>(p.args.size());
     c.n_in = static_cast<uint16_t>(in.size());
@@ -164,6 +213,7 @@ struct Compiler {
       Meta m;
       m.dtype = DType::U8;
       m.shape = Shape{static_cast<int64_t>(bytes)};
+      m.cn = g.meta(x.outputs[0]).cn;
       c.workspace = new_buffer(Where::Arena, -1, m, now());
       p.report.workspace_bytes = std::max(p.report.workspace_bytes, bytes);
     }
@@ -179,7 +229,7 @@ struct Compiler {
       for (; !replaced.empty() && replaced.back().second == n; replaced.pop_back())
         p.done[replaced.back().first] = now();
       try {
-        if (!lower_view(g.node(n))) lower_kernel(n);
+        if (!lower_move(n) && !lower_view(g.node(n))) lower_kernel(n);
       } catch (Error& e) {
         if (e.kind() == ErrorKind::NotImplemented && g.node(n).op->decompose) {
           NodeId before = g.node(n).prev;
@@ -206,7 +256,7 @@ struct Compiler {
     copies_of.resize(g.n_values());
     for (auto& c : g.constants()) {
       if (c.value == kNone || static_cast<size_t>(c.value) < old) continue;
-      p.consts.push_back(c.storage);
+      p.consts.push_back(queue_of(g.meta(c.value)) ? bring(g.meta(c.value), c) : c.storage);
       put(c.value, new_buffer(Where::Const, static_cast<int>(p.consts.size() - 1), g.meta(c.value), -1),
           Layout::contiguous(g.meta(c.value).shape), 0);
     }
@@ -258,7 +308,7 @@ struct Compiler {
         ++p.report.donated_vars;
         return;
       }
-      if (from.where != Where::Arena) continue;
+      if (from.where != Where::Arena || from.home != to.home) continue;
       merged[result] = b;
       from.last = to.last;
       ++p.report.in_place;
@@ -299,11 +349,14 @@ struct Compiler {
   }
 
   void plan_arena() {
+    for (size_t h = 0; h < p.homes.size(); ++h) plan_arena_of(static_cast<int>(h));
+  }
+  void plan_arena_of(int home) {
     std::vector<MemInterval> v;
     std::vector<size_t> which;
     for (size_t b = 0; b < p.buffers.size(); ++b) {
       const PlanBuffer& x = p.buffers[b];
-      if (x.where != Where::Arena || merged[b] != static_cast<int>(b)) continue;
+      if (x.where != Where::Arena || x.home != home || merged[b] != static_cast<int>(b)) continue;
       v.push_back({x.first, x.last, x.bytes + (p.opt.poison ? kCanaryBytes : 0)});
       which.push_back(b);
       p.report.sum_bytes += x.bytes;
@@ -313,8 +366,9 @@ struct Compiler {
     verify_mem_plan(v, plan);
 #endif
     for (size_t i = 0; i < which.size(); ++i) p.buffers[which[i]].offset = plan.offset[i];
-    p.report.arena_bytes = plan.bytes;
-    p.report.lower_bound = plan.lower_bound;
+    p.homes[home].bytes = plan.bytes;
+    p.report.arena_bytes += plan.bytes;
+    p.report.lower_bound += plan.lower_bound;
     p.report.strategy = plan.strategy;
   }
 
@@ -326,6 +380,8 @@ struct Compiler {
       const ir::Node& x = g.node(c.node);
       c.args.op = x.op;
       c.args.attrs = x.attrs.get();
+      c.args.kernel = c.kernel;
+      c.args.device = p.homes[c.home].device.kind;
       c.args.in = {&p.args[c.first_arg], c.n_in};
       c.args.out = {p.args.data() + c.first_arg + c.n_in, c.n_out};
       for (size_t i = 0; i < size_t{c.n_in} + c.n_out; ++i) {

@@ -21,9 +21,16 @@ ir::Evaluator kernel_evaluator() {
       }
       buffers.push_back(b);
     }
-    for (size_t i = 0; i < in.size(); ++i) inputs.push_back({&in[i].meta, &buffers[i]});
+    // Constants are in host memory and are computed there, whatever device they are for.
+    auto on_host = [](Meta m) {
+      m.cn = nullptr;
+      return m;
+    };
+    SmallVec<Meta, 6> in_metas;
+    for (auto& t : in) in_metas.push_back(on_host(t.meta));
+    for (size_t i = 0; i < in.size(); ++i) inputs.push_back({&in_metas[i], &buffers[i]});
     SmallVec<Meta, 4> metas;
-    for (auto& t : out) metas.push_back(t.meta);
+    for (auto& t : out) metas.push_back(on_host(t.meta));
     SmallVec<Buffer, 4> results(out.size());
     run_op(op, attrs, {inputs.data(), inputs.size()}, {metas.data(), metas.size()}, {results.data(), results.size()});
     for (size_t i = 0; i < out.size(); ++i) {

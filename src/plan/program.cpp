@@ -15,10 +15,13 @@ Buffer as_declared(const Meta& m, const Buffer& b, const Layout& want) {
   if (want.is_contiguous(m.shape)) return make_contiguous(m, b);
   int64_t lo = 0, hi = 0;
   for (int i = 0; i < m.shape.rank; ++i) (want.stride[i] < 0 ? lo : hi) += want.stride[i] * (m.shape[i] - 1);
-  Buffer out{allocate_storage(m.cn ? m.cn->device : Device{}, dtype_bytes(m.dtype, m.shape.numel() ? hi - lo + 1 : 0)),
-             want};
+  Buffer out{
+      allocate_storage(device_of(m), dtype_bytes(m.dtype, m.shape.numel() ? hi - lo + 1 : 0), queue_of(m)), want};
   out.layout.offset = -lo;
-  copy_strided(make_arg(m, b), make_arg(m, out));
+  Work* after = b.work.get();
+  OpenWork own(queue_of(m) ? queue_of(m)->open({&after, 1}, nullptr, {}) : nullptr);
+  copy_strided(make_arg(m, b), make_arg(m, out), own.get());
+  out.work = RefPtr<Work>(own.get());
   return out;
 }
 
@@ -46,7 +49,7 @@ void* Program::Impl::base_of(int buffer) const {
   const PlanBuffer& b = buffers[static_cast<size_t>(buffer)];
   switch (b.where) {
     case Where::Arena:
-      return static_cast<char*>(arena->ptr) + b.offset;
+      return static_cast<char*>(homes[b.home].arena->ptr) + b.offset;
     case Where::Input:
       return in[b.index].data(graph.meta(graph.inputs()[b.index]).dtype);
     case Where::Var:
@@ -85,7 +88,18 @@ Buffer Program::Impl::buffer_of(ir::ValueId v) const {
       break;
   }
   MGE_ASSERT(out.storage, "program {}: value %{} is not available now", graph.name(), v);
+  out.work = homes[b.home].work;
   return out;
+}
+
+std::pair<RefPtr<Storage>, size_t> Program::Impl::memory_of(const ArgRef& r) const {
+  const PlanBuffer& b = buffers[static_cast<size_t>(r.buffer)];
+  const RefPtr<Storage>& s = b.where == Where::Arena   ? homes[b.home].arena
+                             : b.where == Where::Input ? in[b.index].storage
+                             : b.where == Where::Var   ? var[b.index].storage
+                             : b.where == Where::Const ? consts[b.index]
+                                                       : out_storage[static_cast<size_t>(r.buffer)];
+  return {s, static_cast<size_t>(static_cast<char*>(base_of(r.buffer)) - static_cast<char*>(s->ptr) + r.offset)};
 }
 
 void Program::bind_input(size_t i, Buffer b) {
@@ -108,17 +122,35 @@ void Program::bind_var(size_t i, Buffer b) {
 }
 
 void Program::Impl::prepare_arena() {
-  Device home;  // of the intermediates; a program that uses several devices keeps them all on one
-  for (auto& b : buffers)
-    if (b.where == Where::Arena && !(b.device == Device{})) home = b.device;
-  arena = allocate_storage(home, report.arena_bytes);
+  for (auto& h : homes) h.arena = allocate_storage(h.device, h.bytes, h.queue);
   for (size_t b = 0; b < buffers.size(); ++b)
     if (buffers[b].where == Where::Arena) set_base(static_cast<int>(b), base_of(static_cast<int>(b)));
   for (Instr& c : code)
     if (c.workspace >= 0) c.args.workspace = base_of(c.workspace);
 }
 
-void Program::begin() {
+// One command on each stream: behind the work that fills what was bound.
+void Program::Impl::open_work(Work* command, const Explain& explain) {
+  std::vector<Work*> after;
+  for (auto* bound : {&in, &var})
+    for (auto& b : *bound)
+      if (b.work) after.push_back(b.work.get());
+  for (auto& h : homes) {
+    if (!h.queue) continue;
+    MGE_CHECK(!checked() && !opt.compare_oracle, NotImplemented,
+              "program {}: checked execution looks at memory, which the host cannot on {}.", graph.name(),
+              h.device.name());
+    h.borrowed = command && &command->stream == h.queue;
+    h.work = h.borrowed ? RefPtr<Work>(command) : h.queue->open({after.data(), after.size()}, "program", explain);
+  }
+}
+
+void Program::Impl::close_work() {
+  for (auto& h : homes)
+    if (h.work && !std::exchange(h.borrowed, true)) h.work->close();
+}
+
+void Program::begin(Work* command, Explain explain) {
   Impl& p = *impl_;
   MGE_CHECK(
       !p.busy.exchange(true), Assertion,
@@ -128,7 +160,7 @@ void Program::begin() {
     for (size_t i = 0; i < p.var.size(); ++i)
       MGE_CHECK(p.var[i].storage, Value, "program {}: var '{}' is not bound.", p.graph.name(),
                 p.graph.value(p.graph.vars()[i].in).name);
-    if (!p.arena) p.prepare_arena();
+    if (!p.homes.empty() && !p.homes[0].arena) p.prepare_arena();
     p.pc = 0;
     if (p.opt.compare_oracle) {
       p.oracle_vars.clear();
@@ -151,12 +183,14 @@ void Program::begin() {
         }
       }
       if (!base) {
-        p.out_storage[b] = allocate_storage(x.device, x.bytes + (p.opt.poison ? kCanaryBytes : 0));
+        const Home& h = p.homes[x.home];
+        p.out_storage[b] = allocate_storage(h.device, x.bytes + (p.opt.poison ? kCanaryBytes : 0), h.queue);
         base = p.out_storage[b]->ptr;
       }
       p.set_base(b, base);
     }
     if (p.opt.poison) p.poison_all();
+    p.open_work(command, explain);
   } catch (...) {
     p.abandon();
     throw;
@@ -199,9 +233,12 @@ void Program::run_until(size_t end) {
   bool checked = p.checked();
   try {
     for (; p.pc < end; ++p.pc) {
-      const Instr& c = p.code[p.pc];
+      Instr& c = p.code[p.pc];
       if (__builtin_expect(checked, 0)) p.before_instr(p.pc);
-      if (c.kernel)
+      Work* work = p.homes[c.home].work.get();
+      if (__builtin_expect(work || c.home != c.from, 0))
+        p.enqueue(p.pc, RefPtr<Program>(this));
+      else if (c.kernel)
         c.kernel->run(c.args);
       else
         copy_strided(c.args.in[0], c.args.out[0]);
@@ -214,7 +251,40 @@ void Program::run_until(size_t end) {
   }
 }
 
-void Program::Impl::abandon() { busy = false; }
+void Program::Impl::enqueue(size_t instr, RefPtr<Program> keep) {
+  Instr& c = code[instr];
+  Work* work = homes[c.home].work.get();
+  if (c.home != c.from) return move_between(c);
+  if (!c.kernel) return copy_strided(c.args.in[0], c.args.out[0], work);
+  c.args.work = work;
+  launch(*c.kernel, c.args, [this, keep = std::move(keep), instr] { rethrow(instr); });
+}
+
+// A value comes from another device or stream: memory is moved by the stream it comes from, behind what its new home
+// has enqueued so far, and before what follows there.
+void Program::Impl::move_between(const Instr& c) {
+  Home &from = homes[c.from], &to = homes[c.home];
+  auto [source, source_at] = memory_of(refs[c.first_arg]);
+  auto [target, target_at] = memory_of(refs[c.first_arg + 1]);
+  const size_t bytes = dtype_bytes(c.args.out[0].dtype, c.args.out[0].numel());
+  if (from.queue && to.queue) from.queue->wait_for_stream(*to.queue);
+  (from.work ? from.work : to.work)->copy(target, target_at, source, source_at, bytes);
+  if (from.queue && to.queue) to.queue->wait_for_stream(*from.queue);
+  if (to.queue) return;
+  // The host goes on when it is there: the work so far ends, and what follows is another.
+  Work* before = from.work.get();
+  if (!from.borrowed) from.work->close();
+  RefPtr<Work> mark = from.borrowed ? from.queue->open({}, nullptr, {}) : from.work;
+  if (from.borrowed) mark->close();
+  wait_for(*mark);
+  if (auto e = before->error()) throw_stored(e);
+  if (!from.borrowed) from.work = from.queue->open({&before, 1}, nullptr, {});
+}
+
+void Program::Impl::abandon() {
+  close_work();
+  busy = false;
+}
 
 void Program::finish() {
   Impl& p = *impl_;
@@ -228,11 +298,12 @@ void Program::finish() {
       throw;
     }
   }
+  p.close_work();
   p.busy = false;
 }
 
-void Program::run() {
-  begin();
+void Program::run(Work* command, Explain explain) {
+  begin(command, std::move(explain));
   run_until(n_instrs());
   finish();
 }
@@ -251,6 +322,7 @@ void Program::release_buffers() {
   MGE_ASSERT(!p.busy, "program {}: release_buffers during a run", p.graph.name());
   for (auto& b : p.var) b = {};
   for (int b : p.out_buffers) p.out_storage[b].reset();
+  for (auto& h : p.homes) h.work = nullptr;
   if (p.opt.keep_inputs) return;
   for (auto& b : p.in) b = {};
   p.unbound_inputs = p.in.size();

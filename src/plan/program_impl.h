@@ -17,7 +17,17 @@ struct PlanBuffer {
   int first = 0, last = 0;  // instructions that write it first and touch it last
   size_t offset = 0;        // in the arena
   int donor = -1;           // Output: the var whose memory is taken over when the caller gave it away
+  int home = 0;
+};
+
+/// A stream (or the calling thread) that instructions run on, with the memory of their intermediates.
+struct Home {
   Device device;
+  Stream* queue = nullptr;
+  size_t bytes = 0;  // of the arena
+  RefPtr<Storage> arena;
+  RefPtr<Work> work;     // of this run
+  bool borrowed = false;  // the caller opened it and will close it
 };
 
 /// Where a value lies: a buffer and a layout inside it, offset in elements from the buffer's start.
@@ -34,7 +44,8 @@ struct ArgRef {
 };
 
 struct Instr {
-  const Kernel* kernel = nullptr;  // null: a strided copy
+  const Kernel* kernel = nullptr;  // null: a strided copy, or a move between homes
+  int home = 0, from = 0;          // where it runs; a move comes from another one
   ir::NodeId node = ir::kNone;
   uint32_t first_arg = 0;
   uint16_t n_in = 0, n_out = 0;
@@ -63,7 +74,7 @@ struct Program::Impl {
   std::vector<int> input_needed;            // per input
   std::vector<int> input_buffer, var_buffer, out_buffers;
   std::vector<RefPtr<Storage>> consts;  // per buffer of kind Const, by PlanBuffer::index
-  RefPtr<Storage> arena;
+  std::vector<Home> homes;
 
   // State of one run.
   std::vector<Buffer> in, var;               // as bound; storage null = not bound
@@ -77,7 +88,12 @@ struct Program::Impl {
   }
   void* base_of(int buffer) const;
   Buffer buffer_of(ir::ValueId v) const;
+  std::pair<RefPtr<Storage>, size_t> memory_of(const ArgRef& r) const;
   void prepare_arena();
+  void open_work(Work* command, const Explain& explain);
+  void close_work();
+  void enqueue(size_t instr, RefPtr<Program> keep);
+  void move_between(const Instr& c);
   void abandon();
   [[noreturn]] void rethrow(size_t instr) const;
 

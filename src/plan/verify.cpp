@@ -55,7 +55,7 @@ void verify_program(const Program& prog) {
   auto tag_of = [&](int value) -> int& { return value >= 0 ? tag[value] : copy_tag[-2 - value]; };
   int next_tag = 0;
 
-  // Space 0 is the arena; a donated output shares the space of its var, which is the case that could go wrong.
+  // Spaces up to 0 are the arenas; a donated output shares the space of its var, which is the case that could go wrong.
   auto span_of = [&](int buffer, int64_t byte_offset, const Shape& s, const Layout& l, DType t) {
     const PlanBuffer& b = p.buffers[buffer];
     int64_t size = static_cast<int64_t>(dtype_size(t)), lo = byte_offset, hi = byte_offset;
@@ -65,10 +65,10 @@ void verify_program(const Program& prog) {
     if (b.where != Where::Const && b.where != Where::Input)
       MGE_ASSERT(lo >= 0 && hi <= limit, "program {}: bytes {}..{} leave buffer {} of {}", g.name(), lo, hi, buffer,
                  limit);
-    int space = b.where == Where::Arena ? 0 : 1 + (b.donor >= 0 ? p.var_buffer[b.donor] : buffer);
+    int space = b.where == Where::Arena ? -b.home : 1 + (b.donor >= 0 ? p.var_buffer[b.donor] : buffer);
     int64_t base = b.where == Where::Arena ? static_cast<int64_t>(b.offset) : 0;
     if (b.where == Where::Arena)
-      MGE_ASSERT(base + hi <= static_cast<int64_t>(p.report.arena_bytes), "program {}: buffer {} leaves the arena",
+      MGE_ASSERT(base + hi <= static_cast<int64_t>(p.homes[b.home].bytes), "program {}: buffer {} leaves the arena",
                  g.name(), buffer);
     return Span{space, base + lo, base + hi};
   };
@@ -113,12 +113,12 @@ void verify_program(const Program& prog) {
     }
     if (c.workspace >= 0) {
       const PlanBuffer& b = p.buffers[c.workspace];
-      Span w{0, static_cast<int64_t>(b.offset), static_cast<int64_t>(b.offset + b.bytes)};
+      Span w{-b.home, static_cast<int64_t>(b.offset), static_cast<int64_t>(b.offset + b.bytes)};
       for (auto& s : reads)
         MGE_ASSERT(!s.meets(w), "program {}: instruction {} ({}) has its workspace over an operand", g.name(), t, op);
       for (auto& s : writes)
         MGE_ASSERT(!s.meets(w), "program {}: instruction {} ({}) has its workspace over a result", g.name(), t, op);
-      memory[0].write(w.lo, w.hi, next_tag++);
+      memory[w.space].write(w.lo, w.hi, next_tag++);
     }
     for (size_t o = 0; o < writes.size(); ++o) {
       tag_of(p.refs[c.first_arg + c.n_in + o].value) = next_tag;
@@ -133,7 +133,7 @@ void verify_program(const Program& prog) {
     bool ran = false;
     for (; t < p.code.size() && p.code[t].node == n; ++t) {
       run_instr(t);
-      ran |= p.code[t].kernel != nullptr;
+      ran |= p.code[t].kernel != nullptr || p.code[t].home != p.code[t].from;
     }
     if (ran) continue;
     MGE_ASSERT(x.op->view && x.outputs.size() == 1, "program {}: node {} ({}) has no instruction", g.name(), n,

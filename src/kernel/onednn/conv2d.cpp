@@ -114,9 +114,14 @@ const char* refuse(const KernelArgs& a) {
     if (a.in.size() != 2) return "bfloat16 with a bias or an epilogue";
   }
   if (const char* why = refuse_conv(a, g, a.in[0].dtype)) return why;
+  return find_conv(a, g) ? nullptr : "no oneDNN kernel with reproducible bits";
+}
+const char* avoid(const KernelArgs& a) {
+  const Conv2dGeom g = simd_nn::conv2d_geom_of(a);
+  if (const char* why = avoid_small(g)) return why;
   if (!is_bfloat16(a) && simd_nn::conv2d_is_winograd(g)) return "3x3; transformed tiles are faster";
   if (is_backward(a) && simd_nn::conv2d_is_product(g, false)) return "few pixels; a product is faster";
-  return find_conv(a, g) ? nullptr : "no oneDNN kernel with reproducible bits";
+  return nullptr;
 }
 size_t workspace(const KernelArgs& a) { return find_conv(a, simd_nn::conv2d_geom_of(a))->workspace; }
 
@@ -156,8 +161,11 @@ const char* refuse_conv(const KernelArgs& a, const Conv2dGeom& g, DType type) {
   const bool stem = g.c < 16;
   if (g.o < 16 || (stem && (g.o < 32 || g.c < 3 || !(a.op->name == "conv2d" || a.op->name == "conv2d_fused"))))
     return "few channels; simd is faster";
-  if (g.flops() < (stem ? 2e7 : 2e6)) return "small; simd is faster";
   return nullptr;
+}
+
+const char* avoid_small(const Conv2dGeom& g) {
+  return g.flops() < (g.c < 16 ? 2e7 : 2e6) ? "small; simd is faster" : nullptr;
 }
 
 void register_conv2d(KernelRegistry& r) {
@@ -167,7 +175,8 @@ void register_conv2d(KernelRegistry& r) {
                  .refuse = refuse,
                  .run = run,
                  .workspace = workspace,
-                 .layouts = simd_nn::conv2d_last_layouts});
+                 .layouts = simd_nn::conv2d_last_layouts,
+                 .avoid = avoid});
   register_conv2d_dw(r);
 }
 

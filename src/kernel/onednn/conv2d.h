@@ -19,6 +19,7 @@ Key conv_key(const Conv2dGeom& g, std::initializer_list<int64_t> more);
 /// By dtype and geometry alone, the same for forward and both adjoints as far as possible, so that memory keeps one
 /// order.
 const char* refuse_conv(const KernelArgs& a, const Conv2dGeom& g, DType type = DType::F32);
+const char* avoid_small(const Conv2dGeom& g);
 
 /// A memory object whose pointer is set later.
 inline dnnl::memory none(const dnnl::memory::desc& d) { return dnnl::memory(d, engine(), DNNL_MEMORY_NONE); }

@@ -107,8 +107,6 @@ WeightGrad* find_part(const Part& p) {
 const char* refuse(const KernelArgs& a) {
   Conv2dGeom g = simd_nn::conv2d_geom_of(a);
   if (const char* why = refuse_conv(a, g)) return why;
-  if (simd_nn::conv2d_is_winograd(g)) return "3x3; transformed tiles are faster";
-  if (simd_nn::conv2d_is_product(g, true)) return "few pixels; a product is faster";
   const int64_t parts = count_parts(g);
   WeightGrad* first = find_part(part_of(g, 0, parts));
   if (!first) return "no oneDNN kernel that works on one thread";
@@ -116,6 +114,14 @@ const char* refuse(const KernelArgs& a) {
     WeightGrad* other = find_part(part_of(g, i, parts));
     if (!other || other->packed.get_desc() != first->packed.get_desc()) return "parts of unlike layouts";
   }
+  return nullptr;
+}
+
+const char* avoid(const KernelArgs& a) {
+  const Conv2dGeom g = simd_nn::conv2d_geom_of(a);
+  if (const char* why = avoid_small(g)) return why;
+  if (simd_nn::conv2d_is_winograd(g)) return "3x3; transformed tiles are faster";
+  if (simd_nn::conv2d_is_product(g, true)) return "few pixels; a product is faster";
   return nullptr;
 }
 
@@ -161,7 +167,12 @@ void run(const KernelArgs& a) {
 
 void register_conv2d_dw(KernelRegistry& r) {
   r.add("conv2d_dw", KernelTier::Library,
-        Kernel{.name = "onednn_conv2d_dw", .refuse = refuse, .run = run, .workspace = workspace, .layouts = layouts});
+        Kernel{.name = "onednn_conv2d_dw",
+               .refuse = refuse,
+               .run = run,
+               .workspace = workspace,
+               .layouts = layouts,
+               .avoid = avoid});
 }
 
 }  // namespace mge::onednn

@@ -40,11 +40,16 @@ const char* refuse(const KernelArgs& args) {
   if (bfloat16 && !has_bfloat16()) return "the CPU has no bfloat16";
   for (auto& t : args.in) {
     if (t.dtype != (bfloat16 ? DType::BF16 : DType::F32)) return "needs float32 or bfloat16";
-    if (!t.contiguous()) return "strided operand; simd reads it in place";
+    if (!t.contiguous()) return "strided operand";
   }
   Plan p = plan_of(args);
   if (p.refuse) return p.refuse;
-  if (bfloat16) return gemm_of(args, p) ? nullptr : "no oneDNN kernel with reproducible bits";
+  return gemm_of(args, p) ? nullptr : "no oneDNN kernel with reproducible bits";
+}
+
+const char* avoid(const KernelArgs& args) {
+  if (args.in[0].dtype == DType::BF16) return nullptr;
+  const Plan p = plan_of(args);
   // NOTE(perf): GFLOP/s on 2 cores with AVX-512, simd against oneDNN. Plain b or transposed a: 1024x512x2048 211/187,
   // 128x3072x768 197/177, 32x1024x1024 212/186. Transposed b: 16x1024x1024 179/158, 1024x512x512 223/222, but
   // 128x3072x768 195/216 and 8x1024x1024 94/122; small ones lose oneDNN's call overhead of 3 us.
@@ -53,8 +58,7 @@ const char* refuse(const KernelArgs& args) {
   const double flops = 2.0 * static_cast<double>(p.batch) * static_cast<double>(p.m) * static_cast<double>(p.n) *
                        static_cast<double>(p.k);
   const bool few = p.m >= 5 && p.m <= 12 && flops >= 4e6, some = p.m > 64 && p.m < 256 && flops >= 32e6;
-  if (!few && !some) return "simd is as fast or faster for this number of rows";
-  return gemm_of(args, p) ? nullptr : "no oneDNN kernel with reproducible bits";
+  return few || some ? nullptr : "simd is as fast or faster for this number of rows";
 }
 
 void run(const KernelArgs& args) {
@@ -98,7 +102,7 @@ void Gemm::run(const void* pa, const void* pb, const void* pbias, void* pc) {
 }
 
 void register_matmul(KernelRegistry& r) {
-  r.add("matmul", KernelTier::Library, Kernel{.name = "onednn_matmul", .refuse = refuse, .run = run});
+  r.add("matmul", KernelTier::Library, Kernel{.name = "onednn_matmul", .refuse = refuse, .run = run, .avoid = avoid});
 }
 
 }  // namespace mge::onednn

@@ -90,8 +90,11 @@ void run_depthwise_dw(const KernelArgs& a) {
 const char* refuse_product(const KernelArgs& a) {
   if (const char* why = refuse_not_f32(a)) return why;
   const Conv2dGeom g = conv2d_geom_of(a);
-  if (!conv2d_is_product(g, a.op->name == "conv2d_dw")) return "not so few pixels";
-  return nullptr;
+  if (g.groups != 1) return "groups";
+  return g.n * g.oh * g.ow * g.h * g.w == 0 ? "empty" : nullptr;
+}
+const char* avoid_product(const KernelArgs& a) {
+  return conv2d_is_product(conv2d_geom_of(a), a.op->name == "conv2d_dw") ? nullptr : "not so few pixels";
 }
 void run_product_dx(const KernelArgs& a) {
   simd::product_last_bwd_data(raw(conv2d_geom_of(a)), a.in[0].data<float>(), a.in[1].data<float>(),
@@ -104,9 +107,16 @@ void run_product_dw(const KernelArgs& a) {
 
 // ---- 3x3 by transformed tiles, on channels-last memory
 
+bool can_be_winograd(const Conv2dGeom& g) {
+  return g.kh == 3 && g.kw == 3 && g.sh * g.sw == 1 && g.dh * g.dw == 1 && g.groups == 1 && g.ph <= 2 && g.pw <= 2 &&
+         g.c > 0 && g.o > 0 && g.c % 16 == 0 && g.o % 16 == 0 && g.n * g.oh * g.ow * g.h * g.w > 0;
+}
 const char* refuse_winograd(const KernelArgs& a) {
   if (const char* why = refuse_not_f32(a)) return why;
-  return conv2d_is_winograd(conv2d_geom_of(a)) ? nullptr : "not a 3x3 of stride 1 with many channels and tiles";
+  return can_be_winograd(conv2d_geom_of(a)) ? nullptr : "not a 3x3 of stride 1 with channels in sixteens";
+}
+const char* avoid_winograd(const KernelArgs& a) {
+  return conv2d_is_winograd(conv2d_geom_of(a)) ? nullptr : "few channels or tiles";
 }
 void run_winograd(const KernelArgs& a) {
   simd::winograd_last_fwd(raw(conv2d_geom_of(a)), a.in[0].data<float>(), a.in[1].data<float>(), a.out[0].data<float>());
@@ -126,8 +136,7 @@ void run_winograd_dw(const KernelArgs& a) {
 const char* refuse_few(const KernelArgs& a) {
   if (const char* why = refuse_not_f32(a)) return why;
   const Conv2dGeom g = conv2d_geom_of(a);
-  if (g.groups != 1 || g.c > 4) return "more than four channels";
-  if (g.c == 1) return "one channel; plain memory is faster";
+  if (g.groups != 1 || g.c > 4 || g.c < 2) return "not two to four channels";
   if (g.o % 16) return "output channels are not a multiple of 16";
   if (g.n * g.oh * g.ow * g.h * g.w == 0) return "empty";
   return nullptr;
@@ -151,8 +160,9 @@ void dw_layouts(const KernelArgs&, TensorArg* in, TensorArg*) {
 }
 
 void add_last(KernelRegistry& r, const char* op, const char* name, const char* (*refuse)(const KernelArgs&),
-              void (*run)(const KernelArgs&), void (*layouts)(const KernelArgs&, TensorArg*, TensorArg*)) {
-  r.add(op, KernelTier::Simd, Kernel{.name = name, .refuse = refuse, .run = run, .layouts = layouts});
+              void (*run)(const KernelArgs&), void (*layouts)(const KernelArgs&, TensorArg*, TensorArg*),
+              const char* (*avoid)(const KernelArgs&) = nullptr) {
+  r.add(op, KernelTier::Simd, Kernel{.name = name, .refuse = refuse, .run = run, .layouts = layouts, .avoid = avoid});
 }
 
 }  // namespace
@@ -181,8 +191,7 @@ void conv2d_last_epilogue(const KernelArgs& a) {
 
 bool conv2d_is_winograd(const Conv2dGeom& g) {
   const int64_t tiles = g.n * ((g.oh + 1) / 2) * ((g.ow + 1) / 2);
-  return g.kh == 3 && g.kw == 3 && g.sh * g.sw == 1 && g.dh * g.dw == 1 && g.groups == 1 && g.ph <= 2 && g.pw <= 2 &&
-         g.c % 16 == 0 && g.o % 16 == 0 && g.c >= 32 && g.o >= 32 && tiles >= (g.c * g.o < 1 << 16 ? 48 : 128);
+  return can_be_winograd(g) && g.c >= 32 && g.o >= 32 && tiles >= (g.c * g.o < 1 << 16 ? 48 : 128);
 }
 
 bool conv2d_is_product(const Conv2dGeom& g, bool of_weights) {
@@ -200,15 +209,15 @@ bool conv2d_is_product(const Conv2dGeom& g, bool of_weights) {
 
 void register_conv2d(KernelRegistry& r) {
   for (const char* op : {"conv2d", "conv2d_fused"})
-    add_last(r, op, "simd_conv2d_winograd", refuse_winograd, run_winograd, conv2d_last_layouts);
-  add_last(r, "conv2d_dx", "simd_conv2d_dx_winograd", refuse_winograd, run_winograd_dx, dx_layouts);
-  add_last(r, "conv2d_dw", "simd_conv2d_dw_winograd", refuse_winograd, run_winograd_dw, dw_layouts);
+    add_last(r, op, "simd_conv2d_winograd", refuse_winograd, run_winograd, conv2d_last_layouts, avoid_winograd);
+  add_last(r, "conv2d_dx", "simd_conv2d_dx_winograd", refuse_winograd, run_winograd_dx, dx_layouts, avoid_winograd);
+  add_last(r, "conv2d_dw", "simd_conv2d_dw_winograd", refuse_winograd, run_winograd_dw, dw_layouts, avoid_winograd);
   for (const char* op : {"conv2d", "conv2d_fused"})
     add_last(r, op, "simd_conv2d_depthwise", refuse_depthwise, run_depthwise, depthwise_layouts);
   add_last(r, "conv2d_dx", "simd_conv2d_dx_depthwise", refuse_depthwise, run_depthwise_dx, dx_layouts);
   add_last(r, "conv2d_dw", "simd_conv2d_dw_depthwise", refuse_depthwise, run_depthwise_dw, dw_layouts);
-  add_last(r, "conv2d_dx", "simd_conv2d_dx_product", refuse_product, run_product_dx, dx_layouts);
-  add_last(r, "conv2d_dw", "simd_conv2d_dw_product", refuse_product, run_product_dw, dw_layouts);
+  add_last(r, "conv2d_dx", "simd_conv2d_dx_product", refuse_product, run_product_dx, dx_layouts, avoid_product);
+  add_last(r, "conv2d_dw", "simd_conv2d_dw_product", refuse_product, run_product_dw, dw_layouts, avoid_product);
   add_last(r, "conv2d_dw", "simd_conv2d_dw_few", refuse_few, run_few_dw, few_layouts);
   for (const char* op : {"conv2d", "conv2d_fused"}) add(r, op, "simd_conv2d", run_fwd);
   add(r, "conv2d_dx", "simd_conv2d_dx", run_dx);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "core/fake_device.h"
 
 namespace mge {
 namespace {
@@ -95,7 +96,7 @@ TEST(DeviceNames, TheFakeDeviceIsThereWhenAskedFor) {
   enable_fake_devices();
   const CompNode* n = CompNode::get("fake1:2");
   EXPECT_EQ(n->physical, "fake1:2");
-  EXPECT_TRUE(n->async);
+  EXPECT_TRUE(n->queue);
   EXPECT_EQ(n->device.name(), "fake1");
 }
 

@@ -1,5 +1,5 @@
 // Several devices, the fake one, and several threads at once.
-#include "eager/fake_device.h"
+#include "core/fake_device.h"
 #include "eager_test_util.h"
 #include "op/copy_to.h"
 
@@ -101,7 +101,7 @@ TEST_F(Devices, InterruptedPushLeavesNothingPending) {
   apply("exp", {f});
   while (fake_ops_run() < 3) std::this_thread::yield();  // it has begun, and sleeps
   fake_set_delay(0);
-  for (int i = 0; i < 4096; ++i) apply("neg", {f});  // the queue is full now
+  for (int i = 0; i < 4096 + 64; ++i) apply("neg", {f});  // the queues of worker and stream are full now
   set_wait_hooks({nullptr, nullptr, [] { throw Enough(); }});
   Tensor *in[] = {cell.get(), f.get()}, *cells[] = {cell.get()};
   EXPECT_THROW(dispatch_update(op_of("add"), nullptr, in, cells), Enough);

@@ -61,7 +61,7 @@ struct Call {
     Meta m = infer();
     if (!out.arg.ptr) out = TestTensor(m.dtype, m.shape, shift);
     KernelArgs a{&op, attrs.get(), in, {&out.arg, 1}, nullptr};
-    const Kernel& k = KernelRegistry::global().find(a, tier);
+    const Kernel& k = *KernelRegistry::global().find(a, tier).kernel;
     k.run(a);
     return k;
   }

@@ -112,7 +112,7 @@ struct Bound {
 inline std::vector<Array> run_one(const char* op, Attrs attrs, const std::vector<Array>& in, DType dtype,
                                   KernelTier tier) {
   Bound b(op, std::move(attrs), in, dtype);
-  return b.run(KernelRegistry::global().find(b.args(), tier));
+  return b.run(*KernelRegistry::global().find(b.args(), tier).kernel);
 }
 inline std::vector<Array> run_kernel(const Kernel& k, const char* op, Attrs attrs, const std::vector<Array>& in,
                                      DType dtype) {
@@ -122,8 +122,8 @@ inline std::vector<const Kernel*> kernels_that_accept(const char* op, Attrs attr
                                                       DType dtype, KernelTier tier) {
   Bound b(op, std::move(attrs), in, dtype);
   std::vector<const Kernel*> r;
-  for (auto& k : KernelRegistry::global().list(b.op.id, tier))
-    if (!k.refuse || !k.refuse(b.args())) r.push_back(&k);
+  for (auto& k : KernelRegistry::global().list(b.op.id))
+    if (k->tier == tier && (!k->refuse || !k->refuse(b.args()))) r.push_back(k.get());
   return r;
 }
 

@@ -525,7 +525,7 @@ const char* chosen(const char* op, Attrs attrs, const std::vector<Shape>& shapes
   std::vector<Array> in;
   for (auto& s : shapes) in.push_back(zeros(s));
   Bound b(op, std::move(attrs), in, DType::F32);
-  return KernelRegistry::global().find(b.args(), KernelTier::Library).name;
+  return KernelRegistry::global().find(b.args(), KernelTier::Library).kernel->name;
 }
 
 TEST(NnChoice, SmallShapesGoToSimdAndLargeOnesToTheLibrary) {
@@ -759,7 +759,7 @@ TEST(NnMatmul, ReadsViewsInPlace) {
     TensorArg in[] = {a, b};
     Attrs at = make_attrs(MatmulAttrs{});
     KernelArgs args{&OpRegistry::global().get("matmul"), at.get(), in, {&out, 1}, nullptr};
-    const Kernel& k = KernelRegistry::global().find(args, KernelTier::Simd);
+    const Kernel& k = *KernelRegistry::global().find(args, KernelTier::Simd).kernel;
     ASSERT_TRUE(k.flags & kStridedInputs);
     k.run(args);
     for (int64_t p = 0; p < 3; ++p)

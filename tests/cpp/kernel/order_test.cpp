@@ -39,7 +39,7 @@ Ordered run(const char* op, const Attrs& attrs, const TestTensor& x, const Shape
   Ordered r{TestTensor(x.arg.dtype, out), TestTensor(DType::I32, out), nullptr};
   TensorArg outs[] = {r.y.arg, r.index.arg};
   KernelArgs a{&OpRegistry::global().get(op), attrs.get(), {&x.arg, 1}, outs, nullptr};
-  const Kernel& k = KernelRegistry::global().find(a, tier);
+  const Kernel& k = *KernelRegistry::global().find(a, tier).kernel;
   k.run(a);
   r.kernel = k.name;
   return r;

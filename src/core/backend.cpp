@@ -1,0 +1,101 @@
+#include "core/backend.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <thread>
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#else
+#define ASAN_POISON_MEMORY_REGION(p, n) ((void)(p), (void)(n))
+#define ASAN_UNPOISON_MEMORY_REGION(p, n) ((void)(p), (void)(n))
+#endif
+
+namespace mge {
+namespace {
+
+constexpr size_t kHugePage = 2 << 20;
+
+class CpuBackend final : public Backend {
+ public:
+  bool host_access() const override { return true; }
+  void* map(Device, size_t bytes) override {
+    // One huge page more than asked, and the ends given back: the system aligns to small pages only.
+    void* all = mmap(nullptr, bytes + kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (all == MAP_FAILED) return nullptr;
+    auto at = reinterpret_cast<uintptr_t>(all), aligned = (at + kHugePage - 1) / kHugePage * kHugePage;
+    if (aligned > at) munmap(all, aligned - at);
+    munmap(reinterpret_cast<void*>(aligned + bytes), at + kHugePage - aligned);
+    void* p = reinterpret_cast<void*>(aligned);
+    madvise(p, bytes, MADV_HUGEPAGE);
+    return p;
+  }
+  void unmap(Device, void* p, size_t bytes) override { munmap(p, bytes); }
+  void poison(void* p, size_t bytes, bool on) override {
+    if (on)
+      ASAN_POISON_MEMORY_REGION(p, bytes);
+    else
+      ASAN_UNPOISON_MEMORY_REGION(p, bytes);
+  }
+  Stream* stream(Device, int) override { return nullptr; }
+  std::pair<size_t, size_t> memory(Device) const override {
+    const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+    return {page * static_cast<size_t>(sysconf(_SC_PHYS_PAGES)), page * static_cast<size_t>(sysconf(_SC_AVPHYS_PAGES))};
+  }
+  int count() const override { return static_cast<int>(std::max(std::thread::hardware_concurrency(), 1u)); }
+};
+
+std::atomic<Backend*>* backends() {
+  static auto* table = [] {
+    auto* t = new std::atomic<Backend*>[kDeviceKinds]();
+    t[static_cast<int>(DeviceKind::Cpu)] = new CpuBackend;
+    return t;
+  }();
+  return table;
+}
+
+}  // namespace
+
+Backend& Backend::of(DeviceKind kind) {
+  Backend* b = backends()[static_cast<int>(kind)].load(std::memory_order_acquire);
+  MGE_CHECK(b, Env, "device: this build or machine has no {} devices.", Device{kind, 0}.name());
+  return *b;
+}
+bool Backend::has(DeviceKind kind) { return backends()[static_cast<int>(kind)].load(std::memory_order_acquire); }
+void Backend::install(DeviceKind kind, Backend* backend) {
+  Backend* none = nullptr;
+  backends()[static_cast<int>(kind)].compare_exchange_strong(none, backend);
+}
+
+namespace {
+WaitHooks g_wait_hooks;
+}
+void set_wait_hooks(const WaitHooks& h) { g_wait_hooks = h; }
+const WaitHooks& wait_hooks() { return g_wait_hooks; }
+
+void throw_stored(const std::shared_ptr<const ExecError>& e) {
+  e->seen = true;
+  throw Error(e->kind == ErrorKind::Trace ? ErrorKind::Trace : ErrorKind::Async, e->text);
+}
+
+void wait_for(Work& w) {
+  if (!w.wait_for(std::chrono::milliseconds(0))) {
+    struct Away {
+      void* token = g_wait_hooks.begin ? g_wait_hooks.begin() : nullptr;
+      ~Away() {
+        if (g_wait_hooks.end) g_wait_hooks.end(token);
+      }
+    } away;
+    while (!w.wait_for(kPatience))
+      if (g_wait_hooks.check) g_wait_hooks.check();
+  }
+  if (auto e = w.error()) throw_stored(e);
+}
+
+bool host_readable(const Storage& s) {
+  return s.device.kind == DeviceKind::Cpu || Backend::of(s.device.kind).host_access();
+}
+
+}  // namespace mge

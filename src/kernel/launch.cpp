@@ -1,0 +1,90 @@
+// Calls of kernels and copies, now or on a stream.
+#include "kernel/copy.h"
+#include "kernel/run.h"
+
+namespace mge {
+namespace {
+
+// A call to be made later, on the stream's thread: everything the arguments point at is kept, and device addresses
+// become those that the stream reaches.
+struct Later {
+  const Kernel* kernel;
+  Attrs attrs;
+  KernelArgs args;
+  std::vector<TensorArg> tensors;
+  Stream* stream;
+  std::function<void()> rethrow;
+
+  Later(const Kernel& k, const KernelArgs& a, std::function<void()> r)
+      : kernel(&k), attrs(a.attrs), args(a), stream(&a.work->stream), rethrow(std::move(r)) {
+    tensors.insert(tensors.end(), a.in.begin(), a.in.end());
+    tensors.insert(tensors.end(), a.out.begin(), a.out.end());
+  }
+  void operator()() {
+    for (auto& t : tensors) t.ptr = stream->reach(t.ptr);
+    KernelArgs a = args;
+    a.in = {tensors.data(), args.in.size()};
+    a.out = {tensors.data() + args.in.size(), args.out.size()};
+    a.workspace = stream->reach(args.workspace);
+    a.work = nullptr;
+    try {
+      kernel->run(a);
+    } catch (...) {
+      if (rethrow) rethrow();
+      throw;
+    }
+  }
+};
+
+[[noreturn]] void refuse_stream(const char* what, const Stream& s) {
+  fail(ErrorKind::NotImplemented, "{}: {} has no such operation.", what, s.device.name());
+}
+
+}  // namespace
+
+void launch(const Kernel& k, KernelArgs& a, std::function<void()> rethrow) {
+  a.kernel = &k;
+  if (a.work && a.work->stream.runs_host_kernels)
+    a.work->call(Later(k, a, std::move(rethrow)));
+  else
+    k.run(a);
+}
+
+void copy_strided(const TensorArg& src, const TensorArg& dst, Work* work) {
+  if (!work) return copy_strided(src, dst);
+  if (!work->stream.runs_host_kernels) refuse_stream("strided copy", work->stream);
+  work->call([from = TensorArg(src), to = TensorArg(dst), s = &work->stream]() mutable {
+    from.ptr = s->reach(from.ptr);
+    to.ptr = s->reach(to.ptr);
+    copy_strided(from, to);
+  });
+}
+
+Buffer to_host(const Meta& m, const Buffer& b) {
+  if (b.work) wait_for(*b.work);
+  if (host_readable(*b.storage)) return {b.storage, b.layout};
+  Buffer host{allocate_storage({}, m.bytes()), Layout::contiguous(m.shape)};
+  OpenWork w(b.storage->home->open({}, nullptr, {}));
+  Buffer source = make_contiguous(m, b, w.get());
+  const size_t offset = static_cast<size_t>(source.layout.offset) * dtype_size(m.dtype);
+  w->copy(host.storage, 0, source.storage, offset, m.bytes());
+  wait_for(*w.close());
+  return host;
+}
+
+Buffer allocate_for_host(const Meta& m) {
+  if (!queue_of(m)) return allocate_buffer(m);
+  return {allocate_storage({}, m.bytes()), Layout::contiguous(m.shape)};
+}
+
+Buffer to_device(const Meta& m, Buffer host) {
+  if (!queue_of(m)) return host;
+  Buffer b = allocate_buffer(m);
+  const size_t offset = static_cast<size_t>(host.layout.offset) * dtype_size(m.dtype);
+  b.work = queue_of(m)->open({}, nullptr, {});
+  b.work->copy(b.storage, 0, host.storage, offset, m.bytes());
+  b.work->close();
+  return b;
+}
+
+}  // namespace mge

@@ -1,0 +1,270 @@
+"""A device whose memory the host cannot read, whose streams run in any order and whose work is asynchronous: what holds
+on the CPU holds there, to the bit."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from op_cases import OpCase
+from test_conformance import CASES, GRAD_CASES, as_float32, call, case_grid, differentiable, seeded, weights_for
+
+import megengine as mge
+import megengine.functional as F
+import megengine.module as M
+from megengine import Tensor, jit, optimizer
+from megengine.autodiff import GradManager
+from megengine.core import _core
+
+FAKE = "fake0"
+
+
+@pytest.fixture(autouse=True)
+def fresh_device() -> Iterator[None]:
+    _core.test_device()
+    yield
+    _core.test_device()
+    mge.set_default_device("xpux")
+    _core.sync()
+
+
+@pytest.fixture
+def default_fake() -> Iterator[None]:
+    mge.set_default_device(FAKE)
+    yield
+    mge.set_default_device("xpux")
+
+
+def bits(values: Any) -> list[bytes]:
+    return [v.numpy().tobytes() for v in values]
+
+
+def movable(case: OpCase) -> bool:
+    return not (case.name == "copy_to" and case.attrs.get("borrow"))  # only between streams of one device
+
+
+@case_grid
+def test_every_op_gives_the_bits_of_the_cpu(case: OpCase) -> None:
+    if not movable(case):
+        with pytest.raises(ValueError, match="different devices"):
+            call(case, [Tensor(a, device=FAKE) for a in as_float32(seeded(case))])
+        return
+    arrays = as_float32(seeded(case))
+    want = call(case, [Tensor(a) for a in arrays])
+    if not arrays:  # made on the default device
+        mge.set_default_device(FAKE)
+    got = call(case, [Tensor(a, device=FAKE) for a in arrays])
+    assert bits(got) == bits(want)
+    if case.name != "copy_to":
+        assert all(g.device == FAKE for g in got)
+
+
+def gradients(case: OpCase, arrays: list[np.ndarray], device: str) -> list[bytes]:
+    wrt = differentiable(case, arrays)
+    weights = [w.to(device) for w in weights_for(case, arrays)]
+    tensors = [_core.exact_tensor(a).to(device) for a in arrays]
+    grads: dict[int, Any] = {}
+    s = _core.GradSession()
+    s.start()
+    for i in wrt:
+        s.attach(tensors[i], lambda g, i=i: grads.__setitem__(i, g))
+    outs = call(case, tensors)
+    picked = [o for i, o in enumerate(outs) if (case.outs is None or i in case.outs) and o.dtype.kind == "f"]
+    total = None
+    for o, w in zip(picked, weights, strict=True):
+        term = _core.ops.reduce(o.to(device) * w, mode="sum")
+        total = term if total is None else total + term
+    s.backward([total], [_core.exact_tensor(np.ones(())).to(device)])
+    s.stop()
+    return [grads[i].numpy().tobytes() for i in sorted(grads)]
+
+
+@pytest.mark.parametrize("case", [c for c in GRAD_CASES if movable(c)], ids=[c.id for c in GRAD_CASES if movable(c)])
+def test_gradients_have_the_bits_of_the_cpu(case: OpCase) -> None:
+    arrays = seeded(case)
+    assert gradients(case, arrays, FAKE) == gradients(case, arrays, "cpu0")
+
+
+TRACED = [c for c in CASES if c.lite and movable(c)]
+
+
+@pytest.mark.parametrize("case", TRACED, ids=[c.id for c in TRACED])
+def test_traces_run_on_the_device(case: OpCase) -> None:
+    arrays = as_float32(seeded(case))
+    tensors = [Tensor(a, device=FAKE) for a in arrays]
+    want = bits(call(case, tensors))
+
+    def fn(*args: Any) -> tuple[Any, ...]:
+        return call(case, list(args))
+
+    for traced in (jit.trace(fn), jit.trace(fn, without_host=True), jit.trace(fn, capture_as_const=True)):
+        for _ in range(2):
+            assert bits(traced(*tensors)) == want
+
+
+class Net(M.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = M.Conv2d(1, 8, 3, padding=1)
+        self.bn = M.BatchNorm2d(8)
+        self.drop = M.Dropout(0.2)
+        self.fc = M.Linear(8 * 4 * 4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.max_pool2d(F.relu(self.bn(self.conv(x))), 2)
+        return self.fc(self.drop(F.flatten(x, 1)))
+
+
+OPTIMIZERS = {
+    "sgd": lambda p: optimizer.SGD(p, lr=0.1, momentum=0.9, weight_decay=1e-3),
+    "adam": lambda p: optimizer.Adam(p, lr=0.01),
+    "adamw": lambda p: optimizer.AdamW(p, lr=0.01),
+    "adagrad": lambda p: optimizer.Adagrad(p, lr=0.05),
+    "adadelta": lambda p: optimizer.Adadelta(p, lr=0.5),
+    "lamb": lambda p: optimizer.LAMB(p, lr=0.01),
+}
+
+
+def train(mode: str, name: str, steps: int, path: pathlib.Path | None = None) -> dict[str, np.ndarray]:
+    """The state after some steps on the default device; with a path, saved and loaded half-way."""
+    mge.random.seed(3)
+    rng = np.random.RandomState(0)
+    net = Net()
+    for p in net.parameters():
+        p._reset(Tensor(rng.standard_normal(p.shape).astype(np.float32) * 0.2))
+    opt = OPTIMIZERS[name](list(net.parameters()))
+    gm = GradManager().attach(net.parameters())
+
+    def step(x: Tensor, y: Tensor) -> Tensor:
+        with gm:
+            loss = F.nn.cross_entropy(net(x), y)
+            gm.backward(loss)
+        opt.step().clear_grad()
+        return loss
+
+    run = {"eager": step, "traced": jit.trace(step), "replayed": jit.trace(step, without_host=True)}[mode]
+    losses = []
+    for i in range(steps):
+        x = Tensor(rng.standard_normal((4, 1, 8, 8)).astype(np.float32))
+        y = Tensor(rng.randint(0, 3, 4).astype(np.int32))
+        losses.append(run(x, y).numpy())
+        if path is not None and i == steps // 2:
+            mge.save({"net": net.state_dict(), "opt": opt.state_dict()}, str(path))
+            loaded = mge.load(str(path))
+            net.load_state_dict(loaded["net"])
+            opt.load_state_dict(loaded["opt"])
+    state = {k: np.asarray(v) for k, v in net.state_dict().items()}
+    return {**state, "losses": np.array(losses)}
+
+
+@pytest.mark.parametrize("mode", ["eager", "traced", "replayed"])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_training_gives_the_bits_of_the_cpu(mode: str, name: str, tmp_path: pathlib.Path) -> None:
+    want = train(mode, name, 4, tmp_path / "cpu")
+    mge.set_default_device(FAKE)
+    got = train(mode, name, 4, tmp_path / "fake")
+    assert _core.test_device_ops() > 0
+    for k, w in want.items():
+        assert got[k].tobytes() == w.tobytes(), k
+
+
+def test_a_replay_is_one_command_of_the_device(default_fake: None) -> None:
+    w = mge.Parameter(np.ones(3, np.float32))
+
+    @jit.trace(without_host=True)
+    def f(x: Tensor) -> Tensor:
+        y = F.exp(x * w) + 1
+        return y.sum() + F.relu(y)
+
+    x = Tensor([1.0, 2.0, 3.0])
+    want = f(x).numpy()
+    _core.sync()
+    _core.test_device()
+    np.testing.assert_array_equal(f(x).numpy(), want)
+    assert _core.test_device_ops() == 1
+
+
+def test_a_replay_does_not_wait_and_its_faults_come_with_a_line(default_fake: None) -> None:
+    @jit.trace(without_host=True)
+    def f(x: Tensor) -> Tensor:
+        return F.exp(x) + 1
+
+    x = Tensor([1.0, 2.0])
+    f(x).numpy()
+    _core.test_device(fail_at=1, fault="kernel")
+    y = f(x)
+    z = y * 2
+    with pytest.raises(RuntimeError, match="injected fault"):
+        z.numpy()
+    np.testing.assert_allclose(f(x).numpy(), np.exp([1, 2]) + 1, rtol=1e-6)
+    _core.test_device(fail_at=1, fault="memory")
+    with pytest.raises(RuntimeError, match="out of memory"):
+        f(x).numpy()
+    np.testing.assert_allclose(f(x).numpy(), np.exp([1, 2]) + 1, rtol=1e-6)
+
+
+def test_index_errors_name_the_op_and_the_line(default_fake: None) -> None:
+    x = Tensor(np.arange(6, dtype=np.float32).reshape(2, 3))
+    y = F.gather(x, 0, Tensor([[0, 1, 5]], dtype="int32"))  # here
+    with pytest.raises(RuntimeError, match="gather") as info:
+        y.numpy()
+    assert "test_fake_device.py" in str(info.value)
+
+
+def test_values_move_between_devices_and_streams() -> None:
+    a = np.arange(12, dtype=np.float32).reshape(3, 4)
+    t = Tensor(a, device="fake0")
+    for device in ("fake0:1", "fake1", "cpu0", "fake1:3", "cpu1", "fake0"):
+        t = (t + 1).to(device)
+        a = a + 1
+    np.testing.assert_array_equal(F.transpose(t, (1, 0)).to("fake1").numpy(), a.T)
+    t = Tensor(a, device="fake0")[:, ::2].to("cpu0")
+    np.testing.assert_array_equal(t.numpy(), a[:, ::2])
+
+
+def test_numpy_pickle_and_dlpack_copy_what_others_cannot_read(tmp_path: pathlib.Path) -> None:
+    a = np.arange(6, dtype=np.float32)
+    t = Tensor(a, device=FAKE)
+    np.testing.assert_array_equal(np.from_dlpack(t + 1), a + 1)
+    mge.save(t, str(tmp_path / "t"))
+    back = mge.load(str(tmp_path / "t"))
+    assert back.device == FAKE
+    np.testing.assert_array_equal(back.numpy(), a)
+    np.testing.assert_array_equal(mge.load(str(tmp_path / "t"), map_location="cpu0").numpy(), a)
+
+
+def test_random_numbers_are_those_of_the_cpu() -> None:
+    def draw() -> list[bytes]:
+        rng = mge.random.RNG(seed=5, device=mge.get_default_device())
+        return bits([rng.normal(0, 1, (100,)), rng.uniform(0, 1, (7,)), rng.permutation(50), rng.gamma(Tensor(2.0), 1.0)])
+
+    want = draw()
+    mge.set_default_device(FAKE)
+    assert draw() == want
+
+
+def test_streams_interleave_and_nothing_is_lost() -> None:
+    """Random programs over several streams and devices, moved about, agree with NumPy whatever the order."""
+    for seed in range(6):
+        rng = np.random.RandomState(seed)
+        _core.test_device(seed=seed)
+        names = ["fake0", "fake0:1", "fake0:2", "fake1", "cpu0"]
+        values = [(Tensor(a, device=n), a) for n in names for a in [rng.standard_normal((5, 6)).astype(np.float32)]]
+        for _ in range(60):
+            t, a = values[rng.randint(len(values))]
+            kind = rng.randint(4)
+            if kind == 0:
+                t, a = t.to(names[rng.randint(len(names))]), a
+            elif kind == 1:
+                t, a = t * 0.5 + 1, a * np.float32(0.5) + np.float32(1)
+            elif kind == 2:
+                t, a = F.transpose(t, (1, 0)).reshape(5, 6), a.T.reshape(5, 6)
+            else:
+                u, b = values[rng.randint(len(values))]
+                t, a = t - u.to(str(t.device)), a - b
+            values[rng.randint(len(values))] = (t, a)
+        for t, a in values:
+            np.testing.assert_array_equal(t.numpy(), a)
