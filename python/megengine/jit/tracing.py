@@ -13,6 +13,7 @@ import collections
 import contextlib
 import functools
 import os
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import IO, Any
 
@@ -115,13 +116,41 @@ class _Entry:
         self.refresh: list[Callable[[], None]] = []
 
 
-_current: list[trace] = []
+class _Open(threading.local):
+    """What this thread is recording."""
+
+    refresh: list[Callable[[], None]] | None = None
+
+
+_open = _Open()
 
 
 def on_replay(fn: Callable[[], None]) -> None:
-    """Registers ``fn`` to run before each replay of the trace now being recorded (optimizers refresh their lr)."""
-    if _current:
-        _current[-1]._pending_refresh.append(fn)
+    """Runs ``fn`` before each replay of the call this thread is recording: it brings tensors made from host numbers
+    (a learning rate, a loss scale) up to date. The tensors must be state of their owner, made outside the recording
+    (``with untraced():``)."""
+    if _open.refresh is not None:
+        _open.refresh.append(fn)
+
+
+def depends_on(obj: Any) -> None:
+    """The call this thread is recording depends on the state of ``obj``; costs nothing when it records nothing.
+
+    The state is what ``obj._trace_state()`` returns (plain values, lists and dicts by value, tensors and other objects
+    by identity), or else its attributes. It is compared again when ``_core.bump_mutation()`` was called since, or on
+    every call if the class says ``_trace_volatile = True``; when it differs, the call is recorded anew.
+    """
+    _core.note_use(obj)
+
+
+@contextlib.contextmanager
+def untraced() -> Iterator[None]:
+    """Tensors made inside are state that a recording captures, not constants of it."""
+    token = _core.pause_trace()
+    try:
+        yield
+    finally:
+        _core.resume_trace(token)
 
 
 class trace:
@@ -178,7 +207,6 @@ class trace:
         self._entries: dict[Any, _Entry] = {}
         self._last: _Entry | None = None
         self._last_args: list[Tensor] = []
-        self._pending_refresh: list[Callable[[], None]] = []
         name = getattr(function, "__name__", type(function).__name__)
         self.__name__ = name
         self.__doc__ = getattr(function, "__doc__", None)
@@ -206,9 +234,10 @@ class trace:
 
     def _record(self, key: Any, args: Any, kwargs: Any, tensors: list[Tensor]) -> Any:
         recording = _core.Recording(self._opt_level, self._capture_as_const)
-        self._pending_refresh = []
+        notes: dict[int, Any] = {}
         recording.record_begin(tensors)
-        _current.append(self)
+        _open.refresh = refresh = []
+        _core.set_notes(notes, None)
         try:
             result = self.__wrapped__(*args, **kwargs)
             outs: list[Tensor] = []
@@ -218,9 +247,10 @@ class trace:
             recording.record_abort()
             raise
         finally:
-            _current.pop()
+            _open.refresh = None
+            _core.set_notes(None, None)
         entry = _Entry(recording, result_tree)
-        entry.refresh = self._pending_refresh
+        entry.refresh = refresh
         entry.result_tensors = outs if self._capture_as_const else []
         self._entries[key] = entry
         self._last, self._last_args = entry, tensors if self._capture_as_const else []
