@@ -27,8 +27,8 @@ void check_hyper(const InferCtx& c, int64_t numbers) {
               c.x(hyper).str());
   }
   if (c.in.size() > skip)
-    MGE_CHECK(c.dtype(skip) == DType::Bool && c.shape(skip).numel() == 1, Value,
-              "{}: skip must hold one bool; got {}.", c.op->name, c.x(skip).str());
+    MGE_CHECK(c.dtype(skip) == DType::Bool && c.shape(skip).numel() == 1, Value, "{}: skip must hold one bool; got {}.",
+              c.op->name, c.x(skip).str());
 }
 void check_decay(const InferCtx& c, double wd) {
   MGE_CHECK(wd >= 0, Value, "{}: weight_decay must not be negative; got {}.", c.op->name, wd);
