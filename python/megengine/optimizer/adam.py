@@ -61,13 +61,18 @@ class Adam(Optimizer):
         lr, hyper = self._lr_cells[id(param_group)], self._hyper_cells[id(param_group)]
         update, states, decoupled = ops.adam_update.update, self._state, self._decoupled
         for p in param_group["params"]:
-            if p.grad is None:
+            g = p.grad
+            if g is None:
                 continue
-            g, skip = _grad_of(p)
             state = states[p]
             m, v, step = state["exp_avg"], state["exp_avg_sq"], state["step"]
-            _count(step, skip)
-            update((p, m, v), p, g, m, v, lr, step, hyper, skip, decoupled=decoupled)
+            if type(g) is Tensor and not decoupled:  # the rule: no keyword to parse
+                step += 1.0
+                update((p, m, v), p, g, m, v, lr, step, hyper)
+            else:
+                g, skip = _grad_of(p)
+                _count(step, skip)
+                update((p, m, v), p, g, m, v, lr, step, hyper, skip, decoupled=decoupled)
 
 
 def _check_adam(who: str, lr: Any, betas: Sequence[float], weight_decay: float) -> None:

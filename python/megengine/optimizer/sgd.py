@@ -63,13 +63,21 @@ class SGD(Optimizer):
             update = ops.sgd_momentum_update.update
             nesterov = self.nesterov
             for p in param_group["params"]:
-                if p.grad is not None:
-                    g, skip = _grad_of(p)
+                g = p.grad
+                if g is not None:
                     m = states[p]["momentum_buffer"]
-                    update((p, m), p, g, lr, m, hyper, skip, nesterov=nesterov)
+                    if type(g) is Tensor and not nesterov:  # the rule: no keyword to parse
+                        update((p, m), p, g, lr, m, hyper)
+                    else:
+                        g, skip = _grad_of(p)
+                        update((p, m), p, g, lr, m, hyper, skip, nesterov=nesterov)
             return
         plain = ops.sgd_update.update
         for p in param_group["params"]:
-            if p.grad is not None:
-                g, skip = _grad_of(p)
-                plain((p,), p, g, lr, hyper, skip)
+            g = p.grad
+            if g is not None:
+                if type(g) is Tensor:
+                    plain((p,), p, g, lr, hyper)
+                else:
+                    g, skip = _grad_of(p)
+                    plain((p,), p, g, lr, hyper, skip)
