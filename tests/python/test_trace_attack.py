@@ -30,7 +30,7 @@ KNOWN: dict[str, str] = {
     """,
     "without_host": """
         numpy_float_scalars_made_anew numpy_array_changed_in_place slices_made_anew lambdas_made_anew_in_a_loop
-        closures_over_a_number partials dataclass_changed_in_place dataclasses_with_tensors namedtuples_of_one_name
+        closures_over_a_number dataclass_changed_in_place dataclasses_with_tensors namedtuples_of_one_name
         namedtuples_of_one_name_with_tensors dict_against_ordereddict defaultdicts not_a_number
         an_object_that_cannot_be_keyed an_iterator a_numpy_generator modules_made_anew
         modules_of_other_settings_made_anew a_module_and_its_mode one_tensor_twice_then_two
