@@ -14,6 +14,7 @@ from ..core._core import ops
 from ..core.tensor.dtype import is_differentible_dtype
 from ..tensor import Tensor
 from ..utils.future import Future
+from .conditional import Conditional
 
 __all__ = ["AttachSpec", "GradManager", "GradManagerGroup", "get_backwarding_grad_manager"]
 
@@ -180,6 +181,8 @@ class GradManager:
                     if grad is not None and tensor.format == "nhwc":
                         grad.format = "nhwc"
                     tensor.grad = grad
+                elif isinstance(tensor.grad, Conditional):
+                    tensor.grad = tensor.grad.added(grad)
                 else:
                     tensor.grad += grad
         finally:
