@@ -88,6 +88,12 @@ void bind_trace(nb::module_& m) {
            })
       .def("rebind", [](PyRecording& p, nb::handle was,
                         nb::handle now) { p.r->rebind(*tensor_of(was.ptr()), *tensor_of(now.ptr())); })
+      .def("assigned",
+           [](PyRecording& p) {
+             nb::list out;
+             for (Tensor* t : p.r->assigned()) out.append(nb::steal(wrap(TensorPtr(t))));
+             return out;
+           })
       .def("is_inside", [](PyRecording& p, nb::handle t) { return p.r->is_inside(*tensor_of(t.ptr())); })
       .def_prop_ro("host_only", [](PyRecording& p) { return p.r->host_only(); })
       .def_prop_ro("is_cut", [](PyRecording& p) { return p.r->is_cut(); })

@@ -83,6 +83,8 @@ class Recording : public RefCounted, public Tracer {
   std::string report() const;
   /// Called when a name for an external tensor is wanted; set by the bindings.
   void set_name(const Tensor* cell, std::string name) { names_[cell] = std::move(name); }
+  /// Tensors that the call assigned and that are no arguments.
+  std::vector<Tensor*> assigned() const;
   /// External tensors that are no arguments, in order of first use.
   std::vector<Tensor*> captured() const;
 

@@ -138,6 +138,13 @@ std::vector<Tensor*> Recording::captured() const {
   return out;
 }
 
+std::vector<Tensor*> Recording::assigned() const {
+  std::vector<Tensor*> out;
+  for (auto& c : commits_)
+    if (c.cell) out.push_back(c.cell.get());
+  return out;
+}
+
 std::string Recording::report() const {
   std::string s;
   if (whole_) s += whole_->report().str() + "\n" + whole_->dump();

@@ -30,12 +30,29 @@ CompGraphDumpResult = collections.namedtuple(
     "CompGraphDumpResult", ["nr_opr", "tot_bytes", "tensor_value_bytes", "content_hash", "inputs", "outputs", "params"]
 )
 
-_INFERENCE_OPTIONS = {
-    "enable_io16xc32", "enable_ioc16", "enable_hwcd4", "enable_nchw4", "enable_nchw88", "enable_nchw44",
-    "enable_nchw44_dot",    "enable_nchw32", "enable_chwn4", "enable_nchw64", "enable_fuse_conv_bias_nonlinearity",
-    "enable_fuse_conv_bias_with_z",
-    "enable_fuse_preprocess", "enable_fuse_grain",
+# Options of MegEngine that change nothing here. Given another value than these they are refused: a program that asks for
+# something has to hear that it does not get it.
+_TRACE_DEFAULTS: dict[str, Any] = {
+    "sublinear_memory_config": None, "dtr_config": None, "profiling": False, "graph_opt_config": None,
+    "imperative": False,
 }  # fmt: skip
+_DUMP_DEFAULTS: dict[str, Any] = {
+    "keep_var_name": 1, "keep_opr_name": False, "keep_param_name": False, "keep_opr_priority": False,
+    "strip_info_file": None, "append_json": False, "input_data": None, "input_transform": None, "resize_input": False,
+    "repeat": 1, "dump_format": None, "model_version": 2, "compat_older_version": None,
+    "enable_io16xc32": False, "enable_ioc16": False, "enable_hwcd4": False, "enable_nchw4": False,
+    "enable_nchw88": False, "enable_nchw44": False, "enable_nchw44_dot": False, "enable_nchw32": False,
+    "enable_chwn4": False, "enable_nchw64": False, "enable_fuse_preprocess": False,
+}  # fmt: skip
+# What they ask for is done in any case.
+_DONE_ANYHOW = {"enable_fuse_conv_bias_nonlinearity", "enable_fuse_conv_bias_with_z", "enable_fuse_grain"}
+
+
+def _refuse_others(who: str, given: dict[str, Any], defaults: dict[str, Any]) -> None:
+    for name, default in defaults.items():
+        value = given.get(name, default)
+        if value is not default and value != default:
+            raise NotImplementedError(f"{who}: {name}={value!r} is not implemented; leave it out.")
 
 
 def is_tracing() -> bool:
@@ -239,6 +256,12 @@ def _grad_builder(plan: ResultPlan, grad: Tensor | None, recording: _core.Record
     return lambda new, args: new[number]
 
 
+def _copied(cls: type[trace], state: dict[str, Any]) -> trace:
+    made = object.__new__(cls)
+    made.__dict__.update(state, _lock=threading.Lock())
+    return made
+
+
 class trace:
     """Records a function and runs it as a compiled program.
 
@@ -274,18 +297,13 @@ class trace:
         without_host: bool = False,
         imperative: bool = False,
     ) -> None:
-        if profiling:
-            raise NotImplementedError("trace: profiling=True arrives with the profiler; leave it out for now.")
+        _refuse_others("trace", locals(), _TRACE_DEFAULTS)
         self.__wrapped__ = function
         self._symbolic = symbolic or record_only
         self._capture_as_const = capture_as_const or record_only
         self._record_only = record_only
         self._opt_level = opt_level
-        self._imperative = imperative
         self.without_host = without_host
-        self.sublinear_memory_config = sublinear_memory_config
-        self.dtr_config = dtr_config
-        self.graph_opt_config = graph_opt_config
         self.symbolic_shape = symbolic_shape
         self.traced = False
         self.check_external = True
@@ -300,6 +318,11 @@ class trace:
         name = getattr(function, "__name__", type(function).__name__)
         self.__name__ = name
         self.__doc__ = getattr(function, "__doc__", None)
+
+    def __reduce__(self) -> Any:
+        """Copies and pickles start without recordings."""
+        fresh = {"_entries": {}, "_last": None, "_last_args": [], "_told": set(), "_lock": None, "traced": False}
+        return _copied, (type(self), {**self.__dict__, **fresh})
 
     def __get__(self, obj: Any, owner: type | None = None) -> Any:
         return self if obj is None else functools.partial(self, obj)
@@ -510,6 +533,21 @@ class trace:
             raise ValueError("trace: the function has not been called yet, so there is nothing recorded.")
         return self._last
 
+    @staticmethod
+    def _refuse_assigned_state(entry: _Entry) -> None:
+        """A file holds no state, so a module that updates its own cannot be in it."""
+        assigned = entry.recording.assigned()
+        for note in entry.notes if assigned else ():
+            module = note[_TARGET]
+            if not isinstance(module, Module):
+                continue
+            for name, tensor in module.named_tensors(recursive=False):
+                if any(_core.same_value(tensor, t) for t in assigned):
+                    raise RuntimeError(
+                        f"dump: the recorded call updates {name} of {module._name or 'a'} {type(module).__name__}, which "
+                        "a file cannot do; call net.eval() before the traced function is called."
+                    )
+
     def dump(
         self,
         file: str | os.PathLike[str] | IO[bytes],
@@ -543,22 +581,21 @@ class trace:
 
         Needs ``capture_as_const=True`` and one earlier call. Parameters become constants of the file.
         """
+        options = dict(locals())
         if not self._capture_as_const:
             raise ValueError("you must specify capture_as_const=True at __init__ to use dump")
         entry = self._require_recording()
-        unknown = sorted(set(kwargs) - _INFERENCE_OPTIONS)
+        unknown = sorted(set(kwargs) - set(_DUMP_DEFAULTS) - _DONE_ANYHOW)
         if unknown:
             raise ValueError(f"unknown options: {unknown}")
-        for name, value in (
-            ("dump_format", dump_format),
-            ("input_data", input_data),
-            ("strip_info_file", strip_info_file),
-        ):
-            if value is not None:
-                raise NotImplementedError(f"dump: {name} is not supported yet; the native format is always written.")
+        _refuse_others("dump", {**options, **(kwargs if optimize_for_inference else {})}, _DUMP_DEFAULTS)
+        self._refuse_assigned_state(entry)
         n_args, n_out = len(self._last_args), len(entry.result_tensors)
         if n_out == 0:
-            raise ValueError("the traced function without return values cannot be dumped, return the tensors to keep")
+            raise ValueError(
+                "the traced function without return values cannot be dumped, "
+                "the traced function should return List[Tensor] or Dict[str, Tensor]"
+            )
         if isinstance(entry.result_tree, dict):
             if output_names is not None:
                 raise TypeError("output_names cannot be given when the function returns a dict; its keys are the names")
