@@ -544,8 +544,8 @@ class trace:
             for name, tensor in module.named_tensors(recursive=False):
                 if any(_core.same_value(tensor, t) for t in assigned):
                     raise RuntimeError(
-                        f"dump: the recorded call updates {name} of {module._name or 'a'} {type(module).__name__}, which "
-                        "a file cannot do; call net.eval() before the traced function is called."
+                        f"dump: the recorded call updates {name} of {module._name or 'a'} {type(module).__name__}, "
+                        "which a file cannot do; call net.eval() before the traced function is called."
                     )
 
     def dump(
