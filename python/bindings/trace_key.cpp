@@ -70,6 +70,7 @@ class KeyBuilder {
 
   std::string bytes;
   int nodes = 0;
+  bool iterates = false;  // an iterator was met: each look at it may give something else
 
   void add(PyObject* o) {
     if (o == Py_None) return put('N');
@@ -291,10 +292,14 @@ class KeyBuilder {
     }
     if (is(o, types().cell)) return cell(o);
     address('o', o);
+    iterates |= PyIter_Check(o) != 0;
     if (PyLong_Check(o) || PyFloat_Check(o) || PyUnicode_Check(o) || PyBytes_Check(o)) return;  // immutable
     if (has_dict(o) && PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) {  // attributes are not all there is to a file
-      const bool inside = mode_ == Mode::State && path_.size() > kMaxObjectDepth;
-      return inside || !deep() ? void() : attributes(o, nullptr);
+      if (!deep() || (mode_ == Mode::State && path_.size() > kMaxObjectDepth)) return;
+      Mode outer = std::exchange(mode_, Mode::State);  // what it refers to need not be comparable
+      attributes(o, nullptr);
+      mode_ = outer;
+      return;
     }
     const bool value_type =
         type->tp_hash && type->tp_hash != PyBaseObject_Type.tp_hash && type->tp_hash != PyObject_HashNotImplemented;
@@ -388,7 +393,11 @@ class KeyBuilder {
 };
 
 // Attributes that Module and its like are told of when they are assigned, but not when they are changed in place.
+// Our own modules assign.
 bool holds_public_containers(PyObject* o) {
+  Obj home(PyObject_GetAttrString(reinterpret_cast<PyObject*>(Py_TYPE(o)), "__module__"));
+  const char* name = home && PyUnicode_Check(home.get()) ? PyUnicode_AsUTF8(home.get()) : "";
+  if (!name || !std::strncmp(name, "megengine.", 10)) return PyErr_Clear(), false;
   Obj dict(PyObject_GetAttr(o, names().dict));
   if (!dict) return PyErr_Clear(), false;
   PyObject *k, *v;
@@ -398,8 +407,9 @@ bool holds_public_containers(PyObject* o) {
   return false;
 }
 
-// A note: (target, name, bytes, held, volatile, deep). With a name the target is a dict and the note is of one entry.
-enum { kTarget, kName, kBytes, kHeld, kVolatile, kDeep, kNoteSize };
+// A note: (target, name, bytes, held, volatile, deep, iterates). With a name the target is a dict and the note is of
+// one entry.
+enum { kTarget, kName, kBytes, kHeld, kVolatile, kDeep };
 
 void build_state(KeyBuilder& b, PyObject* target, PyObject* name) {
   if (name == Py_None) return b.state(target);
@@ -414,8 +424,8 @@ PyObject* make_note(PyObject* target, PyObject* name, bool is_volatile, bool dee
   KeyBuilder b(deep ? Mode::State : Mode::Shallow, held.get(), nullptr);
   build_state(b, target, name);
   if (is_volatile && deep && b.nodes > kMaxNoteNodes) return make_note(target, name, is_volatile, false);
-  return Py_BuildValue("(OOy#Oii)", target, name, b.bytes.data(), static_cast<Py_ssize_t>(b.bytes.size()), held.get(),
-                       int{is_volatile}, int{deep});
+  return Py_BuildValue("(OOy#Oiii)", target, name, b.bytes.data(), static_cast<Py_ssize_t>(b.bytes.size()), held.get(),
+                       int{is_volatile}, int{deep}, int{b.iterates});
 }
 
 bool holds(PyObject* note) {
@@ -487,6 +497,24 @@ PyObject* notes_hold(PyObject*, PyObject* const* args, Py_ssize_t n) {
   MGE_PY_CATCH(nullptr)
 }
 
+// The gradients that a recorded call found: None where there were none, a tensor of the same kind where there was one.
+PyObject* grads_hold(PyObject*, PyObject* list) {
+  static PyObject* name = interned("_grad");
+  MGE_PY_TRY
+  MGE_CHECK(PyList_Check(list), Type, "grads_hold: expected a list of pairs.");
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); ++i) {
+    PyObject* pair = PyList_GET_ITEM(list, i);
+    PyObject* was = PyTuple_GET_ITEM(pair, 1);
+    Obj now = check(PyObject_GetAttr(PyTuple_GET_ITEM(pair, 0), name));
+    if (now.get() == was) continue;
+    if (!is_tensor(now.get()) || !is_tensor(was)) Py_RETURN_FALSE;
+    const Meta &a = tensor_of(now.get())->meta(), &b = tensor_of(was)->meta();
+    if (!a.same_type(b) || a.cn != b.cn) Py_RETURN_FALSE;
+  }
+  Py_RETURN_TRUE;
+  MGE_PY_CATCH(nullptr)
+}
+
 PyObject* bump_mutation(PyObject*, PyObject*) {
   g_mutation.fetch_add(1, std::memory_order_relaxed);
   Py_RETURN_NONE;
@@ -505,6 +533,7 @@ PyMethodDef functions[] = {
      "set_notes(notes, grads): the dicts that note_use and Tensor.grad fill on this thread, or None."},
     {"notes_hold", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(notes_hold)), METH_FASTCALL,
      "notes_hold(notes, all): whether the volatile notes, or all of them, say what is still so."},
+    {"grads_hold", grads_hold, METH_O, "grads_hold([(tensor, grad)]): whether all still have such a gradient."},
     {"bump_mutation", bump_mutation, METH_NOARGS, "Some object that a recording may depend on has changed."},
     {"mutation", mutation, METH_NOARGS, "How often that has happened in this process."},
     {nullptr, nullptr, 0, nullptr}};

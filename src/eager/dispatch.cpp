@@ -232,7 +232,7 @@ void assign(Tensor& cell, const Tensor& from) {
 
 const Buffer& read_buffer(Tensor& t) {
   Value& v = *t.value;
-  if (g_tracer) g_tracer->on_read(v);
+  if (g_tracer) g_tracer->on_read(t);
   if (!v.ready() && g_tracer && g_tracer->materialize(v)) return v.buffer;
   wait(v);
   return v.buffer;

@@ -204,6 +204,13 @@ uint64_t grad_context() {
     if (s->recording()) h = hash_mix(h, s->attached() + static_cast<uint64_t>(s->level()));
   return h;
 }
+void drop_stale_links(Tensor& t) {
+  for (size_t i = 0; i < t.links.size();)
+    if (stale(t.links[i]))
+      t.links.erase_at(i);
+    else
+      ++i;
+}
 uint64_t link_mask(const Tensor& t) {
   uint64_t mask = 0;
   for (auto* s : sessions())

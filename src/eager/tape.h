@@ -117,6 +117,8 @@ uint64_t current_rerun();
 bool any_recording();
 /// What of the recording sessions of this thread decides which ops the tape keeps something for.
 uint64_t grad_context();
+/// Forgets links of sessions that have ended, and with them what those saved.
+void drop_stale_links(Tensor& t);
 /// Which of them follow `t`, a bit for each.
 uint64_t link_mask(const Tensor& t);
 

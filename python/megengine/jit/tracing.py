@@ -14,12 +14,17 @@ import contextlib
 import functools
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import types
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import IO, Any
 
-from ..core import _core
+from .. import config
+from ..core import _amp, _core
+from ..module import Module
 from ..tensor import Tensor
 from .config import DTRConfig, GraphOptimizationConfig, SublinearMemoryConfig
+from .tree import Builder, CannotRebuild, ResultPlan, flatten
 
 CompGraphDumpResult = collections.namedtuple(
     "CompGraphDumpResult", ["nr_opr", "tot_bytes", "tensor_value_bytes", "content_hash", "inputs", "outputs", "params"]
@@ -42,87 +47,54 @@ def is_tracing() -> bool:
     return _core.is_tracing()
 
 
-@contextlib.contextmanager
-def exclude_from_trace() -> Iterator[None]:
-    """Ops inside run outside the record and may differ from call to call."""
-    token = _core.pause_trace()
-    try:
-        yield
-    finally:
-        _core.resume_trace(token)
-
-
-class _Leaf:
-    """Stands for the i-th tensor in a flattened structure."""
-
-    __slots__ = ("index",)
-
-    def __init__(self, index: int) -> None:
-        self.index = index
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Leaf) and other.index == self.index
-
-    def __hash__(self) -> int:
-        return hash(("leaf", self.index))
-
-
-def _flatten(obj: Any, tensors: list[Tensor]) -> Any:
-    """Replaces tensors in nested tuples, lists and dicts by leaves; other objects stay."""
-    if isinstance(obj, Tensor):
-        tensors.append(obj)
-        return _Leaf(len(tensors) - 1)
-    if isinstance(obj, tuple) and hasattr(obj, "_fields"):
-        return type(obj)(*(_flatten(o, tensors) for o in obj))
-    if isinstance(obj, (tuple, list)):
-        return type(obj)(_flatten(o, tensors) for o in obj)
-    if isinstance(obj, Mapping):
-        return {k: _flatten(v, tensors) for k, v in obj.items()}
-    return obj
-
-
-def _unflatten(tree: Any, tensors: Sequence[Tensor]) -> Any:
-    if isinstance(tree, _Leaf):
-        return tensors[tree.index]
-    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
-        return type(tree)(*(_unflatten(o, tensors) for o in tree))
-    if isinstance(tree, (tuple, list)):
-        return type(tree)(_unflatten(o, tensors) for o in tree)
-    if isinstance(tree, dict):
-        return {k: _unflatten(v, tensors) for k, v in tree.items()}
-    return tree
-
-
-def _static_key(tree: Any) -> Any:
-    """A hashable stand-in for everything in the arguments that is no tensor."""
-    if isinstance(tree, _Leaf):
-        return ("leaf", tree.index)
-    if isinstance(tree, (tuple, list)):
-        return (type(tree).__name__, *(_static_key(o) for o in tree))
-    if isinstance(tree, dict):
-        return ("dict", *((k, _static_key(v)) for k, v in tree.items()))
-    if isinstance(tree, (int, float, str, bytes, bool, type(None))):
-        return (type(tree).__name__, tree)
-    return id(tree)
-
-
-class _Entry:
-    """One recording and what is needed to call it again."""
-
-    def __init__(self, recording: _core.Recording, result_tree: Any) -> None:
-        self.recording = recording
-        self.result_tree = result_tree
-        self.result_tensors: list[Tensor] = []
-        self.refresh: list[Callable[[], None]] = []
-
-
 class _Open(threading.local):
     """What this thread is recording."""
 
     refresh: list[Callable[[], None]] | None = None
+    notes: dict[int, Any] | None = None
+    grads: dict[int, Any] | None = None
 
 
 _open = _Open()
+
+
+@contextlib.contextmanager
+def _recording_into(
+    refresh: list[Callable[[], None]] | None, notes: dict[int, Any] | None, grads: dict[int, Any] | None
+) -> Iterator[None]:
+    before = _open.refresh, _open.notes, _open.grads
+    _open.refresh, _open.notes, _open.grads = refresh, notes, grads
+    _core.set_notes(notes, grads)
+    try:
+        yield
+    finally:
+        _open.refresh, _open.notes, _open.grads = before
+        _core.set_notes(*before[1:])
+
+
+@contextlib.contextmanager
+def exclude_from_trace() -> Iterator[None]:
+    """Ops inside run outside the record and may differ from call to call; what they give is fed to what follows.
+
+    With ``without_host=True`` Python then runs on every call.
+
+    >>> calls = []
+    >>> @trace
+    ... def f(x):
+    ...     with exclude_from_trace():
+    ...         calls.append(0)
+    ...         if len(calls) % 2 == 0:
+    ...             x = -x
+    ...     return x * 1
+    >>> [f(Tensor([1.0])).item() for _ in range(4)]
+    [1.0, -1.0, 1.0, -1.0]
+    """
+    token = _core.exclude_begin()
+    try:
+        with _recording_into(None, None, None):
+            yield
+    finally:
+        _core.exclude_end(token)
 
 
 def on_replay(fn: Callable[[], None]) -> None:
@@ -151,6 +123,120 @@ def untraced() -> Iterator[None]:
         yield
     finally:
         _core.resume_trace(token)
+
+
+def _modes() -> tuple[Any, ...]:
+    """The settings that decide which ops a call makes and what they compute."""
+    return (
+        _core.get_default_device(),
+        _amp.enabled,
+        _amp.low_prec_dtype,
+        _amp.high_prec_dtype,
+        *config._values.values(),
+    )
+
+
+def _names_of(code: types.CodeType) -> set[str]:
+    """The globals that a function and the functions inside it may name."""
+    names = set(code.co_names)
+    for c in code.co_consts:
+        if isinstance(c, types.CodeType):
+            names |= _names_of(c)
+    return names
+
+
+def _function_notes(fn: Any) -> Iterator[tuple[Any, str | None]]:
+    """What a function can see by name: cells of its closure and globals, also of functions of the same file."""
+    seen: set[int] = set()
+    todo = [fn]
+    while todo:
+        f = todo.pop()
+        if isinstance(f, types.MethodType):
+            f = f.__func__
+        if not isinstance(f, types.FunctionType) or id(f) in seen:
+            continue
+        seen.add(id(f))
+        for cell in f.__closure__ or ():
+            yield cell, None
+            try:
+                todo.append(cell.cell_contents)
+            except ValueError:  # not assigned yet
+                continue
+        for name in sorted(_names_of(f.__code__)):
+            if name in f.__globals__:
+                yield f.__globals__, name
+                value = f.__globals__[name]
+                if isinstance(value, types.FunctionType) and value.__globals__ is f.__globals__:
+                    todo.append(value)
+
+
+def _value_of(target: Any, name: str | None) -> Any:
+    if name is not None:
+        return target.get(name)
+    try:
+        return target.cell_contents
+    except ValueError:
+        return None
+
+
+class _Entry:
+    """One recording, what it depends on, and how to call it again."""
+
+    def __init__(self, recording: _core.Recording) -> None:
+        self.recording = recording
+        self.held: list[Any] = []
+        self.notes: list[tuple[Any, ...]] = []
+        self.volatile: list[tuple[Any, ...]] = []
+        self.checked = -1
+        self.refresh: list[Callable[[], None]] = []
+        self.host_only = True
+        self.used = 0
+        self.busy = threading.Lock()
+        self.build: Builder | None = None
+        self.grads: list[tuple[Tensor, Tensor | None]] = []  # as the call found them
+        self.new_grads: list[tuple[Tensor, Builder]] = []
+        # For dump.
+        self.result_tree: Any = None
+        self.result_tensors: list[Tensor] = []
+
+    def holds(self, tensors: list[Tensor]) -> bool:
+        """Whether everything the recording depends on is as it was."""
+        now = _core.mutation()
+        if self.checked != now:
+            if not _core.notes_hold(self.notes, True):
+                return False
+            self.checked = now
+        elif self.volatile and not _core.notes_hold(self.volatile, True):
+            return False
+        if self.grads and not _core.grads_hold(self.grads):
+            return False
+        return self.recording.accepts(tensors)
+
+    def replay(self, tensors: list[Tensor]) -> Any:
+        for fn in self.refresh:
+            fn()
+        for i, (tensor, was) in enumerate(self.grads):
+            now = tensor.grad
+            if now is not was and now is not None and was is not None:
+                self.recording.rebind(was, now)
+                self.grads[i] = tensor, now
+        new = self.recording.replay(tensors)
+        for tensor, make in self.new_grads:
+            tensor.grad = make(new, tensors)
+        assert self.build is not None
+        return self.build(new, tensors)
+
+
+#: Recordings a trace keeps; the one used longest ago goes.
+MAX_RECORDINGS = 32
+_TARGET, _NAME, _HELD, _VOLATILE, _ITERATES = 0, 1, 3, 4, 6  # of a note
+
+
+def _grad_builder(plan: ResultPlan, grad: Tensor | None, recording: _core.Recording) -> Builder:
+    if grad is None or not recording.is_inside(grad):
+        return lambda new, args: grad
+    number = plan.add(grad)
+    return lambda new, args: new[number]
 
 
 class trace:
@@ -204,7 +290,11 @@ class trace:
         self.traced = False
         self.check_external = True
         self.third_party_backend = False
-        self._entries: dict[Any, _Entry] = {}
+        self._entries: dict[bytes, list[_Entry]] = {}
+        self._clock = 0
+        self._churns = False
+        self._told: set[str] = set()
+        self._lock = threading.Lock()
         self._last: _Entry | None = None
         self._last_args: list[Tensor] = []
         name = getattr(function, "__name__", type(function).__name__)
@@ -220,42 +310,182 @@ class trace:
         if self._capture_as_const:
             for a in args:
                 assert isinstance(a, Tensor), "Only support tensor type args when capture_as_const is enabled"
-        tensors: list[Tensor] = []
-        tree = _flatten((args, kwargs), tensors)
-        key = (_static_key(tree), tuple((t.shape, t.dtype.num, str(t.device)) for t in tensors))
-        entry = self._entries.get(key)
+        # Under an open GradManager the tape has to see the ops, so Python runs.
+        strict = self.without_host and not _core.is_recording()
+        key, tensors, held = _core.call_key(args, kwargs, (strict, self._function_key(), *_modes()), strict)
+        bucket: Sequence[_Entry] = self._entries.get(key, ())
+        entry = next((e for e in bucket if e.holds(tensors)), None)
         if entry is None:
-            return self._record(key, args, kwargs, tensors)
-        if self.without_host and not entry.recording.is_cut:
-            for fn in entry.refresh:
-                fn()
-            return _unflatten(entry.result_tree, entry.recording.replay(tensors))
-        return self._match(entry, args, kwargs, tensors)
-
-    def _record(self, key: Any, args: Any, kwargs: Any, tensors: list[Tensor]) -> Any:
-        recording = _core.Recording(self._opt_level, self._capture_as_const)
-        notes: dict[int, Any] = {}
-        recording.record_begin(tensors)
-        _open.refresh = refresh = []
-        _core.set_notes(notes, None)
+            if self.without_host and not strict:
+                self._tell(
+                    "gradients are recorded outside of it; backward inside the function would be compiled as well"
+                )
+            return self._record(key, held, args, kwargs, tensors, strict)
+        if entry is not bucket[0]:  # the next call is likely to be like this one
+            self._entries[key] = [entry, *(e for e in bucket if e is not entry)]
+        self._clock += 1
+        entry.used = self._clock
+        if not entry.host_only:
+            return entry.replay(tensors)
+        if not entry.busy.acquire(blocking=False):  # another thread is in the middle of this recording
+            return self.__wrapped__(*args, **kwargs)
         try:
-            result = self.__wrapped__(*args, **kwargs)
-            outs: list[Tensor] = []
-            result_tree = _flatten(result, outs)
-            recording.record_end(outs)
+            return self._match(entry, args, kwargs, tensors)
+        finally:
+            entry.busy.release()
+
+    def _function_key(self) -> Any:
+        """What is called, as a part of the key: a bound method's object counts as an argument."""
+        fn = self.__wrapped__
+        return None if isinstance(fn, types.FunctionType) else fn
+
+    def _record(self, key: bytes, held: list[Any], args: Any, kwargs: Any, tensors: list[Tensor], strict: bool) -> Any:
+        recording = _core.Recording(self._opt_level, self._capture_as_const, strict)
+        entry = _Entry(recording)
+        entry.held = held
+        notes: dict[int, Any] = {}
+        grads: dict[int, tuple[Tensor, Tensor | None]] = {}
+        names = list(_function_notes(self.__wrapped__))
+        before = [(_core.note(t, n, True, True), _core.note(t, n, True, False)) for t, n in names]
+        with _recording_into(entry.refresh, notes, grads):
+            for obj in (*held, *(_value_of(t, n) for t, n in names)):
+                if hasattr(type(obj), "_trace_state"):
+                    for part in obj.modules() if isinstance(obj, Module) else (obj,):
+                        _core.note_use(part)
+        outside = [t for note in (*notes.values(), *(deep for deep, _ in before)) for t in note[_HELD]]
+        outside = [t for t in outside if isinstance(t, Tensor)]
+        recording.record_begin(tensors)
+        try:
+            with _recording_into(entry.refresh, notes, grads):
+                result = self.__wrapped__(*args, **kwargs)
+            plan, reason = self._finish(entry, result, tensors, grads, strict)
         except BaseException:
             recording.record_abort()
             raise
-        finally:
-            _open.refresh = None
-            _core.set_notes(None, None)
-        entry = _Entry(recording, result_tree)
-        entry.refresh = refresh
-        entry.result_tensors = outs if self._capture_as_const else []
-        self._entries[key] = entry
+        reason = reason or recording.host_only
+        if strict and not recording.is_cut:
+            if any(deep[_ITERATES] for deep, _ in before):
+                reason = reason or "the function uses an iterator"
+            reason = reason or self._changed_arguments(key, args, kwargs, tensors)
+            kept, other = self._still_true(before, notes.values())
+            reason = reason or other
+            if plan is not None and not reason:
+                entry.host_only = False
+                entry.build = plan.build
+            elif reason:
+                self._tell(reason)
+        else:
+            kept, _ = self._still_true((), notes.values())
+        entry.notes = kept
+        entry.volatile = [note for note in kept if note[_VOLATILE]]
+        entry.checked = -1
+        recording.pin_arguments(outside)
+        self._keep(key, entry)
         self._last, self._last_args = entry, tensors if self._capture_as_const else []
         self.traced = True
         return result
+
+    def _finish(
+        self,
+        entry: _Entry,
+        result: Any,
+        tensors: list[Tensor],
+        grads: dict[int, tuple[Tensor, Tensor | None]],
+        strict: bool,
+    ) -> tuple[ResultPlan | None, str]:
+        """Ends the recording with the results a replay has to give; the reason why there can be none."""
+        recording = entry.recording
+        if self._capture_as_const:
+            entry.result_tree = flatten(result, entry.result_tensors)
+            recording.record_end(entry.result_tensors)
+            if strict:
+                made = {id(t): i for i, t in reversed(list(enumerate(entry.result_tensors)))}
+                plan = ResultPlan(result, (), lambda t: True)
+                numbers = [made[id(t)] for t in plan.tensors]
+                build = plan.build
+                plan.build = lambda new, args: build([new[n] for n in numbers], args)
+                return plan, ""
+            return None, ""
+        positions = {id(t) for t in tensors}
+        entry.grads = [pair for pair in grads.values() if not recording.is_inside(pair[0])]
+        foreign = [pair for pair in entry.grads if id(pair[0]) in positions]
+        entry.grads = [pair for pair in entry.grads if id(pair[0]) not in positions]
+        if not strict or recording.is_cut:
+            recording.record_end([])
+            return None, ""
+        reason = "the gradient of an argument is read or set" if foreign else ""
+        try:
+            plan = ResultPlan(result, tensors, recording.is_inside)
+        except CannotRebuild as e:
+            plan, reason = ResultPlan(None, (), recording.is_inside), reason or str(e)
+        for tensor, was in entry.grads:
+            now = tensor._grad
+            if now is not was:
+                entry.new_grads.append((tensor, _grad_builder(plan, now, recording)))
+        recording.record_end(plan.tensors)
+        return plan, reason
+
+    def _changed_arguments(self, key: bytes, args: Any, kwargs: Any, tensors: list[Tensor]) -> str:
+        now, same, _ = _core.call_key(args, kwargs, (True, self._function_key(), *_modes()), True)
+        if now != key or any(a is not b for a, b in zip(same, tensors)):
+            return "the function changes the structure, the values or the types of its arguments"
+        return ""
+
+    @staticmethod
+    def _still_true(
+        before: Sequence[tuple[tuple[Any, ...], tuple[Any, ...]]], notes: Iterable[tuple[Any, ...]]
+    ) -> tuple[list[tuple[Any, ...]], str]:
+        """The notes that the call itself has not made untrue, and what it has assigned otherwise."""
+        kept: list[tuple[Any, ...]] = []
+        reason = ""
+        for deep, shallow in before:
+            if _core.notes_hold([deep], True):
+                kept.append(deep)
+            elif _core.notes_hold([shallow], True):  # a list or dict that the call adds to
+                kept.append(shallow)
+            else:
+                reason = f"the function assigns {deep[_NAME] or 'a variable of an outer function'}"
+        for note in notes:
+            if _core.notes_hold([note], True):
+                kept.append(note)
+            else:
+                reason = reason or f"the call changes attributes of a {type(note[_TARGET]).__name__}"
+        return kept, reason
+
+    def _keep(self, key: bytes, entry: _Entry) -> None:
+        with self._lock:
+            self._clock += 1
+            entry.used = self._clock
+            self._entries[key] = [entry, *self._entries.get(key, ())]
+            if sum(map(len, self._entries.values())) <= MAX_RECORDINGS:
+                return
+            if not self._churns:
+                self._churns = True
+                warnings.warn(
+                    f"trace: {self.__name__} was recorded more than {MAX_RECORDINGS} times for different arguments or "
+                    "states; the recording used longest ago is dropped each time. Pass numbers that change as Tensors.",
+                    RuntimeWarning,
+                    stacklevel=4,
+                )
+            oldest_key, oldest = min(
+                ((k, e) for k, bucket in self._entries.items() for e in bucket), key=lambda item: item[1].used
+            )
+            rest = [e for e in self._entries[oldest_key] if e is not oldest]
+            if rest:
+                self._entries[oldest_key] = rest
+            else:
+                del self._entries[oldest_key]
+
+    def _tell(self, reason: str) -> None:
+        """Says once that Python runs although it was asked not to."""
+        if reason in self._told:
+            return
+        self._told.add(reason)
+        warnings.warn(
+            f"trace: {self.__name__} runs Python on each call in spite of without_host=True: {reason}.",
+            RuntimeWarning,
+            stacklevel=4,
+        )
 
     def _match(self, entry: _Entry, args: Any, kwargs: Any, tensors: list[Tensor]) -> Any:
         entry.recording.match_begin(tensors)
