@@ -108,7 +108,7 @@ def numpy_array_in_a_list(t: Run) -> None:
     over(t, lambda x, v: x * v[0] + v[1], [[np.float32(v), np.full(4, v + 1, np.float32)] for v in (1, 2, 3)])
 
 
-@case()
+@case(refused="without_host")
 def numpy_object_array(t: Run) -> None:
     over(t, lambda x, v: x * v[0], [np.array([v], dtype=object) for v in (1, 2, 3)])
 
@@ -399,7 +399,7 @@ class Plain:
         self.k = k
 
 
-@case(refused="without_host")
+@case()
 def an_object_that_cannot_be_keyed(t: Run) -> None:
     f, p = t(lambda x, p: x * p.k), Plain(1.0)
     for v in (2.0, 3.0, 4.0, 5.0):

@@ -62,7 +62,7 @@ def a_dict_of_the_closure(t: Run) -> None:
     each(t, lambda x: x * config["k"] + config["deep"]["list"][0], change, (2.0, 3.0, 2.0))  # type: ignore[index]
 
 
-@case()
+@case(refused="host")
 def a_list_of_the_closure(t: Run) -> None:
     steps = [1.0]
     each(t, lambda x: sum(x * s for s in steps), steps.append, (2.0, 3.0))
@@ -141,7 +141,7 @@ def a_global_of_a_function_called(t: Run) -> None:
     each(t, lambda x: by_global(x), set_global, (2.0, 3.0, 2.0))
 
 
-@case()
+@case(refused="host")
 def a_function_replaced(t: Run) -> None:
     fn: Any = F.relu
 
@@ -182,7 +182,7 @@ def forward_replaced_on_the_object(t: Run) -> None:
     each(t, lambda x: net(x), lambda v: setattr(net, "forward", lambda x: x * v), (2.0, 3.0, 2.0))
 
 
-@case()
+@case(refused="host")
 def a_cached_function(t: Run) -> None:
     @functools.cache
     def table(n: int) -> Tensor:

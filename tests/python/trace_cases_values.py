@@ -54,7 +54,7 @@ def an_argument_read_as_it_came(t: Run) -> None:
         t.call(f, ramp(3), Tensor(v))
 
 
-@case(refused="without_host")
+@case()
 def a_captured_tensor_read(t: Run) -> None:
     w = Tensor(1.0)
     f = t(lambda x: x * w.item())
@@ -296,7 +296,7 @@ def an_argument_of_a_dict_assigned(t: Run) -> None:
         t.see(d)
 
 
-@case(refused="without_host")
+@case()
 def a_list_argument_appended(t: Run) -> None:
     def fn(x: Tensor, out: list[Tensor]) -> None:
         out.append(x * 2)
@@ -308,7 +308,7 @@ def a_list_argument_appended(t: Run) -> None:
         t.see(out)
 
 
-@case(refused="without_host")
+@case()
 def a_dict_argument_written(t: Run) -> None:
     def fn(x: Tensor, out: dict[str, Tensor]) -> None:
         out["y"] = x * 2
@@ -478,14 +478,14 @@ def one_tensor_returned_twice(t: Run) -> None:
         t.see(a, b)
 
 
-@case(refused="without_host")
+@case()
 def a_generator_returned(t: Run) -> None:
     f = t(lambda x: (x * i for i in range(2)))
     for i in range(4):
         t.see(list(t.call(f, ramp(2, start=i))))
 
 
-@case(refused="without_host")
+@case()
 def an_object_with_a_tensor_returned(t: Run) -> None:
     class Thing:
         def __init__(self, y: Tensor) -> None:
@@ -497,7 +497,7 @@ def an_object_with_a_tensor_returned(t: Run) -> None:
         t.see(out.y)
 
 
-@case(refused="without_host")
+@case()
 def a_closure_returned(t: Run) -> None:
     def fn(x: Tensor) -> Any:
         y = x * 2
@@ -516,7 +516,7 @@ def a_constant_returned(t: Run) -> None:
 # ---- leaks
 
 
-@case(refused="without_host")
+@case()
 def a_result_appended_outside(t: Run) -> None:
     out: list[Tensor] = []
 
@@ -531,7 +531,7 @@ def a_result_appended_outside(t: Run) -> None:
         t.see(out)
 
 
-@case(refused="without_host")
+@case()
 def a_tensor_hidden_in_an_attribute(t: Run) -> None:
     class Box:
         y: Any = None
@@ -579,7 +579,7 @@ def excluded_ops_of_other_numbers(t: Run) -> None:
     four(t, fn)
 
 
-@case(refused="without_host")
+@case()
 def an_excluded_result_used(t: Run) -> None:
     n = [0.0]
 
@@ -592,7 +592,7 @@ def an_excluded_result_used(t: Run) -> None:
     four(t, fn)
 
 
-@case(refused="without_host")
+@case()
 def an_excluded_computation_with_a_traced_value(t: Run) -> None:
     n = [0]
 
@@ -607,7 +607,7 @@ def an_excluded_computation_with_a_traced_value(t: Run) -> None:
     four(t, fn)
 
 
-@case(refused="without_host")
+@case()
 def an_excluded_read(t: Run) -> None:
     seen: list[float] = []
 
