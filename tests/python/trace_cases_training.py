@@ -186,6 +186,11 @@ def lr_is_a_tensor(t: Run) -> None:
 
 
 @case()
+def lr_is_a_tensor_for_a_while(t: Run) -> None:
+    training(t, sgd(), put("lr", Tensor(0.2)), put("lr", 0.3), put("lr", 0.4), put("lr", Tensor(0.05)), bodies=3)
+
+
+@case()
 def lr_is_a_tensor_that_is_assigned(t: Run) -> None:
     lr = Tensor(0.1)
     training(t, sgd(), put("lr", lr), *(lambda o, v=v: lr.__setitem__(Ellipsis, v) for v in (0.2, 0.3)))

@@ -24,7 +24,7 @@ class _RequiredParameter:
 
 # Attributes of the base: tensors, and what they were filled from.
 _OWN = frozenset(
-    ("_state", "_defaults", "param_groups", "_lr_cells", "_lr_values", "_hyper_cells", "_hyper_values", "_parts")
+    "_state _defaults param_groups _lr_cells _own_lr_cells _lr_values _hyper_cells _hyper_values _parts".split()
 )
 
 #: Stands for a hyper-parameter that has no default.
@@ -51,8 +51,10 @@ class Optimizer(metaclass=ABCMeta):
         self._state: dict[Parameter, dict[str, Tensor]] = {}
         self._defaults = defaults
         self.param_groups: list[dict[str, Any]] = []
-        # By id of the group: the tensors that hold lr and the other numbers, and what they were filled from.
+        # By id of the group: the tensors that hold lr and the other numbers, and what they were filled from. A tensor
+        # of our own is never replaced by another one: recordings have captured it.
         self._lr_cells: dict[int, Tensor] = {}
+        self._own_lr_cells: dict[int, Tensor] = {}
         self._lr_values: dict[int, Any] = {}
         self._hyper_cells: dict[int, Tensor] = {}
         self._hyper_values: dict[int, tuple[float, ...]] = {}
@@ -127,8 +129,8 @@ class Optimizer(metaclass=ABCMeta):
                 if isinstance(lr, Tensor):
                     self._lr_cells[key] = lr
                 elif lr is not None:
-                    cell = None if isinstance(values.get(key), Tensor) else self._lr_cells.get(key)
-                    self._lr_cells[key] = self._filled(cell, float(lr), "float32", group)
+                    cell = self._filled(self._own_lr_cells.get(key), float(lr), "float32", group)
+                    self._lr_cells[key] = self._own_lr_cells[key] = cell
                 values[key] = lr
             if self._numbers:
                 numbers = self._read_numbers(group)
