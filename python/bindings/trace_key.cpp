@@ -341,8 +341,8 @@ class KeyBuilder {
     add(shape.get());
     Obj objects = check(PyObject_GetAttr(t.get(), names().hasobject));
     if (objects.get() == Py_True) {
-      if (mode_ == Mode::Strict) refuse(o, "holds Python objects");
-      return address('o', o);
+      Obj elements = check(PyObject_CallMethod(o, "tolist", nullptr));
+      return add(elements.get());
     }
     const bool loose = mode_ == Mode::Loose && is(o, types().ndarray);
     if (loose) return;  // its elements are fed anew
@@ -374,10 +374,11 @@ class KeyBuilder {
         where += p.name;
       }
     }
+    std::string line = location_text(current_location());
     fail(ErrorKind::Type,
          "trace: argument {} ({}) {}, so a recorded call could be taken for another. Pass a Tensor, a number, a string "
-         "or a tuple, list, dict or dataclass of those; or leave out without_host=True.",
-         where.empty() ? "?" : where, Py_TYPE(o)->tp_name, why);
+         "or a tuple, list, dict or dataclass of those; or leave out without_host=True.{}{}",
+         where.empty() ? "?" : where, Py_TYPE(o)->tp_name, why, line.empty() ? "" : "\n  at ", line);
   }
 
   struct Step {

@@ -202,7 +202,8 @@ void Recording::finish_recording() {
   for (uint32_t v = 0; v < vars_.size(); ++v)
     if (vars_[v].external && vars_[v].arg < 0) {
       captured_.push_back(v);
-      if (!vars_[v].constant) captured_cells_[vars_[v].cell.get()] = v;
+      // Of several variables of one cell the first is the value the call began with.
+      if (!vars_[v].constant) captured_cells_.emplace(vars_[v].cell.get(), v);
     }
   pinned_.assign(n_args_, nullptr);
   make_segments();
@@ -242,6 +243,10 @@ bool Recording::accepts(std::span<Tensor* const> args) const {
   if (args.size() != n_args_) return false;
   for (size_t i = 0; i < args.size(); ++i)
     if (pinned_[i] ? pinned_[i].get() != args[i] : captured_cells_.count(args[i]) != 0) return false;
+  for (auto& [cell, v] : captured_cells_) {
+    const Meta &now = cell->meta(), &was = vars_[v].meta;
+    if (!now.same_type(was) || now.cn != was.cn || now.quant != was.quant) return false;
+  }
   for (auto& r : reads_)
     if (r.cell->value != r.value) return false;
   return true;
@@ -412,9 +417,11 @@ void Recording::run_segments() {
 void Recording::match_end() {
   if (state_ != State::Matching) return;  // cut: what followed ran eagerly
   if (pc_ != ops_.size()) {
-    std::string found = format("{} of {} recorded ops were run", pc_, ops_.size());
+    const Op& next = ops_[pc_];
+    std::string found = format("{} of {} recorded ops were run; next was {}", pc_, ops_.size(), next.op->name);
+    LocId loc = next.loc;
     match_abort();
-    mismatch("mismature end", found, 0);
+    mismatch("mismature end", found, loc);
   }
   try {
     run_segments();

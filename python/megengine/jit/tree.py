@@ -124,7 +124,8 @@ class ResultPlan:
             parts = [self._plan(o, f"{path}[{i}]") for i, o in enumerate(obj)]
             return lambda new, args: [p(new, args) for p in parts]
         if kind in (set, frozenset) and not any(isinstance(o, Tensor) for o in obj):
-            return lambda new, args: kind(obj)
+            elements = frozenset(obj)
+            return lambda new, args: kind(elements)
         if kind in (dict, OrderedDict, defaultdict):
             items = [(k, self._plan(v, f"{path}[{k!r}]")) for k, v in obj.items()]
 

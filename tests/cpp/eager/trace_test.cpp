@@ -516,7 +516,7 @@ TEST_P(Trace, MismatchTexts) {
   EXPECT_THAT(error([&](const Tensors& a) {
                 return Tensors{apply("add", {a[0], w})};
               }),
-              HasSubstr("mismature end\n  1 of 3 recorded ops were run"));
+              HasSubstr("mismature end\n  1 of 3 recorded ops were run; next was "));
   EXPECT_THAT(error([&](const Tensors& a) {
                 body(a);
                 return Tensors{apply("neg", {a[0]})};
