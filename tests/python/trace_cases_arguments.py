@@ -108,7 +108,7 @@ def numpy_array_in_a_list(t: Run) -> None:
     over(t, lambda x, v: x * v[0] + v[1], [[np.float32(v), np.full(4, v + 1, np.float32)] for v in (1, 2, 3)])
 
 
-@case(refused="without_host")
+@case()
 def numpy_object_array(t: Run) -> None:
     over(t, lambda x, v: x * v[0], [np.array([v], dtype=object) for v in (1, 2, 3)])
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 import itertools
+import random
 import types
 from typing import Any
 
 import numpy as np
-from trace_attack import Run, case
+from trace_attack import CASES, Run, case
 from trace_cases_arguments import ramp
 
 import megengine.functional as F
@@ -281,6 +282,90 @@ def a_trainer_with_methods(t: Run) -> None:
             trainer.opt.param_groups[0]["lr"] = 0.01
         t.call(f, ramp(2, 3, start=i))
     t.python_ran_at_most(2)
+
+
+@case()
+def numpy_random_numbers(t: Run) -> None:
+    f = t(lambda x: x * float(np.random.rand()))
+    for i in range(4):
+        t.call(f, ramp(3, start=i))
+
+
+@case()
+def python_random_numbers(t: Run) -> None:
+    random.seed(1)
+
+    def fn(x: Tensor) -> Tensor:
+        return F.relu(x) if random.random() < 0.5 else x * random.random()
+
+    f = t(fn)
+    for i in range(8):
+        t.call(f, ramp(3, start=i))
+
+
+CASES["python_random_numbers"].refused = frozenset({"host"})
+
+
+@case()
+def an_array_in_a_module(t: Run) -> None:
+    class Table(M.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = np.ones(3, np.float32)
+            self.nested = {"a": [1.0, {"b": 2.0}]}
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x * Tensor(self.table) + self.nested["a"][1]["b"]  # type: ignore[index]
+
+    net = Table()
+
+    def change(v: float) -> None:
+        net.table[:] = v
+        net.nested["a"][1]["b"] = v  # type: ignore[index]
+
+    each(t, lambda x: net(x), change, (2.0, 3.0, 2.0))
+
+
+class Slotted:
+    __slots__ = ("k",)
+
+    def __init__(self) -> None:
+        self.k = 1.0
+
+
+@case()
+def an_object_with_slots(t: Run) -> None:
+    s = Slotted()
+    each(t, lambda x: x * s.k, lambda v: setattr(s, "k", v), (2.0, 3.0, 2.0))
+
+
+class Registry:
+    k = 1.0
+
+
+@case()
+def an_attribute_of_a_class(t: Run) -> None:
+    each(t, lambda x: x * Registry.k, lambda v: setattr(Registry, "k", v), (2.0, 3.0, 2.0))
+
+
+@case()
+def an_attribute_of_a_python_module(t: Run) -> None:
+    settings = types.ModuleType("settings")
+    each(t, lambda x: x * settings.k, lambda v: setattr(settings, "k", v), (2.0, 3.0, 2.0))
+
+
+@case()
+def a_property_of_an_object(t: Run) -> None:
+    class Warm:
+        def __init__(self) -> None:
+            self._steps = 1
+
+        @property
+        def factor(self) -> float:
+            return 1.0 / self._steps
+
+    s = Warm()
+    each(t, lambda x: x * s.factor, lambda v: setattr(s, "_steps", v), (1, 2, 4))
 
 
 class HandMade(optim.Optimizer):

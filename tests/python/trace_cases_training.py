@@ -281,6 +281,51 @@ def parameters_taken_out_of_a_group(t: Run) -> None:
 
 
 @case()
+def a_parameter_of_a_group_replaced(t: Run) -> None:
+    w = [Parameter([1.0, 2.0]), Parameter([3.0, 4.0])]
+    opt, gm = optim.SGD([w[0]], 0.1), GradManager().attach(w)
+
+    def step(x: Tensor) -> Tensor:
+        with gm:
+            loss = (w[0] * w[1] * x).sum()
+            gm.backward(loss)
+        opt.step()
+        gm.attached_tensors()
+        for p in w:
+            p.grad = None
+        return loss
+
+    f = t(step)
+    t.watch(*w)
+    for i in range(6):
+        if i in (2, 4):
+            opt.param_groups[0]["params"][0] = w[i // 2 % 2]
+        t.call(f, ramp(2, start=i))
+
+
+@case()
+def gradients_left_behind_and_returned(t: Run) -> None:
+    w = Parameter([1.0, 2.0])
+    gm = GradManager().attach([w])
+
+    def step(x: Tensor) -> Any:
+        with gm:
+            gm.backward((w * w * x).sum())
+        return w.grad
+
+    f = t(step)
+    t.watch(w)
+    kept = []
+    for i in range(5):
+        g = t.call(f, ramp(2, start=i))
+        kept.append(g)
+        t.see(g is w.grad)
+        if i % 2:
+            w.grad = None
+    t.see(kept)
+
+
+@case()
 def state_loaded_into_the_optimizer(t: Run) -> None:
     other = optim.SGD([Parameter(np.zeros(s, np.float32)) for s in ((4,), (4, 3), (2,), (2, 4))], 0.5, momentum=0.7)
     state = other.state_dict()

@@ -360,6 +360,74 @@ def a_view_of_an_argument(t: Run) -> None:
     t.see(kept)
 
 
+@case()
+def a_view_of_state_kept_over_calls(t: Run) -> None:
+    w = Parameter([[1.0, 2.0], [3.0, 4.0]])
+
+    def fn(x: Tensor) -> Any:
+        out = w.reshape(-1), w[0], w.transpose(1, 0)
+        w[...] = w * 2 + x
+        return out
+
+    f = t(fn)
+    t.watch(w)
+    kept = [t.call(f, ramp(2, 2, start=i)) for i in range(4)]
+    t.see(kept)
+
+
+@case()
+def state_returned_before_it_changes(t: Run) -> None:
+    w = Parameter([1.0, 2.0])
+
+    def fn(x: Tensor) -> Any:
+        old = w.detach()
+        new = w + x
+        w[...] = new
+        return old, new
+
+    f = t(fn)
+    kept = [t.call(f, ramp(2, start=i)) for i in range(4)]
+    t.see(kept, w)
+
+
+@case()
+def a_list_that_holds_itself(t: Run) -> None:
+    f = t(lambda x, s: x * s[0])
+    for v in (2.0, 3.0, 2.0, 3.0):
+        s: list[Any] = [v]
+        s.append(s)
+        t.call(f, ramp(3), s)
+
+
+@case()
+def a_dataclass_argument_assigned(t: Run) -> None:
+    def fn(b: Out) -> Tensor:
+        b.loss += 1
+        return b.loss * b.n
+
+    f = t(fn)
+    for i in range(4):
+        b = Out(ramp(2, start=i), 2.0)
+        t.call(f, b)
+        t.see(b)
+
+
+@case()
+def state_changed_before_a_failing_kernel(t: Run) -> None:
+    w = Tensor([1.0])
+
+    def fn(x: Tensor, y: Tensor) -> Tensor:
+        w[...] = w + 1
+        return F.nn.cross_entropy(x, y) * w
+
+    f = t(fn)
+    for label in (1, 0, 9, 2, 1):
+        try:
+            t.see(f(ramp(2, 3), Tensor(np.array([0, label], np.int32))))
+        except RuntimeError:
+            w[...] = Tensor([float(label)])  # what a failed call has done to its state is not promised
+
+
 # ---- results
 
 
