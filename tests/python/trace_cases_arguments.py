@@ -399,7 +399,7 @@ class Plain:
         self.k = k
 
 
-@case(refused="without_host")
+@case()
 def an_object_that_cannot_be_keyed(t: Run) -> None:
     f, p = t(lambda x, p: x * p.k), Plain(1.0)
     for v in (2.0, 3.0, 4.0, 5.0):

@@ -272,7 +272,7 @@ def a_buffer_rebound_in_forward(t: Run) -> None:
     calls(t, net, lambda: None, lambda: setattr(net, "mean", Tensor([9.0])))
 
 
-@case(refused="without_host")
+@case()
 def a_number_counted_in_forward(t: Run) -> None:
     class Counting(M.Module):
         def __init__(self) -> None:

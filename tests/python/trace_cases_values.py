@@ -54,7 +54,7 @@ def an_argument_read_as_it_came(t: Run) -> None:
         t.call(f, ramp(3), Tensor(v))
 
 
-@case(refused="without_host")
+@case()
 def a_captured_tensor_read(t: Run) -> None:
     w = Tensor(1.0)
     f = t(lambda x: x * w.item())
@@ -296,7 +296,7 @@ def an_argument_of_a_dict_assigned(t: Run) -> None:
         t.see(d)
 
 
-@case(refused="without_host")
+@case()
 def a_list_argument_appended(t: Run) -> None:
     def fn(x: Tensor, out: list[Tensor]) -> None:
         out.append(x * 2)
@@ -308,7 +308,7 @@ def a_list_argument_appended(t: Run) -> None:
         t.see(out)
 
 
-@case(refused="without_host")
+@case()
 def a_dict_argument_written(t: Run) -> None:
     def fn(x: Tensor, out: dict[str, Tensor]) -> None:
         out["y"] = x * 2
@@ -358,6 +358,74 @@ def a_view_of_an_argument(t: Run) -> None:
         kept.append(t.call(f, x))
         x *= 0
     t.see(kept)
+
+
+@case()
+def a_view_of_state_kept_over_calls(t: Run) -> None:
+    w = Parameter([[1.0, 2.0], [3.0, 4.0]])
+
+    def fn(x: Tensor) -> Any:
+        out = w.reshape(-1), w[0], w.transpose(1, 0)
+        w[...] = w * 2 + x
+        return out
+
+    f = t(fn)
+    t.watch(w)
+    kept = [t.call(f, ramp(2, 2, start=i)) for i in range(4)]
+    t.see(kept)
+
+
+@case()
+def state_returned_before_it_changes(t: Run) -> None:
+    w = Parameter([1.0, 2.0])
+
+    def fn(x: Tensor) -> Any:
+        old = w.detach()
+        new = w + x
+        w[...] = new
+        return old, new
+
+    f = t(fn)
+    kept = [t.call(f, ramp(2, start=i)) for i in range(4)]
+    t.see(kept, w)
+
+
+@case()
+def a_list_that_holds_itself(t: Run) -> None:
+    f = t(lambda x, s: x * s[0])
+    for v in (2.0, 3.0, 2.0, 3.0):
+        s: list[Any] = [v]
+        s.append(s)
+        t.call(f, ramp(3), s)
+
+
+@case()
+def a_dataclass_argument_assigned(t: Run) -> None:
+    def fn(b: Out) -> Tensor:
+        b.loss += 1
+        return b.loss * b.n
+
+    f = t(fn)
+    for i in range(4):
+        b = Out(ramp(2, start=i), 2.0)
+        t.call(f, b)
+        t.see(b)
+
+
+@case()
+def state_changed_before_a_failing_kernel(t: Run) -> None:
+    w = Tensor([1.0])
+
+    def fn(x: Tensor, y: Tensor) -> Tensor:
+        w[...] = w + 1
+        return F.nn.cross_entropy(x, y) * w
+
+    f = t(fn)
+    for label in (1, 0, 9, 2, 1):
+        try:
+            t.see(f(ramp(2, 3), Tensor(np.array([0, label], np.int32))))
+        except RuntimeError:
+            w[...] = Tensor([float(label)])  # what a failed call has done to its state is not promised
 
 
 # ---- results
@@ -478,14 +546,14 @@ def one_tensor_returned_twice(t: Run) -> None:
         t.see(a, b)
 
 
-@case(refused="without_host")
+@case()
 def a_generator_returned(t: Run) -> None:
     f = t(lambda x: (x * i for i in range(2)))
     for i in range(4):
         t.see(list(t.call(f, ramp(2, start=i))))
 
 
-@case(refused="without_host")
+@case()
 def an_object_with_a_tensor_returned(t: Run) -> None:
     class Thing:
         def __init__(self, y: Tensor) -> None:
@@ -497,7 +565,7 @@ def an_object_with_a_tensor_returned(t: Run) -> None:
         t.see(out.y)
 
 
-@case(refused="without_host")
+@case()
 def a_closure_returned(t: Run) -> None:
     def fn(x: Tensor) -> Any:
         y = x * 2
@@ -516,7 +584,7 @@ def a_constant_returned(t: Run) -> None:
 # ---- leaks
 
 
-@case(refused="without_host")
+@case()
 def a_result_appended_outside(t: Run) -> None:
     out: list[Tensor] = []
 
@@ -531,7 +599,7 @@ def a_result_appended_outside(t: Run) -> None:
         t.see(out)
 
 
-@case(refused="without_host")
+@case()
 def a_tensor_hidden_in_an_attribute(t: Run) -> None:
     class Box:
         y: Any = None
@@ -579,7 +647,7 @@ def excluded_ops_of_other_numbers(t: Run) -> None:
     four(t, fn)
 
 
-@case(refused="without_host")
+@case()
 def an_excluded_result_used(t: Run) -> None:
     n = [0.0]
 
@@ -592,7 +660,7 @@ def an_excluded_result_used(t: Run) -> None:
     four(t, fn)
 
 
-@case(refused="without_host")
+@case()
 def an_excluded_computation_with_a_traced_value(t: Run) -> None:
     n = [0]
 
@@ -607,7 +675,7 @@ def an_excluded_computation_with_a_traced_value(t: Run) -> None:
     four(t, fn)
 
 
-@case(refused="without_host")
+@case()
 def an_excluded_read(t: Run) -> None:
     seen: list[float] = []
 

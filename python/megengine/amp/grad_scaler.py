@@ -138,7 +138,7 @@ class GradScaler:
             for t, g in held:
                 c = g if isinstance(g, Conditional) else maybe[id(g)]
                 absent = bad if c.absent is _NEVER else ops.logical_or(bad, c.absent)
-                t.grad = Conditional(c.grad, absent)  # type: ignore[assignment]
+                Conditional(c.grad, absent).give_to(t)
         elif bad.item():
             for t, _ in held:
                 t.grad = None

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import sys
+import threading
 from typing import Any, NoReturn
 
 from ..core import _core
 from ..core._core import ops
 from ..tensor import Tensor
 
-__all__ = ["Conditional"]
+__all__ = ["Conditional", "settle"]
+
+
+class _Open(threading.local):
+    """Per thread: tensors that got a conditional gradient in the traced call that is running."""
+
+    def __init__(self) -> None:
+        self.tensors: list[Tensor] = []
+
+
+_open = _Open()
 
 
 def at(x: Tensor, device: _core.CompNode) -> Tensor:
@@ -35,6 +46,11 @@ class Conditional:
         """What ``grad += more`` gives: a gradient that is None is replaced."""
         return ops.where(at(self.absent, more.device), more, self.grad + more)
 
+    def give_to(self, tensor: Tensor) -> None:
+        """Makes it the gradient of the tensor until the call ends."""
+        tensor.grad = self  # type: ignore[assignment]
+        _open.tensors.append(tensor)
+
     def resolve(self) -> Tensor | None:
         """What it is after the call."""
         return None if self.absent.item() else self.grad
@@ -43,6 +59,18 @@ class Conditional:
         if name.startswith("__"):
             raise AttributeError(name)
         _refuse(f".{name}")
+
+
+def settle() -> None:
+    """After a traced call: gradients that are still conditional become None or tensors; None where the call failed."""
+    tensors, _open.tensors = _open.tensors, []
+    for t in tensors:
+        held: Any = t._grad
+        if isinstance(held, Conditional):
+            try:
+                t.grad = held.resolve()
+            except _core.TraceError:
+                t.grad = None
 
 
 def _refuse(what: str) -> NoReturn:

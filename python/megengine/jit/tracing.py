@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import IO, Any
 
 from .. import config
+from ..autodiff.conditional import Conditional, settle
 from ..core import _amp, _core
 from ..module import Module
 from ..tensor import Tensor
@@ -249,7 +250,10 @@ MAX_RECORDINGS = 32
 _TARGET, _NAME, _HELD, _VOLATILE, _ITERATES = 0, 1, 3, 4, 6  # of a note
 
 
-def _grad_builder(plan: ResultPlan, grad: Tensor | None, recording: _core.Recording) -> Builder:
+def _grad_builder(plan: ResultPlan, grad: Any, recording: _core.Recording) -> Builder:
+    if isinstance(grad, Conditional):
+        value, absent = plan.add(grad.grad), plan.add(grad.absent)
+        return lambda new, args: Conditional(new[value], new[absent]).resolve()
     if grad is None or not recording.is_inside(grad):
         return lambda new, args: grad
     number = plan.add(grad)
@@ -384,7 +388,9 @@ class trace:
             plan, reason = self._finish(entry, result, tensors, grads, strict)
         except BaseException:
             recording.record_abort()
+            settle()
             raise
+        settle()
         reason = reason or recording.host_only
         if strict and not recording.is_cut:
             if any(deep[_ITERATES] for deep, _ in before):
@@ -514,10 +520,12 @@ class trace:
         entry.recording.match_begin(tensors)
         try:
             result = self.__wrapped__(*args, **kwargs)
+            entry.recording.match_end()
         except BaseException:
             entry.recording.match_abort()
+            settle()
             raise
-        entry.recording.match_end()
+        settle()
         return result
 
     def graph_text(self) -> str:

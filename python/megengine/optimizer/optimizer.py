@@ -22,6 +22,11 @@ class _RequiredParameter:
         return "<required parameter>"
 
 
+# Attributes of the base: tensors, and what they were filled from.
+_OWN = frozenset(
+    "_state _defaults param_groups _lr_cells _own_lr_cells _lr_values _hyper_cells _hyper_values _parts".split()
+)
+
 #: Stands for a hyper-parameter that has no default.
 required = _RequiredParameter()
 
@@ -38,16 +43,18 @@ class Optimizer(metaclass=ABCMeta):
     or off, ``lr`` set to a Tensor) makes a traced call record anew.
     """
 
-    #: The numbers besides ``lr`` in the order the update op takes them; None: the rule reads its groups itself.
-    _numbers: tuple[str, ...] | None = None
+    #: The numbers besides ``lr``, in the order the update op takes them.
+    _numbers: tuple[str, ...] = ()
     _trace_volatile = True  # groups are plain dicts: a trace looks at them on every call
 
     def __init__(self, params: Any, defaults: dict[str, Any]) -> None:
         self._state: dict[Parameter, dict[str, Tensor]] = {}
         self._defaults = defaults
         self.param_groups: list[dict[str, Any]] = []
-        # By id of the group: the tensors that hold lr and the other numbers, and what they were filled from.
+        # By id of the group: the tensors that hold lr and the other numbers, and what they were filled from. A tensor
+        # of our own is never replaced by another one: recordings have captured it.
         self._lr_cells: dict[int, Tensor] = {}
+        self._own_lr_cells: dict[int, Tensor] = {}
         self._lr_values: dict[int, Any] = {}
         self._hyper_cells: dict[int, Tensor] = {}
         self._hyper_values: dict[int, tuple[float, ...]] = {}
@@ -122,8 +129,8 @@ class Optimizer(metaclass=ABCMeta):
                 if isinstance(lr, Tensor):
                     self._lr_cells[key] = lr
                 elif lr is not None:
-                    cell = None if isinstance(values.get(key), Tensor) else self._lr_cells.get(key)
-                    self._lr_cells[key] = self._filled(cell, float(lr), "float32", group)
+                    cell = self._filled(self._own_lr_cells.get(key), float(lr), "float32", group)
+                    self._lr_cells[key] = self._own_lr_cells[key] = cell
                 values[key] = lr
             if self._numbers:
                 numbers = self._read_numbers(group)
@@ -146,11 +153,11 @@ class Optimizer(metaclass=ABCMeta):
 
     def _read_numbers(self, group: dict[str, Any]) -> tuple[float, ...]:
         """The numbers besides lr, in the order of the op."""
-        return tuple([float(group[name]) for name in self._numbers or ()])
+        return tuple([float(group[name]) for name in self._numbers])
 
     def _check_numbers(self, numbers: tuple[float, ...]) -> None:
         """Raises when a number that was changed is out of range."""
-        for name, value in zip((self._numbers or ())[-len(numbers) :], numbers):
+        for name, value in zip(self._numbers[-len(numbers) :], numbers):
             if not value >= 0.0:
                 raise ValueError(f"{type(self).__name__}: {name} must not be negative; got {value}.")
 
@@ -164,8 +171,10 @@ class Optimizer(metaclass=ABCMeta):
         for group in self.param_groups:
             lr = group.get("lr")
             state.append((id(group), *group["params"], lr if isinstance(lr, Tensor) else None, self._structure(group)))
-            if self._numbers is None:
-                state.append({k: v for k, v in group.items() if k != "params"})
+        if type(self).__module__.partition(".optimizer")[0] != __name__.partition(".optimizer")[0]:
+            # A rule of somebody else's reads its groups and attributes as it likes.
+            state += [{k: v for k, v in group.items() if k != "params"} for group in self.param_groups]
+            state.append({k: v for k, v in vars(self).items() if k not in _OWN})
         return state
 
     def _lr(self, param_group: dict[str, Any]) -> Tensor:
