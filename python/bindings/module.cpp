@@ -16,6 +16,7 @@
 #include "eager/trace.h"
 #include "jit/interp/interp.h"
 #include "kernel/tune.h"
+#include "trace_key.h"
 
 namespace nb = nanobind;
 
@@ -138,7 +139,8 @@ NB_MODULE(_core, m) {
   nb::register_exception_translator(translate);
   try {
     init_convert();
-    if (!add_errors(m.ptr()) || !add_tensor_type(m.ptr()) || !add_ops(m.ptr())) throw nb::python_error();
+    if (!add_errors(m.ptr()) || !add_tensor_type(m.ptr()) || !add_ops(m.ptr()) || !add_trace_key(m.ptr()))
+      throw nb::python_error();
   } catch (const PythonError&) {
     throw nb::python_error();
   }

@@ -4,6 +4,7 @@
 #include "eager/tape.h"
 #include "op/quantize.h"
 #include "op/shape_ops.h"
+#include "trace_key.h"
 
 namespace mge::py {
 
@@ -236,6 +237,26 @@ int set_name(PyObject* o, PyObject* v, void*) {
   return 0;
 }
 
+// The gradient is an attribute of the Python object; a call being recorded has to know what it was and becomes.
+PyObject* grad_name() {
+  static PyObject* name = PyUnicode_InternFromString("_grad");
+  return name;
+}
+PyObject* get_grad(PyObject* o, void*) {
+  PyObject* g = PyObject_GetAttr(o, grad_name());
+  if (!g || !notes_grads()) return g;
+  MGE_PY_TRY
+  note_grad(o, g);
+  return g;
+  MGE_PY_CATCH(nullptr)
+}
+int set_grad(PyObject* o, PyObject* v, void*) {
+  MGE_PY_TRY
+  if (notes_grads()) note_grad(o, check(PyObject_GetAttr(o, grad_name())).get());
+  return PyObject_SetAttr(o, grad_name(), v ? v : Py_None);
+  MGE_PY_CATCH(-1)
+}
+
 // ---- methods
 
 PyObject* numpy(PyObject* o, PyObject*) {
@@ -379,6 +400,7 @@ PyGetSetDef getset[] = {{"shape", get_shape, nullptr, "Sizes of the axes, a tupl
                         {"ndim", get_ndim, nullptr, "Number of axes.", nullptr},
                         {"dtype", get_dtype, nullptr, "Element type as a NumPy dtype.", nullptr},
                         {"device", get_device, nullptr, "Where the value lives.", nullptr},
+                        {"grad", get_grad, set_grad, "What GradManager.backward has found; None before.", nullptr},
                         {"name", get_name, set_name, "Name of the tensor; empty by default.", nullptr},
                         {nullptr, nullptr, nullptr, nullptr, nullptr}};
 

@@ -3,6 +3,8 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <mutex>
+
 #include "common.h"
 #include "eager/trace.h"
 #include "ir/text.h"
@@ -25,9 +27,10 @@ Tensors tensors(nb::sequence seq) {
 
 class PyRecording {
  public:
-  PyRecording(int opt_level, bool capture_as_const)
-      : r(make_ref<Recording>(TraceOptions{opt_level, capture_as_const})) {}
+  PyRecording(int opt_level, bool capture_as_const, bool replay)
+      : r(make_ref<Recording>(TraceOptions{opt_level, capture_as_const, replay})) {}
   RefPtr<Recording> r;
+  std::mutex running;  // a program runs once at a time
 };
 
 }  // namespace
@@ -40,7 +43,8 @@ ir::Graph recording_graph(nb::handle recording, bool as_constants, std::vector<s
 
 void bind_trace(nb::module_& m) {
   nb::class_<PyRecording>(m, "Recording")
-      .def(nb::init<int, bool>(), nb::arg("opt_level") = 2, nb::arg("capture_as_const") = false)
+      .def(nb::init<int, bool, bool>(), nb::arg("opt_level") = 2, nb::arg("capture_as_const") = false,
+           nb::arg("replay") = false)
       .def("record_begin",
            [](PyRecording& p, nb::sequence a) {
              auto t = tensors(a);
@@ -62,10 +66,37 @@ void bind_trace(nb::module_& m) {
       .def("replay",
            [](PyRecording& p, nb::sequence a) {
              auto t = tensors(a);
+             // Whoever runs it may let go of the interpreter while he waits: wait for him without holding it.
+             std::unique_lock<std::mutex> lock(p.running, std::try_to_lock);
+             if (!lock) {
+               nb::gil_scoped_release release;
+               lock.lock();
+             }
              nb::list out;
              for (auto& y : p.r->replay({t.data(), t.size()})) out.append(nb::steal(wrap(y)));
              return out;
            })
+      .def("pin_arguments",
+           [](PyRecording& p, nb::sequence outside) {
+             auto t = tensors(outside);
+             p.r->pin_arguments({t.data(), t.size()});
+           })
+      .def("accepts",
+           [](PyRecording& p, nb::sequence a) {
+             auto t = tensors(a);
+             return p.r->accepts({t.data(), t.size()});
+           })
+      .def("rebind", [](PyRecording& p, nb::handle was,
+                        nb::handle now) { p.r->rebind(*tensor_of(was.ptr()), *tensor_of(now.ptr())); })
+      .def("assigned",
+           [](PyRecording& p) {
+             nb::list out;
+             for (Tensor* t : p.r->assigned()) out.append(nb::steal(wrap(TensorPtr(t))));
+             return out;
+           })
+      .def("is_inside", [](PyRecording& p, nb::handle t) { return p.r->is_inside(*tensor_of(t.ptr())); })
+      .def_prop_ro("boundaries", [](PyRecording& p) { return p.r->boundaries(); })
+      .def_prop_ro("host_only", [](PyRecording& p) { return p.r->host_only(); })
       .def_prop_ro("is_cut", [](PyRecording& p) { return p.r->is_cut(); })
       .def_prop_ro("n_ops", [](PyRecording& p) { return p.r->n_ops(); })
       .def("report", [](PyRecording& p) { return p.r->report(); })
@@ -82,7 +113,19 @@ void bind_trace(nb::module_& m) {
   m.def("cut_trace", [](const std::string& who) {
     if (Tracer* t = active_tracer()) t->cut(who);
   });
-  // Ops run outside the record while the returned token is held (exclude_from_trace).
+  // A part of the call that is not seen and may differ from call to call.
+  m.def("exclude_begin", [] {
+    Tracer* t = active_tracer();
+    if (t) t->exclude_begin();
+    set_active_tracer(nullptr);
+    return reinterpret_cast<uintptr_t>(t);
+  });
+  m.def("exclude_end", [](uintptr_t token) {
+    auto* t = reinterpret_cast<Tracer*>(token);
+    if (t) t->exclude_end();
+    set_active_tracer(t);
+  });
+  // Tensors made while the returned token is held are state from outside, not constants of the call.
   m.def("pause_trace", [] {
     Tracer* t = active_tracer();
     set_active_tracer(nullptr);

@@ -224,8 +224,7 @@ class Tensor(TensorBase, ArrayMethodMixin):
     Tensor([[2. 4.]], device=xpux:0)
     """
 
-    #: Filled by GradManager.backward.
-    grad: Tensor | None = None
+    _grad: Tensor | None = None  # behind ``grad``, which GradManager.backward fills
     #: Maps device names while a file is loaded.
     dmap_callback: Callable[[str], str] | None = None
 

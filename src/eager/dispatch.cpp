@@ -277,9 +277,10 @@ void assign(Tensor& cell, const Tensor& from) {
 
 Buffer read_buffer(Tensor& t) {
   ValuePtr v = t.value;
-  if (g_tracer) g_tracer->on_read(*v);
+  if (g_tracer) g_tracer->on_read(t);
   if (v->known) return {v->known, Layout::contiguous(v->meta.shape)};
-  if (v->ready() || !g_tracer || !g_tracer->materialize(*v)) wait(*v);
+  if (!v->ready() && g_tracer) g_tracer->materialize(*v);
+  wait(*v);
   return to_host(v->meta, v->buffer);
 }
 

@@ -39,7 +39,7 @@ class EagerEmitter final : public Emitter {
   static EagerEmitter& get();
 };
 
-/// Sees every op after promotion and gradient recording. One at a time per process.
+/// Sees every op after promotion and gradient recording. One at a time per thread.
 class Tracer {
  public:
   virtual ~Tracer() = default;
@@ -50,10 +50,13 @@ class Tracer {
   /// A value that this tracer left Pending is needed now. False: not ours.
   virtual bool materialize(Value& v) = 0;
   virtual uint32_t epoch() const = 0;
-  /// Reading a value's data or shape on the host, so that a recording can keep it readable.
-  virtual void on_read(Value& v) = 0;
+  /// A value is about to be read on the host, so that a recording can keep it readable, or refuse.
+  virtual void on_read(Tensor& t) = 0;
   /// The rest of the call is not to be seen, because the size of a result of `who` depends on values.
   virtual void cut(const std::string& who) = 0;
+  /// Around a part of the call that is not seen; the caller takes the tracer off its thread meanwhile.
+  virtual void exclude_begin() = 0;
+  virtual void exclude_end() = 0;
 };
 Tracer* active_tracer();
 void set_active_tracer(Tracer* t);

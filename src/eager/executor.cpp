@@ -95,7 +95,8 @@ struct Task {
   std::span<const OpInput> in;
   std::span<const ValuePtr> out;
   LocId loc;
-  Job* job;
+  Job* job = nullptr;
+  std::span<const int> replaces = {};
 
   std::string what() const {
     if (job) return job->describe();
@@ -126,7 +127,7 @@ void run_task(const Task& t, Work* work) {
   };
   if (t.job) {
     try {
-      t.job->run(t.in, {buffers.data(), buffers.size()}, work);
+      t.job->run(t.in, {buffers.data(), buffers.size()}, work, t.later());
     } catch (...) {
       hand_over();
       throw;
@@ -155,11 +156,14 @@ void execute(const Task& t) {
     }
   } catch (const std::exception&) {
     auto error = explain_this(t.what(), t.loc);
-    for (auto& v : t.out) {
-      if (t.job && v->buffer.storage)
-        v->set_ready();
+    for (size_t i = 0; i < t.out.size(); ++i) {
+      Value& v = *t.out[i];
+      const int old = i < t.replaces.size() ? t.replaces[i] : -1;
+      if (t.job && !v.buffer.storage && old >= 0) v.buffer = *t.in[static_cast<size_t>(old)].buffer;
+      if (t.job && v.buffer.storage)
+        v.set_ready();
       else
-        set_failed({&v, 1}, error);
+        set_failed({&t.out[i], 1}, error);
     }
     throw Error(error->kind, error->text);
   }
@@ -174,7 +178,8 @@ void execute(Command& c) {
     bool dies = donate && v->ref_count() == 1 && v->buffer.storage->ref_count() == 1;
     in.push_back({&v->meta, &v->buffer, dies});
   }
-  execute({c.op, c.attrs.get(), {in.data(), in.size()}, {c.out.data(), c.out.size()}, c.loc, c.job.get()});
+  execute({c.op, c.attrs.get(), {in.data(), in.size()}, {c.out.data(), c.out.size()}, c.loc, c.job.get(),
+           {c.replaces.data(), c.replaces.size()}});
 }
 
 // Waits like cv.wait(lock, done), without the interpreter lock, and now and then asks whether the user has had enough.
@@ -404,7 +409,7 @@ void run_inline(const OpDef& op, const AttrsBase* attrs, std::span<Value* const>
                 LocId loc) {
   SmallVec<OpInput, 4> inputs;
   for (auto* v : in) inputs.push_back({&v->meta, &v->buffer, false});
-  execute({&op, attrs, {inputs.data(), inputs.size()}, out, loc, nullptr});
+  execute({&op, attrs, {inputs.data(), inputs.size()}, out, loc});
 }
 
 bool is_queued(const Meta& out) { return g_policy.load(std::memory_order_relaxed) != 0 || (out.cn && out.cn->queue); }

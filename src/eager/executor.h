@@ -11,7 +11,8 @@ class Job {
  public:
   virtual ~Job() = default;
   /// Fills `out`, one for each output of the command. When it throws, outputs that have memory count as computed.
-  virtual void run(std::span<const OpInput> in, std::span<Buffer> out, Work* work) = 0;
+  /// `explain` words the errors of work that it opens itself.
+  virtual void run(std::span<const OpInput> in, std::span<Buffer> out, Work* work, const Explain& explain) = 0;
   virtual std::string describe() const = 0;
 };
 
@@ -21,6 +22,7 @@ struct Command {
   SmallVec<ValuePtr, 4> in, out;
   LocId loc = 0;  // negative: backward of the op at -loc
   std::unique_ptr<Job> job = nullptr;
+  SmallVec<int, 4> replaces = {};  // of a job, per output: the input whose value it keeps when it is not computed, or -1
 };
 
 enum class ExecPolicy : int { Inline = 0, Async = 1 };

@@ -146,6 +146,7 @@ void GradSession::start() {
   id_ = g_next_id.fetch_add(1, std::memory_order_relaxed);
   level_ = t_group_depth ? t_group_level : home_->empty() ? 1 : home_->back()->level() + 1;
   suppressed_ = 0;
+  attached_ = 0;
   noting_ = false;
   gap_begin_ = gap_end_ = 0;
   active_ = true;
@@ -169,6 +170,7 @@ void GradSession::attach(Tensor& t, GradCallback on_grad) {
   node->callback = std::move(on_grad);
   node->out_metas.push_back(t.meta());
   if (auto* l = find_link(t, id_)) node->edges.push_back({l->node, l->index});
+  attached_ += hash_mix(0, reinterpret_cast<uint64_t>(&t));
   add_link(t, {this, id_, std::move(node), 0});
 }
 
@@ -195,6 +197,25 @@ const GradLink* GradSession::link_of(const Tensor& t) {
 bool any_grad_session() { return t_sessions && !t_sessions->empty(); }
 bool any_recording() {
   return std::any_of(sessions().begin(), sessions().end(), [](auto* s) { return s->recording(); });
+}
+uint64_t grad_context() {
+  uint64_t h = 0;
+  for (auto* s : sessions())
+    if (s->recording()) h = hash_mix(h, s->attached() + static_cast<uint64_t>(s->level()));
+  return h;
+}
+void drop_stale_links(Tensor& t) {
+  for (size_t i = 0; i < t.links.size();)
+    if (stale(t.links[i]))
+      t.links.erase_at(i);
+    else
+      ++i;
+}
+uint64_t link_mask(const Tensor& t) {
+  uint64_t mask = 0;
+  for (auto* s : sessions())
+    if (s->recording()) mask = mask << 1 | (find_link(t, s->id()) != nullptr);
+  return mask;
 }
 LocId backward_location() { return t_backward_loc; }
 uint64_t current_rerun() { return t_rerun; }

@@ -63,6 +63,8 @@ class GradSession : public RefCounted {
   const GradLink* link_of(const Tensor& t);
   int level() const { return level_; }
   uint64_t id() const { return id_; }
+  /// Which tensors were attached, in any order.
+  uint64_t attached() const { return attached_; }
   static void begin_group();
   static void end_group();
 
@@ -70,6 +72,7 @@ class GradSession : public RefCounted {
   friend class Unrecorded;
   friend class SecondRun;
   bool listening() const { return active_ && suppressed_ == 0; }
+  uint64_t attached_ = 0;
   uint64_t id_ = 0;  // new for each start, so that links of an earlier recording are recognised as stale
   int level_ = 0, suppressed_ = 0;
   bool active_ = false;
@@ -112,5 +115,11 @@ LocId backward_location();
 uint64_t current_rerun();
 /// Whether some session of this thread records.
 bool any_recording();
+/// What of the recording sessions of this thread decides which ops the tape keeps something for.
+uint64_t grad_context();
+/// Forgets links of sessions that have ended, and with them what those saved.
+void drop_stale_links(Tensor& t);
+/// Which of them follow `t`, a bit for each.
+uint64_t link_mask(const Tensor& t);
 
 }  // namespace mge

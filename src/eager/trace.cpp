@@ -1,18 +1,11 @@
 #include "eager/trace.h"
 
 #include "eager/tape.h"
-#include "plan/evaluate.h"
 
 namespace mge {
 namespace {
 
 std::atomic<uint32_t> g_next_epoch{1};
-pass::CanFuse g_can_fuse;
-
-Buffer contiguous_of(Value& v) {
-  wait(v);
-  return make_contiguous(v.meta, v.buffer);
-}
 
 }  // namespace
 
@@ -20,14 +13,23 @@ Recording::~Recording() {
   if (active_tracer() == this) set_active_tracer(nullptr);
 }
 
-void Recording::mismatch(const std::string& reason, LocId loc) const {
+// Callers match on the reason, which is the rest of the first line; what was found and the user's line come after it.
+void Recording::mismatch(const char* reason, const std::string& found, LocId loc) const {
   std::string where = location_text(loc ? loc : current_location());
-  throw Error(ErrorKind::Trace, "trace error because " + reason + (where.empty() ? "" : "\n  at " + where));
+  throw Error(ErrorKind::Trace, format("trace error because {}{}{}{}{}", reason, found.empty() ? "" : "\n  ", found,
+                                       where.empty() ? "" : "\n  at ", where));
+}
+
+void Recording::set_host_only(const std::string& reason, LocId loc) {
+  if (!host_only_.empty()) return;
+  std::string where = location_text(loc);
+  host_only_ = reason + (where.empty() ? "" : " (" + where + ")");
 }
 
 void Recording::enter(State s) {
   MGE_CHECK(!active_tracer(), Env, "trace: a traced function cannot be called inside another one.");
   epoch_ = g_next_epoch++;
+  epochs_.assign(1, epoch_);
   state_ = s;
   externals_.clear();
   set_active_tracer(this);
@@ -54,14 +56,19 @@ void Recording::record_begin(std::span<Tensor* const> args) {
   results_.clear();
   segments_.clear();
   breaks_.clear();
+  boundaries_.clear();
+  reads_.clear();
+  host_only_.clear();
   cut_ = false;
   whole_ = nullptr;
   n_args_ = args.size();
+  arg_cells_.clear();
   for (size_t i = 0; i < args.size(); ++i) {
     uint32_t v = new_var(args[i]->meta());
     vars_[v].external = true;
     vars_[v].arg = static_cast<int>(i);
     vars_[v].cell = TensorPtr(args[i]);
+    arg_cells_.push_back(args[i]);
     vars_[v].value = args[i]->value;
     // An argument given twice is one variable: later calls must give it twice as well.
     auto& known = externals_[args[i]->value.get()];
@@ -87,7 +94,7 @@ uint32_t Recording::var_of(Tensor& t) {
   uint32_t id = new_var(v->meta);
   Var& var = vars_[id];
   var.external = true;
-  var.constant = constant;
+  var.constant = var.is_static = constant;
   var.cell = TensorPtr(cell);
   var.value = t.value;
   known.push_back(id);
@@ -101,10 +108,15 @@ bool Recording::on_op(const OpDef& op, const Attrs& attrs, std::span<Tensor* con
     return true;
   }
   Op rec{&op, attrs, {}, {}, loc, backward_location() != 0, current_rerun()};
-  for (auto* t : in) rec.in.push_back(var_of(*t));
+  bool is_static = !(op.traits & (kEffect | kRandom));
+  for (auto* t : in) {
+    rec.in.push_back(var_of(*t));
+    is_static &= vars_[rec.in.back()].is_static;
+  }
   for (auto& v : out) {
     uint32_t id = new_var(v->meta);
     vars_[id].value = v;
+    vars_[id].is_static = is_static;
     vars_[id].producer = static_cast<int>(ops_.size());
     v->trace_epoch = epoch_;
     v->trace_var = id;
@@ -131,34 +143,149 @@ void Recording::on_assign(Tensor& cell, const Tensor& from) {
   commits_.push_back({TensorPtr(&cell), v});
 }
 
-void Recording::on_read(Value& v) {
-  if (state_ != State::Recording || v.trace_epoch != epoch_) return;
-  vars_[v.trace_var].read = true;
-  if (breaks_.empty() || breaks_.back() != ops_.size()) breaks_.push_back(ops_.size());
+void Recording::on_read(Tensor& t) {
+  Value& v = *t.value;
+  if (state_ != State::Recording) return;
+  if (v.trace_epoch == epoch_) {
+    Var& var = vars_[v.trace_var];
+    if (opt_.replay && !var.is_static) refuse_read();
+    var.read = true;
+    if (breaks_.empty() || breaks_.back() != ops_.size()) breaks_.push_back(ops_.size());
+    return;
+  }
+  if (!opt_.replay || v.birth_epoch == epoch_) return;
+  // A tensor from outside: an argument is another one in the next call; state is watched.
+  const Tensor* cell = t.origin ? t.origin.get() : &t;
+  for (size_t i = 0; i < n_args_; ++i)
+    if (vars_[i].cell.get() == cell) refuse_read();
+  reads_.push_back({TensorPtr(const_cast<Tensor*>(cell)), t.value});
+}
+
+void Recording::refuse_read() const {
+  mismatch("data unreadable",
+           "a value is read on the host in a call that is recorded with without_host=True. Later calls do not run "
+           "Python, so they would go by the value of this one. Return the tensor and read it outside, choose with "
+           "F.where, or leave out without_host=True.",
+           0);
 }
 
 void Recording::record_end(std::span<Tensor* const> results) {
   if (cut_) return;
   for (auto* t : results) results_.push_back(var_of(*t));
+  if (opt_.replay && any_recording()) set_host_only("gradients are being recorded when the call ends", 0);
+  for (auto* t : results) drop_stale_links(*t);
+  for (auto& c : commits_) drop_stale_links(*c.cell);
   finish_recording();
 }
 
 void Recording::finish_recording() {
   leave();
   drain_executor();  // commands in the queue hold values too
-  for (auto& v : vars_) {
+  for (auto& c : commits_)
+    for (size_t i = 0; i < n_args_ && c.arg < 0; ++i)
+      if (vars_[i].cell == c.cell) c.arg = static_cast<int>(i);
+  for (auto& v : vars_)
     if (!v.external) v.kept = v.value->ref_count() > 1;  // somebody besides this recording still holds the value
-    if (v.constant) v.fixed = v.value;
+  if (opt_.replay && !cut_) find_leaks();
+  for (auto& v : vars_) {
+    if (v.constant || (opt_.capture_as_const && v.external && v.arg < 0)) v.fixed = v.value;
     if (v.arg >= 0) v.cell = nullptr;
     v.value = nullptr;
   }
   for (uint32_t r : results_) vars_[r].kept = true;
-  for (auto& c : commits_) vars_[c.var].kept = true;
   captured_.clear();
+  captured_cells_.clear();
+  for (auto& c : commits_) {
+    vars_[c.var].kept = true;
+    if (c.arg >= 0) c.cell = nullptr;
+  }
   for (uint32_t v = 0; v < vars_.size(); ++v)
-    if (vars_[v].external && vars_[v].arg < 0) captured_.push_back(v);
+    if (vars_[v].external && vars_[v].arg < 0) {
+      captured_.push_back(v);
+      // Of several variables of one cell the first is the value the call began with.
+      if (!vars_[v].constant) captured_cells_.emplace(vars_[v].cell.get(), v);
+    }
+  pinned_.assign(n_args_, nullptr);
   make_segments();
   state_ = State::Recorded;
+}
+
+// A replay gives results and assigned state. Whatever else of the call outlives it (an element of somebody's list, an
+// attribute) would stay as it is now; and a tensor from outside that nobody holds any more (the next one of an
+// iterator) would be taken again and again.
+void Recording::find_leaks() {
+  std::vector<bool> given(vars_.size());
+  for (uint32_t r : results_) given[r] = true;
+  for (auto& c : commits_) given[c.var] = true;
+  std::unordered_map<const Tensor*, uint32_t> ours;
+  for (auto& c : commits_) ++ours[c.cell.get()];
+  for (auto& r : reads_) ++ours[r.cell.get()];
+  for (auto& v : vars_)
+    if (v.cell) ++ours[v.cell.get()];
+  for (uint32_t i = 0; i < vars_.size(); ++i) {
+    const Var& v = vars_[i];
+    if (!v.external && v.kept && !given[i])
+      return set_host_only("a tensor computed in the call is kept without being returned",
+                           ops_[static_cast<size_t>(v.producer)].loc);
+    if (v.external && !v.constant && v.arg < 0 && !opt_.capture_as_const && v.cell->ref_count() <= ours[v.cell.get()])
+      return set_host_only("the call uses a tensor made outside of the recording that nobody holds", 0);
+  }
+}
+
+void Recording::pin_arguments(std::span<Tensor* const> outside) {
+  MGE_CHECK(pinned_.size() == n_args_, Env, "trace: nothing was recorded.");
+  for (auto* t : outside)
+    for (size_t i = 0; i < n_args_; ++i)
+      if (arg_cells_[i] == t) pinned_[i] = TensorPtr(t);
+}
+
+bool Recording::accepts(std::span<Tensor* const> args) const {
+  if (args.size() != n_args_) return false;
+  for (size_t i = 0; i < args.size(); ++i)
+    if (pinned_[i] ? pinned_[i].get() != args[i] : captured_cells_.count(args[i]) != 0) return false;
+  for (auto& [cell, v] : captured_cells_) {
+    const Meta &now = cell->meta(), &was = vars_[v].meta;
+    if (!now.same_type(was) || now.cn != was.cn || now.quant != was.quant) return false;
+  }
+  for (auto& r : reads_)
+    if (r.cell->value != r.value) return false;
+  return true;
+}
+
+void Recording::rebind(Tensor& was, Tensor& now) {
+  auto it = captured_cells_.find(&was);
+  if (it == captured_cells_.end()) return;
+  size_t v = it->second;
+  captured_cells_.erase(it);
+  captured_cells_[&now] = v;
+  for (auto& c : commits_)
+    if (c.cell.get() == &was) c.cell = TensorPtr(&now);
+  vars_[v].cell = TensorPtr(&now);
+}
+
+// ---- parts that are not seen
+
+void Recording::exclude_begin() {
+  if (state_ == State::Recording) {
+    if (opt_.replay) set_host_only("exclude_from_trace", current_location());
+    boundaries_.push_back(ops_.size());
+    if (breaks_.empty() || breaks_.back() != ops_.size()) breaks_.push_back(ops_.size());
+    drain_executor();
+    for (auto& v : vars_)
+      if (!v.external && v.value->ref_count() > 1) v.read = true;
+    return;
+  }
+  if (boundary_ >= boundaries_.size() || boundaries_[boundary_] != pc_)
+    mismatch("operator mismatch", "exclude_from_trace is at another place than in the recorded call", 0);
+  ++boundary_;
+  while (segment_ < segments_.size() && segments_[segment_].end <= pc_) run_segment(segment_++);
+  fail_uncomputed();
+}
+
+void Recording::exclude_end() {
+  epoch_ = g_next_epoch++;
+  epochs_.push_back(epoch_);
+  externals_.clear();
 }
 
 void Recording::cut(const std::string& who) {
@@ -167,12 +294,13 @@ void Recording::cut(const std::string& who) {
             "Integer tensors as indices, x[mask] = number and F.where work; int(n) fixes the bound of a slice.",
             who);
   if (state_ == State::Recording) {
-    finish_recording();
     cut_ = true;
+    finish_recording();
     return;
   }
   if (!cut_ || pc_ != ops_.size())
-    mismatch(who + " gives a result whose size depends on values, at another place than in the recorded call", 0);
+    mismatch("operator mismatch",
+             who + " gives a result whose size depends on values, at another place than in the recorded call", 0);
   run_segments();
   finish_match();
 }
@@ -214,46 +342,53 @@ void Recording::match_begin(std::span<Tensor* const> args) {
   MGE_CHECK(state_ == State::Recorded, Env, "trace: nothing was recorded.");
   check_arguments(args, false);
   enter(State::Matching);
-  pc_ = segment_ = 0;
+  pc_ = segment_ = boundary_ = 0;
   for (size_t i = 0; i < args.size(); ++i) vars_[i].value = args[i]->value;
 }
 
 void Recording::check_arguments(std::span<Tensor* const> args, bool metas) const {
   if (args.size() != n_args_)
-    mismatch(format("the recording takes {} tensor arguments; got {}", n_args_, args.size()), 0);
+    mismatch("input size mismatch", format("the recording takes {} tensor arguments; got {}", n_args_, args.size()), 0);
   for (size_t i = 0; i < args.size(); ++i) {
     const Var& var = vars_[i];
     if (metas && !args[i]->meta().same_type(var.meta))
-      mismatch(format("argument {} changed from {} to {}", i, var.meta.str(), args[i]->meta().str()), 0);
+      mismatch("input mismatch", format("argument {} changed from {} to {}", i, var.meta.str(), args[i]->meta().str()),
+               0);
     if (var.same_as >= 0 && args[i]->value != args[static_cast<size_t>(var.same_as)]->value)
-      mismatch(format("arguments {} and {} were one tensor in the recorded call and are two now", var.same_as, i), 0);
+      mismatch("input id mismatch",
+               format("arguments {} and {} were one tensor in the recorded call and are two now", var.same_as, i), 0);
   }
 }
 
 void Recording::match_op(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> in,
                          std::span<const ValuePtr> out, LocId loc) {
-  if (pc_ >= ops_.size()) mismatch("too many instructions", loc);
+  if (pc_ >= ops_.size()) mismatch("too many instructions", format("the recording ends before {}", op.name), loc);
   const Op& rec = ops_[pc_];
   if (rec.op != &op || !attrs_equal(rec.attrs.get(), attrs.get()))
-    mismatch(format("operator mismatch: the recording has {}{} here, the call made {}{}", rec.op->name,
+    mismatch("operator mismatch",
+             format("the recording has {}{} here, the call made {}{}", rec.op->name,
                     rec.attrs ? rec.attrs->print() : "", op.name, attrs ? attrs->print() : ""),
              loc);
-  if (rec.in.size() != in.size()) mismatch("input size mismatch", loc);
+  if (rec.in.size() != in.size())
+    mismatch("input size mismatch",
+             format("{} takes {} inputs, {} when it was recorded", op.name, in.size(), rec.in.size()), loc);
   for (size_t i = 0; i < in.size(); ++i) {
     Value* v = in[i]->value.get();
     uint32_t want = rec.in[i];
     Var& var = vars_[want];
     if (v->trace_epoch == epoch_) {
-      if (var.external) mismatch("expect external node, got internal", loc);
-      if (v->trace_var != want) mismatch("input id mismatch", loc);
+      if (var.external) mismatch("expect external node, got internal", format("input {} of {}", i, op.name), loc);
+      if (v->trace_var != want) mismatch("input id mismatch", format("input {} of {}", i, op.name), loc);
       continue;
     }
-    if (!var.external) mismatch("expect internal node, got external", loc);
-    if (var.value && var.value.get() != v) mismatch("input id mismatch", loc);
+    if (!var.external) mismatch("expect internal node, got external", format("input {} of {}", i, op.name), loc);
+    if (var.value && var.value.get() != v) mismatch("input id mismatch", format("input {} of {}", i, op.name), loc);
     if (v->meta.dtype != var.meta.dtype)
-      mismatch(format("dtype mismatch: {} vs {}", dtype_name(var.meta.dtype), dtype_name(v->meta.dtype)), loc);
+      mismatch(format("dtype mismatch: {} vs {}", dtype_name(var.meta.dtype), dtype_name(v->meta.dtype)).c_str(),
+               format("input {} of {}", i, op.name), loc);
     if (var.meta.cn && v->meta.cn && !v->meta.cn->same_as(*var.meta.cn))
-      mismatch(format("comp_node mismatch: {} vs {}", var.meta.cn->logical, v->meta.cn->logical), loc);
+      mismatch(format("comp_node mismatch: {} vs {}", var.meta.cn->logical, v->meta.cn->logical).c_str(),
+               format("input {} of {}", i, op.name), loc);
     var.value = in[i]->value;
   }
   for (size_t i = 0; i < out.size(); ++i) {
@@ -266,9 +401,9 @@ void Recording::match_op(const OpDef& op, const Attrs& attrs, std::span<Tensor* 
 
 bool Recording::materialize(Value& v) {
   if (state_ != State::Matching || v.trace_epoch != epoch_) return false;
-  if (!vars_[v.trace_var].read) mismatch("data unreadable: this value was not read in the recorded call", 0);
-  while (segment_ < segments_.size() && segments_[segment_].end <= pc_ && !v.ready()) run_segment(segment_++);
-  if (!v.ready()) mismatch("data unreadable: the value is read earlier than in the recorded call", 0);
+  if (!vars_[v.trace_var].read) mismatch("data unreadable", "this value was not read in the recorded call", 0);
+  while (segment_ < segments_.size() && segments_[segment_].end <= pc_ && v.deferred) run_segment(segment_++);
+  if (v.deferred && !v.ready()) mismatch("data unreadable", "the value is read earlier than in the recorded call", 0);
   return true;
 }
 
@@ -276,15 +411,17 @@ void Recording::run_segments() {
   while (segment_ < segments_.size()) run_segment(segment_++);
   for (auto& u : undo_)
     if (u.cell->value->deferred && !u.cell->value->ready())
-      mismatch("a tensor was assigned that the recorded call left alone", 0);
+      mismatch("tensors not equals", "a tensor was assigned that the recorded call left alone", 0);
 }
 
 void Recording::match_end() {
   if (state_ != State::Matching) return;  // cut: what followed ran eagerly
   if (pc_ != ops_.size()) {
-    std::string reason = format("mismature end: {} of {} recorded ops were run", pc_, ops_.size());
+    const Op& next = ops_[pc_];
+    std::string found = format("{} of {} recorded ops were run; next was {}", pc_, ops_.size(), next.op->name);
+    LocId loc = next.loc;
     match_abort();
-    mismatch(reason, 0);
+    mismatch("mismature end", found, loc);
   }
   try {
     run_segments();
@@ -310,204 +447,23 @@ void Recording::match_abort() {
 void Recording::finish_match() {
   leave();
   undo_.clear();
-  std::shared_ptr<const ExecError> error;
-  for (auto& v : vars_) {
-    if (!v.external && v.value && !v.value->ready()) {
-      if (!error)
-        error = std::make_shared<ExecError>(
-            ErrorKind::Trace,
-            "trace error because data unreadable: the traced program does not keep this value, since the "
-            "recorded call did not. Return it from the traced function.");
-      v.value->error = error;
-      v.value->state.store(mge::State::Failed, std::memory_order_release);
-    }
-    v.value = nullptr;
-  }
+  fail_uncomputed();
+  for (auto& v : vars_) v.value = nullptr;
   state_ = State::Recorded;
 }
 
-void Recording::run_segment(size_t index) {
-  Segment& s = segments_[index];
-  if (s.begin == s.end) return;
-  uint64_t key = 0;
-  for (uint32_t v : s.in) {
-    MGE_ASSERT(vars_[v].value, "trace: variable {} has no value", v);
-    key = vars_[v].value->meta.hash(key);
+void Recording::fail_uncomputed() {
+  std::shared_ptr<const ExecError> error;
+  for (auto& v : vars_) {
+    if (v.external || !v.value || !v.value->deferred || v.value->ready()) continue;
+    if (!error)
+      error = std::make_shared<ExecError>(
+          ErrorKind::Trace,
+          "trace error because data unreadable\n  the traced program does not keep this value, since the recorded "
+          "call did not. Return it from the traced function.");
+    v.value->error = error;
+    v.value->state.store(mge::State::Failed, std::memory_order_release);
   }
-  RefPtr<Program>& p = s.programs[key];
-  if (!p) p = compile(segment_graph(s));
-  for (size_t i = 0; i < s.in.size(); ++i) p->bind_input(i, contiguous_of(*vars_[s.in[i]].value));
-  p->run();
-  for (size_t i = 0; i < s.out.size(); ++i) {
-    Value& v = *vars_[s.out[i]].value;
-    v.buffer = p->output(i);
-    v.set_ready();
-  }
-  p->release_buffers();
-}
-
-// ---- graphs
-
-std::string Recording::var_name(uint32_t v) const {
-  const Var& var = vars_[v];
-  if (var.arg >= 0) return format("arg_{}", var.arg);
-  auto it = names_.find(var.cell.get());
-  if (it != names_.end() && !it->second.empty()) return it->second;
-  return format("v{}", v);
-}
-
-void Recording::add_ops(ir::Graph& g, size_t begin, size_t end, std::vector<ir::ValueId>& ids) const {
-  std::unordered_map<LocId, ir::LocId> forward, backward;
-  for (size_t i = begin; i < end; ++i) {
-    const Op& op = ops_[i];
-    auto& known = op.backward ? backward : forward;
-    auto it = known.find(op.loc);
-    if (it == known.end()) {
-      Place p = location_place(op.loc);
-      ir::LocId loc = p.file.empty() ? ir::kNoLoc : g.loc(p.file, p.line, p.function, op.backward ? "backward" : "");
-      it = known.emplace(op.loc, loc).first;
-    }
-    SmallVec<ir::ValueId, 6> in;
-    for (uint32_t v : op.in) in.push_back(ids[v]);
-    ir::NodeId n = g.add_node(*op.op, op.attrs, {in.data(), in.size()}, it->second);
-    g.set_rerun(n, op.rerun);
-    for (size_t k = 0; k < op.out.size(); ++k) ids[op.out[k]] = g.node(n).outputs[k];
-  }
-}
-
-ir::Graph Recording::segment_graph(const Segment& s) const {
-  ir::Graph g("segment");
-  std::vector<ir::ValueId> ids(vars_.size(), ir::kNone);
-  for (uint32_t v : s.in) ids[v] = g.add_input(format("v{}", v), vars_[v].value->meta);
-  add_ops(g, s.begin, s.end, ids);
-  for (uint32_t v : s.out) g.add_output(format("o{}", v), ids[v]);
-  return g;
-}
-
-ir::Graph Recording::graph(const Export& e) {
-  MGE_CHECK(state_ == State::Recorded, Env, "trace: nothing was recorded; call the traced function first.");
-  ir::Graph g("main");
-  std::vector<ir::ValueId> ids(vars_.size(), ir::kNone);
-  std::unordered_map<std::string, int> taken;
-  auto unique = [&](std::string name) {
-    int n = taken[name]++;
-    return n ? format("{}[{}]", name, n) : name;
-  };
-  for (size_t i = 0; i < n_args_; ++i) {
-    std::string name = i < e.arg_names.size() ? e.arg_names[i] : var_name(static_cast<uint32_t>(i));
-    ids[i] = g.add_input(unique(name), vars_[i].meta);
-  }
-  std::unordered_map<const Tensor*, size_t> var_index;
-  for (uint32_t v : captured_) {
-    Var& var = vars_[v];
-    if (e.as_constants || var.constant) {
-      ValuePtr now = var.constant ? var.fixed : var.cell->value;
-      Buffer b = make_contiguous(now->meta, to_host(now->meta, contiguous_of(*now)));
-      size_t offset = static_cast<size_t>(b.layout.offset) * dtype_size(now->meta.dtype);
-      ids[v] = g.add_constant(now->meta, b.storage, offset, var_name(v));
-    } else {
-      var_index[var.cell.get()] = g.vars().size();
-      ids[v] = g.add_var(unique(var_name(v)), var.meta);
-    }
-  }
-  add_ops(g, 0, ops_.size(), ids);
-  for (size_t i = 0; i < results_.size(); ++i)
-    g.add_output(i < e.result_names.size() ? e.result_names[i] : format("out{}", i), ids[results_[i]]);
-  if (!e.as_constants)
-    for (auto& c : commits_)
-      if (auto it = var_index.find(c.cell.get()); it != var_index.end()) g.commit(it->second, ids[c.var]);
-  return g;
-}
-
-pass::PipelineOptions pipeline_options(int opt_level) {
-  pass::PipelineOptions o;
-  o.opt_level = opt_level;
-  o.evaluate = kernel_evaluator();
-  o.can_fuse = g_can_fuse;
-  return o;
-}
-
-void set_fusion(pass::CanFuse can_fuse) { g_can_fuse = std::move(can_fuse); }
-
-RefPtr<Program> Recording::compile(ir::Graph g) const {
-  pass::optimize(g, pipeline_options(opt_.opt_level));
-  return Program::compile(g);
-}
-
-std::vector<Tensor*> Recording::captured() const {
-  std::vector<Tensor*> out;
-  for (uint32_t v : captured_)
-    if (!vars_[v].constant) out.push_back(vars_[v].cell.get());
-  return out;
-}
-
-std::string Recording::report() const {
-  std::string s;
-  if (whole_) s += whole_->report().str() + "\n" + whole_->dump();
-  for (auto& seg : segments_)
-    for (auto& [key, p] : seg.programs) s += p->report().str() + "\n" + p->dump();
-  return s;
-}
-
-// ---- replay
-
-std::vector<TensorPtr> Recording::replay(std::span<Tensor* const> args) {
-  MGE_CHECK(state_ == State::Recorded, Env, "trace: nothing was recorded.");
-  MGE_CHECK(!cut_, Env, "trace: the recording holds the first part of the call only; run the function.");
-  MGE_CHECK(!active_tracer(), Env, "trace: a traced function cannot be called inside another one.");
-  check_arguments(args, true);
-  if (!whole_) {
-    Export e;
-    e.as_constants = opt_.capture_as_const;
-    ir::Graph g = graph(e);
-    whole_vars_.clear();
-    for (uint32_t v : captured_)
-      if (!vars_[v].constant && !e.as_constants) whole_vars_.push_back(v);
-    MGE_ASSERT(whole_vars_.size() == g.vars().size(), "trace: {} vars for {} captured tensors", g.vars().size(),
-               whole_vars_.size());
-    whole_ = compile(std::move(g));
-  }
-  Program& p = *whole_;
-  // All that can fail comes first: from the first bind_var on the program owns the state.
-  std::vector<Buffer> state;
-  for (size_t i = 0; i < whole_vars_.size(); ++i) {
-    const Var& var = vars_[whole_vars_[i]];
-    Tensor& cell = *var.cell;
-    if (!cell.meta().same_type(var.meta))
-      mismatch(format("a captured tensor changed from {} to {}", var.meta.str(), cell.meta().str()), 0);
-    state.push_back(contiguous_of(*cell.value));
-  }
-  for (size_t i = 0; i < args.size(); ++i) p.bind_input(i, contiguous_of(*args[i]->value));
-  for (size_t i = 0; i < whole_vars_.size(); ++i) {
-    Value& now = *vars_[whole_vars_[i]].cell->value;
-    // When nobody else looks, the update may happen in place.
-    if (p.graph().vars()[i].out != ir::kNone && now.ref_count() == 1) now.buffer = {};
-    p.bind_var(i, std::move(state[i]));
-  }
-  auto put_back = [&] {
-    for (size_t i = 0; i < whole_vars_.size(); ++i) {
-      Tensor& cell = *vars_[whole_vars_[i]].cell;
-      if (p.graph().vars()[i].out == ir::kNone) continue;
-      ValuePtr v = make_ref<Value>();
-      v->meta = cell.meta();
-      v->buffer = p.var(i);
-      v->set_ready();
-      cell.value = std::move(v);
-      cell.links.clear();
-    }
-  };
-  try {
-    p.run();
-  } catch (...) {
-    put_back();
-    p.release_buffers();
-    throw;
-  }
-  std::vector<TensorPtr> out;
-  for (size_t i = 0; i < results_.size(); ++i) out.push_back(tensor_from_buffer(p.output_meta(i), p.output(i)));
-  put_back();
-  p.release_buffers();
-  return out;
 }
 
 }  // namespace mge

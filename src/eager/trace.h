@@ -7,6 +7,7 @@
 //   Replay:    no Python at all; one program computes outputs and commits state.
 // Variables of a recording are External (made outside: arguments, parameters, constants) or Internal (results of ops).
 #pragma once
+#include <algorithm>
 #include <unordered_map>
 #include <vector>
 
@@ -20,6 +21,7 @@ namespace mge {
 struct TraceOptions {
   int opt_level = 2;
   bool capture_as_const = false;  // replay with the captured tensors as they were, folded into the program
+  bool replay = false;            // meant for replay: what a replay could not know is refused or makes it host_only
 };
 
 /// The passes as eager traces and files use them: with constant folding on the kernels of this build.
@@ -27,7 +29,7 @@ pass::PipelineOptions pipeline_options(int opt_level);
 /// Whoever links an engine for fused elementwise regions (jit/interp) says here which ops it can run.
 void set_fusion(pass::CanFuse can_fuse);
 
-class Recording : public RefCounted, private Tracer {
+class Recording : public RefCounted, public Tracer {
  public:
   explicit Recording(TraceOptions opt) : opt_(opt) {}
   ~Recording() override;
@@ -38,6 +40,25 @@ class Recording : public RefCounted, private Tracer {
   void record_end(std::span<Tensor* const> results);
   /// Leaves the recording unusable; after an exception in the function.
   void record_abort();
+  /// Not empty: why it cannot be replayed and must run in host mode; found while it was recorded or when it ended.
+  const std::string& host_only() const { return host_only_; }
+  /// Arguments that the function may reach in another way too (`outside`) must be the same tensors in later calls.
+  void pin_arguments(std::span<Tensor* const> outside);
+  /// Whether a call with these arguments can be this one again: those captured or pinned are where they were, and
+  /// captured tensors whose values were read have them still.
+  bool accepts(std::span<Tensor* const> args) const;
+  /// The cell was made during the recorded call.
+  bool is_inside(const Tensor& t) const {
+    return std::find(epochs_.begin(), epochs_.end(), t.birth_epoch) != epochs_.end();
+  }
+  /// From now on `now` is what `was` was: a gradient that a parameter has got anew.
+  void rebind(Tensor& was, Tensor& now);
+
+  /// Begins and ends a part of the call that is not seen and may differ from call to call. All values computed so far
+  /// can be read in it, and what goes on into the trace is fed anew.
+  size_t boundaries() const { return boundaries_.size(); }
+  void exclude_begin() override;
+  void exclude_end() override;
 
   // Host mode.
   void match_begin(std::span<Tensor* const> args);
@@ -52,6 +73,7 @@ class Recording : public RefCounted, private Tracer {
   struct Export {
     bool as_constants = false;
     std::vector<std::string> arg_names, result_names;
+    bool replay = false;  // arguments that were assigned are outputs too, and assigned state is never a constant
   };
   ir::Graph graph(const Export& e);
   size_t n_ops() const { return ops_.size(); }
@@ -62,6 +84,8 @@ class Recording : public RefCounted, private Tracer {
   std::string report() const;
   /// Called when a name for an external tensor is wanted; set by the bindings.
   void set_name(const Tensor* cell, std::string name) { names_[cell] = std::move(name); }
+  /// Tensors that the call assigned and that are no arguments.
+  std::vector<Tensor*> assigned() const;
   /// External tensors that are no arguments, in order of first use.
   std::vector<Tensor*> captured() const;
 
@@ -70,15 +94,16 @@ class Recording : public RefCounted, private Tracer {
   struct Var {
     Meta meta;
     bool external = false;
-    bool constant = false;  // made during the call from host data: fed anew in host mode, fixed in replay
-    int arg = -1;           // position among the arguments
-    int same_as = -1;       // the argument of a lower position that was this very tensor
-    TensorPtr cell;         // external: the tensor that held it
-    ValuePtr value;         // only while recording or matching
-    ValuePtr fixed;         // constant: its value in the recorded call
-    int producer = -1;      // op index
-    bool read = false;      // read on the host during the call
-    bool kept = false;      // still held by somebody when the call ended
+    bool constant = false;   // made during the call from host data: fed anew in host mode, fixed in replay
+    int arg = -1;            // position among the arguments
+    int same_as = -1;        // the argument of a lower position that was this very tensor
+    TensorPtr cell;          // external: the tensor that held it
+    ValuePtr value;          // only while recording or matching
+    ValuePtr fixed;          // constant: its value in the recorded call
+    int producer = -1;       // op index
+    bool is_static = false;  // made from constants alone: the same in every call
+    bool read = false;       // read on the host during the call
+    bool kept = false;       // still held by somebody when the call ended
   };
   struct Op {
     const OpDef* op;
@@ -89,8 +114,13 @@ class Recording : public RefCounted, private Tracer {
     uint64_t rerun;
   };
   struct Commit {
-    TensorPtr cell;
+    TensorPtr cell;  // null for an argument
     uint32_t var;
+    int arg = -1;
+  };
+  struct Read {
+    TensorPtr cell;
+    ValuePtr value;
   };
   struct Segment {
     size_t begin, end;                                       // ops
@@ -103,7 +133,7 @@ class Recording : public RefCounted, private Tracer {
   void on_assign(Tensor& cell, const Tensor& from) override;
   bool materialize(Value& v) override;
   uint32_t epoch() const override { return epoch_; }
-  void on_read(Value& v) override;
+  void on_read(Tensor& t) override;
   void cut(const std::string& who) override;
 
   void enter(State s);
@@ -112,6 +142,9 @@ class Recording : public RefCounted, private Tracer {
   void finish_match();
   void finish_recording();
   void run_segments();
+  void find_leaks();
+  void fail_uncomputed();
+  void set_host_only(const std::string& reason, LocId loc);
   uint32_t var_of(Tensor& t);
   uint32_t new_var(const Meta& m);
   void make_segments();
@@ -122,23 +155,32 @@ class Recording : public RefCounted, private Tracer {
   ir::Graph segment_graph(const Segment& s) const;
   void add_ops(ir::Graph& g, size_t begin, size_t end, std::vector<ir::ValueId>& ids) const;
   std::string var_name(uint32_t v) const;
-  [[noreturn]] void mismatch(const std::string& reason, LocId loc) const;
+  bool is_constant(uint32_t v, const Export& e) const;
+  [[noreturn]] void mismatch(const char* reason, const std::string& found, LocId loc) const;
+  [[noreturn]] void refuse_read() const;
 
   TraceOptions opt_;
   State state_ = State::Empty;
   bool cut_ = false;
   uint32_t epoch_ = 0;
+  std::vector<uint32_t> epochs_;  // of this call: a part that is not seen begins a new one
+  std::string host_only_;
+  std::vector<Read> reads_;        // captured tensors that were read on the host
+  std::vector<TensorPtr> pinned_;  // by argument; null: any tensor will do
+  std::unordered_map<const Tensor*, size_t> captured_cells_;
   std::vector<Var> vars_;
   std::vector<Op> ops_;
   std::vector<Commit> commits_;
   std::vector<uint32_t> results_, captured_;  // captured: externals that are no arguments, in order of first use
   std::vector<Segment> segments_;
-  std::vector<size_t> breaks_;  // op counts at which a value of the open segment was read
+  std::vector<size_t> breaks_;      // op counts at which a value of the open segment was read
+  std::vector<size_t> boundaries_;  // op counts at which a part that is not seen began
   std::unordered_map<const Value*, SmallVec<uint32_t, 1>> externals_;  // while recording
   std::unordered_map<const Tensor*, std::string> names_;
   size_t n_args_ = 0;
+  std::vector<const Tensor*> arg_cells_;  // of the recorded call; only compared, and only until it has returned
   // matching
-  size_t pc_ = 0, segment_ = 0;
+  size_t pc_ = 0, segment_ = 0, boundary_ = 0;
   struct Undo {
     TensorPtr cell;
     ValuePtr value;

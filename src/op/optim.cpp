@@ -17,6 +17,19 @@ void check_scalar(const InferCtx& c, size_t i) {
 void like_w(InferCtx& c) {
   for (Meta& m : c.out) m.dtype = c.dtype(0), m.shape = c.shape(0);
 }
+// The optional inputs after the required ones.
+void check_hyper(const InferCtx& c, int64_t numbers) {
+  const size_t hyper = static_cast<size_t>(c.op->required), skip = hyper + 1;
+  if (c.in.size() > hyper) {
+    nn::check_float(c, hyper);
+    MGE_CHECK(c.shape(hyper).rank == 1 && c.shape(hyper).numel() == numbers, Value,
+              "{}: hyper must hold {} numbers, the attributes it stands for; got {}.", c.op->name, numbers,
+              c.x(hyper).str());
+  }
+  if (c.in.size() > skip)
+    MGE_CHECK(c.dtype(skip) == DType::Bool && c.shape(skip).numel() == 1, Value, "{}: skip must hold one bool; got {}.",
+              c.op->name, c.x(skip).str());
+}
 void check_decay(const InferCtx& c, double wd) {
   MGE_CHECK(wd >= 0, Value, "{}: weight_decay must not be negative; got {}.", c.op->name, wd);
 }
@@ -26,6 +39,7 @@ void infer_sgd(InferCtx& c) {
   check_like_w(c, 1);
   check_scalar(c, 2);
   check_decay(c, attrs_as<SgdAttrs>(c.attrs).weight_decay);
+  check_hyper(c, SgdAttrs::kNumbers);
   like_w(c);
 }
 
@@ -37,6 +51,7 @@ void infer_sgd_momentum(InferCtx& c) {
   check_like_w(c, 3);
   check_decay(c, at.weight_decay);
   MGE_CHECK(at.momentum >= 0, Value, "sgd_momentum_update: momentum must not be negative; got {}.", at.momentum);
+  check_hyper(c, SgdMomentumAttrs::kNumbers);
   like_w(c);
 }
 
@@ -52,6 +67,7 @@ void infer_adagrad(InferCtx& c) {
   for (size_t i : {3, 4}) check_scalar(c, i);
   check_decay(c, at.weight_decay);
   MGE_CHECK(at.lr_decay >= 0, Value, "adagrad_update: lr_decay must not be negative; got {}.", at.lr_decay);
+  check_hyper(c, AdagradAttrs::kNumbers);
   like_w(c);
 }
 
@@ -62,6 +78,7 @@ void infer_adadelta(InferCtx& c) {
   check_scalar(c, 4);
   check_decay(c, at.weight_decay);
   MGE_CHECK(at.rho >= 0 && at.rho <= 1, Value, "adadelta_update: rho must lie in [0,1]; got {}.", at.rho);
+  check_hyper(c, AdadeltaAttrs::kNumbers);
   like_w(c);
 }
 
@@ -72,6 +89,7 @@ void infer_lamb(InferCtx& c) {
   check_scalar(c, 4);
   check_decay(c, at.weight_decay);
   check_betas(c, at.beta1, at.beta2);
+  check_hyper(c, LambAttrs::kNumbers);
   like_w(c);
 }
 
@@ -82,6 +100,7 @@ void infer_adam(InferCtx& c) {
   for (size_t i : {4, 5}) check_scalar(c, i);
   check_decay(c, at.weight_decay);
   check_betas(c, at.beta1, at.beta2);
+  check_hyper(c, AdamAttrs::kNumbers);
   like_w(c);
 }
 
@@ -91,6 +110,7 @@ void register_optim(OpRegistry& r) {
   r.op("sgd_update")
       .attrs<SgdAttrs>()
       .in("w", "g", "lr")
+      .opt("hyper", "skip")
       .out("w_new")
       .infer(infer_sgd)
       .traits(kNoGrad)
@@ -98,6 +118,7 @@ void register_optim(OpRegistry& r) {
   r.op("sgd_momentum_update")
       .attrs<SgdMomentumAttrs>()
       .in("w", "g", "lr", "m")
+      .opt("hyper", "skip")
       .out("w_new", "m_new")
       .infer(infer_sgd_momentum)
       .traits(kNoGrad)
@@ -107,6 +128,7 @@ void register_optim(OpRegistry& r) {
   r.op("adam_update")
       .attrs<AdamAttrs>()
       .in("w", "g", "m", "v", "lr", "t")
+      .opt("hyper", "skip")
       .out("w_new", "m_new", "v_new")
       .infer(infer_adam)
       .traits(kNoGrad)
@@ -114,6 +136,7 @@ void register_optim(OpRegistry& r) {
   r.op("adagrad_update")
       .attrs<AdagradAttrs>()
       .in("w", "g", "s", "lr", "t")
+      .opt("hyper", "skip")
       .out("w_new", "s_new")
       .infer(infer_adagrad)
       .traits(kNoGrad)
@@ -121,6 +144,7 @@ void register_optim(OpRegistry& r) {
   r.op("adadelta_update")
       .attrs<AdadeltaAttrs>()
       .in("w", "g", "s", "d", "lr")
+      .opt("hyper", "skip")
       .out("w_new", "s_new", "d_new")
       .infer(infer_adadelta)
       .traits(kNoGrad)
@@ -130,6 +154,7 @@ void register_optim(OpRegistry& r) {
   r.op("lamb_direction")
       .attrs<LambAttrs>()
       .in("w", "g", "m", "v", "t")
+      .opt("hyper", "skip")
       .out("direction", "m_new", "v_new")
       .infer(infer_lamb)
       .traits(kNoGrad)

@@ -1,5 +1,7 @@
-// Optimizer steps: one pass over memory each. lr (and Adam's step count t, from 1) are one-element tensors, so a traced
-// program sees a changed learning rate. Every step is rounded; all kernels give the same bits.
+// Optimizer steps: one pass over memory each. lr (and Adam's step count t, from 1) are one-element tensors, and the
+// optional input `hyper` holds the other numbers in the order of the attributes it stands for, so a traced program sees
+// changed hyper-parameters. With the optional `skip` (one bool) true the state stays as it is: a conditional step
+// without a branch. Every step is rounded; all kernels give the same bits.
 #pragma once
 #include <cmath>
 
@@ -10,6 +12,8 @@ namespace mge {
 struct SgdAttrs {
   double weight_decay = 0;
   static constexpr auto fields() { return field_list("weight_decay", &SgdAttrs::weight_decay); }
+  static constexpr int64_t kNumbers = 1;
+  void take(const double* hyper) { weight_decay = hyper[0]; }
 };
 
 struct SgdMomentumAttrs {
@@ -19,6 +23,8 @@ struct SgdMomentumAttrs {
     using A = SgdMomentumAttrs;
     return field_list("momentum", &A::momentum, "weight_decay", &A::weight_decay, "nesterov", &A::nesterov);
   }
+  static constexpr int64_t kNumbers = 2;
+  void take(const double* hyper) { momentum = hyper[0], weight_decay = hyper[1]; }
 };
 
 struct AdamAttrs {
@@ -29,6 +35,8 @@ struct AdamAttrs {
     return field_list("beta1", &A::beta1, "beta2", &A::beta2, "eps", &A::eps, "weight_decay", &A::weight_decay,
                       "decoupled", &A::decoupled);
   }
+  static constexpr int64_t kNumbers = 4;
+  void take(const double* hyper) { beta1 = hyper[0], beta2 = hyper[1], eps = hyper[2], weight_decay = hyper[3]; }
 };
 
 struct AdagradAttrs {
@@ -37,6 +45,8 @@ struct AdagradAttrs {
     using A = AdagradAttrs;
     return field_list("lr_decay", &A::lr_decay, "eps", &A::eps, "weight_decay", &A::weight_decay);
   }
+  static constexpr int64_t kNumbers = 3;
+  void take(const double* hyper) { lr_decay = hyper[0], eps = hyper[1], weight_decay = hyper[2]; }
 };
 
 struct AdadeltaAttrs {
@@ -45,6 +55,8 @@ struct AdadeltaAttrs {
     using A = AdadeltaAttrs;
     return field_list("rho", &A::rho, "eps", &A::eps, "weight_decay", &A::weight_decay);
   }
+  static constexpr int64_t kNumbers = 3;
+  void take(const double* hyper) { rho = hyper[0], eps = hyper[1], weight_decay = hyper[2]; }
 };
 
 struct LambAttrs {
@@ -55,6 +67,8 @@ struct LambAttrs {
     return field_list("beta1", &A::beta1, "beta2", &A::beta2, "eps", &A::eps, "weight_decay", &A::weight_decay,
                       "bias_correction", &A::bias_correction);
   }
+  static constexpr int64_t kNumbers = 4;
+  void take(const double* hyper) { beta1 = hyper[0], beta2 = hyper[1], eps = hyper[2], weight_decay = hyper[3]; }
 };
 
 /// What one Adam step needs besides the tensors, rounded once from double.

@@ -496,6 +496,27 @@ for wd in (0.0, 0.01):
                {"rho": 0.9, "eps": 1e-6, "weight_decay": wd}, label=f"wd{wd}", **NO_GRAD),
     ]  # fmt: skip
 
+# The same with the numbers in a tensor (exact in float32), and skipped: nothing happens.
+for skip in (False, True):
+    CASES += [
+        OpCase(name, ref.with_hyper(getattr(ref, name), names, kept),
+               ordered(args, lambda rng, n=numbers: [np.array(n)], lambda rng, v=skip: [np.array(v)]), attrs,
+               label=f"hyper-skip{int(skip)}", tol=1e-4, **NO_GRAD)
+        for name, args, names, numbers, kept, attrs in (
+            ("sgd_update", ordered(draw([(3, 7), (3, 7)]), lambda rng: [np.array(0.1)]), ["weight_decay"], [0.25], [0], {}),
+            ("sgd_momentum_update", ordered(draw([(3, 7), (3, 7)]), lambda rng: [np.array(0.1)], draw([(3, 7)])),
+             ["momentum", "weight_decay"], [0.75, 0.25], [0, 3], {"nesterov": True}),
+            ("adam_update", ordered(draw([(3, 7), (3, 7), (3, 7)]), draw([(3, 7)], 0.1, 1), lambda rng: [np.array(0.01), np.array(3.0)]),
+             ["beta1", "beta2", "eps", "weight_decay"], [0.75, 0.875, 0.125, 0.25], [0, 2, 3], {"decoupled": True}),
+            ("lamb_direction", ordered(draw([(3, 7), (3, 7), (3, 7)]), draw([(3, 7)], 0.1, 1), lambda rng: [np.array(3.0)]),
+             ["beta1", "beta2", "eps", "weight_decay"], [0.75, 0.875, 0.125, 0.25], [1, 2, 3], {}),
+            ("adagrad_update", ordered(draw([(3, 7), (3, 7)]), draw([(3, 7)], 0.1, 1), lambda rng: [np.array(0.1), np.array(4.0)]),
+             ["lr_decay", "eps", "weight_decay"], [0.25, 0.125, 0.25], [0, 2], {}),
+            ("adadelta_update", ordered(draw([(3, 7), (3, 7)]), draw([(3, 7), (3, 7)], 0.1, 1), lambda rng: [np.array(0.1)]),
+             ["rho", "eps", "weight_decay"], [0.75, 0.125, 0.25], [0, 2, 3], {}),
+        )
+    ]  # fmt: skip
+
 # Ops checked by tests of their own, and why they have no row above.
 ELSEWHERE = {
     "rng_uniform": "random: test_random.py checks distribution, determinism and thread independence",

@@ -312,6 +312,19 @@ def set_slice(x, v, **a):
     return y
 
 
+def with_hyper(step, names, kept):
+    """An optimizer step whose numbers come as an array, after its inputs, and that can be skipped."""
+
+    def run(*args, **attrs):
+        *inputs, hyper, skip = args
+        if skip:
+            old = tuple(inputs[i] for i in kept)
+            return old if len(old) > 1 else old[0]
+        return step(*inputs, **dict(zip(names, hyper)), **attrs)
+
+    return run
+
+
 def sgd_update(w, g, lr, weight_decay=0.0):
     return w - lr * (g + weight_decay * w)
 

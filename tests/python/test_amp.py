@@ -418,3 +418,43 @@ def test_what_autocast_does_not_name_only_promotes():
             got = call()
         assert got.dtype == np.float32
         np.testing.assert_array_equal(got.numpy(), want.numpy())
+
+
+# ---- GradScaler in a trace: a gradient that may be None
+
+
+def _scaled_step(look):
+    w = Parameter([1.0, 2.0])
+    gm, scaler = GradManager().attach([w]), amp.GradScaler()
+
+    @mge.jit.trace
+    def step(x):
+        with gm:
+            scaler.backward(gm, (w * x).sum())
+        found = look(w)
+        w.grad = None
+        return found
+
+    step(Tensor([1.0, 2.0]))
+
+
+@pytest.mark.parametrize("look", [lambda w: w.grad.sum(), lambda w: w.grad * 2, lambda w: -w.grad, lambda w: w.grad[0]])
+def test_using_a_gradient_that_may_be_none_names_the_line_and_ways_out(look):
+    with pytest.raises(mge.jit.TraceError, match=r"GradScaler finds an overflow.*outside the trace") as e:
+        _scaled_step(look)
+    assert "test_amp.py" in str(e.value)
+
+
+def test_clipping_gradients_of_which_some_may_be_none_is_refused():
+    w, v = Parameter([1.0]), Parameter([1.0])
+    gm, scaler = GradManager().attach([w, v]), amp.GradScaler()
+
+    @mge.jit.trace
+    def step(x):
+        with gm:
+            scaler.backward(gm, (w * v * x).sum(), unscale_grad=False)
+        scaler.unscale([w])
+        mge.optimizer.clip_grad_norm([w, v], 1.0)
+
+    with pytest.raises(NotImplementedError, match="clip_grad_norm: some of the gradients.*Unscale all of them"):
+        step(Tensor([1.0]))

@@ -548,3 +548,63 @@ def test_clip_grad_value():
     p.grad = Tensor(np.arange(-2, 3).astype("float32"))
     clip_grad_value([p], -1, 0)
     assert p.grad.tolist() == [-1, -1, 0, 0, 0]
+
+
+# ---- numbers as tensors
+
+
+@pytest.mark.parametrize(
+    "make, name, value, text",
+    [
+        (lambda p: SGD(p, 0.1), "weight_decay", -1.0, "SGD: weight_decay must not be negative; got -1.0"),
+        (lambda p: SGD(p, 0.1, momentum=0.9), "momentum", -0.5, "SGD: momentum must not be negative; got -0.5"),
+        (lambda p: Adam(p, 0.1), "betas", (0.9, 1.0), "Adam: invalid beta parameter at index 1: 1.0"),
+        (lambda p: LAMB(p, 0.1), "weight_decay", -1.0, "LAMB: invalid weight_decay value -1.0"),
+        (lambda p: Adadelta(p), "rho", 1.5, "Adadelta: rho must be from 0 to 1; got 1.5"),
+        (lambda p: Adagrad(p), "lr_decay", -1.0, "Adagrad: lr_decay must not be negative; got -1.0"),
+    ],
+)
+def test_a_number_out_of_range_is_named_at_the_next_step(make, name, value, text):
+    p = Parameter([1.0])
+    opt = make([p])
+    p.grad = Tensor([1.0])
+    opt.param_groups[0][name] = value
+    with pytest.raises(ValueError, match=text):
+        opt.step()
+    assert p.item() == 1.0
+
+
+def test_a_list_of_betas_may_change_in_place():
+    runs = []
+    for in_place in (False, True):
+        p, betas = Parameter([1.0]), [0.9, 0.999]
+        opt = Adam([p], 0.1, betas=betas)
+        for beta in (0.9, 0.5):
+            p.grad = Tensor([1.0 + beta])
+            if in_place:
+                betas[0] = beta
+            else:
+                opt.param_groups[0]["betas"] = (beta, 0.999)
+            opt.step()
+        runs.append(p.numpy())
+    assert runs[0] == runs[1]
+
+
+@pytest.mark.parametrize("make", [SGD, Adam, Adagrad, Adadelta, LAMB])
+def test_lr_may_be_a_tensor_from_the_start(make):
+    found = []
+    for lr in (0.25, Tensor(0.25)):
+        p = Parameter([1.0, 2.0])
+        p.grad = Tensor([3.0, 4.0])
+        make([p], lr=lr).step()
+        found.append(p.numpy())
+    np.testing.assert_array_equal(*found)
+
+
+def test_what_the_optional_inputs_of_a_step_must_be():
+    w, lr = Tensor([1.0, 2.0]), Tensor(0.5)
+    ops = mge.core._core.ops
+    with pytest.raises(ValueError, match=r"sgd_update: hyper must hold 1 numbers.*got float32\[2\]"):
+        ops.sgd_update(w, w, lr, Tensor([0.0, 0.0]))
+    with pytest.raises(ValueError, match=r"sgd_update: skip must hold one bool; got float32\[1\]"):
+        ops.sgd_update(w, w, lr, Tensor([0.0]), Tensor([0.0]))

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..autodiff import GradManager
+from ..autodiff.conditional import Conditional, at
+from ..core import _core
 from ..core._core import ops
 from ..tensor import Tensor
 
@@ -14,7 +16,8 @@ class GradScaler:
     """Multiplies what is differentiated by a factor, divides gradients by it, and finds the factor by itself.
 
     After gradients with inf or NaN the factor shrinks and the step is dropped: gradients become None. After
-    ``growth_interval`` good steps it grows.
+    ``growth_interval`` good steps it grows. The factor and the number of good steps are tensors, and inside a trace so
+    is whether a step is dropped: one recording serves good steps and dropped ones.
 
     Args:
         init_scale: the factor at the start.
@@ -32,6 +35,8 @@ class GradScaler:
     [3.0, 3.0]
     """
 
+    _trace_volatile = True  # plain attributes: a trace looks at them on every call
+
     def __init__(
         self,
         init_scale: float = 2.0**4,
@@ -39,12 +44,42 @@ class GradScaler:
         backoff_factor: float = 0.5,
         growth_interval: int = 2000,
     ) -> None:
-        self.scale_factor = float(init_scale)
+        # float64 and int32: Python's own arithmetic on these numbers, to the bit.
+        self._scale = Tensor(float(init_scale), "float64")
+        self._tracker = Tensor(0, "int32")
+        self._non_finite = Tensor(False, "bool")
         self.growth_factor = float(growth_factor)
         self.backoff_factor = float(backoff_factor)
         self.growth_interval = growth_interval
-        self._growth_tracker = 0
-        self._found_non_finite = False
+
+    @property
+    def scale_factor(self) -> float:
+        """The factor now."""
+        return float(self._scale.item())
+
+    @scale_factor.setter
+    def scale_factor(self, value: float) -> None:
+        self._scale._reset(Tensor(float(value), "float64", self._scale.device))
+
+    @property
+    def _growth_tracker(self) -> int:
+        return int(self._tracker.item())
+
+    @_growth_tracker.setter
+    def _growth_tracker(self, value: int) -> None:
+        self._tracker._reset(Tensor(int(value), "int32", self._tracker.device))
+
+    @property
+    def _found_non_finite(self) -> bool:
+        return bool(self._non_finite.item())
+
+    @_found_non_finite.setter
+    def _found_non_finite(self, value: bool) -> None:
+        self._non_finite._reset(Tensor(bool(value), "bool", self._non_finite.device))
+
+    def _trace_state(self) -> list[Any]:
+        """What a recording depends on besides the tensors."""
+        return [self.growth_factor, self.backoff_factor, self.growth_interval]
 
     def backward(
         self,
@@ -67,14 +102,18 @@ class GradScaler:
         """
         ys = [] if y is None else list(y) if isinstance(y, (list, tuple)) else [y]
         if dy is None:
-            dys = [ops.fill_like(t, value=self.scale_factor) for t in ys]
+            dys = [ops.broadcast_to(self._factor(self._scale, t), shape=t._tuple_shape) for t in ys]
         else:
-            dys = [d * self.scale_factor for d in (dy if isinstance(dy, (list, tuple)) else [dy])]
+            dys = [d * self._factor(self._scale, d) for d in (dy if isinstance(dy, (list, tuple)) else [dy])]
         gm.backward(ys, dys)
         if unscale_grad:
             self.unscale(gm.attached_tensors())
         if update_scale is True or (update_scale == "if_unscale_grad" and unscale_grad):
             self.update()
+
+    @staticmethod
+    def _factor(scale: Tensor, like: Tensor) -> Tensor:
+        return at(scale, like.device).astype(like.dtype)
 
     def unscale(self, grad_tensors: Iterable[Tensor]) -> GradScaler:
         """Divide the gradients of these tensors by the factor; all become None when one holds inf or NaN.
@@ -82,30 +121,41 @@ class GradScaler:
         Args:
             grad_tensors: tensors whose ``grad`` is divided in place; an iterator will do.
         """
-        tensors = [t for t in grad_tensors if t.grad is not None]
-        grads: list[Tensor] = []
-        for t in tensors:
-            # Two tensors may share one gradient, which is divided once.
-            if t.grad is not None and all(g is not t.grad for g in grads):
-                grads.append(t.grad)
-        if self.growth_interval != 0 and self._check_gradients(grads, 1.0 / self.scale_factor):
-            self._found_non_finite = True
-            for t in tensors:
+        _core.note_use(self)
+        held = [(t, t.grad) for t in grad_tensors if t.grad is not None]
+        maybe: dict[int, Conditional] = {}  # by id of the gradient; two tensors may share one, which is divided once
+        for _, g in held:
+            found = g if isinstance(g, Conditional) else Conditional(g, _NEVER)
+            maybe.setdefault(id(found.grad), found)
+        inverse = 1.0 / self._scale
+        for c in maybe.values():
+            c.grad._reset((c.grad * self._factor(inverse, c.grad)).astype(c.grad.dtype))
+        if self.growth_interval == 0 or not held:
+            return self
+        bad = self._holds_non_finite(list(maybe.values()))
+        self._non_finite._reset(ops.logical_or(self._non_finite, bad))
+        if _core.is_tracing():
+            for t, g in held:
+                c = g if isinstance(g, Conditional) else maybe[id(g)]
+                absent = bad if c.absent is _NEVER else ops.logical_or(bad, c.absent)
+                Conditional(c.grad, absent).give_to(t)
+        elif bad.item():
+            for t, _ in held:
                 t.grad = None
-        elif self.growth_interval == 0:
-            self._scale(grads, 1.0 / self.scale_factor)
         return self
 
-    def _scale(self, grads: list[Tensor], scale: float) -> None:
-        for g in grads:
-            g._reset((g * scale).astype(g.dtype))
-
-    def _check_gradients(self, grads: list[Tensor], scale: float) -> bool:
-        """Multiply the gradients in place; whether one of them holds inf or NaN."""
-        self._scale(grads, scale)
-        # x * 0 is NaN where x is not finite and 0 elsewhere. All sums are queued before the first is waited for.
-        sums = [(g.astype("float32") * 0.0).sum() for g in grads]
-        return any(s.item() != 0.0 for s in sums)
+    def _holds_non_finite(self, grads: list[Conditional]) -> Tensor:
+        """Whether one of the gradients holds inf or NaN, as a tensor."""
+        home = self._scale.device
+        sums = []
+        for c in grads:
+            # x * 0 is NaN where x is not finite and 0 elsewhere.
+            total = (c.grad.astype("float32") * 0.0).sum()
+            if c.absent is not _NEVER:
+                total = ops.where(at(c.absent, total.device), 0.0, total)
+            sums.append(at(total, home))
+        all_sums = ops.concat(*(s.reshape(1) for s in sums), axis=0).sum() if len(sums) > 1 else sums[0]
+        return all_sums != 0.0
 
     def update(self, new_scale: float | None = None) -> None:
         """Find the next factor, or set it; does nothing with a growth interval of 0.
@@ -113,18 +163,17 @@ class GradScaler:
         Args:
             new_scale: the factor to use from now on.
         """
+        _core.note_use(self)
         if self.growth_interval == 0:
             return
         if new_scale is not None:
-            self.scale_factor = float(new_scale)
-        elif self._found_non_finite:
-            self.scale_factor *= self.backoff_factor
-            self._growth_tracker = 0
+            self.scale_factor = new_scale
         else:
-            self._growth_tracker += 1
-            if self._growth_tracker >= self.growth_interval:
-                self.scale_factor *= self.growth_factor
-                self._growth_tracker = 0
+            bad, scale, good = self._non_finite, self._scale, self._tracker + 1
+            full = good >= self.growth_interval
+            grown = ops.where(full, scale * self.growth_factor, scale)
+            scale._reset(ops.where(bad, scale * self.backoff_factor, grown))
+            self._tracker._reset(ops.where(ops.logical_or(bad, full), ops.fill_like(good, value=0), good))
         self._found_non_finite = False
 
     def state_dict(self) -> dict[str, Any]:
@@ -141,3 +190,6 @@ class GradScaler:
         """Take over what ``state_dict`` gave."""
         for name in self.state_dict():
             setattr(self, name, state[name])
+
+
+_NEVER: Any = object()  # in the place of ``absent``: an ordinary gradient

@@ -14,6 +14,7 @@ from ..core._core import ops
 from ..core.tensor.dtype import is_differentible_dtype
 from ..tensor import Tensor
 from ..utils.future import Future
+from .conditional import Conditional
 
 __all__ = ["AttachSpec", "GradManager", "GradManagerGroup", "get_backwarding_grad_manager"]
 
@@ -77,6 +78,11 @@ class GradManager:
         self._gradients: dict[int, tuple[Tensor, Any]] = {}
         self._after_backward_callback: list[Callable[[], Any]] = []
 
+    def _trace_state(self) -> list[Any]:
+        """What a recording that uses this manager depends on."""
+        specs = [(spec.tensor(), spec.callbacks) for spec in self._specs.values()]
+        return [specs, self._after_backward_callback]
+
     def attached_tensors(self) -> list[Tensor]:
         """The attached tensors that are alive, in the order they were attached."""
         found = (spec.tensor() for spec in self._specs.values())
@@ -103,6 +109,7 @@ class GradManager:
             added: list[Callback] = []
         else:
             added = [callbacks] if callable(callbacks) else list(callbacks)
+        _core.bump_mutation()
         for tensor in [tensors] if isinstance(tensors, Tensor) else tensors:
             assert isinstance(tensor, Tensor), f"attach: needs Tensors; got {type(tensor).__name__}."
             assert is_differentible_dtype(tensor.dtype), (
@@ -121,12 +128,14 @@ class GradManager:
 
     def _register_after_backward_callback(self, callback: Callable[[], Any]) -> GradManager:
         self._after_backward_callback.append(callback)
+        _core.bump_mutation()
         return self
 
     def record(self) -> None:
         """Start recording."""
         if self._session is not None:
             raise RuntimeError("already recording")
+        _core.note_use(self)
         session = _core.GradSession()
         session.start()
         self._session = session
@@ -172,6 +181,8 @@ class GradManager:
                     if grad is not None and tensor.format == "nhwc":
                         grad.format = "nhwc"
                     tensor.grad = grad
+                elif isinstance(tensor.grad, Conditional):
+                    tensor.grad = tensor.grad.added(grad)
                 else:
                     tensor.grad += grad
         finally:

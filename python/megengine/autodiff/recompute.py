@@ -11,7 +11,7 @@ from .. import config
 from ..core import _amp, _core
 from ..core.autodiff._recomputing import thread
 from ..core.tensor.dtype import is_differentible_dtype
-from ..jit.tracing import _flatten, _unflatten
+from ..jit.tree import flatten, unflatten
 from ..random.rng import generator_states
 from ..tensor import Tensor
 
@@ -62,7 +62,7 @@ class _Segment:
     def __init__(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         given: list[Tensor] = []
         self.fn = fn
-        self.tree = _flatten((args, kwargs), given)
+        self.tree = flatten((args, kwargs), given)
         self.args = [Tensor(t) for t in given]  # as they are now; the caller may assign to his
         self.casting = _casting()
         self.random = [(cell, Tensor(cell)) for cell in generator_states(given)]
@@ -86,12 +86,12 @@ class _Segment:
                 if is_differentible_dtype(t.dtype):
                     self.recorded.append(i)
         part.record(self.again, self.args, [own[id(outputs[i])] for i in self.recorded])
-        return _unflatten(tree, [own[id(t)] for t in outputs])
+        return unflatten(tree, [own[id(t)] for t in outputs])
 
     def run(self, tensors: Sequence[Tensor]) -> tuple[Any, list[Tensor]]:
-        args, kwargs = _unflatten(self.tree, tensors)
+        args, kwargs = unflatten(self.tree, tensors)
         outputs: list[Tensor] = []
-        return _flatten(self.fn(*args, **kwargs), outputs), outputs
+        return flatten(self.fn(*args, **kwargs), outputs), outputs
 
     def again(self) -> list[Tensor]:
         """The outputs once more, recorded this time; backward goes on through them."""

@@ -13,23 +13,49 @@ import collections
 import contextlib
 import functools
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import sys
+import threading
+import types
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import IO, Any
 
-from ..core import _core
+from .. import config
+from ..autodiff.conditional import settle
+from ..core import _amp, _core
+from ..module import Module
 from ..tensor import Tensor
 from .config import DTRConfig, GraphOptimizationConfig, SublinearMemoryConfig
+from .depends import HELD, ITERATES, TARGET, VOLATILE, Entry, Name, function_names, grad_builder, random_states
+from .tree import CannotRebuild, ResultPlan, flatten
 
 CompGraphDumpResult = collections.namedtuple(
     "CompGraphDumpResult", ["nr_opr", "tot_bytes", "tensor_value_bytes", "content_hash", "inputs", "outputs", "params"]
 )
 
-_INFERENCE_OPTIONS = {
-    "enable_io16xc32", "enable_ioc16", "enable_hwcd4", "enable_nchw4", "enable_nchw88", "enable_nchw44",
-    "enable_nchw44_dot",    "enable_nchw32", "enable_chwn4", "enable_nchw64", "enable_fuse_conv_bias_nonlinearity",
-    "enable_fuse_conv_bias_with_z",
-    "enable_fuse_preprocess", "enable_fuse_grain",
+# Options of MegEngine that change nothing here. Given another value than these they are refused: a program that asks
+# for something has to hear that it does not get it.
+_TRACE_DEFAULTS: dict[str, Any] = {
+    "sublinear_memory_config": None, "dtr_config": None, "profiling": False, "graph_opt_config": None,
+    "imperative": False,
 }  # fmt: skip
+_DUMP_DEFAULTS: dict[str, Any] = {
+    "keep_var_name": 1, "keep_opr_name": False, "keep_param_name": False, "keep_opr_priority": False,
+    "strip_info_file": None, "append_json": False, "input_data": None, "input_transform": None, "resize_input": False,
+    "repeat": 1, "dump_format": None, "model_version": 2, "compat_older_version": None,
+    "enable_io16xc32": False, "enable_ioc16": False, "enable_hwcd4": False, "enable_nchw4": False,
+    "enable_nchw88": False, "enable_nchw44": False, "enable_nchw44_dot": False, "enable_nchw32": False,
+    "enable_chwn4": False, "enable_nchw64": False, "enable_fuse_preprocess": False,
+}  # fmt: skip
+# What they ask for is done in any case.
+_DONE_ANYHOW = {"enable_fuse_conv_bias_nonlinearity", "enable_fuse_conv_bias_with_z", "enable_fuse_grain"}
+
+
+def _refuse_others(who: str, given: dict[str, Any], defaults: dict[str, Any]) -> None:
+    for name, default in defaults.items():
+        value = given.get(name, default)
+        if value is not default and value != default:
+            raise NotImplementedError(f"{who}: {name}={value!r} is not implemented; leave it out.")
 
 
 def is_tracing() -> bool:
@@ -41,9 +67,77 @@ def is_tracing() -> bool:
     return _core.is_tracing()
 
 
+class _Open(threading.local):
+    """What this thread is recording."""
+
+    refresh: list[Callable[[], None]] | None = None
+    notes: dict[int, Any] | None = None
+    grads: dict[int, Any] | None = None
+
+
+_open = _Open()
+
+
+@contextlib.contextmanager
+def _recording_into(
+    refresh: list[Callable[[], None]] | None, notes: dict[int, Any] | None, grads: dict[int, Any] | None
+) -> Iterator[None]:
+    before = _open.refresh, _open.notes, _open.grads
+    _open.refresh, _open.notes, _open.grads = refresh, notes, grads
+    _core.set_notes(notes, grads)
+    try:
+        yield
+    finally:
+        _open.refresh, _open.notes, _open.grads = before
+        _core.set_notes(*before[1:])
+
+
 @contextlib.contextmanager
 def exclude_from_trace() -> Iterator[None]:
-    """Ops inside run outside the record and may differ from call to call."""
+    """Ops inside run outside the record and may differ from call to call; what they give is fed to what follows.
+
+    With ``without_host=True`` Python then runs on every call.
+
+    >>> calls = []
+    >>> @trace
+    ... def f(x):
+    ...     with exclude_from_trace():
+    ...         calls.append(0)
+    ...         if len(calls) % 2 == 0:
+    ...             x = -x
+    ...     return x * 1
+    >>> [f(Tensor([1.0])).item() for _ in range(4)]
+    [1.0, -1.0, 1.0, -1.0]
+    """
+    token = _core.exclude_begin()
+    try:
+        with _recording_into(None, None, None):
+            yield
+    finally:
+        _core.exclude_end(token)
+
+
+def on_replay(fn: Callable[[], None]) -> None:
+    """Runs ``fn`` before each replay of the call this thread is recording: it brings tensors made from host numbers
+    (a learning rate, a loss scale) up to date. The tensors must be state of their owner, made outside the recording
+    (``with untraced():``)."""
+    if _open.refresh is not None:
+        _open.refresh.append(fn)
+
+
+def depends_on(obj: Any) -> None:
+    """The call this thread is recording depends on the state of ``obj``; costs nothing when it records nothing.
+
+    The state is what ``obj._trace_state()`` returns (plain values, lists and dicts by value, tensors and other objects
+    by identity), or else its attributes. It is compared again when ``_core.bump_mutation()`` was called since, or on
+    every call if the class says ``_trace_volatile = True``; when it differs, the call is recorded anew.
+    """
+    _core.note_use(obj)
+
+
+@contextlib.contextmanager
+def untraced() -> Iterator[None]:
+    """Tensors made inside are state that a recording captures, not constants of it."""
     token = _core.pause_trace()
     try:
         yield
@@ -51,77 +145,27 @@ def exclude_from_trace() -> Iterator[None]:
         _core.resume_trace(token)
 
 
-class _Leaf:
-    """Stands for the i-th tensor in a flattened structure."""
-
-    __slots__ = ("index",)
-
-    def __init__(self, index: int) -> None:
-        self.index = index
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Leaf) and other.index == self.index
-
-    def __hash__(self) -> int:
-        return hash(("leaf", self.index))
+def _modes() -> tuple[Any, ...]:
+    """The settings that decide which ops a call makes and what they compute."""
+    return (
+        _core.get_default_device(),
+        _amp.enabled,
+        _amp.low_prec_dtype,
+        _amp.high_prec_dtype,
+        *config._values.values(),
+    )
 
 
-def _flatten(obj: Any, tensors: list[Tensor]) -> Any:
-    """Replaces tensors in nested tuples, lists and dicts by leaves; other objects stay."""
-    if isinstance(obj, Tensor):
-        tensors.append(obj)
-        return _Leaf(len(tensors) - 1)
-    if isinstance(obj, tuple) and hasattr(obj, "_fields"):
-        return type(obj)(*(_flatten(o, tensors) for o in obj))
-    if isinstance(obj, (tuple, list)):
-        return type(obj)(_flatten(o, tensors) for o in obj)
-    if isinstance(obj, Mapping):
-        return {k: _flatten(v, tensors) for k, v in obj.items()}
-    return obj
+_HOST = "the body runs in any case"  # no reason to tell
+
+#: Recordings a trace keeps; the one used longest ago goes.
+MAX_RECORDINGS = 32
 
 
-def _unflatten(tree: Any, tensors: Sequence[Tensor]) -> Any:
-    if isinstance(tree, _Leaf):
-        return tensors[tree.index]
-    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
-        return type(tree)(*(_unflatten(o, tensors) for o in tree))
-    if isinstance(tree, (tuple, list)):
-        return type(tree)(_unflatten(o, tensors) for o in tree)
-    if isinstance(tree, dict):
-        return {k: _unflatten(v, tensors) for k, v in tree.items()}
-    return tree
-
-
-def _static_key(tree: Any) -> Any:
-    """A hashable stand-in for everything in the arguments that is no tensor."""
-    if isinstance(tree, _Leaf):
-        return ("leaf", tree.index)
-    if isinstance(tree, (tuple, list)):
-        return (type(tree).__name__, *(_static_key(o) for o in tree))
-    if isinstance(tree, dict):
-        return ("dict", *((k, _static_key(v)) for k, v in tree.items()))
-    if isinstance(tree, (int, float, str, bytes, bool, type(None))):
-        return (type(tree).__name__, tree)
-    return id(tree)
-
-
-class _Entry:
-    """One recording and what is needed to call it again."""
-
-    def __init__(self, recording: _core.Recording, result_tree: Any) -> None:
-        self.recording = recording
-        self.result_tree = result_tree
-        self.result_tensors: list[Tensor] = []
-        self.refresh: list[Callable[[], None]] = []
-
-
-_current: list[trace] = []
-
-
-def on_replay(fn: Callable[[], None]) -> None:
-    """Registers ``fn`` to run before each replay of the trace now being recorded (optimizers refresh their lr)."""
-    if _current:
-        _current[-1]._pending_refresh.append(fn)
+def _copied(cls: type[trace], state: dict[str, Any]) -> trace:
+    made = object.__new__(cls)
+    made.__dict__.update(state, _lock=threading.Lock())
+    return made
 
 
 class trace:
@@ -159,29 +203,40 @@ class trace:
         without_host: bool = False,
         imperative: bool = False,
     ) -> None:
-        if profiling:
-            raise NotImplementedError("trace: profiling=True arrives with the profiler; leave it out for now.")
+        _refuse_others("trace", locals(), _TRACE_DEFAULTS)
         self.__wrapped__ = function
         self._symbolic = symbolic or record_only
         self._capture_as_const = capture_as_const or record_only
         self._record_only = record_only
         self._opt_level = opt_level
-        self._imperative = imperative
         self.without_host = without_host
-        self.sublinear_memory_config = sublinear_memory_config
-        self.dtr_config = dtr_config
-        self.graph_opt_config = graph_opt_config
         self.symbolic_shape = symbolic_shape
         self.traced = False
         self.check_external = True
         self.third_party_backend = False
-        self._entries: dict[Any, _Entry] = {}
-        self._last: _Entry | None = None
+        self._entries: dict[bytes, list[Entry]] = {}
+        self._clock = 0
+        self._tries: dict[bytes, int] = {}
+        self._told: set[str] = set()
+        self._lock = threading.Lock()
+        self._last: Entry | None = None
         self._last_args: list[Tensor] = []
-        self._pending_refresh: list[Callable[[], None]] = []
         name = getattr(function, "__name__", type(function).__name__)
         self.__name__ = name
         self.__doc__ = getattr(function, "__doc__", None)
+
+    def __reduce__(self) -> Any:
+        """Copies and pickles start without recordings."""
+        fresh = {
+            "_entries": {},
+            "_last": None,
+            "_last_args": [],
+            "_told": set(),
+            "_tries": {},
+            "_lock": None,
+            "traced": False,
+        }
+        return _copied, (type(self), {**self.__dict__, **fresh})
 
     def __get__(self, obj: Any, owner: type | None = None) -> Any:
         return self if obj is None else functools.partial(self, obj)
@@ -192,49 +247,211 @@ class trace:
         if self._capture_as_const:
             for a in args:
                 assert isinstance(a, Tensor), "Only support tensor type args when capture_as_const is enabled"
-        tensors: list[Tensor] = []
-        tree = _flatten((args, kwargs), tensors)
-        key = (_static_key(tree), tuple((t.shape, t.dtype.num, str(t.device)) for t in tensors))
-        entry = self._entries.get(key)
+        # Under an open GradManager the tape has to see the ops, so Python runs.
+        strict = self.without_host and not _core.is_recording()
+        key, tensors, held = _core.call_key(args, kwargs, (strict, self._function_key(), *_modes()), strict)
+        bucket: Sequence[Entry] = self._entries.get(key, ())
+        entry = next((e for e in bucket if e.holds(tensors)), None)
         if entry is None:
-            return self._record(key, args, kwargs, tensors)
-        if self.without_host and not entry.recording.is_cut:
-            for fn in entry.refresh:
-                fn()
-            return _unflatten(entry.result_tree, entry.recording.replay(tensors))
-        return self._match(entry, args, kwargs, tensors)
-
-    def _record(self, key: Any, args: Any, kwargs: Any, tensors: list[Tensor]) -> Any:
-        recording = _core.Recording(self._opt_level, self._capture_as_const)
-        self._pending_refresh = []
-        recording.record_begin(tensors)
-        _current.append(self)
+            if self.without_host and not strict:
+                self._tell(
+                    "gradients are recorded outside of it; backward inside the function would be compiled as well"
+                )
+            return self._record(key, held, args, kwargs, tensors, strict)
+        if entry is not bucket[0]:  # the next call is likely to be like this one
+            self._entries[key] = [entry, *(e for e in bucket if e is not entry)]
+        self._clock += 1
+        entry.used = self._clock
+        if not entry.host_only:
+            return entry.replay(tensors)
+        if entry.eager:
+            return self.__wrapped__(*args, **kwargs)
+        if not entry.busy.acquire(blocking=False):  # another thread is in the middle of this recording
+            return self.__wrapped__(*args, **kwargs)
         try:
-            result = self.__wrapped__(*args, **kwargs)
-            outs: list[Tensor] = []
-            result_tree = _flatten(result, outs)
-            recording.record_end(outs)
+            return self._match(entry, args, kwargs, tensors)
+        finally:
+            entry.busy.release()
+
+    def _function_key(self) -> Any:
+        """What is called, as a part of the key: a bound method's object counts as an argument."""
+        fn = self.__wrapped__
+        return None if isinstance(fn, types.FunctionType) else fn
+
+    def _record(self, key: bytes, held: list[Any], args: Any, kwargs: Any, tensors: list[Tensor], strict: bool) -> Any:
+        recording = _core.Recording(self._opt_level, self._capture_as_const, strict)
+        entry = Entry(recording)
+        entry.held = held
+        notes: dict[int, Any] = {}
+        grads: dict[int, tuple[Tensor, Tensor | None]] = {}
+        before = [Name(*name) for name in function_names(self.__wrapped__)]
+        draws = random_states() if strict else None
+        with _recording_into(entry.refresh, notes, grads):
+            for obj in (*held, *(name.value for name in before)):
+                if hasattr(type(obj), "_trace_state"):
+                    for part in obj.modules() if isinstance(obj, Module) else (obj,):
+                        _core.note_use(part)
+        outside = [t for note in (*notes.values(), *(name.deep for name in before)) for t in note[HELD]]
+        outside = [t for t in outside if isinstance(t, Tensor)]
+        recording.record_begin(tensors)
+        try:
+            with _recording_into(entry.refresh, notes, grads):
+                result = self.__wrapped__(*args, **kwargs)
+            reason = self._finish(entry, result, tensors, grads, strict)
         except BaseException:
             recording.record_abort()
+            settle()
             raise
-        finally:
-            _current.pop()
-        entry = _Entry(recording, result_tree)
-        entry.refresh = self._pending_refresh
-        entry.result_tensors = outs if self._capture_as_const else []
-        self._entries[key] = entry
+        settle()
+        reason = reason or recording.host_only
+        if strict and not recording.is_cut:
+            if any(name.deep[ITERATES] for name in before):
+                reason = reason or "the function uses an iterator or a generator of random numbers"
+            if draws != random_states():
+                reason = reason or "the function draws random numbers of NumPy or Python, not of megengine.random"
+            reason = reason or self._changed_arguments(key, args, kwargs, tensors)
+            kept, other = self._still_true(before, notes.values())
+            reason = reason or other
+            if not reason:
+                entry.host_only = False
+            elif self._tries.get(key, 0) == 0:
+                # What a first call sets up (a cache, a buffer made when it is needed) is there the next time.
+                self._tries[key] = 1
+                return result
+            else:
+                entry.eager = not recording.boundaries
+                self._tell(reason)
+        else:
+            kept, _ = self._still_true((), notes.values())
+        classes = {type(note[TARGET]) for note in notes.values()}
+        entry.notes = kept + [
+            _core.note(c, None, True, True) for c in classes if not c.__module__.startswith("megengine.")
+        ]
+        entry.volatile = [note for note in entry.notes if note[VOLATILE]]
+        entry.checked = -1
+        recording.pin_arguments(outside)
+        self._keep(key, entry)
         self._last, self._last_args = entry, tensors if self._capture_as_const else []
         self.traced = True
         return result
 
-    def _match(self, entry: _Entry, args: Any, kwargs: Any, tensors: list[Tensor]) -> Any:
+    def _finish(
+        self,
+        entry: Entry,
+        result: Any,
+        tensors: list[Tensor],
+        grads: dict[int, tuple[Tensor, Tensor | None]],
+        strict: bool,
+    ) -> str:
+        """Ends the recording with the results a replay has to give; the reason why there can be none."""
+        recording = entry.recording
+        if self._capture_as_const:
+            entry.result_tree = flatten(result, entry.result_tensors)
+            recording.record_end(entry.result_tensors)
+            if strict:
+                made = {id(t): i for i, t in reversed(list(enumerate(entry.result_tensors)))}
+                plan = ResultPlan(result, (), lambda t: True)
+                numbers = [made[id(t)] for t in plan.close()]
+                entry.build = lambda new, args: plan.build([new[n] for n in numbers], args)
+            return "" if strict else _HOST
+        positions = {id(t) for t in tensors}
+        entry.grads = [pair for pair in grads.values() if not recording.is_inside(pair[0])]
+        foreign = [pair for pair in entry.grads if id(pair[0]) in positions]
+        entry.grads = [pair for pair in entry.grads if id(pair[0]) not in positions]
+        if not strict or recording.is_cut:
+            recording.record_end([])
+            return _HOST
+        reason = "the gradient of an argument is read or set" if foreign else ""
+        try:
+            owners = {id(was): tensor for tensor, was in entry.grads if was is not None}
+            plan = ResultPlan(result, tensors, recording.is_inside, owners)
+        except CannotRebuild as e:
+            plan, reason = ResultPlan(None, (), recording.is_inside), reason or str(e)
+        for tensor, was in entry.grads:
+            now = tensor._grad
+            if now is not was:
+                entry.new_grads.append((tensor, grad_builder(plan, now, recording)))
+        recording.record_end(plan.close())
+        entry.build = plan.build
+        return reason
+
+    def _changed_arguments(self, key: bytes, args: Any, kwargs: Any, tensors: list[Tensor]) -> str:
+        now, same, _ = _core.call_key(args, kwargs, (True, self._function_key(), *_modes()), True)
+        if now != key or any(a is not b for a, b in zip(same, tensors)):
+            return "the function changes the structure, the values or the types of its arguments"
+        return ""
+
+    def _still_true(
+        self, before: Sequence[Name], notes: Iterable[tuple[Any, ...]]
+    ) -> tuple[list[tuple[Any, ...]], str]:
+        """The notes that the call itself has not made untrue, and what it has assigned otherwise."""
+        kept: list[tuple[Any, ...]] = []
+        reason = ""
+        for name in before:
+            if _core.notes_hold([name.deep], True):
+                kept.append(name.deep)
+            elif not _core.notes_hold([name.shallow], True):
+                reason = f"the function assigns {name.label}"
+            elif name.only_grew():  # somebody's log
+                kept.append(name.shallow)
+            elif isinstance(name.value, (list, dict, set)):
+                reason = f"the function changes {name.label}, a {type(name.value).__name__}"
+            else:
+                kept.append(name.shallow)
+                self._warn(
+                    f"trace: {self.__name__} changes attributes of {name.label}, which with without_host=True happens "
+                    "in calls that are recorded, not in those that are replayed."
+                )
+        for note in notes:
+            if _core.notes_hold([note], True):
+                kept.append(note)
+            else:
+                reason = reason or f"the call changes attributes of a {type(note[TARGET]).__name__}"
+        return kept, reason
+
+    def _keep(self, key: bytes, entry: Entry) -> None:
+        with self._lock:
+            self._clock += 1
+            entry.used = self._clock
+            self._entries[key] = [entry, *self._entries.get(key, ())]
+            if sum(map(len, self._entries.values())) <= MAX_RECORDINGS:
+                return
+            self._warn(
+                f"trace: {self.__name__} was recorded more than {MAX_RECORDINGS} times for different arguments or "
+                "states; the recording used longest ago is dropped each time. Pass numbers that change as Tensors."
+            )
+            oldest_key, oldest = min(
+                ((k, e) for k, bucket in self._entries.items() for e in bucket), key=lambda item: item[1].used
+            )
+            rest = [e for e in self._entries[oldest_key] if e is not oldest]
+            if rest:
+                self._entries[oldest_key] = rest
+            else:
+                del self._entries[oldest_key]
+
+    def _tell(self, reason: str) -> None:
+        """Says that Python runs although it was asked not to."""
+        self._warn(f"trace: {self.__name__} runs Python on each call in spite of without_host=True: {reason}.")
+
+    def _warn(self, text: str) -> None:
+        """Says something once, at the user's line."""
+        if text not in self._told:
+            self._told.add(text)
+            depth, frame = 1, sys._getframe(1)
+            while frame.f_back is not None and frame.f_code.co_filename == __file__:
+                depth, frame = depth + 1, frame.f_back
+            warnings.warn(text, RuntimeWarning, stacklevel=depth)
+
+    def _match(self, entry: Entry, args: Any, kwargs: Any, tensors: list[Tensor]) -> Any:
         entry.recording.match_begin(tensors)
         try:
             result = self.__wrapped__(*args, **kwargs)
+            entry.recording.match_end()
         except BaseException:
             entry.recording.match_abort()
+            settle()
             raise
-        entry.recording.match_end()
+        settle()
         return result
 
     def graph_text(self) -> str:
@@ -245,10 +462,25 @@ class trace:
         """Memory plan and instructions of the compiled programs."""
         return self._require_recording().recording.report()
 
-    def _require_recording(self) -> _Entry:
+    def _require_recording(self) -> Entry:
         if self._last is None:
             raise ValueError("trace: the function has not been called yet, so there is nothing recorded.")
         return self._last
+
+    @staticmethod
+    def _refuse_assigned_state(entry: Entry) -> None:
+        """A file holds no state, so a module that updates its own cannot be in it."""
+        assigned = entry.recording.assigned()
+        for note in entry.notes if assigned else ():
+            module = note[TARGET]
+            if not isinstance(module, Module):
+                continue
+            for name, tensor in module.named_tensors(recursive=False):
+                if any(_core.same_value(tensor, t) for t in assigned):
+                    raise RuntimeError(
+                        f"dump: the recorded call updates {name} of {module._name or 'a'} {type(module).__name__}, "
+                        "which a file cannot do; call net.eval() before the traced function is called."
+                    )
 
     def dump(
         self,
@@ -283,22 +515,21 @@ class trace:
 
         Needs ``capture_as_const=True`` and one earlier call. Parameters become constants of the file.
         """
+        options = dict(locals())
         if not self._capture_as_const:
             raise ValueError("you must specify capture_as_const=True at __init__ to use dump")
         entry = self._require_recording()
-        unknown = sorted(set(kwargs) - _INFERENCE_OPTIONS)
+        unknown = sorted(set(kwargs) - set(_DUMP_DEFAULTS) - _DONE_ANYHOW)
         if unknown:
             raise ValueError(f"unknown options: {unknown}")
-        for name, value in (
-            ("dump_format", dump_format),
-            ("input_data", input_data),
-            ("strip_info_file", strip_info_file),
-        ):
-            if value is not None:
-                raise NotImplementedError(f"dump: {name} is not supported yet; the native format is always written.")
+        _refuse_others("dump", {**options, **(kwargs if optimize_for_inference else {})}, _DUMP_DEFAULTS)
+        self._refuse_assigned_state(entry)
         n_args, n_out = len(self._last_args), len(entry.result_tensors)
         if n_out == 0:
-            raise ValueError("the traced function without return values cannot be dumped, return the tensors to keep")
+            raise ValueError(
+                "the traced function without return values cannot be dumped, "
+                "the traced function should return List[Tensor] or Dict[str, Tensor]"
+            )
         if isinstance(entry.result_tree, dict):
             if output_names is not None:
                 raise TypeError("output_names cannot be given when the function returns a dict; its keys are the names")

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ..core._core import bump_mutation, note_use
 from ..logger import get_logger
 from ..tensor import Parameter, Tensor
 from ..utils.hook import HookHandler
@@ -142,7 +143,12 @@ class Module(metaclass=ABCMeta):
         """
         return HookHandler(self._forward_hooks, hook)
 
+    def _trace_state(self) -> dict[str, Any]:
+        """What a recording of this module depends on besides the values of its tensors."""
+        return self.__dict__
+
     def __call__(self, *inputs: Any, **kwargs: Any) -> Any:
+        note_use(self)
         scope = self.name if self.name is not None else self._short_name
         if scope is not None:
             AutoNaming.scopes.append(scope)
@@ -456,6 +462,7 @@ class Module(metaclass=ABCMeta):
     # ---- attributes and names
 
     def __setattr__(self, name: str, value: Any) -> None:
+        bump_mutation()
         kind = type(value)
         if kind in (bool, int, float, str, type(None)):
             # Nothing to name and nothing to show; a module that comes here later is shown after the others.
@@ -477,6 +484,7 @@ class Module(metaclass=ABCMeta):
                 _set_names(prefix, key, leaf)
 
     def __delattr__(self, name: str) -> None:
+        bump_mutation()
         modules = self.__dict__.get("_modules")
         if modules and name in modules:
             modules.remove(name)

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from ..core._core import ops
-from .optimizer import Optimizer
+from ..tensor import Tensor
+from .optimizer import Optimizer, _count, _grad_of
 
 __all__ = ["Adadelta"]
 
@@ -29,10 +30,12 @@ class Adadelta(Optimizer):
     True
     """
 
+    _numbers = ("rho", "eps", "weight_decay")
+
     def __init__(
         self, params: Any, lr: float = 1.0, rho: float = 0.9, eps: float = 1e-6, weight_decay: float = 0.0
     ) -> None:
-        assert lr >= 0.0, f"Adadelta: lr must be at least 0; got {lr}."
+        assert isinstance(lr, Tensor) or lr >= 0.0, f"Adadelta: lr must be at least 0; got {lr}."
         assert 0.0 <= rho <= 1.0, f"Adadelta: rho must be from 0 to 1; got {rho}."
         assert eps >= 0.0, f"Adadelta: eps must be at least 0; got {eps}."
         assert weight_decay >= 0.0, f"Adadelta: weight_decay must be at least 0; got {weight_decay}."
@@ -44,14 +47,16 @@ class Adadelta(Optimizer):
             self._add_state(p, "acc_delta", initializer=np.zeros(p.shape, dtype=np.float32))
             self._add_state(p, "step", initializer=0.0)
 
+    def _check_numbers(self, numbers: tuple[float, ...]) -> None:
+        super()._check_numbers(numbers)
+        if numbers[0] > 1.0:
+            raise ValueError(f"Adadelta: rho must be from 0 to 1; got {numbers[0]}.")
+
     def _updates(self, param_group: dict[str, Any]) -> None:
-        lr = self._lr(param_group)
-        rho, eps, decay = param_group["rho"], param_group["eps"], param_group["weight_decay"]
+        lr, hyper = self._lr(param_group), self._hyper(param_group)
         for p in param_group["params"]:
             if p.grad is None:
                 continue
             state = self._state[p]
-            step = state["step"]
-            step += 1.0
-            cells = (state["square_avg"], state["acc_delta"])
-            self._fused(p, ops.adadelta_update, cells, (lr,), rho=rho, eps=eps, weight_decay=decay)
+            _count(state["step"], _grad_of(p)[1])
+            self._fused(p, ops.adadelta_update, (state["square_avg"], state["acc_delta"]), (lr, hyper))

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from ..core._core import ops
-from .optimizer import Optimizer
+from ..tensor import Tensor
+from .optimizer import Optimizer, _count, _grad_of
 
 __all__ = ["Adagrad"]
 
@@ -30,10 +31,12 @@ class Adagrad(Optimizer):
     array([0.5], dtype=float32)
     """
 
+    _numbers = ("lr_decay", "eps", "weight_decay")
+
     def __init__(
         self, params: Any, lr: float = 1e-2, lr_decay: float = 0.0, eps: float = 1e-10, weight_decay: float = 0.0
     ) -> None:
-        assert lr >= 0.0, f"Adagrad: lr must be at least 0; got {lr}."
+        assert isinstance(lr, Tensor) or lr >= 0.0, f"Adagrad: lr must be at least 0; got {lr}."
         assert lr_decay >= 0, f"Adagrad: lr_decay must be at least 0; got {lr_decay}."
         assert eps >= 0.0, f"Adagrad: eps must be at least 0; got {eps}."
         assert weight_decay >= 0.0, f"Adagrad: weight_decay must be at least 0; got {weight_decay}."
@@ -45,11 +48,10 @@ class Adagrad(Optimizer):
             self._add_state(p, "step", initializer=0.0)
 
     def _updates(self, param_group: dict[str, Any]) -> None:
-        lr = self._lr(param_group)
-        lr_decay, eps, decay = param_group["lr_decay"], param_group["eps"], param_group["weight_decay"]
+        lr, hyper = self._lr(param_group), self._hyper(param_group)
         for p in param_group["params"]:
             if p.grad is None:
                 continue
             total, step = self._state[p]["square_avg"], self._state[p]["step"]
-            step += 1.0
-            self._fused(p, ops.adagrad_update, (total,), (lr, step), lr_decay=lr_decay, eps=eps, weight_decay=decay)
+            _count(step, _grad_of(p)[1])
+            self._fused(p, ops.adagrad_update, (total,), (lr, step, hyper))

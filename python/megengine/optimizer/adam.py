@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ..core._core import ops
-from .optimizer import Optimizer
+from ..tensor import Tensor
+from .optimizer import Optimizer, _count, _grad_of
 
 __all__ = ["Adam"]
 
@@ -29,6 +31,7 @@ class Adam(Optimizer):
     """
 
     _decoupled = False
+    _numbers = ("beta1", "beta2", "eps", "weight_decay")
 
     def __init__(
         self,
@@ -47,10 +50,15 @@ class Adam(Optimizer):
             self._add_state(p, "exp_avg_sq")
             self._add_state(p, "step", initializer=0.0)
 
+    def _read_numbers(self, group: dict[str, Any]) -> tuple[float, ...]:
+        beta1, beta2 = group["betas"]
+        return float(beta1), float(beta2), float(group["eps"]), float(group["weight_decay"])
+
+    def _check_numbers(self, numbers: tuple[float, ...]) -> None:
+        _check_adam(type(self).__name__, 0.0, numbers[:2], numbers[3])
+
     def _updates(self, param_group: dict[str, Any]) -> None:
-        lr = self._lr_cells[id(param_group)]
-        beta1, beta2 = param_group["betas"]
-        eps, decay = param_group["eps"], param_group["weight_decay"]
+        lr, hyper = self._lr_cells[id(param_group)], self._hyper_cells[id(param_group)]
         update, states, decoupled = ops.adam_update.update, self._state, self._decoupled
         for p in param_group["params"]:
             g = p.grad
@@ -58,15 +66,17 @@ class Adam(Optimizer):
                 continue
             state = states[p]
             m, v, step = state["exp_avg"], state["exp_avg_sq"], state["step"]
-            step += 1.0
-            update(
-                (p, m, v), p, g, m, v, lr, step,
-                beta1=beta1, beta2=beta2, eps=eps, weight_decay=decay, decoupled=decoupled,
-            )  # fmt: skip
+            if type(g) is Tensor and not decoupled:  # the rule: no keyword to parse
+                step += 1.0
+                update((p, m, v), p, g, m, v, lr, step, hyper)
+            else:
+                g, skip = _grad_of(p)
+                _count(step, skip)
+                update((p, m, v), p, g, m, v, lr, step, hyper, skip, decoupled=decoupled)
 
 
-def _check_adam(who: str, lr: float, betas: tuple[float, float], weight_decay: float) -> None:
-    if lr < 0.0:
+def _check_adam(who: str, lr: Any, betas: Sequence[float], weight_decay: float) -> None:
+    if not isinstance(lr, Tensor) and lr < 0.0:
         raise ValueError(f"{who}: invalid learning rate {lr}")
     if weight_decay < 0.0:
         raise ValueError(f"{who}: invalid weight_decay value {weight_decay}")

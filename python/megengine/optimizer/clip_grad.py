@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
-from ..core._core import CompNode, ops
+from ..autodiff.conditional import Conditional, at
+from ..core._core import ops
 from ..functional import clip, norm
 from ..tensor import Tensor
 
 __all__ = ["clip_grad_norm", "clip_grad_value"]
 
 
-def _grads(tensors: Tensor | Iterable[Tensor]) -> list[Tensor]:
+def _grads(tensors: Tensor | Iterable[Tensor]) -> list[Any]:
     if isinstance(tensors, Tensor):
         tensors = [tensors]
     return [t.grad for t in tensors if t.grad is not None]
-
-
-def _at(x: Tensor, device: CompNode) -> Tensor:
-    return x if x.device == device else x.to(device)
 
 
 def clip_grad_norm(tensors: Tensor | Iterable[Tensor], max_norm: float, ord: float = 2.0) -> Tensor:
@@ -42,12 +40,21 @@ def clip_grad_norm(tensors: Tensor | Iterable[Tensor], max_norm: float, ord: flo
     grads = _grads(tensors)
     if not grads:
         return Tensor(0.0)
+    absent = {id(g.absent): g.absent for g in grads if isinstance(g, Conditional)}
+    if absent and (len(absent) > 1 or not all(isinstance(g, Conditional) for g in grads)):
+        raise NotImplementedError(
+            "clip_grad_norm: some of the gradients are None when GradScaler finds an overflow and others not, which "
+            "a trace cannot record. Unscale all of them in one call, or clip outside the trace."
+        )
+    grads = [g.grad if isinstance(g, Conditional) else g for g in grads]
     home = grads[0].device
-    norms = [_at(norm(g.reshape(-1), ord=ord).reshape(1), home) for g in grads]
+    norms = [at(norm(g.reshape(-1), ord=ord).reshape(1), home) for g in grads]
     total = norm(ops.concat(*norms, axis=0), ord=ord) if len(norms) > 1 else norms[0].reshape(())
     scale = clip(max_norm / (total + 1e-6), upper=1.0)
     for g in grads:
-        g._reset((g * _at(scale, g.device)).astype(g.dtype))
+        g._reset((g * at(scale, g.device)).astype(g.dtype))
+    for missing in absent.values():  # without gradients the norm is 0
+        total = ops.where(at(missing, home), 0.0, total)
     return total
 
 
@@ -60,5 +67,6 @@ def clip_grad_value(tensors: Tensor | Iterable[Tensor], lower: float, upper: flo
     >>> p.grad.tolist()
     [-1.0, 2.0]
     """
-    for g in _grads(tensors):
+    for found in _grads(tensors):
+        g = found.grad if isinstance(found, Conditional) else found
         g._reset(clip(g, lower, upper).astype(g.dtype))

@@ -9,7 +9,7 @@ import numpy as np
 from ..core._core import ops
 from ..tensor import Tensor
 from .adam import _check_adam
-from .optimizer import Optimizer
+from .optimizer import Optimizer, _count, _grad_of
 
 __all__ = ["LAMB", "LAMBFp16"]
 
@@ -33,6 +33,8 @@ class LAMB(Optimizer):
     >>> p.numpy()
     array([0.5], dtype=float32)
     """
+
+    _numbers = ("beta1", "beta2", "eps", "weight_decay")
 
     def __init__(
         self,
@@ -62,47 +64,45 @@ class LAMB(Optimizer):
     def _store(self, p: Tensor, value: Tensor) -> None:
         p._reset(value.detach().astype(p.dtype))
 
+    def _read_numbers(self, group: dict[str, Any]) -> tuple[float, ...]:
+        beta1, beta2 = group["betas"]
+        return float(beta1), float(beta2), float(group["eps"]), float(group["weight_decay"])
+
+    def _check_numbers(self, numbers: tuple[float, ...]) -> None:
+        _check_adam(type(self).__name__, 0.0, numbers[:2], numbers[3])
+
+    def _adapts(self, group: dict[str, Any]) -> bool:
+        return bool(self.always_adapt or group["weight_decay"] > 0)
+
+    def _structure(self, group: dict[str, Any]) -> Any:
+        return self._adapts(group), self.bias_correction
+
     def _updates(self, param_group: dict[str, Any]) -> None:
-        lr = self._lr(param_group)
-        beta1, beta2 = param_group["betas"]
-        eps, decay = param_group["eps"], param_group["weight_decay"]
+        lr, hyper = self._lr(param_group), self._hyper(param_group)
+        attrs = {"bias_correction": self.bias_correction}
         for p in param_group["params"]:
             if p.grad is None:
                 continue
-            w, g, state = self._master(p).astype("float32"), p.grad.astype("float32"), self._state[p]
+            grad, skip = _grad_of(p)
+            w, g, state = self._master(p).astype("float32"), grad.astype("float32"), self._state[p]
             m, v, step = state["exp_avg"], state["exp_avg_sq"], state["step"]
-            step += 1.0
-            new_m, new_v, new_w = lamb_update(
-                m, v, w, g, step, lr, beta1, beta2, eps, decay, self.bias_correction, self.always_adapt
-            )
+            _count(step, skip)
+            direction, new_m, new_v = ops.lamb_direction(w, g, m, v, step, hyper, skip, **attrs)
+            new_w = lamb_step(w, direction, lr, self._adapts(param_group))
+            if skip is not None:
+                new_w = ops.where(skip, w, new_w)
             m._reset(new_m)
             v._reset(new_v)
             self._store(p, new_w)
 
 
-def lamb_update(
-    m: Tensor,
-    v: Tensor,
-    w: Tensor,
-    g: Tensor,
-    step: Tensor,
-    lr: Any,
-    beta1: float,
-    beta2: float,
-    eps: float,
-    weight_decay: float,
-    bias_correction: bool,
-    always_adapt: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The running means ``m`` and ``v`` and the parameter ``w`` after step number ``step`` with the gradient ``g``."""
-    direction, m, v = ops.lamb_direction(
-        w, g, m, v, step, beta1=beta1, beta2=beta2, eps=eps, weight_decay=weight_decay, bias_correction=bias_correction
-    )
-    if always_adapt or weight_decay > 0:
+def lamb_step(w: Tensor, direction: Tensor, lr: Any, adapt: bool) -> Tensor:
+    """``w`` after a step in the direction, with the size of ``w`` if it adapts."""
+    if adapt:
         size, step_size = ops.sqrt(ops.square(w).sum()), ops.sqrt(ops.square(direction).sum())
         usable = ops.logical_and(size > 0, step_size > 0)
         lr = lr * ops.where(usable, size / ops.where(usable, step_size, 1.0), 1.0)
-    return m, v, ops.sgd_update(w, direction, lr, weight_decay=0.0)
+    return ops.sgd_update(w, direction, lr, weight_decay=0.0)
 
 
 class LAMBFp16(LAMB):

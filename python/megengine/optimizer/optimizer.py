@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ..autodiff.conditional import Conditional, at
 from ..core import _core
 from ..core._core import ops
 from ..tensor import Parameter, Tensor
@@ -21,6 +22,11 @@ class _RequiredParameter:
         return "<required parameter>"
 
 
+# Attributes of the base: tensors, and what they were filled from.
+_OWN = frozenset(
+    "_state _defaults param_groups _lr_cells _own_lr_cells _lr_values _hyper_cells _hyper_values _parts".split()
+)
+
 #: Stands for a hyper-parameter that has no default.
 required = _RequiredParameter()
 
@@ -32,17 +38,26 @@ class Optimizer(metaclass=ABCMeta):
         params: parameters, or dicts ``{"params": [...], ...}`` with hyper-parameters of their own.
         defaults: hyper-parameters of groups that do not set them.
 
-    The learning rate of a group reaches the update ops as a tensor that lives as long as the optimizer, so a traced
-    step follows ``group["lr"]``.
+    The numbers of a group reach the update ops as tensors that live as long as the optimizer, so a traced step follows
+    ``group["lr"]``, ``group["momentum"]`` and the like. What changes the ops themselves (other parameters, nesterov on
+    or off, ``lr`` set to a Tensor) makes a traced call record anew.
     """
+
+    #: The numbers besides ``lr``, in the order the update op takes them.
+    _numbers: tuple[str, ...] = ()
+    _trace_volatile = True  # groups are plain dicts: a trace looks at them on every call
 
     def __init__(self, params: Any, defaults: dict[str, Any]) -> None:
         self._state: dict[Parameter, dict[str, Tensor]] = {}
         self._defaults = defaults
         self.param_groups: list[dict[str, Any]] = []
-        # By id of the group: the tensor that holds lr, and the value of group["lr"] it was filled from.
+        # By id of the group: the tensors that hold lr and the other numbers, and what they were filled from. A tensor
+        # of our own is never replaced by another one: recordings have captured it.
         self._lr_cells: dict[int, Tensor] = {}
+        self._own_lr_cells: dict[int, Tensor] = {}
         self._lr_values: dict[int, Any] = {}
+        self._hyper_cells: dict[int, Tensor] = {}
+        self._hyper_values: dict[int, tuple[float, ...]] = {}
         self._parts: dict[int, list[list[Parameter]]] = {}  # by id of the group: its parameters by device
         if isinstance(params, (Parameter, dict)):
             params = [params]
@@ -105,41 +120,79 @@ class Optimizer(metaclass=ABCMeta):
     def _updates(self, param_group: dict[str, Any]) -> None: ...
 
     def _sync_hyper(self) -> None:
-        """Bring the learning-rate tensors up to date; a trace calls this before each replay."""
+        """Bring the tensors that hold numbers up to date; a trace calls this before each replay."""
         values = self._lr_values
         for group in self.param_groups:
             lr = group.get("lr")
             key = id(group)
-            if lr is values.get(key) and key in self._lr_cells:
-                continue
-            if isinstance(lr, Tensor):
-                self._lr_cells[key] = lr
-            elif lr is not None:
-                # Outside a recording: the tensor is fed anew on each call, it does not compute anything.
-                token = _core.pause_trace()
-                where = next((p.device for p in group["params"]), None)
-                try:
-                    cell = self._lr_cells.get(key)
-                    if cell is None or cell is values.get(key):
-                        self._lr_cells[key] = Tensor(float(lr), "float32", where)
-                    else:
-                        cell._reset(Tensor(float(lr), "float32", where))
-                finally:
-                    _core.resume_trace(token)
-            values[key] = lr
+            if lr is not values.get(key) or key not in self._lr_cells:
+                if isinstance(lr, Tensor):
+                    self._lr_cells[key] = lr
+                elif lr is not None:
+                    cell = self._filled(self._own_lr_cells.get(key), float(lr), "float32", group)
+                    self._lr_cells[key] = self._own_lr_cells[key] = cell
+                values[key] = lr
+            if self._numbers:
+                numbers = self._read_numbers(group)
+                if numbers != self._hyper_values.get(key):
+                    self._check_numbers(numbers)
+                    self._hyper_cells[key] = self._filled(self._hyper_cells.get(key), numbers, "float64", group)
+                    self._hyper_values[key] = numbers
+
+    def _filled(self, cell: Tensor | None, value: Any, dtype: str, group: dict[str, Any]) -> Tensor:
+        """The cell with another value, or a new one. A trace captures it; it computes nothing."""
+        token = _core.pause_trace()
+        try:
+            new = Tensor(value, dtype, next((p.device for p in group["params"]), None))
+            if cell is None:
+                return new
+            cell._reset(new)
+            return cell
+        finally:
+            _core.resume_trace(token)
+
+    def _read_numbers(self, group: dict[str, Any]) -> tuple[float, ...]:
+        """The numbers besides lr, in the order of the op."""
+        return tuple([float(group[name]) for name in self._numbers])
+
+    def _check_numbers(self, numbers: tuple[float, ...]) -> None:
+        """Raises when a number that was changed is out of range."""
+        for name, value in zip(self._numbers[-len(numbers) :], numbers):
+            if not value >= 0.0:
+                raise ValueError(f"{type(self).__name__}: {name} must not be negative; got {value}.")
+
+    def _structure(self, group: dict[str, Any]) -> Any:
+        """What of the group decides which ops a step is made of."""
+        return None
+
+    def _trace_state(self) -> list[Any]:
+        """What a recorded step depends on besides values that tensors hold."""
+        state: list[Any] = []
+        for group in self.param_groups:
+            lr = group.get("lr")
+            state.append((id(group), *group["params"], lr if isinstance(lr, Tensor) else None, self._structure(group)))
+        if type(self).__module__.partition(".optimizer")[0] != __name__.partition(".optimizer")[0]:
+            # A rule of somebody else's reads its groups and attributes as it likes.
+            state += [{k: v for k, v in group.items() if k != "params"} for group in self.param_groups]
+            state.append({k: v for k, v in vars(self).items() if k not in _OWN})
+        return state
 
     def _lr(self, param_group: dict[str, Any]) -> Tensor:
         """The learning rate of a group as a 0-d tensor."""
         return self._lr_cells[id(param_group)]
 
+    def _hyper(self, param_group: dict[str, Any]) -> Tensor:
+        """The other numbers of a group as a tensor, in the order of ``_numbers``."""
+        return self._hyper_cells[id(param_group)]
+
     @staticmethod
-    def _fused(p: Parameter, op: Any, state: tuple[Tensor, ...], scalars: tuple[Tensor, ...], **attrs: Any) -> None:
+    def _fused(p: Parameter, op: Any, state: tuple[Tensor, ...], scalars: tuple[Any, ...], **attrs: Any) -> None:
         """One op for one parameter: in place of it and of its float32 state, which 16-bit parameters go through."""
-        g: Any = p.grad
+        g, skip = _grad_of(p)
         if p.dtype == np.float32 and g.dtype == np.float32:
-            op.update((p, *state), p, g, *state, *scalars, **attrs)
+            op.update((p, *state), p, g, *state, *scalars, skip, **attrs)
             return
-        new = op(p.astype("float32"), g.astype("float32"), *state, *scalars, **attrs)
+        new = op(p.astype("float32"), g.astype("float32"), *state, *scalars, skip, **attrs)
         for cell, value in zip((p, *state), new):
             cell._reset(value.detach().astype(cell.dtype))
 
@@ -157,6 +210,7 @@ class Optimizer(metaclass=ABCMeta):
         if _core.is_tracing():
             from ..jit.tracing import on_replay
 
+            _core.note_use(self)
             on_replay(self._sync_hyper)
         for group in self.param_groups:
             if isinstance(group["params"], set):
@@ -167,9 +221,12 @@ class Optimizer(metaclass=ABCMeta):
                 continue
             for params in parts:
                 part = {**group, "params": params}
-                self._lr_cells[id(part)] = self._lr_cells[id(group)].to(params[0].device)
+                for cells in (self._lr_cells, self._hyper_cells):
+                    if id(group) in cells:
+                        cells[id(part)] = at(cells[id(group)], params[0].device)
                 self._updates(part)
-                del self._lr_cells[id(part)]
+                for cells in (self._lr_cells, self._hyper_cells):
+                    cells.pop(id(part), None)
         return self
 
     def _by_device(self, group: dict[str, Any]) -> list[list[Parameter]]:
@@ -202,7 +259,8 @@ class Optimizer(metaclass=ABCMeta):
         for group in self.param_groups:
             for p in group["params"]:
                 if p.grad is not None:
-                    p.grad._reset(ops.fill_like(p.grad, value=0.0))
+                    g, _ = _grad_of(p)
+                    g._reset(ops.fill_like(g, value=0.0))
 
     def backward(self, loss: Any) -> None:
         """Not here: gradients come from ``autodiff.GradManager.backward``."""
@@ -274,3 +332,14 @@ class Optimizer(metaclass=ABCMeta):
                 else:  # the same tensor: a step that was traced before keeps using it
                     known._reset(loaded)
         self._sync_hyper()
+
+
+def _grad_of(p: Parameter) -> tuple[Tensor, Tensor | None]:
+    """The gradient, and, where a traced program decides that, whether there is none."""
+    g: Any = p.grad
+    return (g.grad, at(g.absent, p.device)) if type(g) is Conditional else (g, None)
+
+
+def _count(step: Tensor, skip: Tensor | None) -> None:
+    """One more step, unless it is skipped."""
+    step += 1.0 if skip is None else ops.where(skip, 0.0, 1.0)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ..core._core import ops
-from .optimizer import Optimizer
+from ..tensor import Tensor
+from .optimizer import Optimizer, _grad_of
 
 __all__ = ["SGD"]
 
@@ -31,10 +32,12 @@ class SGD(Optimizer):
     array([-0.45], dtype=float32)
     """
 
+    _numbers = ("momentum", "weight_decay")
+
     def __init__(
         self, params: Any, lr: float, momentum: float = 0.0, nesterov: bool = False, weight_decay: float = 0.0
     ) -> None:
-        assert lr >= 0.0, f"SGD: lr must be at least 0; got {lr}."
+        assert isinstance(lr, Tensor) or lr >= 0.0, f"SGD: lr must be at least 0; got {lr}."
         assert momentum >= 0.0, f"SGD: momentum must be at least 0; got {momentum}."
         assert weight_decay >= 0.0, f"SGD: weight_decay must be at least 0; got {weight_decay}."
         assert not nesterov or momentum > 0.0, "SGD: nesterov needs momentum > 0."
@@ -46,11 +49,16 @@ class SGD(Optimizer):
             for p in param_group["params"]:
                 self._add_state(p, "momentum_buffer")
 
+    def _read_numbers(self, group: dict[str, Any]) -> tuple[float, ...]:
+        momentum, decay = float(group["momentum"]), float(group["weight_decay"])
+        return (momentum, decay) if momentum else (decay,)
+
+    def _structure(self, group: dict[str, Any]) -> Any:
+        return group["momentum"] != 0.0, self.nesterov
+
     def _updates(self, param_group: dict[str, Any]) -> None:
-        lr = self._lr_cells[id(param_group)]
-        decay = param_group["weight_decay"]
-        momentum = param_group["momentum"]
-        if momentum:
+        lr, hyper = self._lr_cells[id(param_group)], self._hyper_cells[id(param_group)]
+        if param_group["momentum"]:
             states = self._state
             update = ops.sgd_momentum_update.update
             nesterov = self.nesterov
@@ -58,10 +66,18 @@ class SGD(Optimizer):
                 g = p.grad
                 if g is not None:
                     m = states[p]["momentum_buffer"]
-                    update((p, m), p, g, lr, m, momentum=momentum, weight_decay=decay, nesterov=nesterov)
+                    if type(g) is Tensor and not nesterov:  # the rule: no keyword to parse
+                        update((p, m), p, g, lr, m, hyper)
+                    else:
+                        g, skip = _grad_of(p)
+                        update((p, m), p, g, lr, m, hyper, skip, nesterov=nesterov)
             return
         plain = ops.sgd_update.update
         for p in param_group["params"]:
             g = p.grad
             if g is not None:
-                plain((p,), p, g, lr, weight_decay=decay)
+                if type(g) is Tensor:
+                    plain((p,), p, g, lr, hyper)
+                else:
+                    g, skip = _grad_of(p)
+                    plain((p,), p, g, lr, hyper, skip)

@@ -7,6 +7,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
+from ..core._core import bump_mutation
+
 
 class HookHandler:
     """Puts a hook into an ordered dict under a number of its own; ``remove`` takes it out again, once or often."""
@@ -17,6 +19,7 @@ class HookHandler:
         self.id = HookHandler.hook_num
         HookHandler.hook_num += 1
         source_dict[self.id] = hook
+        bump_mutation()
         self.source_ref = weakref.ref(source_dict)
 
     def remove(self) -> None:
@@ -24,3 +27,4 @@ class HookHandler:
         source = self.source_ref()
         if source is not None:
             source.pop(self.id, None)
+            bump_mutation()

@@ -1,16 +1,16 @@
-#include <array>
 #include <cmath>
 
+#include "kernel/optim_step.h"
 #include "kernel/ref/nn_ref.h"
-#include "op/optim.h"
 
 namespace mge {
 namespace {
 
 struct Sgd {
+  static constexpr StepAlias alias = kSgdAlias;
   template <class T>
   static void run(const KernelArgs& a, DType) {
-    T wd = static_cast<T>(a.as<SgdAttrs>().weight_decay), lr = static_cast<T>(ref::read_scalar(a.in[2]));
+    T wd = static_cast<T>(step_attrs<SgdAttrs>(a).weight_decay), lr = static_cast<T>(ref::read_scalar(a.in[2]));
     const T *w = a.in[0].data<T>(), *g = a.in[1].data<T>();
     T* out = a.out[0].data<T>();
     for (int64_t i = 0; i < a.out[0].numel(); ++i) {
@@ -21,9 +21,10 @@ struct Sgd {
 };
 
 struct SgdMomentum {
+  static constexpr StepAlias alias = kSgdMomentumAlias;
   template <class T>
   static void run(const KernelArgs& a, DType) {
-    const auto& at = a.as<SgdMomentumAttrs>();
+    const auto at = step_attrs<SgdMomentumAttrs>(a);
     T wd = static_cast<T>(at.weight_decay), mu = static_cast<T>(at.momentum),
       lr = static_cast<T>(ref::read_scalar(a.in[2]));
     const T *w = a.in[0].data<T>(), *g = a.in[1].data<T>(), *m = a.in[3].data<T>();
@@ -38,9 +39,10 @@ struct SgdMomentum {
 };
 
 struct Adam {
+  static constexpr StepAlias alias = kAdamAlias;
   template <class T>
   static void run(const KernelArgs& a, DType) {
-    const auto& at = a.as<AdamAttrs>();
+    const auto at = step_attrs<AdamAttrs>(a);
     AdamScalars<T> s(at, ref::read_scalar(a.in[4]), ref::read_scalar(a.in[5]));
     const T *w = a.in[0].data<T>(), *g = a.in[1].data<T>(), *m = a.in[2].data<T>(), *v = a.in[3].data<T>();
     T *w_new = a.out[0].data<T>(), *m_new = a.out[1].data<T>(), *v_new = a.out[2].data<T>();
@@ -59,9 +61,10 @@ struct Adam {
 };
 
 struct Adagrad {
+  static constexpr StepAlias alias = kAdagradAlias;
   template <class T>
   static void run(const KernelArgs& a, DType) {
-    const auto& at = a.as<AdagradAttrs>();
+    const auto at = step_attrs<AdagradAttrs>(a);
     T rate = adagrad_rate<T>(at, ref::read_scalar(a.in[3]), ref::read_scalar(a.in[4]));
     T wd = static_cast<T>(at.weight_decay), eps = static_cast<T>(at.eps);
     const T *w = a.in[0].data<T>(), *g = a.in[1].data<T>(), *s = a.in[2].data<T>();
@@ -76,9 +79,10 @@ struct Adagrad {
 };
 
 struct Adadelta {
+  static constexpr StepAlias alias = kAdadeltaAlias;
   template <class T>
   static void run(const KernelArgs& a, DType) {
-    const auto& at = a.as<AdadeltaAttrs>();
+    const auto at = step_attrs<AdadeltaAttrs>(a);
     T lr = static_cast<T>(ref::read_scalar(a.in[4])), wd = static_cast<T>(at.weight_decay),
       eps = static_cast<T>(at.eps), rho = static_cast<T>(at.rho), one_rho = static_cast<T>(1 - at.rho);
     const T *w = a.in[0].data<T>(), *g = a.in[1].data<T>(), *s = a.in[2].data<T>(), *d = a.in[3].data<T>();
@@ -95,9 +99,10 @@ struct Adadelta {
 };
 
 struct Lamb {
+  static constexpr StepAlias alias = kLambAlias;
   template <class T>
   static void run(const KernelArgs& a, DType) {
-    LambScalars<T> s(a.as<LambAttrs>(), ref::read_scalar(a.in[4]));
+    LambScalars<T> s(step_attrs<LambAttrs>(a), ref::read_scalar(a.in[4]));
     const T *w = a.in[0].data<T>(), *g = a.in[1].data<T>(), *m = a.in[2].data<T>(), *v = a.in[3].data<T>();
     T *out = a.out[0].data<T>(), *m_new = a.out[1].data<T>(), *v_new = a.out[2].data<T>();
     for (int64_t i = 0; i < a.out[0].numel(); ++i) {
@@ -111,19 +116,31 @@ struct Lamb {
   }
 };
 
+template <class K>
+void run_step(const KernelArgs& a) {
+  if (!step_skipped(a, K::alias)) ref::run_floating<K>(a);
+}
+
+const char* refuse_step(const KernelArgs& a) {
+  KernelArgs required = a;
+  required.in = step_inputs(a);
+  return ref::refuse_not_floating_step(required);
+}
+
+template <class K>
+void add(KernelRegistry& r, const char* op, const char* name) {
+  r.add(op, KernelTier::Ref, Kernel{.name = name, .refuse = refuse_step, .run = run_step<K>, .alias = K::alias});
+}
+
 }  // namespace
 
 void register_ref_optim(KernelRegistry& r) {
-  auto add = [&](const char* op, const char* name, void (*run)(const KernelArgs&), std::array<int8_t, 4> alias) {
-    r.add(op, KernelTier::Ref,
-          Kernel{.name = name, .refuse = ref::refuse_not_floating_step, .run = run, .alias = alias});
-  };
-  add("sgd_update", "ref_sgd_update", ref::run_floating<Sgd>, {0, -1, -1, -1});
-  add("sgd_momentum_update", "ref_sgd_momentum_update", ref::run_floating<SgdMomentum>, {0, 3, -1, -1});
-  add("adam_update", "ref_adam_update", ref::run_floating<Adam>, {0, 2, 3, -1});
-  add("adagrad_update", "ref_adagrad_update", ref::run_floating<Adagrad>, {0, 2, -1, -1});
-  add("adadelta_update", "ref_adadelta_update", ref::run_floating<Adadelta>, {0, 2, 3, -1});
-  add("lamb_direction", "ref_lamb_direction", ref::run_floating<Lamb>, {1, 2, 3, -1});
+  add<Sgd>(r, "sgd_update", "ref_sgd_update");
+  add<SgdMomentum>(r, "sgd_momentum_update", "ref_sgd_momentum_update");
+  add<Adam>(r, "adam_update", "ref_adam_update");
+  add<Adagrad>(r, "adagrad_update", "ref_adagrad_update");
+  add<Adadelta>(r, "adadelta_update", "ref_adadelta_update");
+  add<Lamb>(r, "lamb_direction", "ref_lamb_direction");
 }
 
 }  // namespace mge

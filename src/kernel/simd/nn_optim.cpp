@@ -1,8 +1,8 @@
 // Optimizer steps, one pass over memory. Every step is rounded on its own, so the bits are those of ref.
 #include "base/parallel.h"
+#include "kernel/optim_step.h"
 #include "kernel/simd/nn_simd.h"
 #include "kernel/simd/targets.h"
-#include "op/optim.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernel/simd/nn_optim.cpp"
@@ -22,7 +22,7 @@ void each_element(const KernelArgs& a, F f) {
 }
 
 void sgd_update(const KernelArgs& a) {
-  float wd = static_cast<float>(a.as<SgdAttrs>().weight_decay);
+  float wd = static_cast<float>(step_attrs<SgdAttrs>(a).weight_decay);
   const float *w = a.in[0].data<float>(), *g = a.in[1].data<float>();
   float* out = a.out[0].data<float>();
   VF lr = set(*a.in[2].data<float>()), decay = set(wd);
@@ -34,7 +34,7 @@ void sgd_update(const KernelArgs& a) {
 }
 
 void sgd_momentum_update(const KernelArgs& a) {
-  const auto& at = a.as<SgdMomentumAttrs>();
+  const auto at = step_attrs<SgdMomentumAttrs>(a);
   float wd = static_cast<float>(at.weight_decay);
   const float *w = a.in[0].data<float>(), *g = a.in[1].data<float>(), *m = a.in[3].data<float>();
   float *w_new = a.out[0].data<float>(), *m_new = a.out[1].data<float>();
@@ -50,7 +50,7 @@ void sgd_momentum_update(const KernelArgs& a) {
 }
 
 void adam_update(const KernelArgs& a) {
-  const auto& at = a.as<AdamAttrs>();
+  const auto at = step_attrs<AdamAttrs>(a);
   AdamScalars<float> s(at, static_cast<double>(*a.in[4].data<float>()), static_cast<double>(*a.in[5].data<float>()));
   const float *w = a.in[0].data<float>(), *g = a.in[1].data<float>(), *m = a.in[2].data<float>(),
               *v = a.in[3].data<float>();
@@ -70,7 +70,7 @@ void adam_update(const KernelArgs& a) {
 }
 
 void adagrad_update(const KernelArgs& a) {
-  const auto& at = a.as<AdagradAttrs>();
+  const auto at = step_attrs<AdagradAttrs>(a);
   float wd = static_cast<float>(at.weight_decay);
   VF rate = set(adagrad_rate<float>(at, static_cast<double>(*a.in[3].data<float>()),
                                     static_cast<double>(*a.in[4].data<float>()))),
@@ -87,7 +87,7 @@ void adagrad_update(const KernelArgs& a) {
 }
 
 void adadelta_update(const KernelArgs& a) {
-  const auto& at = a.as<AdadeltaAttrs>();
+  const auto at = step_attrs<AdadeltaAttrs>(a);
   float wd = static_cast<float>(at.weight_decay);
   VF lr = set(*a.in[4].data<float>()), decay = set(wd), eps = set(static_cast<float>(at.eps)),
      rho = set(static_cast<float>(at.rho)), one_rho = set(static_cast<float>(1 - at.rho));
@@ -106,7 +106,7 @@ void adadelta_update(const KernelArgs& a) {
 }
 
 void lamb_direction(const KernelArgs& a) {
-  LambScalars<float> s(a.as<LambAttrs>(), static_cast<double>(*a.in[4].data<float>()));
+  LambScalars<float> s(step_attrs<LambAttrs>(a), static_cast<double>(*a.in[4].data<float>()));
   const float *w = a.in[0].data<float>(), *g = a.in[1].data<float>(), *m = a.in[2].data<float>(),
               *v = a.in[3].data<float>();
   float *out = a.out[0].data<float>(), *m_new = a.out[1].data<float>(), *v_new = a.out[2].data<float>();
@@ -135,43 +135,38 @@ HWY_EXPORT(adagrad_update);
 HWY_EXPORT(adadelta_update);
 HWY_EXPORT(lamb_direction);
 
+namespace {
+
+const char* refuse_step(const KernelArgs& a) {
+  KernelArgs required = a;
+  required.in = step_inputs(a);
+  return refuse_not_f32(required);
+}
+
+}  // namespace
+
 void register_optim(KernelRegistry& r) {
-  add(r, "sgd_update", "simd_sgd_update",
-      [](const KernelArgs& a) {
-        HWY_DYNAMIC_DISPATCH(sgd_update)
-        (a);
-      },
-      {.flags = kInPlace0});
-  add(r, "sgd_momentum_update", "simd_sgd_momentum_update",
-      [](const KernelArgs& a) {
-        HWY_DYNAMIC_DISPATCH(sgd_momentum_update)
-        (a);
-      },
-      {.alias = {0, 3, -1, -1}});
-  add(r, "adam_update", "simd_adam_update",
-      [](const KernelArgs& a) {
-        HWY_DYNAMIC_DISPATCH(adam_update)
-        (a);
-      },
-      {.alias = {0, 2, 3, -1}});
-  add(r, "adagrad_update", "simd_adagrad_update",
-      [](const KernelArgs& a) {
-        HWY_DYNAMIC_DISPATCH(adagrad_update)
-        (a);
-      },
-      {.alias = {0, 2, -1, -1}});
-  add(r, "adadelta_update", "simd_adadelta_update",
-      [](const KernelArgs& a) {
-        HWY_DYNAMIC_DISPATCH(adadelta_update)
-        (a);
-      },
-      {.alias = {0, 2, 3, -1}});
-  add(r, "lamb_direction", "simd_lamb_direction",
-      [](const KernelArgs& a) {
-        HWY_DYNAMIC_DISPATCH(lamb_direction)
-        (a);
-      },
-      {.alias = {1, 2, 3, -1}});
+  auto add = [&r](const char* op, const char* name, const StepAlias& alias, void (*run)(const KernelArgs&)) {
+    r.add(op, KernelTier::Simd, Kernel{.name = name, .refuse = refuse_step, .run = run, .alias = alias});
+  };
+  add("sgd_update", "simd_sgd_update", kSgdAlias, [](const KernelArgs& a) {
+    if (!step_skipped(a, kSgdAlias)) HWY_DYNAMIC_DISPATCH(sgd_update)(a);
+  });
+  add("sgd_momentum_update", "simd_sgd_momentum_update", kSgdMomentumAlias, [](const KernelArgs& a) {
+    if (!step_skipped(a, kSgdMomentumAlias)) HWY_DYNAMIC_DISPATCH(sgd_momentum_update)(a);
+  });
+  add("adam_update", "simd_adam_update", kAdamAlias, [](const KernelArgs& a) {
+    if (!step_skipped(a, kAdamAlias)) HWY_DYNAMIC_DISPATCH(adam_update)(a);
+  });
+  add("adagrad_update", "simd_adagrad_update", kAdagradAlias, [](const KernelArgs& a) {
+    if (!step_skipped(a, kAdagradAlias)) HWY_DYNAMIC_DISPATCH(adagrad_update)(a);
+  });
+  add("adadelta_update", "simd_adadelta_update", kAdadeltaAlias, [](const KernelArgs& a) {
+    if (!step_skipped(a, kAdadeltaAlias)) HWY_DYNAMIC_DISPATCH(adadelta_update)(a);
+  });
+  add("lamb_direction", "simd_lamb_direction", kLambAlias, [](const KernelArgs& a) {
+    if (!step_skipped(a, kLambAlias)) HWY_DYNAMIC_DISPATCH(lamb_direction)(a);
+  });
 }
 
 }  // namespace mge::simd_nn

@@ -589,7 +589,9 @@ class NoteTracer final : public Tracer {
   void on_assign(Tensor&, const Tensor&) override {}
   bool materialize(Value&) override { return false; }
   uint32_t epoch() const override { return 0; }
-  void on_read(Value&) override {}
+  void on_read(Tensor&) override {}
+  void exclude_begin() override {}
+  void exclude_end() override {}
   void cut(const std::string&) override {}
   std::vector<std::string> notes;
 };

@@ -8,7 +8,7 @@ from typing import Any
 from ... import functional as F
 from ...functional import attention
 from ...module.rnn import cut_weights, lstm_step, run_layers
-from ...optimizer.lamb import lamb_update
+from ...optimizer.lamb import lamb_step
 from ...tensor import Tensor
 from .._core import ops
 from .rules import RULES, pullback, rule
@@ -97,9 +97,9 @@ def _multi_head_attention(
 @rule("LAMBUpdate")
 def _lamb(op: Any, m: Tensor, v: Tensor, w: Tensor, g: Tensor) -> Sequence[Tensor]:
     step = Tensor(float(op.step), device=w.device, is_const=True)
-    return lamb_update(
-        m, v, w, g, step, op.lr, op.beta_1, op.beta_2, op.eps, op.weight_decay, op.bias_correction, op.always_adapt
-    )
+    numbers = {"beta1": op.beta_1, "beta2": op.beta_2, "eps": op.eps, "weight_decay": op.weight_decay}
+    direction, m, v = ops.lamb_direction(w, g, m, v, step, **numbers, bias_correction=op.bias_correction)
+    return m, v, lamb_step(w, direction, op.lr, op.always_adapt or op.weight_decay > 0)
 
 
 @rule("BatchNormBackward")

@@ -1,0 +1,262 @@
+// The programs of a recording: its segments for host mode, the whole of it for replay.
+#include <utility>
+
+#include "eager/trace.h"
+#include "plan/evaluate.h"
+
+namespace mge {
+namespace {
+
+pass::CanFuse g_can_fuse;
+
+// One run of a program as a command: inputs, then vars, give outputs, then the vars that are committed.
+class ProgramJob final : public Job {
+ public:
+  explicit ProgramJob(RefPtr<Program> p) : p_(std::move(p)) {}
+  std::string describe() const override {
+    return format("program {} of {} instructions", p_->graph().name(), p_->n_instrs());
+  }
+  void run(std::span<const OpInput> in, std::span<Buffer> out, Work* work, const Explain& explain) override {
+    Program& p = *p_;
+    for (size_t i = 0; i < p.n_inputs(); ++i) p.bind_input(i, *in[i].buffer);
+    for (size_t i = 0; i < p.n_vars(); ++i) {
+      const OpInput& v = in[p.n_inputs() + i];
+      // Given away: the program is to be the only owner, so that it can update in place.
+      p.bind_var(i, v.donated ? std::exchange(const_cast<Buffer&>(*v.buffer), {}) : *v.buffer);
+    }
+    auto vars_out = [&] {
+      size_t o = p.n_outputs();
+      for (size_t i = 0; i < p.n_vars(); ++i)
+        if (p.graph().vars()[i].out != ir::kNone) out[o++] = p.var(i);
+      p.release_buffers();
+    };
+    try {
+      p.run(work, explain);
+      for (size_t i = 0; i < p.n_outputs(); ++i) out[i] = p.output(i);
+    } catch (...) {
+      vars_out();
+      throw;
+    }
+    vars_out();
+  }
+
+ private:
+  RefPtr<Program> p_;
+};
+
+ValuePtr pending(const Meta& m) {
+  ValuePtr v = make_ref<Value>();
+  v->meta = m;
+  if (!v->meta.cn) v->meta.cn = CompNode::default_node();
+  return v;
+}
+
+void submit_here(Command&& c) {
+  if (is_queued(c.out[0]->meta)) c.loc = current_location();
+  submit(std::move(c));
+}
+
+}  // namespace
+
+void Recording::run_segment(size_t index) {
+  Segment& s = segments_[index];
+  if (s.begin == s.end || s.out.empty()) return;
+  uint64_t key = 0;
+  for (uint32_t v : s.in) {
+    MGE_ASSERT(vars_[v].value, "trace: variable {} has no value", v);
+    key = vars_[v].value->meta.hash(key);
+  }
+  RefPtr<Program>& p = s.programs[key];
+  if (!p) p = compile(segment_graph(s));
+  Command c;
+  c.job = std::make_unique<ProgramJob>(p);
+  for (uint32_t v : s.in) c.in.push_back(vars_[v].value);
+  for (uint32_t v : s.out) {
+    vars_[v].value->deferred = false;  // the executor's from now on
+    c.out.push_back(vars_[v].value);
+  }
+  submit_here(std::move(c));
+}
+
+// ---- graphs
+
+std::string Recording::var_name(uint32_t v) const {
+  const Var& var = vars_[v];
+  if (var.arg >= 0) return format("arg_{}", var.arg);
+  auto it = names_.find(var.cell.get());
+  if (it != names_.end() && !it->second.empty()) return it->second;
+  return format("v{}", v);
+}
+
+void Recording::add_ops(ir::Graph& g, size_t begin, size_t end, std::vector<ir::ValueId>& ids) const {
+  std::unordered_map<LocId, ir::LocId> forward, backward;
+  for (size_t i = begin; i < end; ++i) {
+    const Op& op = ops_[i];
+    auto& known = op.backward ? backward : forward;
+    auto it = known.find(op.loc);
+    if (it == known.end()) {
+      Place p = location_place(op.loc);
+      ir::LocId loc = p.file.empty() ? ir::kNoLoc : g.loc(p.file, p.line, p.function, op.backward ? "backward" : "");
+      it = known.emplace(op.loc, loc).first;
+    }
+    SmallVec<ir::ValueId, 6> in;
+    for (uint32_t v : op.in) in.push_back(ids[v]);
+    ir::NodeId n = g.add_node(*op.op, op.attrs, {in.data(), in.size()}, it->second);
+    g.set_rerun(n, op.rerun);
+    for (size_t k = 0; k < op.out.size(); ++k) ids[op.out[k]] = g.node(n).outputs[k];
+  }
+}
+
+ir::Graph Recording::segment_graph(const Segment& s) const {
+  ir::Graph g("segment");
+  std::vector<ir::ValueId> ids(vars_.size(), ir::kNone);
+  for (uint32_t v : s.in) ids[v] = g.add_input(format("v{}", v), vars_[v].value->meta);
+  add_ops(g, s.begin, s.end, ids);
+  for (uint32_t v : s.out) g.add_output(format("o{}", v), ids[v]);
+  return g;
+}
+
+ir::Graph Recording::graph(const Export& e) {
+  MGE_CHECK(state_ == State::Recorded, Env, "trace: nothing was recorded; call the traced function first.");
+  ir::Graph g("main");
+  std::vector<ir::ValueId> ids(vars_.size(), ir::kNone);
+  std::unordered_map<std::string, int> taken;
+  auto unique = [&](std::string name) {
+    int n = taken[name]++;
+    return n ? format("{}[{}]", name, n) : name;
+  };
+  for (size_t i = 0; i < n_args_; ++i) {
+    std::string name = i < e.arg_names.size() ? e.arg_names[i] : var_name(static_cast<uint32_t>(i));
+    ids[i] = g.add_input(unique(name), vars_[i].meta);
+  }
+  std::unordered_map<const Tensor*, size_t> var_index;
+  for (uint32_t v : captured_) {
+    Var& var = vars_[v];
+    if (is_constant(v, e)) {
+      ValuePtr now = var.fixed ? var.fixed : var.cell->value;
+      wait(*now);
+      Buffer b = make_contiguous(now->meta, to_host(now->meta, now->buffer));
+      size_t offset = static_cast<size_t>(b.layout.offset) * dtype_size(now->meta.dtype);
+      ids[v] = g.add_constant(now->meta, b.storage, offset, var_name(v));
+    } else {
+      var_index[var.cell.get()] = g.vars().size();
+      ids[v] = g.add_var(unique(var_name(v)), var.meta);
+    }
+  }
+  add_ops(g, 0, ops_.size(), ids);
+  for (size_t i = 0; i < results_.size(); ++i)
+    g.add_output(i < e.result_names.size() ? e.result_names[i] : format("out{}", i), ids[results_[i]]);
+  for (auto& c : commits_) {
+    if (c.arg >= 0 && e.replay) g.add_output(format("arg{}", c.arg), ids[c.var]);
+    if (auto it = var_index.find(c.cell.get()); it != var_index.end()) g.commit(it->second, ids[c.var]);
+  }
+  return g;
+}
+
+bool Recording::is_constant(uint32_t v, const Export& e) const {
+  const Var& var = vars_[v];
+  if (var.constant || !e.as_constants) return var.constant;
+  // State that a call assigns (running statistics, random state) is no constant of a replay.
+  auto assigned = [&](const Commit& c) { return c.cell == var.cell; };
+  return !e.replay || std::none_of(commits_.begin(), commits_.end(), assigned);
+}
+
+pass::PipelineOptions pipeline_options(int opt_level) {
+  pass::PipelineOptions o;
+  o.opt_level = opt_level;
+  o.evaluate = kernel_evaluator();
+  o.can_fuse = g_can_fuse;
+  return o;
+}
+
+void set_fusion(pass::CanFuse can_fuse) { g_can_fuse = std::move(can_fuse); }
+
+RefPtr<Program> Recording::compile(ir::Graph g) const {
+  pass::optimize(g, pipeline_options(opt_.opt_level));
+  return Program::compile(g);
+}
+
+std::vector<Tensor*> Recording::captured() const {
+  std::vector<Tensor*> out;
+  for (uint32_t v : captured_)
+    if (!vars_[v].constant) out.push_back(vars_[v].cell.get());
+  return out;
+}
+
+std::vector<Tensor*> Recording::assigned() const {
+  std::vector<Tensor*> out;
+  for (auto& c : commits_)
+    if (c.cell) out.push_back(c.cell.get());
+  return out;
+}
+
+std::string Recording::report() const {
+  std::string s;
+  if (whole_) s += whole_->report().str() + "\n" + whole_->dump();
+  for (auto& seg : segments_)
+    for (auto& [key, p] : seg.programs) s += p->report().str() + "\n" + p->dump();
+  return s;
+}
+
+// ---- replay
+
+std::vector<TensorPtr> Recording::replay(std::span<Tensor* const> args) {
+  MGE_CHECK(state_ == State::Recorded, Env, "trace: nothing was recorded.");
+  MGE_CHECK(!cut_, Env, "trace: the recording holds the first part of the call only; run the function.");
+  MGE_CHECK(!active_tracer(), Env, "trace: a traced function cannot be called inside another one.");
+  check_arguments(args, true);
+  if (!whole_) {
+    Export e;
+    e.as_constants = opt_.capture_as_const;
+    e.replay = true;
+    ir::Graph g = graph(e);
+    whole_vars_.clear();
+    for (uint32_t v : captured_)
+      if (!is_constant(v, e)) whole_vars_.push_back(v);
+    MGE_ASSERT(whole_vars_.size() == g.vars().size(), "trace: {} vars for {} captured tensors", g.vars().size(),
+               whole_vars_.size());
+    whole_ = compile(std::move(g));
+  }
+  const Program& p = *whole_;
+  for (uint32_t v : whole_vars_) {
+    const Meta &was = vars_[v].meta, &is = vars_[v].cell->meta();
+    if (!is.same_type(was))
+      mismatch("tensors not equals", format("a captured tensor changed from {} to {}", was.str(), is.str()), 0);
+  }
+  Command c;
+  c.job = std::make_unique<ProgramJob>(whole_);
+  std::vector<TensorPtr> out;
+  std::vector<ValuePtr> assigned;  // to arguments
+  for (auto* a : args) c.in.push_back(a->value);
+  for (size_t i = 0; i < p.n_outputs(); ++i) {
+    c.out.push_back(pending(p.output_meta(i)));
+    c.replaces.push_back(-1);
+    if (i < results_.size())
+      out.push_back(make_ref<Tensor>(c.out[i]));
+    else
+      assigned.push_back(c.out[i]);
+  }
+  // The command takes the state out of the cells: when nobody else holds it, it is updated in place. What is not
+  // computed leaves it as it was.
+  for (size_t i = 0; i < whole_vars_.size(); ++i) {
+    Tensor& cell = *vars_[whole_vars_[i]].cell;
+    c.in.push_back(cell.value);
+    if (p.graph().vars()[i].out == ir::kNone) continue;
+    c.replaces.push_back(static_cast<int>(c.in.size() - 1));
+    c.out.push_back(pending(cell.meta()));
+    cell.value = c.out[c.out.size() - 1];
+    cell.links.clear();
+  }
+  if (c.out.empty()) return out;
+  submit_here(std::move(c));
+  size_t next = 0;
+  for (auto& commit : commits_)
+    if (commit.arg >= 0) {
+      Tensor& cell = *args[static_cast<size_t>(commit.arg)];
+      cell.value = std::move(assigned[next++]);
+      cell.links.clear();
+    }
+  return out;
+}
+
+}  // namespace mge
