@@ -95,6 +95,7 @@ void bind_trace(nb::module_& m) {
              return out;
            })
       .def("is_inside", [](PyRecording& p, nb::handle t) { return p.r->is_inside(*tensor_of(t.ptr())); })
+      .def_prop_ro("boundaries", [](PyRecording& p) { return p.r->boundaries(); })
       .def_prop_ro("host_only", [](PyRecording& p) { return p.r->host_only(); })
       .def_prop_ro("is_cut", [](PyRecording& p) { return p.r->is_cut(); })
       .def_prop_ro("n_ops", [](PyRecording& p) { return p.r->n_ops(); })

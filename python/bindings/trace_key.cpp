@@ -33,7 +33,8 @@ struct Names {
            *nbytes = interned("nbytes"), *metadata = interned("metadata"), *hasobject = interned("hasobject"),
            *cell_contents = interned("cell_contents"), *default_factory = interned("default_factory"),
            *func = interned("func"), *args = interned("args"), *keywords = interned("keywords"),
-           *default_format = interned("default"), *is_volatile = interned("_trace_volatile");
+           *default_format = interned("default"), *is_volatile = interned("_trace_volatile"),
+           *slots = interned("__slots__");
 };
 const Names& names() {
   static const Names n;
@@ -48,7 +49,8 @@ struct Types {
   PyTypeObject *generic = imported("numpy", "generic"), *ndarray = imported("numpy", "ndarray"),
                *np_dtype = imported("numpy", "dtype"), *enumeration = imported("enum", "Enum"),
                *deque = imported("collections", "deque"), *partial = imported("functools", "partial"),
-               *defaultdict = imported("collections", "defaultdict"), *cell = imported("types", "CellType");
+               *defaultdict = imported("collections", "defaultdict"), *cell = imported("types", "CellType"),
+               *space = imported("types", "SimpleNamespace"), *random = imported("_random", "Random");
 };
 const Types& types() {
   static const Types t;
@@ -94,7 +96,8 @@ class KeyBuilder {
     if (PySlice_Check(o)) return parts('l', o, {"start", "stop", "step"});
     if (PyRange_Check(o)) return parts('r', o, {"start", "stop", "step"});
     if (PyAnySet_Check(o)) return PyFrozenSet_Check(o) || deep() ? set(o) : address('p', o);
-    if (PyType_Check(o) || PyModule_Check(o) || PyCFunction_Check(o)) return address('t', o);
+    if (PyType_Check(o)) return class_state(reinterpret_cast<PyTypeObject*>(o));
+    if (PyModule_Check(o) || PyCFunction_Check(o)) return address('t', o);
     if (PyFunction_Check(o)) return function(o);
     if (PyMethod_Check(o)) {
       put('m');
@@ -121,6 +124,35 @@ class KeyBuilder {
     put('>');
   }
 
+  /// A class of the user's, with the attributes that its instances share.
+  void class_state(PyTypeObject* type) {
+    address('t', reinterpret_cast<PyObject*>(type));
+    if (mode_ == Mode::Loose || !type->tp_mro || !is_users(type)) return;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(type->tp_mro); ++i) {
+      auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(type->tp_mro, i));
+      if (!is_users(base)) continue;
+      PyObject *k, *v;
+      Py_ssize_t pos = 0;
+      while (base->tp_dict && PyDict_Next(base->tp_dict, &pos, &k, &v)) {
+        Py_ssize_t n;
+        const char* name = PyUnicode_Check(k) ? PyUnicode_AsUTF8AndSize(k, &n) : nullptr;
+        if (!name || (n > 1 && name[0] == '_' && (name[1] == '_' || !std::strncmp(name, "_abc_", 5)))) continue;
+        text(k);
+        PyLong_CheckExact(v) || PyFloat_CheckExact(v) || PyUnicode_CheckExact(v) ? add(v) : address('t', v);
+      }
+    }
+  }
+  static bool is_users(PyTypeObject* type) {
+    if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) || !type->tp_dict) return false;
+    static PyObject* const key = interned("__module__");
+    PyObject* home = PyDict_GetItem(type->tp_dict, key);
+    const char* name = home && PyUnicode_Check(home) ? PyUnicode_AsUTF8(home) : nullptr;
+    if (!name) return PyErr_Clear(), false;
+    for (const char* ours : {"megengine", "numpy", "builtins", "collections", "enum", "abc", "functools", "types"})
+      if (size_t n = std::strlen(ours); !std::strncmp(name, ours, n) && (!name[n] || name[n] == '.')) return false;
+    return true;
+  }
+
   void cell(PyObject* c) {
     PyObject* content = PyCell_GET(c);
     content ? add(content) : put('U');
@@ -129,6 +161,8 @@ class KeyBuilder {
   /// The state of an object that took part: what `_trace_state` says, or its attributes.
   void state(PyObject* o) {
     if (is(o, types().cell)) return cell(o);
+    if (PyType_Check(o)) return class_state(reinterpret_cast<PyTypeObject*>(o));
+    if (is_users(Py_TYPE(o))) class_state(Py_TYPE(o));
     if (PyObject* method = _PyType_Lookup(Py_TYPE(o), names().trace_state)) {
       Obj s = check(PyObject_CallOneArg(method, o));
       return nested(o, "", [&] { PyDict_Check(s.get()) ? items(s.get()) : add(s.get()); });
@@ -292,9 +326,12 @@ class KeyBuilder {
     }
     if (is(o, types().cell)) return cell(o);
     address('o', o);
-    iterates |= PyIter_Check(o) != 0;
+    iterates |= PyIter_Check(o) || !std::strncmp(type->tp_name, "numpy.random.", 13) || is(o, types().random);
     if (PyLong_Check(o) || PyFloat_Check(o) || PyUnicode_Check(o) || PyBytes_Check(o)) return;  // immutable
-    if (has_dict(o) && PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) {  // attributes are not all there is to a file
+    // Attributes are not all there is to a file.
+    const bool plain = PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) || is(o, types().space);
+    if (plain && (has_dict(o) || _PyType_Lookup(type, names().slots))) {
+      if (is_users(type)) class_state(type);
       if (!deep() || (mode_ == Mode::State && path_.size() > kMaxObjectDepth)) return;
       Mode outer = std::exchange(mode_, Mode::State);  // what it refers to need not be comparable
       attributes(o, nullptr);
@@ -313,17 +350,43 @@ class KeyBuilder {
   void attributes(PyObject* o, PyObject* fields) {
     nested(o, "", [&] {
       Obj d(PyObject_GetAttr(o, names().dict));
-      if (d) return items(d.get());
+      if (d) {
+        items(d.get());
+        if (fields) return;
+      }
       PyErr_Clear();
+      if (!fields) return slots(o);
       PyObject *k, *v;
       Py_ssize_t pos = 0;
-      while (fields && PyDict_Next(fields, &pos, &k, &v)) {
+      while (PyDict_Next(fields, &pos, &k, &v)) {
         Obj value = check(PyObject_GetAttr(o, k));
         path_.back().key = k;
         path_.back().name = "{}";
         add(value.get());
       }
     });
+  }
+
+  void slots(PyObject* o) {
+    PyObject* mro = Py_TYPE(o)->tp_mro;
+    for (Py_ssize_t i = 0; mro && i < PyTuple_GET_SIZE(mro); ++i) {
+      PyObject* dict = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(mro, i))->tp_dict;
+      PyObject* given = dict ? PyDict_GetItem(dict, names().slots) : nullptr;
+      if (!given) continue;
+      Obj all = PyUnicode_Check(given) ? check(PyTuple_Pack(1, given)) : check(PySequence_Tuple(given));
+      for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(all.get()); ++k) {
+        PyObject* name = PyTuple_GET_ITEM(all.get(), k);
+        if (PyUnicode_CompareWithASCIIString(name, "__dict__") == 0) continue;
+        if (PyUnicode_CompareWithASCIIString(name, "__weakref__") == 0) continue;
+        Obj v(PyObject_GetAttr(o, name));
+        if (!v) {  // not assigned, or a private name, which is spelled otherwise
+          PyErr_Clear();
+          continue;
+        }
+        text(name);
+        add(v.get());
+      }
+    }
   }
 
   void dtype(PyObject* o) {

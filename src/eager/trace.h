@@ -56,6 +56,7 @@ class Recording : public RefCounted, public Tracer {
 
   /// Begins and ends a part of the call that is not seen and may differ from call to call. All values computed so far
   /// can be read in it, and what goes on into the trace is fed anew.
+  size_t boundaries() const { return boundaries_.size(); }
   void exclude_begin() override;
   void exclude_end() override;
 

@@ -13,6 +13,7 @@ import collections
 import contextlib
 import functools
 import os
+import sys
 import threading
 import types
 import warnings
@@ -20,19 +21,20 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import IO, Any
 
 from .. import config
-from ..autodiff.conditional import Conditional, settle
+from ..autodiff.conditional import settle
 from ..core import _amp, _core
 from ..module import Module
 from ..tensor import Tensor
 from .config import DTRConfig, GraphOptimizationConfig, SublinearMemoryConfig
-from .tree import Builder, CannotRebuild, ResultPlan, flatten
+from .depends import HELD, ITERATES, TARGET, VOLATILE, Entry, Name, function_names, grad_builder, random_states
+from .tree import CannotRebuild, ResultPlan, flatten
 
 CompGraphDumpResult = collections.namedtuple(
     "CompGraphDumpResult", ["nr_opr", "tot_bytes", "tensor_value_bytes", "content_hash", "inputs", "outputs", "params"]
 )
 
-# Options of MegEngine that change nothing here. Given another value than these they are refused: a program that asks for
-# something has to hear that it does not get it.
+# Options of MegEngine that change nothing here. Given another value than these they are refused: a program that asks
+# for something has to hear that it does not get it.
 _TRACE_DEFAULTS: dict[str, Any] = {
     "sublinear_memory_config": None, "dtr_config": None, "profiling": False, "graph_opt_config": None,
     "imperative": False,
@@ -154,110 +156,10 @@ def _modes() -> tuple[Any, ...]:
     )
 
 
-def _names_of(code: types.CodeType) -> set[str]:
-    """The globals that a function and the functions inside it may name."""
-    names = set(code.co_names)
-    for c in code.co_consts:
-        if isinstance(c, types.CodeType):
-            names |= _names_of(c)
-    return names
-
-
-def _function_notes(fn: Any) -> Iterator[tuple[Any, str | None]]:
-    """What a function can see by name: cells of its closure and globals, also of functions of the same file."""
-    seen: set[int] = set()
-    todo = [fn]
-    while todo:
-        f = todo.pop()
-        if isinstance(f, types.MethodType):
-            f = f.__func__
-        if not isinstance(f, types.FunctionType) or id(f) in seen:
-            continue
-        seen.add(id(f))
-        for cell in f.__closure__ or ():
-            yield cell, None
-            try:
-                todo.append(cell.cell_contents)
-            except ValueError:  # not assigned yet
-                continue
-        for name in sorted(_names_of(f.__code__)):
-            if name in f.__globals__:
-                yield f.__globals__, name
-                value = f.__globals__[name]
-                if isinstance(value, types.FunctionType) and value.__globals__ is f.__globals__:
-                    todo.append(value)
-
-
-def _value_of(target: Any, name: str | None) -> Any:
-    if name is not None:
-        return target.get(name)
-    try:
-        return target.cell_contents
-    except ValueError:
-        return None
-
-
-class _Entry:
-    """One recording, what it depends on, and how to call it again."""
-
-    def __init__(self, recording: _core.Recording) -> None:
-        self.recording = recording
-        self.held: list[Any] = []
-        self.notes: list[tuple[Any, ...]] = []
-        self.volatile: list[tuple[Any, ...]] = []
-        self.checked = -1
-        self.refresh: list[Callable[[], None]] = []
-        self.host_only = True
-        self.used = 0
-        self.busy = threading.Lock()
-        self.build: Builder | None = None
-        self.grads: list[tuple[Tensor, Tensor | None]] = []  # as the call found them
-        self.new_grads: list[tuple[Tensor, Builder]] = []
-        # For dump.
-        self.result_tree: Any = None
-        self.result_tensors: list[Tensor] = []
-
-    def holds(self, tensors: list[Tensor]) -> bool:
-        """Whether everything the recording depends on is as it was."""
-        now = _core.mutation()
-        if self.checked != now:
-            if not _core.notes_hold(self.notes, True):
-                return False
-            self.checked = now
-        elif self.volatile and not _core.notes_hold(self.volatile, True):
-            return False
-        if self.grads and not _core.grads_hold(self.grads):
-            return False
-        return self.recording.accepts(tensors)
-
-    def replay(self, tensors: list[Tensor]) -> Any:
-        for fn in self.refresh:
-            fn()
-        for i, (tensor, was) in enumerate(self.grads):
-            now = tensor.grad
-            if now is not was and now is not None and was is not None:
-                self.recording.rebind(was, now)
-                self.grads[i] = tensor, now
-        new = self.recording.replay(tensors)
-        for tensor, make in self.new_grads:
-            tensor.grad = make(new, tensors)
-        assert self.build is not None
-        return self.build(new, tensors)
-
+_HOST = "the body runs in any case"  # no reason to tell
 
 #: Recordings a trace keeps; the one used longest ago goes.
 MAX_RECORDINGS = 32
-_TARGET, _NAME, _HELD, _VOLATILE, _ITERATES = 0, 1, 3, 4, 6  # of a note
-
-
-def _grad_builder(plan: ResultPlan, grad: Any, recording: _core.Recording) -> Builder:
-    if isinstance(grad, Conditional):
-        value, absent = plan.add(grad.grad), plan.add(grad.absent)
-        return lambda new, args: Conditional(new[value], new[absent]).resolve()
-    if grad is None or not recording.is_inside(grad):
-        return lambda new, args: grad
-    number = plan.add(grad)
-    return lambda new, args: new[number]
 
 
 def _copied(cls: type[trace], state: dict[str, Any]) -> trace:
@@ -312,12 +214,12 @@ class trace:
         self.traced = False
         self.check_external = True
         self.third_party_backend = False
-        self._entries: dict[bytes, list[_Entry]] = {}
+        self._entries: dict[bytes, list[Entry]] = {}
         self._clock = 0
-        self._churns = False
+        self._tries: dict[bytes, int] = {}
         self._told: set[str] = set()
         self._lock = threading.Lock()
-        self._last: _Entry | None = None
+        self._last: Entry | None = None
         self._last_args: list[Tensor] = []
         name = getattr(function, "__name__", type(function).__name__)
         self.__name__ = name
@@ -325,7 +227,15 @@ class trace:
 
     def __reduce__(self) -> Any:
         """Copies and pickles start without recordings."""
-        fresh = {"_entries": {}, "_last": None, "_last_args": [], "_told": set(), "_lock": None, "traced": False}
+        fresh = {
+            "_entries": {},
+            "_last": None,
+            "_last_args": [],
+            "_told": set(),
+            "_tries": {},
+            "_lock": None,
+            "traced": False,
+        }
         return _copied, (type(self), {**self.__dict__, **fresh})
 
     def __get__(self, obj: Any, owner: type | None = None) -> Any:
@@ -340,7 +250,7 @@ class trace:
         # Under an open GradManager the tape has to see the ops, so Python runs.
         strict = self.without_host and not _core.is_recording()
         key, tensors, held = _core.call_key(args, kwargs, (strict, self._function_key(), *_modes()), strict)
-        bucket: Sequence[_Entry] = self._entries.get(key, ())
+        bucket: Sequence[Entry] = self._entries.get(key, ())
         entry = next((e for e in bucket if e.holds(tensors)), None)
         if entry is None:
             if self.without_host and not strict:
@@ -354,6 +264,8 @@ class trace:
         entry.used = self._clock
         if not entry.host_only:
             return entry.replay(tensors)
+        if entry.eager:
+            return self.__wrapped__(*args, **kwargs)
         if not entry.busy.acquire(blocking=False):  # another thread is in the middle of this recording
             return self.__wrapped__(*args, **kwargs)
         try:
@@ -368,24 +280,24 @@ class trace:
 
     def _record(self, key: bytes, held: list[Any], args: Any, kwargs: Any, tensors: list[Tensor], strict: bool) -> Any:
         recording = _core.Recording(self._opt_level, self._capture_as_const, strict)
-        entry = _Entry(recording)
+        entry = Entry(recording)
         entry.held = held
         notes: dict[int, Any] = {}
         grads: dict[int, tuple[Tensor, Tensor | None]] = {}
-        names = list(_function_notes(self.__wrapped__))
-        before = [(_core.note(t, n, True, True), _core.note(t, n, True, False)) for t, n in names]
+        before = [Name(*name) for name in function_names(self.__wrapped__)]
+        draws = random_states() if strict else None
         with _recording_into(entry.refresh, notes, grads):
-            for obj in (*held, *(_value_of(t, n) for t, n in names)):
+            for obj in (*held, *(name.value for name in before)):
                 if hasattr(type(obj), "_trace_state"):
                     for part in obj.modules() if isinstance(obj, Module) else (obj,):
                         _core.note_use(part)
-        outside = [t for note in (*notes.values(), *(deep for deep, _ in before)) for t in note[_HELD]]
+        outside = [t for note in (*notes.values(), *(name.deep for name in before)) for t in note[HELD]]
         outside = [t for t in outside if isinstance(t, Tensor)]
         recording.record_begin(tensors)
         try:
             with _recording_into(entry.refresh, notes, grads):
                 result = self.__wrapped__(*args, **kwargs)
-            plan, reason = self._finish(entry, result, tensors, grads, strict)
+            reason = self._finish(entry, result, tensors, grads, strict)
         except BaseException:
             recording.record_abort()
             settle()
@@ -393,20 +305,29 @@ class trace:
         settle()
         reason = reason or recording.host_only
         if strict and not recording.is_cut:
-            if any(deep[_ITERATES] for deep, _ in before):
-                reason = reason or "the function uses an iterator"
+            if any(name.deep[ITERATES] for name in before):
+                reason = reason or "the function uses an iterator or a generator of random numbers"
+            if draws != random_states():
+                reason = reason or "the function draws random numbers of NumPy or Python, not of megengine.random"
             reason = reason or self._changed_arguments(key, args, kwargs, tensors)
             kept, other = self._still_true(before, notes.values())
             reason = reason or other
-            if plan is not None and not reason:
+            if not reason:
                 entry.host_only = False
-                entry.build = plan.build
-            elif reason:
+            elif self._tries.get(key, 0) == 0:
+                # What a first call sets up (a cache, a buffer made when it is needed) is there the next time.
+                self._tries[key] = 1
+                return result
+            else:
+                entry.eager = not recording.boundaries
                 self._tell(reason)
         else:
             kept, _ = self._still_true((), notes.values())
-        entry.notes = kept
-        entry.volatile = [note for note in kept if note[_VOLATILE]]
+        classes = {type(note[TARGET]) for note in notes.values()}
+        entry.notes = kept + [
+            _core.note(c, None, True, True) for c in classes if not c.__module__.startswith("megengine.")
+        ]
+        entry.volatile = [note for note in entry.notes if note[VOLATILE]]
         entry.checked = -1
         recording.pin_arguments(outside)
         self._keep(key, entry)
@@ -416,12 +337,12 @@ class trace:
 
     def _finish(
         self,
-        entry: _Entry,
+        entry: Entry,
         result: Any,
         tensors: list[Tensor],
         grads: dict[int, tuple[Tensor, Tensor | None]],
         strict: bool,
-    ) -> tuple[ResultPlan | None, str]:
+    ) -> str:
         """Ends the recording with the results a replay has to give; the reason why there can be none."""
         recording = entry.recording
         if self._capture_as_const:
@@ -430,29 +351,29 @@ class trace:
             if strict:
                 made = {id(t): i for i, t in reversed(list(enumerate(entry.result_tensors)))}
                 plan = ResultPlan(result, (), lambda t: True)
-                numbers = [made[id(t)] for t in plan.tensors]
-                build = plan.build
-                plan.build = lambda new, args: build([new[n] for n in numbers], args)
-                return plan, ""
-            return None, ""
+                numbers = [made[id(t)] for t in plan.close()]
+                entry.build = lambda new, args: plan.build([new[n] for n in numbers], args)
+            return "" if strict else _HOST
         positions = {id(t) for t in tensors}
         entry.grads = [pair for pair in grads.values() if not recording.is_inside(pair[0])]
         foreign = [pair for pair in entry.grads if id(pair[0]) in positions]
         entry.grads = [pair for pair in entry.grads if id(pair[0]) not in positions]
         if not strict or recording.is_cut:
             recording.record_end([])
-            return None, ""
+            return _HOST
         reason = "the gradient of an argument is read or set" if foreign else ""
         try:
-            plan = ResultPlan(result, tensors, recording.is_inside)
+            owners = {id(was): tensor for tensor, was in entry.grads if was is not None}
+            plan = ResultPlan(result, tensors, recording.is_inside, owners)
         except CannotRebuild as e:
             plan, reason = ResultPlan(None, (), recording.is_inside), reason or str(e)
         for tensor, was in entry.grads:
             now = tensor._grad
             if now is not was:
-                entry.new_grads.append((tensor, _grad_builder(plan, now, recording)))
-        recording.record_end(plan.tensors)
-        return plan, reason
+                entry.new_grads.append((tensor, grad_builder(plan, now, recording)))
+        recording.record_end(plan.close())
+        entry.build = plan.build
+        return reason
 
     def _changed_arguments(self, key: bytes, args: Any, kwargs: Any, tensors: list[Tensor]) -> str:
         now, same, _ = _core.call_key(args, kwargs, (True, self._function_key(), *_modes()), True)
@@ -460,42 +381,45 @@ class trace:
             return "the function changes the structure, the values or the types of its arguments"
         return ""
 
-    @staticmethod
     def _still_true(
-        before: Sequence[tuple[tuple[Any, ...], tuple[Any, ...]]], notes: Iterable[tuple[Any, ...]]
+        self, before: Sequence[Name], notes: Iterable[tuple[Any, ...]]
     ) -> tuple[list[tuple[Any, ...]], str]:
         """The notes that the call itself has not made untrue, and what it has assigned otherwise."""
         kept: list[tuple[Any, ...]] = []
         reason = ""
-        for deep, shallow in before:
-            if _core.notes_hold([deep], True):
-                kept.append(deep)
-            elif _core.notes_hold([shallow], True):  # a list or dict that the call adds to
-                kept.append(shallow)
+        for name in before:
+            if _core.notes_hold([name.deep], True):
+                kept.append(name.deep)
+            elif not _core.notes_hold([name.shallow], True):
+                reason = f"the function assigns {name.label}"
+            elif name.only_grew():  # somebody's log
+                kept.append(name.shallow)
+            elif isinstance(name.value, (list, dict, set)):
+                reason = f"the function changes {name.label}, a {type(name.value).__name__}"
             else:
-                reason = f"the function assigns {deep[_NAME] or 'a variable of an outer function'}"
+                kept.append(name.shallow)
+                self._warn(
+                    f"trace: {self.__name__} changes attributes of {name.label}, which with without_host=True happens "
+                    "in calls that are recorded, not in those that are replayed."
+                )
         for note in notes:
             if _core.notes_hold([note], True):
                 kept.append(note)
             else:
-                reason = reason or f"the call changes attributes of a {type(note[_TARGET]).__name__}"
+                reason = reason or f"the call changes attributes of a {type(note[TARGET]).__name__}"
         return kept, reason
 
-    def _keep(self, key: bytes, entry: _Entry) -> None:
+    def _keep(self, key: bytes, entry: Entry) -> None:
         with self._lock:
             self._clock += 1
             entry.used = self._clock
             self._entries[key] = [entry, *self._entries.get(key, ())]
             if sum(map(len, self._entries.values())) <= MAX_RECORDINGS:
                 return
-            if not self._churns:
-                self._churns = True
-                warnings.warn(
-                    f"trace: {self.__name__} was recorded more than {MAX_RECORDINGS} times for different arguments or "
-                    "states; the recording used longest ago is dropped each time. Pass numbers that change as Tensors.",
-                    RuntimeWarning,
-                    stacklevel=4,
-                )
+            self._warn(
+                f"trace: {self.__name__} was recorded more than {MAX_RECORDINGS} times for different arguments or "
+                "states; the recording used longest ago is dropped each time. Pass numbers that change as Tensors."
+            )
             oldest_key, oldest = min(
                 ((k, e) for k, bucket in self._entries.items() for e in bucket), key=lambda item: item[1].used
             )
@@ -506,17 +430,19 @@ class trace:
                 del self._entries[oldest_key]
 
     def _tell(self, reason: str) -> None:
-        """Says once that Python runs although it was asked not to."""
-        if reason in self._told:
-            return
-        self._told.add(reason)
-        warnings.warn(
-            f"trace: {self.__name__} runs Python on each call in spite of without_host=True: {reason}.",
-            RuntimeWarning,
-            stacklevel=4,
-        )
+        """Says that Python runs although it was asked not to."""
+        self._warn(f"trace: {self.__name__} runs Python on each call in spite of without_host=True: {reason}.")
 
-    def _match(self, entry: _Entry, args: Any, kwargs: Any, tensors: list[Tensor]) -> Any:
+    def _warn(self, text: str) -> None:
+        """Says something once, at the user's line."""
+        if text not in self._told:
+            self._told.add(text)
+            depth, frame = 1, sys._getframe(1)
+            while frame.f_back is not None and frame.f_code.co_filename == __file__:
+                depth, frame = depth + 1, frame.f_back
+            warnings.warn(text, RuntimeWarning, stacklevel=depth)
+
+    def _match(self, entry: Entry, args: Any, kwargs: Any, tensors: list[Tensor]) -> Any:
         entry.recording.match_begin(tensors)
         try:
             result = self.__wrapped__(*args, **kwargs)
@@ -536,17 +462,17 @@ class trace:
         """Memory plan and instructions of the compiled programs."""
         return self._require_recording().recording.report()
 
-    def _require_recording(self) -> _Entry:
+    def _require_recording(self) -> Entry:
         if self._last is None:
             raise ValueError("trace: the function has not been called yet, so there is nothing recorded.")
         return self._last
 
     @staticmethod
-    def _refuse_assigned_state(entry: _Entry) -> None:
+    def _refuse_assigned_state(entry: Entry) -> None:
         """A file holds no state, so a module that updates its own cannot be in it."""
         assigned = entry.recording.assigned()
         for note in entry.notes if assigned else ():
-            module = note[_TARGET]
+            module = note[TARGET]
             if not isinstance(module, Module):
                 continue
             for name, tensor in module.named_tensors(recursive=False):

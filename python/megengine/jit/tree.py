@@ -6,6 +6,7 @@ import enum
 import types
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -67,17 +68,36 @@ class ResultPlan:
     Args:
         args: the tensors the function was called with; one that is returned is returned again, whichever it is then.
         is_inside: whether a tensor was made during the call; others are returned as they are.
+        owners: the tensors whose gradient a tensor was when the call began; it is their gradient that is returned.
     """
 
-    def __init__(self, result: Any, args: Sequence[Tensor], is_inside: Callable[[Tensor], bool]) -> None:
+    def __init__(
+        self,
+        result: Any,
+        args: Sequence[Tensor],
+        is_inside: Callable[[Tensor], bool],
+        owners: Mapping[int, Tensor] = MappingProxyType({}),
+    ) -> None:
         self.tensors: list[Tensor] = []
         self._args = {id(t): i for i, t in reversed(list(enumerate(args)))}
         self._is_inside = is_inside
+        self._owners = owners
         self._numbers: dict[int, int] = {}
         self._shared: dict[int, int] = {}  # containers that occur before: id -> number
         self._made: list[Any] = []
-        self.build: Builder = self._plan(result, "result")
-        self._args, self._numbers, self._shared = {}, {}, {}
+        self._build = self._plan(result, "result")
+
+    def close(self) -> list[Tensor]:
+        """The tensors that a replay has to give, in order; the plan keeps none of them."""
+        tensors, self.tensors = self.tensors, []
+        self._args, self._numbers, self._shared, self._owners = {}, {}, {}, {}
+        return tensors
+
+    def build(self, new: Sequence[Tensor], args: Sequence[Tensor]) -> Any:
+        """The result of a replay that gave ``new``."""
+        result = self._build(new, args)
+        self._made = [None] * len(self._made)
+        return result
 
     def add(self, tensor: Tensor) -> int:
         """The number of a tensor that a replay has to give."""
@@ -92,6 +112,9 @@ class ResultPlan:
             if id(obj) in self._args:
                 position = self._args[id(obj)]
                 return lambda new, args: args[position]
+            owner = self._owners.get(id(obj))
+            if owner is not None:
+                return lambda new, args: owner.grad
             if not self._is_inside(obj):
                 return lambda new, args: obj
             number = self.add(obj)

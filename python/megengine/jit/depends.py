@@ -1,0 +1,170 @@
+"""What a recorded call depends on besides its arguments, and whether that is still so.
+
+A note is the state of an object, or of what a name stands for, as bytes (``python/bindings/trace_key.cpp``). Before a
+recording is used again its notes are compared: those of modules, managers and optimizers only after the process-wide
+count of mutations moved, those of names on every call.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from ..autodiff.conditional import Conditional
+from ..core import _core
+from ..tensor import Tensor
+from .tree import Builder, ResultPlan
+
+# Places in a note.
+TARGET, HELD, VOLATILE, ITERATES = 0, 3, 4, 6
+
+
+def _names_of(code: types.CodeType) -> set[str]:
+    """The globals that a function and the functions inside it may name."""
+    names = set(code.co_names)
+    for c in code.co_consts:
+        if isinstance(c, types.CodeType):
+            names |= _names_of(c)
+    return names
+
+
+_CODE = (types.FunctionType, types.BuiltinFunctionType, type, types.ModuleType)
+
+
+def function_names(fn: Any) -> Iterator[tuple[Any, str | None, str]]:
+    """What a function can see by name: cells of its closure, globals and attributes of Python modules, also by way of
+    functions of the same file. As (target of a note, name in it, what to call it)."""
+    seen: set[int] = set()
+    todo = [fn]
+    while todo:
+        f = todo.pop()
+        if isinstance(f, types.MethodType):
+            f = f.__func__
+        if not isinstance(f, types.FunctionType) or id(f) in seen:
+            continue
+        seen.add(id(f))
+        names = sorted(_names_of(f.__code__))
+        found: list[Any] = []
+        if f.__defaults__ or f.__kwdefaults__:
+            yield (f.__defaults__, f.__kwdefaults__), None, f"a default of {f.__name__}"
+        for label, cell in zip(f.__code__.co_freevars, f.__closure__ or ()):
+            yield cell, None, label
+            try:
+                found.append(cell.cell_contents)
+            except ValueError:  # not assigned yet
+                continue
+        todo += found
+        for name in names:
+            if name in f.__globals__:
+                yield f.__globals__, name, name
+                value = f.__globals__[name]
+                found.append(value)
+                if isinstance(value, types.FunctionType) and value.__globals__ is f.__globals__:
+                    todo.append(value)
+        for module in found:
+            if isinstance(module, types.ModuleType):
+                attributes = vars(module)
+                for name in names:
+                    if name in attributes and not isinstance(attributes[name], _CODE):
+                        yield attributes, name, f"{module.__name__}.{name}"
+
+
+def _value_of(target: Any, name: str | None) -> Any:
+    if name is not None:
+        return target.get(name)
+    if not isinstance(target, types.CellType):
+        return target
+    try:
+        return target.cell_contents
+    except ValueError:
+        return None
+
+
+class Name:
+    """What a function sees under a name, as it was before the call."""
+
+    def __init__(self, target: Any, name: str | None, label: str) -> None:
+        self.label = label
+        self.value = _value_of(target, name)
+        # What a function sees is noted by itself.
+        self.shallow = _core.note(target, name, True, False)
+        self.deep = self.shallow if isinstance(self.value, types.FunctionType) else _core.note(target, name, True, True)
+        self._items = list(self.value) if isinstance(self.value, list) else None
+
+    def only_grew(self) -> bool:
+        """Whether it is a list whose elements are still there."""
+        return (
+            self._items is not None
+            and all(a is b for a, b in zip(self._items, self.value))
+            and (len(self.value) >= len(self._items))
+        )
+
+
+def random_states() -> Any:
+    """Where the global generators of NumPy and Python are."""
+    numpy = np.random.get_state(legacy=False)
+    return repr(numpy["state"]["key"][:4]), numpy["state"]["pos"], numpy["has_gauss"], random.getstate()[1][-5:]
+
+
+class Entry:
+    """One recording, what it depends on, and how to call it again."""
+
+    def __init__(self, recording: _core.Recording) -> None:
+        self.recording = recording
+        self.held: list[Any] = []
+        self.notes: list[tuple[Any, ...]] = []
+        self.volatile: list[tuple[Any, ...]] = []
+        self.checked = -1
+        self.refresh: list[Callable[[], None]] = []
+        self.host_only = True
+        self.eager = False  # nor can it be expected to make the same ops again
+        self.used = 0
+        self.busy = threading.Lock()
+        self.build: Builder | None = None
+        self.grads: list[tuple[Tensor, Tensor | None]] = []  # as the call found them
+        self.new_grads: list[tuple[Tensor, Builder]] = []
+        # For dump.
+        self.result_tree: Any = None
+        self.result_tensors: list[Tensor] = []
+
+    def holds(self, tensors: list[Tensor]) -> bool:
+        """Whether everything the recording depends on is as it was."""
+        now = _core.mutation()
+        if self.checked != now:
+            if not _core.notes_hold(self.notes, True):
+                return False
+            self.checked = now
+        elif self.volatile and not _core.notes_hold(self.volatile, True):
+            return False
+        if self.grads and not _core.grads_hold(self.grads):
+            return False
+        return self.recording.accepts(tensors)
+
+    def replay(self, tensors: list[Tensor]) -> Any:
+        for fn in self.refresh:
+            fn()
+        for i, (tensor, was) in enumerate(self.grads):
+            now = tensor.grad
+            if now is not was and now is not None and was is not None:
+                self.recording.rebind(was, now)
+                self.grads[i] = tensor, now
+        new = self.recording.replay(tensors)
+        for tensor, make in self.new_grads:
+            tensor.grad = make(new, tensors)
+        assert self.build is not None
+        return self.build(new, tensors)
+
+
+def grad_builder(plan: ResultPlan, grad: Any, recording: _core.Recording) -> Builder:
+    if isinstance(grad, Conditional):
+        value, absent = plan.add(grad.grad), plan.add(grad.absent)
+        return lambda new, args: Conditional(new[value], new[absent]).resolve()
+    if grad is None or not recording.is_inside(grad):
+        return lambda new, args: grad
+    number = plan.add(grad)
+    return lambda new, args: new[number]
