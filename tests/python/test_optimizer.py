@@ -590,6 +590,17 @@ def test_a_list_of_betas_may_change_in_place():
     assert runs[0] == runs[1]
 
 
+def test_momentum_may_be_switched_on_later():
+    p, q = Parameter([1.0]), Parameter([1.0])
+    late, early = SGD([p], 0.1), SGD([q], 0.1, momentum=0.5)
+    for opt, x in ((late, p), (early, q)):
+        opt.param_groups[0]["momentum"] = 0.5
+        for _ in range(3):
+            x.grad = Tensor([1.0])
+            opt.step()
+    assert p.item() == q.item() and late.state_dict()["state"] == early.state_dict()["state"]
+
+
 @pytest.mark.parametrize("make", [SGD, Adam, Adagrad, Adadelta, LAMB])
 def test_lr_may_be_a_tensor_from_the_start(make):
     found = []

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import ctypes
 import dataclasses
 import threading
 import warnings
@@ -300,11 +301,11 @@ def programs(draw: Any) -> Program:
 
 def run(p: Program, mode: str) -> list[Any]:
     w = World(p.optimizer)
-    bodies = [0]
+    bodies = ctypes.c_long(0)  # a trace does not look into C
 
     def make(names: list[str]) -> Any:
         def body(x: Tensor, a: Any) -> Any:
-            bodies[0] += 1
+            bodies.value += 1
             for name in names:
                 x = STATEMENTS[name](w, x, a)
             return RESULTS[p.result](w, x)
@@ -318,14 +319,14 @@ def run(p: Program, mode: str) -> list[Any]:
             CHANGES[c](w)
         x = Tensor(np.linspace(-1 + i, 1, rows * 3, dtype=np.float32).reshape(rows, 3))
         a = ARGUMENTS[which]()
-        before = bodies[0]
+        before = bodies.value
         try:
             out = called(functions[second], how, w, x, a)
         except Exception as e:
             if mode == "eager":
                 log.append(("raised", type(e).__name__))
                 return log
-            log.append(("raised", type(e).__name__, str(e), bodies[0] > before))
+            log.append(("raised", type(e).__name__, str(e), bodies.value > before))
             return log
         log.append((freeze(out), freeze(x), freeze(a) if not callable(a) else None, w.seen()))
     return log

@@ -8,6 +8,7 @@ recording, naming the user's line and a way out, in a case that says so.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import dataclasses
 import functools
 import re
@@ -60,10 +61,14 @@ class Run:
         self.mode = mode
         self.may_raise = may_raise
         self.log: list[Any] = []
-        self.bodies = 0  # how often Python ran a traced body
+        self._bodies = ctypes.c_long(0)  # how often Python ran a traced body; a trace does not look into C
         self.watched: list[Any] = []
         self.refusal: Exception | None = None
         self.refused_while_recording = False
+
+    @property
+    def bodies(self) -> int:
+        return self._bodies.value
 
     @property
     def traced(self) -> bool:
@@ -72,9 +77,11 @@ class Run:
     def __call__(self, fn: Callable[..., Any], **options: Any) -> Callable[..., Any]:
         """The function as this mode runs it."""
 
+        bodies = self._bodies
+
         @functools.wraps(fn)
         def body(*args: Any, **kwargs: Any) -> Any:
-            self.bodies += 1
+            bodies.value += 1
             return fn(*args, **kwargs)
 
         if self.mode == "eager":

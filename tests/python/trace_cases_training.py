@@ -136,6 +136,11 @@ def momentum_switched_off_and_on(t: Run) -> None:
 
 
 @case()
+def momentum_switched_on_later(t: Run) -> None:
+    training(t, sgd(), put("momentum", 0.9), put("momentum", 0.0), put("momentum", 0.5))
+
+
+@case()
 def lamb_always_adapts(t: Run) -> None:
     make = NUMBERS["lamb"][0]
     training(t, make, lambda o: setattr(o, "always_adapt", True), lambda o: setattr(o, "bias_correction", False))

@@ -1,10 +1,11 @@
 """``trace``: the Python function is the graph.
 
 The first call runs eagerly and is recorded. From then on, by default, Python runs again and each op is matched with the
-recording while a compiled program does the work; with ``without_host=True`` Python does not run at all. A call whose
-arguments have other shapes, dtypes or structure is recorded anew; each signature keeps its own program. A result whose
-size depends on values (``x[mask]``, ``F.non_zero``) ends the recording: Python runs on every call, the program does the
-work up to there, and the rest runs eagerly.
+recording while a compiled program does the work; with ``without_host=True`` Python does not run at all. A call with
+other arguments, or after something that the recording depends on has changed (``depends.py``), is recorded anew, and
+several recordings are kept; one that cannot be replayed runs its body each time and says so. A result whose size
+depends on values (``x[mask]``, ``F.non_zero``) ends the recording: Python runs on every call, the program does the work
+up to there, and the rest runs eagerly.
 """
 
 from __future__ import annotations
@@ -216,7 +217,7 @@ class trace:
         self.third_party_backend = False
         self._entries: dict[bytes, list[Entry]] = {}
         self._clock = 0
-        self._tries: dict[bytes, int] = {}
+        self._tries: set[bytes] = set()
         self._told: set[str] = set()
         self._lock = threading.Lock()
         self._last: Entry | None = None
@@ -227,12 +228,12 @@ class trace:
 
     def __reduce__(self) -> Any:
         """Copies and pickles start without recordings."""
-        fresh = {
+        fresh: dict[str, Any] = {
             "_entries": {},
             "_last": None,
             "_last_args": [],
             "_told": set(),
-            "_tries": {},
+            "_tries": set(),
             "_lock": None,
             "traced": False,
         }
@@ -284,7 +285,7 @@ class trace:
         entry.held = held
         notes: dict[int, Any] = {}
         grads: dict[int, tuple[Tensor, Tensor | None]] = {}
-        before = [Name(*name) for name in function_names(self.__wrapped__)]
+        before = [Name(*name) for name in function_names(self.__wrapped__, held)]
         draws = random_states() if strict else None
         with _recording_into(entry.refresh, notes, grads):
             for obj in (*held, *(name.value for name in before)):
@@ -303,6 +304,8 @@ class trace:
             settle()
             raise
         settle()
+        self._last, self._last_args = entry, tensors if self._capture_as_const else []
+        self.traced = True
         reason = reason or recording.host_only
         if strict and not recording.is_cut:
             if any(name.deep[ITERATES] for name in before):
@@ -314,9 +317,11 @@ class trace:
             reason = reason or other
             if not reason:
                 entry.host_only = False
-            elif self._tries.get(key, 0) == 0:
+            elif key not in self._tries:
                 # What a first call sets up (a cache, a buffer made when it is needed) is there the next time.
-                self._tries[key] = 1
+                if len(self._tries) >= MAX_RECORDINGS:
+                    self._tries.clear()
+                self._tries.add(key)
                 return result
             else:
                 entry.eager = not recording.boundaries
@@ -331,8 +336,6 @@ class trace:
         entry.checked = -1
         recording.pin_arguments(outside)
         self._keep(key, entry)
-        self._last, self._last_args = entry, tensors if self._capture_as_const else []
-        self.traced = True
         return result
 
     def _finish(
@@ -353,6 +356,8 @@ class trace:
                 plan = ResultPlan(result, (), lambda t: True)
                 numbers = [made[id(t)] for t in plan.close()]
                 entry.build = lambda new, args: plan.build([new[n] for n in numbers], args)
+            if any(tensor._grad is not was for tensor, was in grads.values()):
+                return "gradients are set under capture_as_const=True"
             return "" if strict else _HOST
         positions = {id(t) for t in tensors}
         entry.grads = [pair for pair in grads.values() if not recording.is_inside(pair[0])]
@@ -376,7 +381,10 @@ class trace:
         return reason
 
     def _changed_arguments(self, key: bytes, args: Any, kwargs: Any, tensors: list[Tensor]) -> str:
-        now, same, _ = _core.call_key(args, kwargs, (True, self._function_key(), *_modes()), True)
+        try:
+            now, same, _ = _core.call_key(args, kwargs, (True, self._function_key(), *_modes()), True)
+        except TypeError:  # by something that has no key
+            now, same = b"", []
         if now != key or any(a is not b for a, b in zip(same, tensors)):
             return "the function changes the structure, the values or the types of its arguments"
         return ""

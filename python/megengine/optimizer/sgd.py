@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..core import _core
 from ..core._core import ops
-from ..tensor import Tensor
+from ..tensor import Parameter, Tensor
 from .optimizer import Optimizer, _grad_of
 
 __all__ = ["SGD"]
@@ -49,6 +50,14 @@ class SGD(Optimizer):
             for p in param_group["params"]:
                 self._add_state(p, "momentum_buffer")
 
+    def _late_buffer(self, p: Parameter) -> Tensor:
+        token = _core.pause_trace()  # state, not a constant of a recording
+        try:
+            self._add_state(p, "momentum_buffer")
+        finally:
+            _core.resume_trace(token)
+        return self._state[p]["momentum_buffer"]
+
     def _read_numbers(self, group: dict[str, Any]) -> tuple[float, ...]:
         momentum, decay = float(group["momentum"]), float(group["weight_decay"])
         return (momentum, decay) if momentum else (decay,)
@@ -65,7 +74,10 @@ class SGD(Optimizer):
             for p in param_group["params"]:
                 g = p.grad
                 if g is not None:
-                    m = states[p]["momentum_buffer"]
+                    try:
+                        m = states[p]["momentum_buffer"]
+                    except KeyError:  # there was no momentum when the group was added
+                        m = self._late_buffer(p)
                     if type(g) is Tensor and not nesterov:  # the rule: no keyword to parse
                         update((p, m), p, g, lr, m, hyper)
                     else:
