@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import math
 import pickle
 
@@ -14,9 +15,9 @@ import megengine.functional as F
 import megengine.module as M
 from megengine import tensor
 from megengine.autodiff import GradManager
+from megengine.core._core import op_class_info
 from megengine.core._imperative_rt import OpDef
 from megengine.core._imperative_rt.core2 import apply
-from megengine.core._imperative_rt.lower import ARITY, ELEMWISE, RULES
 from megengine.core._imperative_rt.ops import OPS
 from megengine.core.ops import builtin
 from megengine.jit import trace
@@ -115,14 +116,16 @@ def run(op, *arrays):
 
 
 def test_all_86_modes_are_there_and_tested() -> None:
-    assert len(ELEMWISE) == 86 and list(ELEMWISE) == list(builtin.Elemwise.Mode.names)
-    assert set(ELEMWISE) == set(MODES) | set(SAME_NAME) | set(INSIDE) | OTHER
+    names = builtin.Elemwise.Mode.names
+    assert len(names) == 86
+    assert set(names) == set(MODES) | set(SAME_NAME) | set(INSIDE) | OTHER
 
 
 @pytest.mark.parametrize("mode", [*MODES, *SAME_NAME])
 def test_elemwise_modes(mode: str) -> None:
     fn = MODES.get(mode) or getattr(np, {"ABS": "abs"}.get(mode, mode.lower()))
-    inputs = (X, Y, Z, X[::-1].copy())[: ARITY[mode]]
+    arity = getattr(fn, "nin", None) or len(inspect.signature(getattr(fn, "pyfunc", fn)).parameters)
+    inputs = (X, Y, Z, X[::-1].copy())[:arity]
     (got,) = run(builtin.Elemwise(mode), *inputs)
     assert got.dtype == np.float32
     np.testing.assert_allclose(got, fn(*(a.astype("float64") for a in inputs)), rtol=2e-5, atol=2e-5)
@@ -697,7 +700,7 @@ WITHOUT_RULE = {
 
 
 def test_every_op_has_a_rule_or_is_known_to_have_none() -> None:
-    assert set(RULES) == set(OPS) - WITHOUT_RULE
+    assert {name for name in OPS if op_class_info(name)["absent"]} == WITHOUT_RULE
 
 
 # ---- images, cells, LAMB
