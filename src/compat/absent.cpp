@@ -68,6 +68,20 @@ struct Extern {
                       "output_dtypes", &P::output_dtypes);
   }
 };
+MGE_COMPAT_ENUM(RelayoutMode, "RelayoutFormat", "Mode", NHWC_NHWCD4, NHWCD4_NHWC, NHWC_NHWCD4I, NCHW_NHWCD4,
+                NCHW_NHWCD4I, NHWCD4I_NCHW, NHWCD4_NCHW, INTER_WEIGHT_DENSE, INTER_WEIGHT_DENSEI, INTER_WEIGHT_GROUP,
+                INTER_WEIGHT_GROUPI, INTER_WEIGHT_CHAN, INTER_WEIGHT_CHANI, INTER_WEIGHT_DENSEI_DOT,
+                INTER_WEIGHT_GROUPI_DOT, NCHW4_CHWN4, CHWN4_NCHW4, NCHW_NCHW88_CONV_DENSE_WEIGHT,
+                NCHW_NCHW88_CONV_CHAN_WEIGHT, NCHW_NCHW88_CONV_GROUP_WEIGHT, NCHW_NCHW88, NCHW88_NCHW,
+                NCHW_NCHW4_IC_SMALL, NCHW_NCHW4_IC_SMALL_CONV_DENSE_WEIGHT, NCHW_NCHW4, NCHW4_NCHW, NCHW_NCHW4_WEIGHT,
+                NCHW_NCHW64, NCHW64_NCHW, NCHW_NHWC, NHWC_NCHW, NHWCD4I_NHWC)
+struct Relayout {
+  RelayoutMode mode = RelayoutMode::NHWC_NHWCD4;
+  int64_t oc = 0, group = 1;
+  static constexpr auto fields() {
+    return field_list("mode", &Relayout::mode, "oc", &Relayout::oc, "group", &Relayout::group);
+  }
+};
 struct Engine {
   Bytes buf;
   int64_t buf_size = 0;
@@ -95,6 +109,8 @@ void add_absent(Table& t) {
   t.add_absent<QuantRangeParams>("TQT", quantised, "TQT@1");
   t.add_absent<QuantRangeParams>("LSQ", quantised, "LSQ@1");
   t.add_absent<Precision>("NvOf", vendor, "NvOf@1");
+  t.add_absent<Relayout>("RelayoutFormat", "blocked layouts of files have no rule yet", "RelayoutFormatV1@1");
+  t.classes.back().in_python = false;
   t.add_absent<Extern>("ExternOpr", "foreign operators have no interface yet", "ExternCOprRunner@1");
   t.add_absent<Engine>("TensorRTRuntime", vendor, "TensorRTRuntimeOpr@1");
   t.add_absent<Engine>("AtlasRuntime", vendor, "AtlasRuntimeOpr@1");

@@ -11,6 +11,7 @@ namespace mge::compat {
 namespace {
 
 MGE_COMPAT_ENUM(Order, "Argsort", "Order", ASCENDING, DESCENDING)
+MGE_COMPAT_ENUM(TakeMode, "CondTake", "Mode", EQ, NEQ, LT, LEQ, GT, GEQ)
 MGE_COMPAT_ENUM(TopKMode, "TopK", "Mode", KTH_ONLY, VALUE_IDX_NOSORT, VALUE_IDX_SORTED)
 
 struct OneHot {
@@ -28,6 +29,13 @@ struct Argsort {
 struct TopK {
   TopKMode mode = TopKMode::KTH_ONLY;
   static constexpr auto fields() { return field_list("mode", &TopK::mode); }
+};
+struct CompareTake {
+  TakeMode mode = TakeMode::EQ;
+  double val = 0, eps = 1e-6;
+  static constexpr auto fields() {
+    return field_list("mode", &CompareTake::mode, "val", &CompareTake::val, "eps", &CompareTake::eps);
+  }
 };
 struct MaskedFill {
   double value = 0;
@@ -106,6 +114,38 @@ void cond_take(Emitter&, const None&, In in, Out& out) {
   out = {take(shaped(x, {-1}), place, 0), place};
 }
 
+// In files the mask is compared with a number; numbers within eps are equal.
+void compare_take(Emitter& em, const CompareTake& p, In in, Out& out) {
+  const Val m = cast(in[1], DType::F32);
+  auto below = [&](double bound) { return less(m, scalar_like(m, bound)); };
+  auto above = [&](double bound) { return less(scalar_like(m, bound), m); };
+  auto opposite = [](const Val& v) { return unary("logical_not", v); };
+  const Val differs = binary("logical_or", below(p.val - p.eps), above(p.val + p.eps));
+  Val mask;
+  switch (p.mode) {
+    case TakeMode::EQ:
+      mask = opposite(differs);
+      break;
+    case TakeMode::NEQ:
+      mask = differs;
+      break;
+    case TakeMode::LT:
+      mask = below(p.val - p.eps);
+      break;
+    case TakeMode::LEQ:
+      mask = opposite(above(p.val + p.eps));
+      break;
+    case TakeMode::GT:
+      mask = above(p.val + p.eps);
+      break;
+    case TakeMode::GEQ:
+      mask = opposite(below(p.val - p.eps));
+      break;
+  }
+  const Val both[] = {in[0], mask};
+  cond_take(em, {}, both, out);
+}
+
 void non_zero(Emitter&, const None&, In in, Out& out) {
   const Val x = in[0].shape().rank ? in[0] : shaped(in[0], {1});
   const Shape s = x.shape();
@@ -145,7 +185,8 @@ void add_selection(Table& t) {
   t.add<Axis, argmin>("Argmin", {1, 1}, "Argmin@1");
   t.add<Argsort, argsort>("Argsort", {1, 1}, "Argsort@1");
   t.add<TopK, topk>("TopK", {2, 2}, "TopK@1");
-  t.add<None, cond_take>("CondTake", {2, 2});  // files compare a float with CondTake.val: other parameters
+  t.add<None, cond_take>("CondTake", {2, 2});
+  t.add_file_type<CompareTake, compare_take>("CompareTake", {2, 2}, "CondTake@1");
   t.add<None, non_zero>("NonZero", {1, 1}, "NonZero@1");
   t.add<None, where>("Where", {3, 3}, "Where@1");
   t.add<None, where_backward>("WhereBackward", {2, 2}, "WhereBackward@1");

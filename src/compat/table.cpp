@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <charconv>
 
 #include "compat/op_class.h"
@@ -82,7 +83,7 @@ const OpClass* find_file_type(std::string_view name, int version) {
 
 std::vector<Val> run(Emitter& em, const OpClass& c, const void* params, std::span<const Val> in) {
   MGE_CHECK(c.rule, NotImplemented, "apply: {} is not there: {}.", c.name, c.absent);
-  const int n = static_cast<int>(in.size()) - (c.effect == Effect::Generator);
+  const int n = std::max(static_cast<int>(in.size()) - (c.effect == Effect::Generator), 0);
   if (n < c.min_in || (c.max_in >= 0 && n > c.max_in)) {
     std::string want = c.max_in < 0           ? format("at least {}", c.min_in)
                        : c.min_in == c.max_in ? format("{}", c.min_in)

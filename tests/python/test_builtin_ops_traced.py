@@ -45,7 +45,8 @@ VEC = [(0, False, False, False, True)]
 BATCH_VEC = [(1, False, False, False, True)]
 INDEX = np.array([2, 0, 2], "int32")
 ROW_INDEX = np.array([[0, 1], [2, 3], [1, 1]], "int32")
-PAD = {"pad_h": 1, "pad_w": 1}
+PAD: dict[str, Any] = {"pad_h": 1, "pad_w": 1}
+GROUPED = {**PAD, "sparse": "GROUP"}
 CELL = (f32(3, 4), f32(8, 4), f32(8), f32(3, 2), f32(8, 2), f32(8))
 SPREAD = np.random.RandomState(0).permutation(12).reshape(3, 4).astype("float32")
 BOXES = np.float32([[[0, 0, 4, 4], [0, 0, 4, 3.9], [5, 5, 9, 9]]])
@@ -67,8 +68,8 @@ CASES: dict[str, tuple[dict[str, Any], tuple[Any, ...]]] = {
     "Convolution3DBackwardData": ({}, (f32(3, 2, 2, 2, 2), f32(1, 3, 3, 3, 3))),
     "DeformableConv": (PAD, (IMAGE, f32(4, 3, 3, 3), f32(2, 18, 6, 6), f32(2, 9, 6, 6))),
     "GroupLocal": ({}, (IMAGE, f32(1, 5, 5, 3, 2, 2, 4))),
-    "RegionRestrictedConvolution": ({**PAD, "sparse": "GROUP"}, (IMAGE, f32(3, 1, 1, 3, 3), REGION, REGION)),
-    "RegionRestrictedConvolutionBackwardData": ({**PAD, "sparse": "GROUP"}, (f32(3, 1, 1, 3, 3), IMAGE, REGION, REGION)),
+    "RegionRestrictedConvolution": (GROUPED, (IMAGE, f32(3, 1, 1, 3, 3), REGION, REGION)),
+    "RegionRestrictedConvolutionBackwardData": (GROUPED, (f32(3, 1, 1, 3, 3), IMAGE, REGION, REGION)),
     "ConvBias": ({**PAD, "nonlineMode": "H_SWISH"}, (IMAGE, f32(4, 3, 3, 3), f32(1, 4, 1, 1))),
     "Pooling": ({"mode": "AVERAGE", **PAD, "window_h": 3, "window_w": 3}, (IMAGE,)),
     "AdaptivePooling": ({"mode": "AVERAGE"}, (IMAGE, Fixed(2, 3))),

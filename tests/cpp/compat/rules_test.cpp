@@ -210,6 +210,28 @@ TEST(Table, EveryClassIsThereOnceAndEveryFileTypeMeansOneClass) {
   EXPECT_EQ(python, 128u);
 }
 
+// The types of MegEngine 1.13's own files that the golden models hold, as v2 files name them.
+TEST(Table, TypesOfGoldenModelsAreKnown) {
+  const char* const types[] = {
+      "AdaptivePoolingV1", "Alloc", "Argmax", "Argmin", "Argsort", "AssertEqual", "AxisAddRemove", "BatchNormV1",
+      "BatchedMatrixMulV2", "BatchedMeshIndexing", "BetaRNG", "Broadcast", "Concat", "CondTake", "ConvBiasForwardV4",
+      "Convolution3D", "Convolution3DBackwardData", "ConvolutionBackwardDataV2", "ConvolutionV2", "CumsumV1",
+      "DeformableConvForwardV1", "Diag", "Dimshuffle", "Dot", "Dropout", "Elemwise", "ElemwiseMultiType", "Eye",
+      "FakeQuant", "GammaRNG", "GaussianRNGV1", "GeneralNorm", "GetVarShapeV1", "GroupLocalV2", "GroupNorm", "Identity",
+      "Images2Neibs", "IncrMeshIndexing", "IncrSubtensor", "IndexingIncrMultiAxisVec", "IndexingMultiAxisVec",
+      "IndexingOneHot", "IndexingSetMultiAxisVec", "IndexingSetOneHot", "InstanceNorm", "LRN", "LSTMCellForward",
+      "LSTMForward", "LayerNorm", "Linspace", "MaskedFill", "MatrixInverse", "MatrixMulV2", "MeshIndexing", "Padding",
+      "PermutationRNG", "PoissonRNG", "PoolingV1", "RNNCellForward", "RNNForward", "ROIAlignV1", "ReduceV2",
+      "RegionRestrictedConvolution", "RelayoutFormatV1", "RemapV1", "ReshapeV1", "Resize3D", "ResizeV2", "SVD",
+      "SetMeshIndexing", "SetSubtensor", "SlidingWindowTranspose", "Split", "Subtensor", "TQT", "TopK", "TypeCvtV2",
+      "UniformRNGV1", "WarpPerspectiveV2"};
+  for (auto* t : types) EXPECT_TRUE(find_file_type(t, 1)) << t;
+  for (auto* t : {"Convolution", "ConvolutionBackwardData", "Convolution3D", "ConvBiasForward", "DeformableConvForward",
+                  "GroupNorm", "InstanceNorm", "Softmax"})
+    EXPECT_TRUE(find_file_type(t, 2)) << t;
+  EXPECT_FALSE(find_file_type("Host2DeviceCopy", 2));  // an input, no op
+}
+
 TEST(Table, ParametersPrintHashAndParse) {
   const OpClass& c = get("Convolution");
   EXPECT_EQ(print_param(c.fields[0], c.fields[0].value), "CROSS_CORRELATION");

@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 
-def apply(op: OpDef, *inputs: Any) -> tuple[Any, ...]:
+def apply(op: OpDef, *inputs: Any) -> tuple[Tensor, ...]:
     """Run an op of ``megengine.core.ops.builtin``; always a tuple.
 
     What the op means is a rule of src/compat, which emits ops through dispatch: it is traced and differentiated like
@@ -63,7 +63,7 @@ def apply(op: OpDef, *inputs: Any) -> tuple[Any, ...]:
         *results, state = run_op_class(op, *inputs, cell)
         cell._reset(state)
         return tuple(results)
-    out = run_op_class(op, *inputs)
+    out: tuple[Tensor, ...] = run_op_class(op, *inputs)
     if op._effect == "replace":
         inputs[0]._reset(out[0])
         return (inputs[0],)

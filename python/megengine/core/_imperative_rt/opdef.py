@@ -69,7 +69,8 @@ class OpDef:
         return hash((type(self).__name__, self._key()))
 
     def __repr__(self) -> str:
-        return str(self.mode.members()[0]) if type(self).__name__ == "Elemwise" else type(self).__name__
+        name = type(self).__name__
+        return str(getattr(self, "mode").members()[0]) if name == "Elemwise" else name  # noqa: B009
 
 
 class OpEnum:
