@@ -120,6 +120,9 @@ void cvt_color(Emitter&, const CvtColor& p, In in, Out& out) {
 
 }  // namespace
 
-void add_colours(Table& t) { t.add<CvtColor, cvt_color>("CvtColor", {1, 1}, "CvtColor@1"); }
+void add_colours(Table& t) {
+  t.add<CvtColor, cvt_color>("CvtColor", {1, 1}, "CvtColor@1");
+  t.leave_uncast();
+}
 
 }  // namespace mge::compat

@@ -217,9 +217,12 @@ void add_convolution(Table& t) {
   t.add<Conv3d, conv3d_backward>("Convolution3DBackwardData", {2, 3},
                                  "Convolution3DBackwardData@1 Convolution3DBackwardData@2");
   t.add<Conv, group_local>("GroupLocal", {2, 2}, "GroupLocalV2@1");
+  t.leave_uncast();
   t.add<Conv, region_conv>("RegionRestrictedConvolution", {4, 4}, "RegionRestrictedConvolution@1");
+  t.leave_uncast();
   t.add<Conv, region_conv_backward>("RegionRestrictedConvolutionBackwardData", {4, 4},
                                     "RegionRestrictedConvolutionBackwardData@1");
+  t.leave_uncast();
   t.add<ConvBias, conv_bias>("ConvBias", {2, 4}, "ConvBiasForwardV4@1 ConvBiasForward@2");
   t.add_absent<BatchConvBias>("BatchConvBias", "it arrives with the quantised ops",
                               "BatchConvBiasForwardV1@1 BatchConvBiasForward@2");

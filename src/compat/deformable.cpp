@@ -151,6 +151,7 @@ void psroi_pooling(Emitter& em, const PsRoi& p, In in, Out& out) {
 
 void add_deformable(Table& t) {
   t.add<ConvPolicy, deformable_conv>("DeformableConv", {4, 4}, "DeformableConvForwardV1@1 DeformableConvForward@2");
+  t.leave_uncast();
   t.add<PsRoi, psroi_pooling>("DeformablePSROIPooling", {3, 3}, "DeformablePSROIPoolingForward@1");
 }
 

@@ -28,6 +28,7 @@ struct OpClass {
   Effect effect = Effect::None;
   std::string_view absent;  // why there is no rule; empty: there is one
   bool in_python = true;    // otherwise a type of model files alone
+  bool uncast = false;      // composed of products that mixed precision leaves alone: they only promote
   std::vector<FileType> files;
   std::shared_ptr<const void> (*make)(std::span<const ParamValue>) = nullptr;
   void (*rule)(Emitter&, const void*, std::span<const Val>, std::vector<Val>&) = nullptr;
@@ -73,6 +74,8 @@ class Table {
     add<P, kRule>(name, n, files);
     classes.back().in_python = false;
   }
+  /// Of the class added last.
+  void leave_uncast() { classes.back().uncast = true; }
   std::vector<OpClass> classes;
 
  private:

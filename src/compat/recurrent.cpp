@@ -244,7 +244,9 @@ void add_recurrent(Table& t) {
   t.add<RnnCell, rnn_cell>("RNNCell", {6, 6}, "RNNCellForward@1");
   t.add<None, lstm_cell>("LSTMCell", {7, 7}, "LSTMCellForward@1");
   t.add<Rnn, rnn>("RNN", {3, 3}, "RNNForward@1", Effect::Generator);
+  t.leave_uncast();
   t.add<Lstm, lstm>("LSTM", {4, 4}, "LSTMForward@1", Effect::Generator);
+  t.leave_uncast();
   t.add<Attention, attention>("MultiHeadAttn", {4, 5}, "MultiHeadAttn@1", Effect::Generator);
 }
 

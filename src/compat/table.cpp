@@ -37,7 +37,7 @@ const std::vector<OpClass>& table() {
 
 void Table::row(std::string_view name, std::vector<Field> fields, Arity n, std::string_view files, Effect effect,
                 decltype(OpClass::make) make, decltype(OpClass::rule) rule) {
-  classes.push_back({name, std::move(fields), n.min, n.max, effect, {}, true, file_types(files), make, rule});
+  classes.push_back({name, std::move(fields), n.min, n.max, effect, {}, true, false, file_types(files), make, rule});
 }
 
 std::shared_ptr<const void> OpClass::build(std::span<const NamedParam> given) const {

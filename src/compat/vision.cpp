@@ -388,9 +388,13 @@ void add_vision(Table& t) {
   t.add<RoiAlign, roi_align>("ROIAlign", {2, 2}, "ROIAlignV1@1");
   t.add<Correlation, correlation>("Correlation", {2, 2}, "CorrelationForward@1");
   t.add<Warp, warp_perspective>("WarpPerspective", {3, 4}, "WarpPerspectiveV2@1");
+  t.leave_uncast();
   t.add<Warp, warp_backward_data>("WarpPerspectiveBackwardData", {3, 3}, "WarpPerspectiveBackwardDataV2@1");
+  t.leave_uncast();
   t.add<Warp, warp_backward_mat>("WarpPerspectiveBackwardMat", {3, 3}, "WarpPerspectiveBackwardMatV2@1");
+  t.leave_uncast();
   t.add<WarpAffine, warp_affine>("WarpAffine", {3, 3}, "WarpAffineV2@1");
+  t.leave_uncast();
   t.add<Remap, remap>("Remap", {2, 2}, "RemapV1@1");
   t.add<Resize, resize>("Resize", {2, 2}, "ResizeV2@1");
   t.add<Resize3D, resize3d>("Resize3D", {2, 2}, "Resize3D@1");
