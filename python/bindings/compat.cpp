@@ -6,7 +6,6 @@
 namespace mge::py {
 namespace {
 
-using compat::Effect;
 using compat::Field;
 using compat::Kind;
 using compat::OpClass;

@@ -240,12 +240,12 @@ void remap(Emitter&, const Remap& p, In in, Out& out) {
 }
 
 void resize(Emitter&, const Resize& p, In in, Out& out) {
-  const auto [h, w] = plane("Resize", in[1]);
+  const auto size = plane("Resize", in[1]);
   static const char* const kModes[] = {"nearest", "linear", nullptr, "cubic", nullptr};
   const char* mode = kModes[static_cast<int>(p.imode)];
   MGE_CHECK(mode, NotImplemented, "Resize: imode must be LINEAR, CUBIC or NEAREST; got {}.", name_of(p.imode));
   out.push_back(in_nchw("Resize", in[0], p.format, [&](const Val& v) {
-    return emit("resize", {v}, ResizeAttrs{{h, w}, mode, false});
+    return emit("resize", {v}, ResizeAttrs{{size.first, size.second}, mode, false});
   }));
 }
 void resize3d(Emitter&, const Resize3D& p, In in, Out& out) {
