@@ -111,8 +111,9 @@ void conv2d_backward(Emitter&, const ConvTyped& p, In in, Out& out) {
   check_format("ConvolutionBackwardData", p);
   const int64_t groups = groups_of(p, in[0]);
   Ints shape = data_shape("ConvolutionBackwardData", in, groups, p.stride(), p.pad(), p.dilate());
-  out.push_back(emit("conv2d_dx", {in[1], turned(in[0], p.mode, 2)},
-                     Conv2dDxAttrs{p.stride(), p.pad(), p.dilate(), groups, std::move(shape)}));
+  out.push_back(converted(emit("conv2d_dx", {in[1], turned(in[0], p.mode, 2)},
+                               Conv2dDxAttrs{p.stride(), p.pad(), p.dilate(), groups, std::move(shape)}),
+                          p.dtype));
 }
 void conv3d_backward(Emitter&, const Conv3d& p, In in, Out& out) {
   check("Convolution3DBackwardData", p);
@@ -200,7 +201,7 @@ void conv_bias(Emitter&, const ConvBias& p, In in, Out& out) {
   for (size_t i = 2; i < in.size(); ++i) y = y + in[i];
   static const char* const kOps[] = {nullptr, "relu", "sigmoid", "hswish"};
   const char* op = kOps[static_cast<int>(p.nonlineMode)];
-  out.push_back(op ? unary(op, y) : y);
+  out.push_back(converted(op ? unary(op, y) : y, p.dtype));
 }
 
 }  // namespace

@@ -219,7 +219,7 @@ void multi_type(Emitter& em, const MultiType& p, In in, Out& out) {
       fail(ErrorKind::NotImplemented, "ElemwiseMultiType: {} arrives with the quantised ops.", name_of(p.mode));
   }
   need(p, in, p.mode == M::ISNAN || p.mode == M::ISINF ? 1 : 2);
-  out.push_back(emit_all(em, test, in)[0]);
+  out.push_back(converted(emit_all(em, test, in)[0], p.dtype));
 }
 
 }  // namespace

@@ -65,10 +65,16 @@ struct CrossParams {
 void reduce_rule(Emitter&, const Reduce& p, In in, Out& out) {
   static const char* const kModes[] = {"sum", "sum", "prod", "min", "max", "mean"};
   const char* mode = kModes[static_cast<int>(p.mode)];
-  Val x = p.mode == ReduceKind::SUM_SQR ? unary("square", in[0]) : in[0];
+  MGE_CHECK(p.data_type < ReduceType::QUINT_I8xO32, NotImplemented,
+            "Reduce: data_type {} arrives with the quantised ops.", name_of(p.data_type));
+  // Sums of float16 are made in float32 in any case; the type says what comes out.
+  const bool widen = p.data_type == ReduceType::FLOAT_O32xC32, narrow = p.data_type == ReduceType::FLOAT_O16xC32;
+  auto finished = [&](const Val& y) { return narrow ? cast(y, DType::F16) : y; };
+  Val x = widen || narrow ? wide(in[0]) : in[0];
+  if (p.mode == ReduceKind::SUM_SQR) x = unary("square", x);
   if (in.size() == 1) {
     const bool all = p.axis == kIntMax;
-    return out.push_back(reduce(x, mode, all ? Ints{} : Ints{p.axis}, !all && p.keepdim));
+    return out.push_back(finished(reduce(x, mode, all ? Ints{} : Ints{p.axis}, !all && p.keepdim)));
   }
   // Down to a shape: the axes that it lacks or has with size 1 go.
   const Shape want = to_shape(known_ints("Reduce", "the target shape", in[1])), have = x.shape();
@@ -77,10 +83,13 @@ void reduce_rule(Emitter&, const Reduce& p, In in, Out& out) {
   Ints axes;
   for (int i = 0; i < have.rank; ++i)
     if (i < lead || (want[i - lead] == 1 && have[i] != 1)) axes.push_back(i);
-  out.push_back(reshape(axes.empty() ? x : reduce(x, mode, axes, false), want));
+  out.push_back(finished(reshape(axes.empty() ? x : reduce(x, mode, axes, false), want)));
 }
 
-void type_cvt(Emitter&, const TypeCvt& p, In in, Out& out) { out.push_back(converted(in[0], p.dtype)); }
+void type_cvt(Emitter&, const TypeCvt& p, In in, Out& out) {
+  MGE_CHECK(p.dtype.dtype, Type, "TypeCvt: needs a dtype; got None.");
+  out.push_back(converted(in[0], p.dtype));
+}
 
 Val dot(const Val& a, const Val& b) {
   MGE_CHECK(a.shape().rank <= 1 && b.shape().rank <= 1, Assertion, "Dot: needs vectors; got {} and {}. Use MatrixMul.",
@@ -93,6 +102,8 @@ void dot_rule(Emitter&, const None&, In in, Out& out) { out.push_back(dot(in[0],
 
 // Vectors are taken as a row or a column, as np.matmul does.
 void matrix_mul(Emitter&, const MatrixMul& p, In in, Out& out) {
+  MGE_CHECK(p.format == MatrixFormat::DEFAULT, NotImplemented, "MatrixMul: format must be DEFAULT; got {}.",
+            name_of(p.format));
   const Val &a = in[0], &b = in[1];
   const int na = a.shape().rank, nb = b.shape().rank;
   MGE_CHECK(na && nb, Assertion, "MatrixMul: a 0-d tensor has no matrix product; got {} and {}.", a.shape().str(),

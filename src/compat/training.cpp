@@ -1,4 +1,6 @@
 // Updates and checks.
+#include <cstdio>
+
 #include "compat/emit.h"
 #include "op/optim.h"
 
@@ -43,17 +45,17 @@ void check_non_finite(Emitter& em, const CheckNonFinite& p, In in, Out& out) {
 }
 
 // |a - b| / max(min(|a|, |b|), 1) at most maxerr.
-void assert_equal(Emitter& em, const AssertEqual& p, In in, Out& out) {
+void assert_equal(Emitter&, const AssertEqual& p, In in, Out& out) {
   const Val &a = in[0], &b = in[1];
   MGE_CHECK(a.shape() == b.shape(), Env, "AssertEqual: shapes differ, {} and {}.", a.shape().str(), b.shape().str());
   if (a.shape().numel()) {
     const Val least = binary("minimum", unary("abs", a), unary("abs", b));
     const Val error = unary("abs", a - b) / binary("maximum", least, number(least, 1));
     const double most = known_number("AssertEqual", "the error", reduce(wide(error), "max", {}, false));
+    if (p.verbose) std::printf("AssertEqual: maxerr %g\n", most);
     MGE_CHECK(most <= p.maxerr, Env, "AssertEqual: error {} exceeds {}.", most, p.maxerr);
   }
   out.push_back(a);
-  (void)em;
 }
 
 // dest, delta, alpha, beta -> the new value of dest

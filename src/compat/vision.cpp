@@ -12,6 +12,10 @@ namespace mge::compat {
 namespace {
 
 MGE_COMPAT_ENUM(RoiMode, "ROIAlign", "Mode", MAX, AVERAGE)
+// The numbering before Convolution's second version, which this class kept.
+MGE_COMPAT_ENUM(FormatV0, "Correlation", "Format", NCHW, NHWC, NHWCD4, NCHW4, NCHW8, NCHW32, NCHW88, NCHW44, NCHW44_DOT,
+                NCHW_WINOGRAD, NCHW88_WINOGRAD, NCHW44_WINOGRAD, NCHW4_NCHW32, NCHW32_NCHW4, NCHW4_NCHW, NHWC_NCHW,
+                NHWC_NCHW4_IC_SMALL, NCHW_NCHW4_IC_SMALL, CHWN4, NCHW4_NHWC)
 MGE_COMPAT_ENUM(VolumeFormat, "Resize3D", "Format", NCDHW, NDHWC)
 
 struct RoiPooling {
@@ -32,7 +36,7 @@ struct RoiAlign {
   }
 };
 struct Correlation {
-  Format format = Format::NCHW;
+  FormatV0 format = FormatV0::NCHW;
   int64_t kernel_size = 1, max_displacement = 1, stride1 = 1, stride2 = 1, pad_size = 0;
   bool is_multiply = true;
   static constexpr auto fields() {
@@ -281,7 +285,7 @@ void roi_pooling(Emitter&, const RoiPooling& p, In in, Out& out) {
 
 // How well patches of two images agree at each displacement: FlowNet's correlation layer.
 void correlation(Emitter&, const Correlation& p, In in, Out& out) {
-  only_nchw("Correlation", p.format);
+  MGE_CHECK(p.format == FormatV0::NCHW, NotImplemented, "Correlation: format must be NCHW; got {}.", name_of(p.format));
   const Shape s = in[0].shape();
   MGE_CHECK(s.rank == 4 && s == in[1].shape(), Value,
             "Correlation: needs two images (N, C, H, W) of one shape; got {} and {}.", s.str(), in[1].shape().str());

@@ -952,3 +952,21 @@ def test_convolution_mode_turns_the_kernel() -> None:
     w = RNG.uniform(-1, 1, (4, 3, 3, 3)).astype("float32")
     got = run(builtin.Convolution(mode="CONVOLUTION"), IMAGE, w)[0]
     np.testing.assert_array_equal(got, run(builtin.Convolution(), IMAGE, w[:, :, ::-1, ::-1].copy())[0])
+
+
+def test_parameters_that_say_a_dtype_are_followed() -> None:
+    h = tensor(X).astype("float16")
+    assert apply(builtin.Reduce("SUM", 0, "FLOAT_O32xC32"), h)[0].dtype == np.float32
+    assert apply(builtin.Reduce("SUM", 0, "FLOAT_O16xC32"), tensor(X))[0].dtype == np.float16
+    assert apply(builtin.ElemwiseMultiType("LT", "float32"), tensor(X), tensor(Y))[0].dtype == np.float32
+    w = tensor(np.ones((4, 3, 1, 1), "float32"))
+    assert apply(builtin.ConvBias(dtype="float16"), tensor(IMAGE), w)[0].dtype == np.float16
+    for op, inputs, text in (
+        (builtin.Reduce("SUM", 0, "QINT_I8xO32"), (X,), "quantised"),
+        (builtin.MatrixMul(format="MK4"), (X, Y), "format must be DEFAULT; got MK4"),
+        (builtin.Correlation(format="NCHW_WINOGRAD"), (IMAGE, IMAGE), "format must be NCHW"),
+    ):
+        with pytest.raises(NotImplementedError, match=text):
+            run(op, *inputs)
+    with pytest.raises(TypeError, match="needs a dtype"):
+        run(builtin.TypeCvt(), X)
