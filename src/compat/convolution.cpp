@@ -93,7 +93,10 @@ Ints data_shape(const char* who, In in, int64_t groups, const Ints& stride, cons
             "{}: needs a weight of {} or {} dimensions and a gradient of {}; got {} and {}.", who, n + 2, n + 3, n + 2,
             w.str(), dy.str());
   Ints shape{dy[0], w[w.rank - n - 1] * groups};
-  const Ints given = in.size() > 2 ? known_ints(who, "the output shape", in[2]) : Ints{};
+  // Python gives the sizes; files give a tensor of that shape, whose values do not matter.
+  Ints given;
+  if (in.size() > 2)
+    given = in[2].shape().rank == 1 ? known_ints(who, "the output shape", in[2]) : to_ints(in[2].shape());
   MGE_CHECK(given.empty() || given.size() >= static_cast<size_t>(n), Value, "{}: the output shape needs {} sizes.", who,
             n);
   for (int i = 0; i < n; ++i) {

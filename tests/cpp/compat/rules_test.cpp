@@ -101,6 +101,17 @@ TEST_F(Rules, ConvolutionPoolingAndBias) {
   EXPECT_THROW(run("Convolution", {{"format", std::string("NHWC")}}, {image, w}), Error);
 }
 
+TEST_F(Rules, OutputShapeOfAnAdjointIsATensorInFilesAndNumbersInPython) {
+  const Val w = x(Shape{1, 1, 1, 1}, {2}), dy = x(Shape{1, 1, 1, 2}, {1, 3}),
+            like = x(Shape{1, 1, 2, 4}, std::vector<float>(8));
+  const std::vector<NamedParam> params = {{"stride_h", int64_t{2}}, {"stride_w", int64_t{2}}};
+  for (const Val& shape : {like, ints({2, 4}), ints({1, 1, 2, 4})}) {
+    Result r = eval(run("ConvolutionBackwardData", params, {w, dy, shape})[0]);
+    EXPECT_EQ(r.shape, (Shape{1, 1, 2, 4}));
+    EXPECT_THAT(r.values, ElementsAre(2, 0, 6, 0, 0, 0, 0, 0));
+  }
+}
+
 TEST_F(Rules, BatchNormInference) {
   const Val image = x(Shape{1, 2, 1, 1}, {3, 5});
   auto stat = [&](float u, float v) { return x(Shape{1, 2, 1, 1}, {u, v}); };
