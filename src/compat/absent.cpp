@@ -46,12 +46,6 @@ struct RemoteRecv {
                       "shape", &P::shape, "dtype", &P::dtype, "backend", &P::backend);
   }
 };
-struct QuantRangeParams {
-  int64_t qmin = INT32_MIN, qmax = INT32_MAX;
-  static constexpr auto fields() {
-    return field_list("qmin", &QuantRangeParams::qmin, "qmax", &QuantRangeParams::qmax);
-  }
-};
 struct Precision {
   int64_t precision = 1;
   static constexpr auto fields() { return field_list("precision", &Precision::precision); }
@@ -100,14 +94,11 @@ struct CambriconEngine : Engine {
 }  // namespace
 
 void add_absent(Table& t) {
-  const char *processes = "it arrives with the distributed package", *quantised = "it arrives with the quantised ops",
+  const char *processes = "it arrives with the distributed package",
              *vendor = "it needs a vendor's library, which this build does not have";
   t.add_absent<Collective>("CollectiveComm", processes);
   t.add_absent<RemoteSend>("RemoteSend", processes);
   t.add_absent<RemoteRecv>("RemoteRecv", processes);
-  t.add_absent<QuantRangeParams>("FakeQuant", quantised, "FakeQuant@1");
-  t.add_absent<QuantRangeParams>("TQT", quantised, "TQT@1");
-  t.add_absent<QuantRangeParams>("LSQ", quantised, "LSQ@1");
   t.add_absent<Precision>("NvOf", vendor, "NvOf@1");
   t.add_absent<Relayout>("RelayoutFormat", "blocked layouts of files have no rule yet", "RelayoutFormatV1@1");
   t.classes.back().in_python = false;

@@ -695,7 +695,7 @@ def test_random_handles() -> None:
 WITHOUT_RULE = {
     *("AtlasRuntime", "CambriconRuntime", "MagicMindRuntime", "TensorRTRuntime", "ExternOpr", "NvOf"),
     *("CollectiveComm", "RemoteRecv", "RemoteSend"),
-    *("BatchConvBias", "FakeQuant", "LSQ", "TQT"),
+    "BatchConvBias",
 }
 
 
@@ -970,3 +970,44 @@ def test_parameters_that_say_a_dtype_are_followed() -> None:
             run(op, *inputs)
     with pytest.raises(TypeError, match="needs a dtype"):
         run(builtin.TypeCvt(), X)
+
+
+def _slopes(op, inputs, dy):
+    """Result and gradients of the inputs."""
+    tensors = [tensor(a) for a in inputs]
+    gm = GradManager().attach(tensors)
+    with gm:
+        (y,) = apply(op, *tensors)
+        gm.backward(y, tensor(dy))
+    return y.numpy(), [t.grad.numpy() if t.grad is not None else None for t in tensors]
+
+
+def test_simulated_quantisation_and_its_gradients() -> None:
+    x = np.float32([[-9, -1.26, -0.3, 0.24], [0.25, 0.9, 3.1, 40]])
+    dy = np.float32([[1, 2, 3, 4], [5, 6, 7, 8]])
+    lo, hi, zero = -4, 5, 1
+    half_away = lambda v: np.copysign(np.floor(np.abs(v) + 0.5), v)  # noqa: E731
+
+    scale = np.float32([[0.5], [0.25]])
+    q = half_away(x / scale) + zero
+    y, (dx, *_) = _slopes(builtin.FakeQuant(lo, hi), (x, scale, np.float32(zero)), dy)
+    np.testing.assert_array_equal(y, ((np.clip(q, lo, hi) - zero) * scale).astype("float32"))
+    np.testing.assert_array_equal(dx, dy * ((lo <= q) & (q <= hi)))
+    assert np.isnan(run(builtin.FakeQuant(lo, hi), np.float32([np.nan]), scale[0], np.float32([0]))[0]).all()
+
+    t = 0.5
+    z = x / t
+    r, out = np.clip(half_away(z), lo, hi), (z < lo - 0.5) | (z > hi + 0.5)
+    y, (dx, ds) = _slopes(builtin.TQT(lo, hi), (x, np.float32(-1)), dy)
+    np.testing.assert_array_equal(y, (r * t).astype("float32"))
+    np.testing.assert_array_equal(dx, dy * ~out)
+    np.testing.assert_allclose(ds, (dy * t * np.log(2) * np.where(out, r, r - z)).sum(), rtol=1e-5)
+
+    z = x / t + zero
+    y, (dx, ds, *_) = _slopes(builtin.LSQ(lo, hi), (x, np.float32(t), np.float32(zero), np.float32(0.1)), dy)
+    np.testing.assert_array_equal(y, ((half_away(np.clip(z, lo, hi)) - zero) * t).astype("float32"))
+    inside = (lo <= z) & (z <= hi)
+    np.testing.assert_array_equal(dx, dy * inside)
+    np.testing.assert_allclose(ds, (dy * 0.1 * np.where(inside, half_away(z) - z, np.clip(z, lo, hi))).sum(), rtol=1e-5)
+    with pytest.raises(TypeError, match="FakeQuant: takes float32; got float16"):
+        apply(builtin.FakeQuant(), *(tensor(np.float16(1)) for _ in range(3)))

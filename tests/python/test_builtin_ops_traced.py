@@ -169,6 +169,9 @@ CASES: dict[str, tuple[dict[str, Any], tuple[Any, ...]]] = {
         {"beta_1": 0.9, "beta_2": 0.99, "step": 3.0, "lr": 0.1, "weight_decay": 0.01, "eps": 1e-6},
         (f32(7), np.abs(f32(7)), f32(7)[::-1].copy(), f32(7)),
     ),
+    "FakeQuant": ({"qmin": -4, "qmax": 4}, (f32(3, 4), np.float32([[0.1], [0.2], [0.3]]), np.float32(1))),
+    "TQT": ({"qmin": -4, "qmax": 4}, (f32(3, 4), np.float32(-2))),
+    "LSQ": ({"qmin": -4, "qmax": 4}, (f32(3, 4), np.float32(0.25), np.float32(0), np.float32(0.1))),
     "RNNCell": ({"nonlineMode": "TANH"}, (CELL[0], CELL[1][:2], CELL[2][:2], CELL[3], CELL[4][:2], CELL[5][:2])),
     "LSTMCell": ({}, (*CELL, f32(3, 2))),
     "RNN": ({"hidden_size": 2, "nonlineMode": "RELU", "bias": False}, (f32(5, 3, 4), f32(1, 3, 2), f32(12))),
@@ -222,6 +225,7 @@ def test_traced_without_host_is_eager(name: str) -> None:
 NO_GRADIENT = {
     *("ElemwiseMultiType", "TypeCvt", "FillLike", "Argmax", "Argmin", "GetVarShape", "Barrier", "CondTake"),
     *("InplaceAdd", "LAMBUpdate", "NMSKeep", "AssertEqual"),
+    *("FakeQuant", "TQT", "LSQ"),  # by definition not the slope of a staircase
     "WarpPerspectiveBackwardMat",  # remap_dmap is of first order only
 }
 

@@ -197,7 +197,7 @@ TEST_F(Rules, RefusesWhatIsNotKnown) {
   const Val given = b.val(g.add_input("shape", m));
   EXPECT_THAT(text([&] { run("Reshape", {}, {a, given}); }), HasSubstr("Reshape: the shape must be known"));
   EXPECT_THAT(text([&] { run("NonZero", {}, {a}); }), HasSubstr("size of its result depends on values"));
-  EXPECT_THAT(text([&] { run("FakeQuant", {}, {a}); }), HasSubstr("apply: FakeQuant is not there"));
+  EXPECT_THAT(text([&] { run("NvOf", {}, {a}); }), HasSubstr("apply: NvOf is not there"));
   EXPECT_THAT(text([&] { run("Softmax", {}, {a, a}); }), HasSubstr("Softmax: needs 1 inputs; got 2"));
   EXPECT_THAT(text([&] { run("Softmax", {{"axes", int64_t{1}}}, {a}); }), HasSubstr("has no parameter 'axes'"));
   EXPECT_THAT(text([&] { run("Reduce", {{"mode", std::string("NOPE")}}, {a}); }), HasSubstr("one of SUM, SUM_SQR"));
