@@ -98,6 +98,7 @@ void check_element_values(DType t, const void* data, int64_t n);
 // tensor.cpp, ops.cpp, indexing.cpp, location.cpp
 bool add_tensor_type(PyObject* module);
 bool add_ops(PyObject* module);
+bool add_op_classes(PyObject* module);  // compat.cpp
 PyObject* get_index(PyObject* self, PyObject* key);
 int set_index(PyObject* self, PyObject* key, PyObject* value);
 void set_index_hooks(PyObject* get, PyObject* set);

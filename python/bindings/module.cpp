@@ -139,7 +139,8 @@ NB_MODULE(_core, m) {
   nb::register_exception_translator(translate);
   try {
     init_convert();
-    if (!add_errors(m.ptr()) || !add_tensor_type(m.ptr()) || !add_ops(m.ptr()) || !add_trace_key(m.ptr()))
+    if (!add_errors(m.ptr()) || !add_tensor_type(m.ptr()) || !add_ops(m.ptr()) || !add_trace_key(m.ptr()) ||
+        !add_op_classes(m.ptr()))
       throw nb::python_error();
   } catch (const PythonError&) {
     throw nb::python_error();

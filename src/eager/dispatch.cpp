@@ -299,7 +299,23 @@ void EagerEmitter::emit(const OpDef& op, const Attrs& attrs, std::span<const Val
 }
 const Meta& EagerEmitter::meta(const Val& v) { return tensor(v)->meta(); }
 Val EagerEmitter::constant(double value, DType dtype, const Val& like) {
-  return val(scalar_tensor(value, dtype, tensor(like)->meta().cn));
+  return val(scalar_tensor(value, dtype, like ? tensor(like)->meta().cn : nullptr));
+}
+Val EagerEmitter::literal(const Meta& m, const void* data) {
+  Meta placed = m;
+  if (!placed.cn) placed.cn = CompNode::default_node();
+  Buffer b = allocate_buffer(placed);
+  std::memcpy(b.storage->ptr, data, m.bytes());
+  return val(tensor_from_buffer(placed, std::move(b)));
+}
+std::optional<HostValue> EagerEmitter::known(const Val& v, const char* sizes_of) {
+  if (sizes_of && g_tracer) g_tracer->cut(sizes_of);
+  Tensor& t = *tensor(v);
+  const Buffer& buffer = read_buffer(t);
+  const Meta& m = t.meta();
+  Buffer dense = make_contiguous(m, buffer);
+  const char* p = static_cast<const char*>(dense.data(m.dtype));
+  return HostValue{m.dtype, m.shape, std::vector<char>(p, p + m.bytes())};
 }
 
 }  // namespace mge

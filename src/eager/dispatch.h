@@ -34,6 +34,9 @@ class EagerEmitter final : public Emitter {
   void emit(const OpDef& op, const Attrs& attrs, std::span<const Val> in, std::span<Val> out) override;
   const Meta& meta(const Val& v) override;
   Val constant(double value, DType dtype, const Val& like) override;
+  Val literal(const Meta& m, const void* data) override;
+  std::optional<HostValue> known(const Val& v, const char* sizes_of) override;
+  Val detached(const Val& v) override { return val(detach(*tensor(v))); }
   Val val(TensorPtr t);
   static Tensor* tensor(const Val& v) { return static_cast<Tensor*>(v.p.get()); }
   static EagerEmitter& get();

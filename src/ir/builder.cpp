@@ -93,6 +93,39 @@ Val GraphBuilder::constant(double value, DType dtype, const Val& like) {
   return val(add_scalar(*g_, value, m));
 }
 
+Val GraphBuilder::literal(const Meta& m, const void* data) { return val(g_->add_constant_copy(m, data)); }
+
+std::optional<HostValue> GraphBuilder::known(const Val& v, const char*) {
+  std::optional<ConstTensor> c = folded(id(v));
+  if (!c) return std::nullopt;
+  const char* p = static_cast<const char*>(c->storage->ptr) + c->offset;
+  return HostValue{c->meta.dtype, c->meta.shape, std::vector<char>(p, p + c->meta.bytes())};
+}
+
+// Shape arithmetic in a graph: a few integers computed from constants. Large values are left to constant folding.
+std::optional<ConstTensor> GraphBuilder::folded(ValueId v) {
+  constexpr int64_t kTiny = 64;
+  if (const Constant* c = g_->constant_of(v)) {
+    if (!c->storage) return std::nullopt;
+    return ConstTensor{g_->meta(v), c->storage, c->offset};
+  }
+  if (auto at = folds_.find(v); at != folds_.end()) return at->second;
+  const Value& x = g_->value(v);
+  if (!evaluate_ || x.kind != ValueKind::Result || x.meta.shape.numel() > kTiny) return std::nullopt;
+  const Node& n = g_->node(x.producer);
+  if (takes_token(*n.op)) return std::nullopt;
+  std::vector<ConstTensor> in, out;
+  for (ValueId i : n.inputs) {
+    auto c = folded(i);
+    if (!c) return std::nullopt;
+    in.push_back(std::move(*c));
+  }
+  for (ValueId o : n.outputs) out.push_back({g_->meta(o), nullptr, 0});
+  evaluate_(*n.op, n.attrs.get(), in, out);
+  for (size_t i = 0; i < out.size(); ++i) folds_.emplace(n.outputs[i], out[i]);
+  return folds_.at(v);
+}
+
 ValueId add_scalar(Graph& g, double value, const Meta& m) {
   std::vector<char> bytes(m.bytes());
   for (size_t i = 0; i < bytes.size();) i += store_scalar(&bytes[i], value, m.dtype);

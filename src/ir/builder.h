@@ -2,6 +2,7 @@
 //   GraphBuilder b(&g, {.loc = node.loc, .before = n});
 //   Val y = b.val(x) * b.val(scale);   ValueId id = b.id(y);
 #pragma once
+#include "ir/evaluator.h"
 #include "ir/graph.h"
 #include "op/emitter.h"
 
@@ -14,7 +15,9 @@ struct InsertAt {
 
 class GraphBuilder final : public Emitter {
  public:
-  explicit GraphBuilder(Graph* g, InsertAt at = {}) : g_(g), at_(at) {}
+  /// With an evaluator, `known` also computes handfuls of numbers that follow from constants.
+  explicit GraphBuilder(Graph* g, InsertAt at = {}, Evaluator evaluate = {})
+      : g_(g), at_(at), evaluate_(std::move(evaluate)) {}
 
   Val val(ValueId v);
   static ValueId id(const Val& v);
@@ -23,10 +26,16 @@ class GraphBuilder final : public Emitter {
   void emit(const OpDef& op, const Attrs& attrs, std::span<const Val> in, std::span<Val> out) override;
   const Meta& meta(const Val& v) override;
   Val constant(double value, DType dtype, const Val& like) override;
+  Val literal(const Meta& m, const void* data) override;
+  std::optional<HostValue> known(const Val& v, const char* sizes_of) override;
 
  private:
+  std::optional<ConstTensor> folded(ValueId v);
+
   Graph* g_;
   InsertAt at_;
+  Evaluator evaluate_;
+  std::unordered_map<ValueId, ConstTensor> folds_;
 };
 
 /// Adds a 0-d (or `m`-shaped, filled) constant.

@@ -20,6 +20,11 @@ const OpDef& cached_op(const char* name) {
 
 }  // namespace
 
+Val Emitter::literal(const Meta&, const void*) {
+  fail(ErrorKind::NotImplemented, "literal: this emitter makes no tables of constants.");
+}
+std::optional<HostValue> Emitter::known(const Val&, const char*) { return std::nullopt; }
+
 Val Emitter::emit1(const char* op, std::initializer_list<Val> in, Attrs attrs) {
   Val out;
   emit(cached_op(op), attrs, std::span<const Val>(in.begin(), in.size()), {&out, 1});

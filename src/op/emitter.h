@@ -1,6 +1,7 @@
 // Rules that emit ops (vjp, decompose) are written against Emitter, so they run eagerly, into the IR, and can be
 // differentiated again. Eager dispatch and the IR builder implement it.
 #pragma once
+#include <optional>
 #include <span>
 
 #include "op/opdef.h"
@@ -21,6 +22,13 @@ struct Val {
   DType dtype() const { return meta().dtype; }
 };
 
+/// A value on the host, contiguous in row-major order.
+struct HostValue {
+  DType dtype = DType::I32;
+  Shape shape;
+  std::vector<char> bytes;
+};
+
 class Emitter {
  public:
   virtual ~Emitter() = default;
@@ -28,6 +36,14 @@ class Emitter {
   virtual const Meta& meta(const Val& v) = 0;
   /// A 0-d constant on the device of `like`.
   virtual Val constant(double value, DType dtype, const Val& like) = 0;
+  /// A constant of any shape; `m.cn` null is the default device. For tables that a rule computes (index lists, grids).
+  virtual Val literal(const Meta& m, const void* data);
+  /// What `v` holds, where that is known while ops are emitted: any tensor in eager mode, constants and what follows
+  /// from them in the IR. Shapes given as operands are asked for here and nowhere else. `sizes_of` names an op whose
+  /// result has a size that depends on the value, which ends a recording.
+  virtual std::optional<HostValue> known(const Val& v, const char* sizes_of = nullptr);
+  /// The same value without gradient history.
+  virtual Val detached(const Val& v) { return v; }
 
   Val emit1(const char* op, std::initializer_list<Val> in, Attrs attrs = nullptr);
 };

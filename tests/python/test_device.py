@@ -435,7 +435,7 @@ def test_import_is_light():
         import megengine
         print(time.process_time() - t, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - a) / 1024)
         heavy = ["asyncio", "multiprocessing", "dataclasses", "tempfile", "urllib", "socket"]
-        heavy += ["megengine.core._imperative_rt.ops", "megengine.core._imperative_rt.lower"]  # 128 classes
+        heavy += ["megengine.core._imperative_rt.ops", "megengine.core._imperative_rt.core2"]  # 128 classes
         print([m for m in heavy if m in sys.modules])
         """
     )

@@ -504,7 +504,7 @@ hsigmoid, hswish, relu, relu6, sigmoid = ops.hsigmoid, ops.hswish, ops.relu, ops
 
 def _elemwise_multi_type(*args: Any, mode: str, **kwargs: Any) -> Tensor:
     """An elementwise op whose result has a dtype of its own, by the original's mode name."""
-    from ..core._imperative_rt.lower import apply
+    from ..core._imperative_rt.core2 import apply
     from ..core._imperative_rt.ops import OPS
 
     return apply(OPS["ElemwiseMultiType"](mode=mode, **kwargs), *args)[0]

@@ -34,6 +34,6 @@ class Elemwise(Module):
         return op(name)
 
     def forward(self, *inps: Tensor) -> Tensor:
-        from ..core._imperative_rt.lower import apply
+        from ..core._imperative_rt.core2 import apply
 
         return apply(self._op(), *inps)[0]

@@ -8,10 +8,16 @@ from typing import Any
 
 from ...tensor import Tensor
 from .. import _amp
-from .._core import AsyncError, CompNode, TraceError, full_sync, is_tracked, set_custom_grad, sync
-from ..tensor.utils import dtype_promotion, get_convert_inputs, get_device, make_shape_tuple, set_convert_inputs
-from . import lower_vision as lower_vision  # its rules are used through apply
-from .lower import apply
+from .._core import AsyncError, CompNode, TraceError, full_sync, is_tracked, run_op_class, set_custom_grad, sync
+from ..tensor.utils import (
+    convert_inputs,
+    dtype_promotion,
+    get_convert_inputs,
+    get_device,
+    make_shape_tuple,
+    set_convert_inputs,
+)
+from .opdef import OpDef
 
 __all__ = [
     "AsyncError",
@@ -30,6 +36,59 @@ __all__ = [
     "set_grad",
     "sync",
 ]
+
+
+def apply(op: OpDef, *inputs: Any) -> tuple[Tensor, ...]:
+    """Run an op of ``megengine.core.ops.builtin``; always a tuple.
+
+    What the op means is a rule of src/compat, which emits ops through dispatch: it is traced and differentiated like
+    any other code.
+
+    >>> from megengine.core.ops import builtin
+    >>> from megengine.core._imperative_rt.core2 import apply
+    >>> apply(builtin.Reduce(mode="sum", axis=0, keepdim=False), mge.tensor([1.0, 2.0]))[0].item()
+    3.0
+    """
+    if not isinstance(op, OpDef):
+        raise TypeError(f"apply: needs an op of megengine.core.ops.builtin first; got {type(op).__name__}.")
+    name = type(op).__name__
+    if name.startswith("Elemwise") and not all(isinstance(x, Tensor) for x in inputs):
+        inputs = tuple(convert_inputs(*inputs))
+    if _amp.enabled:
+        inputs = _autocast(op, name, inputs)
+    if op._effect == "generator" and inputs and isinstance(inputs[0], Tensor):
+        from .rng_handles import generator_of
+
+        cell = generator_of(getattr(op, "handle", 0))._cell(inputs[0])
+        *results, state = run_op_class(op, *inputs, cell)
+        cell._reset(state)
+        return tuple(results)
+    out: tuple[Tensor, ...] = run_op_class(op, *inputs)
+    if op._effect == "replace":
+        inputs[0]._reset(out[0])
+        return (inputs[0],)
+    return out
+
+
+def _autocast(op: Any, name: str, inputs: Sequence[Any]) -> tuple[Any, ...]:
+    """The inputs as autocast wants them: by the op that a rule is made of."""
+    if name == "Elemwise":
+        mode = op.mode.members()[0]
+        name = {"TRUE_DIV": "div", "LOG_SUM_EXP": "logaddexp"}.get(mode, mode.lower())
+    else:
+        name = _AUTOCAST.get(name, "")
+    cast = _amp.low if name in _amp.LOW else _amp.high if name in _amp.HIGH else None
+    return tuple(inputs) if cast is None else tuple(cast(x) for x in inputs)
+
+
+_AUTOCAST = {
+    "MatrixMul": "matmul",
+    "BatchedMatrixMul": "matmul",
+    "Convolution": "conv2d",
+    "ConvBias": "conv2d",
+    "ConvolutionBackwardData": "conv2d_dx",
+    "LayerNorm": "layer_norm",
+}
 
 
 def Const(value: Any, dtype: Any = None, device: Any = None) -> Tensor:

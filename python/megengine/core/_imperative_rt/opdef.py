@@ -14,6 +14,8 @@ class OpDef:
 
     __module__ = "megengine.core._imperative_rt"
     _fields: ClassVar[dict[str, Any]] = {}
+    _index: ClassVar[int] = -1  # in the table of src/compat
+    _effect: ClassVar[str] = ""  # what apply does besides: "generator" or "replace"
     scope: str
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -67,7 +69,8 @@ class OpDef:
         return hash((type(self).__name__, self._key()))
 
     def __repr__(self) -> str:
-        return type(self).__name__
+        name = type(self).__name__
+        return str(getattr(self, "mode").members()[0]) if name == "Elemwise" else name  # noqa: B009
 
 
 class OpEnum:
@@ -98,6 +101,14 @@ class OpEnum:
         if isinstance(given, OpEnum) and given.names == cls.names:
             return cls(given._value)
         raise RuntimeError(f"{cls.__qualname__}: one of {', '.join(cls.names)} is needed; got {given!r}.")
+
+    @classmethod
+    def numbered(cls, value: int) -> OpEnum:
+        """The member with a number; the same object as the attribute of the class."""
+        if cls.bits:
+            return cls(value)
+        member: OpEnum = getattr(cls, cls.names[value])
+        return member
 
     def members(self) -> tuple[str, ...]:
         """The names of the bits that are set, or the one name."""
@@ -130,23 +141,31 @@ class OpEnum:
         return " + ".join(f"{type(self).__qualname__}.{n}" for n in self.members()) or f"{type(self).__qualname__}.NONE"
 
 
-def define_enum(owner: str, name: str, values: str, bits: bool = False) -> type[OpEnum]:
-    """An enum class ``owner.name`` with members named in ``values``."""
-    names = tuple(values.split())
+def define_enum(owner: str, name: str, members: tuple[str, ...], bits: bool = False) -> type[OpEnum]:
+    """An enum class ``owner.name``."""
     body = {
-        "names": names,
-        "upper_names": tuple(n.upper() for n in names),
+        "names": members,
+        "upper_names": tuple(n.upper() for n in members),
         "bits": bits,
         "__module__": _OPS_MODULE,
         "__qualname__": f"{owner}.{name}",
     }
     cls = type(name, (OpEnum,), body)
-    for i, n in enumerate(names):
+    for i, n in enumerate(members):
         setattr(cls, n, cls(1 << i if bits else i))
     return cls
 
 
-def define_op(name: str, fields: dict[str, Any], enums: dict[str, type[OpEnum]], doc: str) -> type[OpDef]:
+def define_op(
+    name: str, fields: dict[str, Any], enums: dict[str, type[OpEnum]], index: int = -1, effect: str = ""
+) -> type[OpDef]:
     """An op class; an enum in ``enums`` also becomes an attribute of the class."""
-    body: dict[str, Any] = {"_fields": fields, "__module__": _OPS_MODULE, "__qualname__": name, "__doc__": doc}
+    body: dict[str, Any] = {
+        "_fields": fields,
+        "_index": index,
+        "_effect": effect,
+        "__module__": _OPS_MODULE,
+        "__qualname__": name,
+        "__doc__": f"The primitive op {name}.",
+    }
     return type(name, (OpDef,), {**body, **enums})

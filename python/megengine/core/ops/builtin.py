@@ -15,8 +15,12 @@ from .._imperative_rt.ops import OPS
 
 __all__ = [*OPS, "OpDef"]
 
-globals().update(OPS)
-
 
 def __getattr__(name: str) -> Any:
+    if name in OPS:
+        return OPS[name]
     raise AttributeError(f"module 'megengine.core.ops.builtin' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *OPS]

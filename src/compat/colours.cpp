@@ -1,0 +1,128 @@
+// CvtColor: every conversion is a matrix with a constant column, some after unpacking U and V of half the size.
+#include <algorithm>
+#include <cmath>
+
+#include "compat/emit.h"
+
+namespace mge::compat {
+namespace {
+
+MGE_COMPAT_ENUM(ColourMode, "CvtColor", "Mode", RGB2GRAY, RGB2YUV, YUV2RGB, GRAY2RGB, RGBA2RGB, RGBA2BGR, RGBA2GRAY,
+                RGB2BGR, BGR2GRAY, BGR2RGB, YUV2GRAY_NV21, YUV2RGB_NV21, YUV2BGR_NV21, YUV2GRAY_NV12, YUV2RGB_NV12,
+                YUV2BGR_NV12, YUV2GRAY_YV12, YUV2RGB_YV12, YUV2BGR_YV12, YUV2GRAY_YU12, YUV2RGB_YU12, YUV2BGR_YU12,
+                YCrCb2RGB, YCrCb2BGR, BT601_YUV2RGB_NV21, BT601_YUV2BGR_NV21, BT601_YUV2RGB_NV12, BT601_YUV2BGR_NV12,
+                BT601_YUV2RGB_YV12, BT601_YUV2BGR_YV12, BT601_YUV2RGB_YU12, BT601_YUV2BGR_YU12)
+
+struct CvtColor {
+  ColourMode mode = ColourMode::RGB2GRAY;
+  static constexpr auto fields() { return field_list("mode", &CvtColor::mode); }
+};
+
+// A row gives one output channel; the last column is a constant in parts of the full range.
+using Matrix = std::vector<std::vector<double>>;
+
+constexpr double kR = 0.299, kG = 0.587, kB = 0.114;
+
+Matrix plain(ColourMode mode) {
+  using M = ColourMode;
+  switch (mode) {
+    case M::RGB2GRAY:
+      return {{kR, kG, kB, 0}};
+    case M::BGR2GRAY:
+      return {{kB, kG, kR, 0}};
+    case M::RGBA2GRAY:
+      return {{kR, kG, kB, 0, 0}};
+    case M::RGB2BGR:
+    case M::BGR2RGB:
+      return {{0, 0, 1, 0}, {0, 1, 0, 0}, {1, 0, 0, 0}};
+    case M::RGBA2RGB:
+      return {{1, 0, 0, 0, 0}, {0, 1, 0, 0, 0}, {0, 0, 1, 0, 0}};
+    case M::RGBA2BGR:
+      return {{0, 0, 1, 0, 0}, {0, 1, 0, 0, 0}, {1, 0, 0, 0, 0}};
+    case M::GRAY2RGB:
+      return {{1, 0}, {1, 0}, {1, 0}};
+    case M::RGB2YUV:  // U = 0.492 * (B - Y) + 0.5, V = 0.877 * (R - Y) + 0.5
+      return {{kR, kG, kB, 0},
+              {-0.492 * kR, -0.492 * kG, 0.492 * 0.886, 0.5},
+              {0.877 * 0.701, -0.877 * kG, -0.877 * kB, 0.5}};
+    case M::YUV2RGB:
+      return {{1, 0, 1.14, -0.5 * 1.14}, {1, -0.395, -0.581, 0.5 * (0.395 + 0.581)}, {1, 2.032, 0, -0.5 * 2.032}};
+    default:
+      return {};
+  }
+}
+// Y, U and V (both around 0) to red, green and blue; BT.601 leaves out the ends of the range.
+const Matrix kFull = {{1, 0, 1.402, 0}, {1, -0.344, -0.714, 0}, {1, 1.772, 0, 0}};
+const Matrix kBt601 = {{1.164, 0, 1.596, -1.164 * 16 / 255},
+                       {1.164, -0.391, -0.813, -1.164 * 16 / 255},
+                       {1.164, 2.018, 0, -1.164 * 16 / 255}};
+
+/// Every pixel's channels, the last axis, through the matrix.
+Val mixed(const Val& x, const Matrix& m, double full) {
+  const int64_t rows = static_cast<int64_t>(m.size()), cols = static_cast<int64_t>(m[0].size()) - 1;
+  std::vector<double> factors, constants;
+  for (auto& row : m) {
+    factors.insert(factors.end(), row.begin(), row.end() - 1);
+    constants.push_back(row.back() * full);
+  }
+  return matmul(x, float_table(x, factors, Shape{rows, cols}), false, true) + float_table(x, constants, Shape{rows});
+}
+
+/// Images (N, 3H/2, W, 1) with U and V of half the size below Y as (N, H, W, 3), U and V around 0.
+Val unpacked(const Val& image, std::string_view name, std::string_view layout) {
+  const Shape s = image.shape();
+  const bool planes = layout == "YU12" || layout == "YV12";
+  MGE_CHECK(s[3] == 1 && s[1] % (planes ? 6 : 3) == 0 && s[2] % 2 == 0, Value,
+            "CvtColor: {} takes (N, 3H/2, W, 1) with even H and W; got {}.", name, s.str());
+  const int64_t n = s[0], height = s[1] / 3 * 2, width = s[2], h = height / 2, w = width / 2;
+  const Val x = shaped(cast(image, DType::F32), {n, s[1], width});
+  const Val below = slice(x, 1, height, s[1]);
+  const Val parts = planes ? shaped(below, {n, 2, h, w}) : shaped(below, {n, h, w, 2});
+  const int64_t axis = planes ? 1 : 3;
+  const bool u_first = layout == "NV12" || layout == "YU12";
+  auto doubled = [&](const Val& p) {
+    return shaped(broadcast_to(expand(p, {2, 4}), Shape{n, h, 2, w, 2}), {n, height, width}) - 128.0;
+  };
+  const Val yuv[] = {slice(x, 1, 0, height), doubled(pick(parts, axis, u_first ? 0 : 1)),
+                     doubled(pick(parts, axis, u_first ? 1 : 0))};
+  return stack(yuv, 3);
+}
+
+void cvt_color(Emitter&, const CvtColor& p, In in, Out& out) {
+  const Val& image = in[0];
+  const Shape s = image.shape();
+  const std::string_view name = name_of(p.mode);
+  MGE_CHECK(s.rank == 4, Value, "CvtColor: images need 4 dimensions (N, H, W, C); got {}.", s.str());
+  const bool integer = is_int(image.dtype());
+  auto finished = [&](const Val& y) { return integer ? cast(clip(unary("round", y), 0, 255), image.dtype()) : y; };
+  const Matrix m = plain(p.mode);
+  if (m.empty()) {  // the conversion and the layout: BT601_YUV2RGB, NV21; YCrCb is laid out like NV21
+    const bool crcb = name.starts_with("YCrCb");
+    const std::string_view layout = crcb ? "NV21" : name.substr(name.size() - 4);
+    const std::string_view what = crcb ? name : name.substr(0, name.size() - 5);
+    const Val yuv = unpacked(image, name, layout);
+    if (what.ends_with("GRAY")) return out.push_back(finished(slice(yuv, 3, 0, 1)));
+    const Val rgb = mixed(yuv, what.starts_with("BT601") ? kBt601 : kFull, 255);
+    return out.push_back(finished(what.ends_with("RGB") ? rgb : flipped(rgb, 3)));
+  }
+  MGE_CHECK(s[3] == static_cast<int64_t>(m[0].size()) - 1, Value, "CvtColor: {} takes {} channels; got {}.", name,
+            m[0].size() - 1, s.str());
+  std::vector<int64_t> source;  // where channels move and nothing is computed
+  for (auto& row : m) {
+    const auto one = std::ranges::find(row, 1.0);
+    const bool moves = one != row.end() && std::ranges::count(row, 0.0) == static_cast<int64_t>(row.size()) - 1;
+    if (moves) source.push_back(one - row.begin());
+  }
+  if (source.size() == m.size())
+    return out.push_back(take(image, int_table(image, source, Shape{static_cast<int64_t>(source.size())}), 3));
+  out.push_back(finished(mixed(cast(image, DType::F32), m, integer ? 255 : 1)));
+}
+
+}  // namespace
+
+void add_colours(Table& t) {
+  t.add<CvtColor, cvt_color>("CvtColor", {1, 1}, "CvtColor@1");
+  t.leave_uncast();
+}
+
+}  // namespace mge::compat

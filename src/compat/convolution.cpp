@@ -1,0 +1,235 @@
+// Convolutions in two and three dimensions, their adjoints, and those with weights or regions of their own.
+#include "compat/convolution.h"
+
+#include "op/conv2d.h"
+#include "op/conv3d.h"
+
+namespace mge::compat {
+namespace {
+
+MGE_COMPAT_ENUM(Format3D, "Convolution3D", "Format", NCDHW, NDHWC)
+MGE_COMPAT_ENUM(DataType3D, "Convolution3D", "DataType", FLOAT, FLOAT_IO16xC32)
+MGE_COMPAT_ENUM(Nonlinearity, "BatchConvBias", "NonlineMode", IDENTITY, RELU, SIGMOID, H_SWISH)
+
+struct ConvTyped : ConvPolicy {
+  TypeParam dtype;
+  static constexpr auto fields() {
+    return std::tuple_cat(ConvPolicy::fields(), field_list("dtype", &ConvTyped::dtype));
+  }
+};
+struct Conv3d : Policy {
+  ConvMode mode = ConvMode::CROSS_CORRELATION;
+  int64_t pad_d = 0, pad_h = 0, pad_w = 0, stride_d = 1, stride_h = 1, stride_w = 1;
+  int64_t dilate_d = 1, dilate_h = 1, dilate_w = 1;
+  Sparse sparse = Sparse::DENSE;
+  DataType3D data_type = DataType3D::FLOAT;
+  Format3D format = Format3D::NCDHW;
+  static constexpr auto fields() {
+    using P = Conv3d;
+    return std::tuple_cat(field_list("mode", &P::mode, "pad_d", &P::pad_d, "pad_h", &P::pad_h, "pad_w", &P::pad_w,
+                                     "stride_d", &P::stride_d, "stride_h", &P::stride_h, "stride_w", &P::stride_w,
+                                     "dilate_d", &P::dilate_d, "dilate_h", &P::dilate_h, "dilate_w", &P::dilate_w,
+                                     "sparse", &P::sparse, "data_type", &P::data_type, "format", &P::format),
+                          policy_fields());
+  }
+};
+struct ConvBias : ConvTyped {
+  Nonlinearity nonlineMode = Nonlinearity::IDENTITY;
+  static constexpr auto fields() {
+    using P = ConvBias;
+    return std::tuple_cat(field_list("nonlineMode", &P::nonlineMode, "mode", &Conv::mode, "sparse", &Conv::sparse,
+                                     "format", &Conv::format, "pad_h", &Conv::pad_h, "pad_w", &Conv::pad_w, "stride_h",
+                                     &Conv::stride_h, "stride_w", &Conv::stride_w, "dilate_h", &Conv::dilate_h,
+                                     "dilate_w", &Conv::dilate_w, "compute_mode", &Conv::compute_mode),
+                          policy_fields(), field_list("dtype", &ConvTyped::dtype));
+  }
+};
+struct BatchConvBias : ConvTyped {
+  Nonlinearity nonlineMode = Nonlinearity::IDENTITY;
+  static constexpr auto fields() {
+    return std::tuple_cat(field_list("nonlineMode", &BatchConvBias::nonlineMode), ConvTyped::fields());
+  }
+};
+
+/// A true convolution is a cross-correlation with the kernel turned round.
+Val turned(const Val& w, ConvMode mode, int spatial) {
+  Val y = w;
+  if (mode == ConvMode::CONVOLUTION)
+    for (int i = 1; i <= spatial; ++i) y = flipped(y, w.shape().rank - i);
+  return y;
+}
+void check(const char* who, const Conv3d& p) {
+  MGE_CHECK(p.format == Format3D::NCDHW, NotImplemented, "{}: format must be NCDHW; got {}.", who, name_of(p.format));
+}
+template <class P>
+int64_t groups_of(const P& p, const Val& w) {
+  return p.sparse == Sparse::GROUP && w.shape().rank ? w.shape()[0] : 1;
+}
+
+Val convolved(const char* who, const Conv& p, const Val& x, const Val& w) {
+  check_format(who, p);
+  return emit("conv2d", {x, turned(w, p.mode, 2)}, Conv2dAttrs{p.stride(), p.pad(), p.dilate(), groups_of(p, w)});
+}
+void conv2d(Emitter&, const ConvPolicy& p, In in, Out& out) {
+  out.push_back(convolved("Convolution", p, in[0], in[1]));
+}
+
+Ints stride3(const Conv3d& p) { return {p.stride_d, p.stride_h, p.stride_w}; }
+Ints pad3(const Conv3d& p) { return {p.pad_d, p.pad_h, p.pad_w}; }
+Ints dilate3(const Conv3d& p) { return {p.dilate_d, p.dilate_h, p.dilate_w}; }
+
+void conv3d(Emitter&, const Conv3d& p, In in, Out& out) {
+  check("Convolution3D", p);
+  out.push_back(emit("conv3d", {in[0], turned(in[1], p.mode, 3)},
+                     Conv3dAttrs{stride3(p), pad3(p), dilate3(p), groups_of(p, in[1])}));
+}
+
+/// The shape of the input of a convolution whose output is dy. Given sizes may exceed the least by less than a stride.
+Ints data_shape(const char* who, In in, int64_t groups, const Ints& stride, const Ints& pad, const Ints& dilate) {
+  const Shape w = in[0].shape(), dy = in[1].shape();
+  const int n = static_cast<int>(stride.size());
+  const bool grouped = w.rank == n + 3;
+  MGE_CHECK(dy.rank == n + 2 && (w.rank == n + 2 || grouped), Value,
+            "{}: needs a weight of {} or {} dimensions and a gradient of {}; got {} and {}.", who, n + 2, n + 3, n + 2,
+            w.str(), dy.str());
+  Ints shape{dy[0], w[w.rank - n - 1] * groups};
+  // Python gives the sizes; files give a tensor of that shape, whose values do not matter.
+  Ints given;
+  if (in.size() > 2)
+    given = in[2].shape().rank == 1 ? known_ints(who, "the output shape", in[2]) : to_ints(in[2].shape());
+  MGE_CHECK(given.empty() || given.size() >= static_cast<size_t>(n), Value, "{}: the output shape needs {} sizes.", who,
+            n);
+  for (int i = 0; i < n; ++i) {
+    const size_t k = static_cast<size_t>(i);
+    const int64_t least = (dy[2 + i] - 1) * stride[k] - 2 * pad[k] + dilate[k] * (w[w.rank - n + i] - 1) + 1;
+    const int64_t size = given.empty() ? least : given[given.size() - static_cast<size_t>(n) + k];
+    MGE_CHECK(size >= least && size < least + stride[k], Assertion,
+              "{}: size {} of axis {} does not fit: a gradient {} comes from {} to {}.", who, size, 2 + i, dy.str(),
+              least, least + stride[k] - 1);
+    shape.push_back(size);
+  }
+  return shape;
+}
+void conv2d_backward(Emitter&, const ConvTyped& p, In in, Out& out) {
+  check_format("ConvolutionBackwardData", p);
+  const int64_t groups = groups_of(p, in[0]);
+  Ints shape = data_shape("ConvolutionBackwardData", in, groups, p.stride(), p.pad(), p.dilate());
+  out.push_back(converted(emit("conv2d_dx", {in[1], turned(in[0], p.mode, 2)},
+                               Conv2dDxAttrs{p.stride(), p.pad(), p.dilate(), groups, std::move(shape)}),
+                          p.dtype));
+}
+void conv3d_backward(Emitter&, const Conv3d& p, In in, Out& out) {
+  check("Convolution3DBackwardData", p);
+  const int64_t groups = groups_of(p, in[0]);
+  Ints shape = data_shape("Convolution3DBackwardData", in, groups, stride3(p), pad3(p), dilate3(p));
+  out.push_back(emit("conv3d_dx", {in[1], turned(in[0], p.mode, 3)},
+                     Conv3dDxAttrs{stride3(p), pad3(p), dilate3(p), groups, std::move(shape)}));
+}
+
+// A weight of its own at every position: (groups, OH, OW, C/groups, kh, kw, O/groups).
+void group_local(Emitter&, const Conv& p, In in, Out& out) {
+  check_format("GroupLocal", p);
+  const Val &x = in[0], &weight = in[1];
+  const Shape w = weight.shape();
+  MGE_CHECK(w.rank == 7, Value, "GroupLocal: the weight needs 7 dimensions (g, OH, OW, I, kh, kw, O); got {}.",
+            w.str());
+  const int64_t g = w[0], oh = w[1], ow = w[2], c = w[3], kh = w[4], kw = w[5];
+  const Val seen = sliding_window("GroupLocal", x, p.window(kh, kw));
+  const Shape s = seen.shape();
+  MGE_CHECK(s[1] == g * c && s[2] == oh && s[3] == ow, Value,
+            "GroupLocal: the weight {} does not fit windows {} of {}.", w.str(), s.str(), x.shape().str());
+  const int64_t n = s[0], depth = c * kh * kw;
+  const Val cols = transpose(shaped(seen, {n, g, c, oh, ow, kh * kw}), {1, 3, 4, 0, 2, 5});
+  const Val y = matmul(shaped(cols, {g, oh, ow, n, depth}), shaped(weight, {g, oh, ow, depth, -1}), false, false);
+  out.push_back(shaped(transpose(y, {3, 0, 4, 1, 2}), {n, -1, oh, ow}));
+}
+
+// Only positions with equal region numbers are joined.
+struct Regions {
+  Val same;  // [N,1,OH,OW,kh,kw]
+  Shape weight;
+  int64_t n, groups, depth, oh, ow;
+};
+Regions regions(const char* who, const Conv& p, const Val& weight, const Val& rin, const Val& rout, int64_t channels) {
+  check_format(who, p);
+  const Shape w = weight.shape(), ri = rin.shape(), ro = rout.shape();
+  const int64_t groups = groups_of(p, weight);
+  MGE_CHECK(
+      w.rank == 5 && w[0] == groups && (channels < 0 || w[2] * groups == channels), Value,
+      "{}: the weight must be (groups, O/groups, C/groups, kh, kw) for {} groups of an input (N, C, H, W); got {}.",
+      who, groups, w.str());
+  MGE_CHECK(ri.rank == 3 && ro.rank == 3, Value, "{}: regions need 3 dimensions (N, H, W); got {} and {}.", who,
+            ri.str(), ro.str());
+  // Padding is 0 in the input, so the region it gets does not matter.
+  const Val seen = sliding_window(who, expand(cast(rin, DType::I32), {1}), p.window(w[3], w[4]));
+  const Shape s = seen.shape();
+  MGE_CHECK(ro == (Shape{ri[0], s[2], s[3]}), Value, "{}: the output regions must be {}; got {}.", who,
+            (Shape{ri[0], s[2], s[3]}).str(), ro.str());
+  const Val same = binary("eq", seen, expand(cast(rout, DType::I32), {1, -1, -2}));
+  return {same, w, ri[0], groups, w[2] * w[3] * w[4], s[2], s[3]};
+}
+void region_conv(Emitter&, const Conv& p, In in, Out& out) {
+  const char* who = "RegionRestrictedConvolution";
+  const Shape x = in[0].shape(), ri = in[2].shape();
+  MGE_CHECK(x.rank == 4, Value, "{}: the input needs 4 dimensions (N, C, H, W); got {}.", who, x.str());
+  const Regions r = regions(who, p, in[1], in[2], in[3], x[1]);
+  MGE_CHECK(ri == (Shape{x[0], x[2], x[3]}), Value, "{}: the input regions must be {}; got {}.", who,
+            (Shape{x[0], x[2], x[3]}).str(), ri.str());
+  const int64_t kh = r.weight[3], kw = r.weight[4], taps = kh * kw;
+  const Val joined = where0(r.same, sliding_window(who, in[0], p.window(kh, kw)));
+  const Val cols = transpose(shaped(joined, {r.n, x[1], r.oh * r.ow, taps}), {0, 1, 3, 2});
+  const Val y =
+      matmul(shaped(in[1], {r.groups, -1, r.depth}), shaped(cols, {r.n, r.groups, r.depth, r.oh * r.ow}), false, false);
+  out.push_back(shaped(y, {r.n, -1, r.oh, r.ow}));
+}
+// Linear in the input, so the adjoint: the same steps backwards.
+void region_conv_backward(Emitter&, const Conv& p, In in, Out& out) {
+  const char* who = "RegionRestrictedConvolutionBackwardData";
+  const Regions r = regions(who, p, in[0], in[2], in[3], -1);
+  const Shape dy = in[1].shape(), ri = in[2].shape();
+  const int64_t kh = r.weight[3], kw = r.weight[4], channels = r.weight[2] * r.groups;
+  MGE_CHECK(dy == (Shape{r.n, r.weight[1] * r.groups, r.oh, r.ow}), Value, "{}: the gradient must be {}; got {}.", who,
+            (Shape{r.n, r.weight[1] * r.groups, r.oh, r.ow}).str(), dy.str());
+  const Val cols =
+      matmul(shaped(in[0], {r.groups, -1, r.depth}), shaped(in[1], {r.n, r.groups, -1, r.oh * r.ow}), true, false);
+  const Val taps = transpose(shaped(cols, {r.n, channels, kh * kw, r.oh * r.ow}), {0, 1, 3, 2});
+  const Val joined = where0(r.same, shaped(taps, {r.n, channels, r.oh, r.ow, kh, kw}));
+  out.push_back(add_windows(who, joined, ri[1], ri[2], p.window(kh, kw)));
+}
+
+void conv_bias(Emitter&, const ConvBias& p, In in, Out& out) {
+  MGE_CHECK(is_float(in[0].dtype()), NotImplemented, "ConvBias: takes floating-point tensors; got {}.",
+            dtype_name(in[0].dtype()));
+  Val y = convolved("ConvBias", p, in[0], in[1]);
+  for (size_t i = 2; i < in.size(); ++i) y = y + in[i];
+  static const char* const kOps[] = {nullptr, "relu", "sigmoid", "hswish"};
+  const char* op = kOps[static_cast<int>(p.nonlineMode)];
+  out.push_back(converted(op ? unary(op, y) : y, p.dtype));
+}
+
+}  // namespace
+
+void check_format(const char* who, const Conv& p) {
+  MGE_CHECK(p.format == Format::NCHW, NotImplemented, "{}: format must be NCHW; got {}.", who, name_of(p.format));
+}
+
+void add_convolution(Table& t) {
+  t.add<ConvPolicy, conv2d>("Convolution", {2, 2}, "ConvolutionV2@1 Convolution@2");
+  t.add<ConvTyped, conv2d_backward>("ConvolutionBackwardData", {2, 3},
+                                    "ConvolutionBackwardDataV2@1 ConvolutionBackwardData@2");
+  t.add<Conv3d, conv3d>("Convolution3D", {2, 2}, "Convolution3D@1 Convolution3D@2");
+  t.add<Conv3d, conv3d_backward>("Convolution3DBackwardData", {2, 3},
+                                 "Convolution3DBackwardData@1 Convolution3DBackwardData@2");
+  t.add<Conv, group_local>("GroupLocal", {2, 2}, "GroupLocalV2@1");
+  t.leave_uncast();
+  t.add<Conv, region_conv>("RegionRestrictedConvolution", {4, 4}, "RegionRestrictedConvolution@1");
+  t.leave_uncast();
+  t.add<Conv, region_conv_backward>("RegionRestrictedConvolutionBackwardData", {4, 4},
+                                    "RegionRestrictedConvolutionBackwardData@1");
+  t.leave_uncast();
+  t.add<ConvBias, conv_bias>("ConvBias", {2, 4}, "ConvBiasForwardV4@1 ConvBiasForward@2");
+  t.add_absent<BatchConvBias>("BatchConvBias", "it arrives with the quantised ops",
+                              "BatchConvBiasForwardV1@1 BatchConvBiasForward@2");
+}
+
+}  // namespace mge::compat

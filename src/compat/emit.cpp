@@ -1,0 +1,238 @@
+#include "compat/emit.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+
+#include "op/copy_to.h"
+#include "op/indexing.h"
+#include "op/multi_index.h"
+#include "op/quantize.h"
+#include "op/shape_ops.h"
+
+namespace mge::compat {
+
+Out emit_all(Emitter& em, const char* op, In in, Attrs attrs) {
+  const OpDef& def = OpRegistry::global().get(op);
+  Out out(def.n_out());
+  em.emit(def, attrs, in, out);
+  return out;
+}
+
+Val slice(const Val& x, int64_t axis, int64_t begin, int64_t end, int64_t step) {
+  if (begin == 0 && end == x.shape()[static_cast<int>(axis)] && step == 1) return x;
+  return emit("slice", {x}, SliceAttrs{{axis}, {begin}, {end}, {step}});
+}
+Val pick(const Val& x, int64_t axis, int64_t i) {
+  Shape s = x.shape();
+  s.erase(static_cast<int>(axis));
+  return reshape(slice(x, axis, i, i + 1), s);
+}
+Val flipped(const Val& x, int64_t axis) {
+  return emit("slice", {x}, SliceAttrs{{axis}, {x.shape()[static_cast<int>(axis)] - 1}, {-1}, {-1}});
+}
+Val expand(const Val& x, Ints axes) { return emit("expand_dims", {x}, AxesAttrs{std::move(axes)}); }
+Val squeeze(const Val& x, Ints axes) { return emit("squeeze", {x}, AxesAttrs{std::move(axes)}); }
+Val concat(In xs, int64_t axis) {
+  if (xs.size() == 1) return xs[0];
+  return emit_all(*xs[0].em, "concat", xs, make_attrs(AxisAttrs{axis}))[0];
+}
+Val stack(In xs, int64_t axis) {
+  Out parts;
+  for (auto& x : xs) parts.push_back(expand(x, {axis}));
+  return concat(parts, axis);
+}
+Val shaped(const Val& x, std::initializer_list<int64_t> sizes) { return reshape(x, Shape(sizes)); }
+
+Val padded(const Val& x, std::span<const std::pair<int64_t, int64_t>> widths, double value) {
+  Shape shape = x.shape();
+  SliceAttrs at;
+  bool any = false;
+  for (int i = 0; i < shape.rank; ++i) {
+    auto [before, after] =
+        i < static_cast<int>(widths.size()) ? widths[static_cast<size_t>(i)] : std::pair<int64_t, int64_t>{};
+    any |= before || after;
+    at.axes.push_back(i);
+    at.starts.push_back(before);
+    at.stops.push_back(before + shape[i]);
+    at.steps.push_back(1);
+    shape[i] += before + after;
+  }
+  if (!any) return x;
+  return emit("set_slice", {filled(x, shape, value, x.dtype()), x}, std::move(at));
+}
+
+Val padded_by_index(const Val& x, std::span<const std::pair<int64_t, int64_t>> widths, std::string_view mode) {
+  Val y = x;
+  for (size_t axis = 0; axis < widths.size(); ++axis) {
+    auto [before, after] = widths[axis];
+    if (!before && !after) continue;
+    const int64_t n = x.shape()[static_cast<int>(axis)];
+    MGE_CHECK(n > 0, Value, "pad: axis {} of {} has no element to repeat.", axis, x.shape().str());
+    std::vector<int64_t> source;
+    for (int64_t i = -before; i < n + after; ++i) {
+      int64_t j = i;
+      if (mode == "reflect" && n > 1) {
+        const int64_t period = 2 * (n - 1);
+        j = ((i % period) + period) % period;
+        if (j >= n) j = period - j;
+      }
+      source.push_back(std::clamp<int64_t>(j, 0, n - 1));
+    }
+    y = take(y, int_table(x, source, Shape{static_cast<int64_t>(source.size())}), static_cast<int64_t>(axis));
+  }
+  return y;
+}
+
+namespace {
+
+Meta meta_like(const Val& like, const Shape& shape, DType t) {
+  Meta m;
+  m.shape = shape;
+  m.dtype = t;
+  m.cn = like.meta().cn;
+  return m;
+}
+
+}  // namespace
+
+Val int_table(const Val& like, std::span<const int64_t> values, const Shape& shape) {
+  std::vector<int32_t> v(values.begin(), values.end());
+  return like.em->literal(meta_like(like, shape, DType::I32), v.data());
+}
+Val float_table(const Val& like, std::span<const double> values, const Shape& shape) {
+  std::vector<float> v(values.begin(), values.end());
+  return like.em->literal(meta_like(like, shape, DType::F32), v.data());
+}
+Val range(const Val& like, int64_t n, const Shape& shape) {
+  std::vector<int64_t> v(static_cast<size_t>(n));
+  std::iota(v.begin(), v.end(), 0);
+  return int_table(like, v, shape);
+}
+Val filled(const Val& like, const Shape& shape, double value, DType dtype) {
+  return broadcast_to(like.em->constant(value, dtype, like), shape);
+}
+Val nothing(const Val& like, DType dtype) {
+  const char no_bytes = 0;
+  return like.em->literal(meta_like(like, Shape{0}, dtype), &no_bytes);
+}
+
+Val take(const Val& x, const Val& index, int64_t axis) { return emit("take", {x, index}, TakeAttrs{axis}); }
+Val index_get(const Val& x, In index, Ints axes, int64_t at) {
+  Out in{x};
+  in.insert(in.end(), index.begin(), index.end());
+  return emit_all(*x.em, "index_get", in, make_attrs(MultiIndexAttrs{std::move(axes), at}))[0];
+}
+Val less(const Val& a, const Val& b) { return binary("lt", a, b); }
+Val positive(const Val& x) { return less(scalar_like(x, 0), x); }
+Val where0(const Val& cond, const Val& x) { return select(cond, x, scalar_like(x, 0)); }
+Val clip(const Val& x, double lo, double hi) {
+  return binary("maximum", binary("minimum", x, scalar_like(x, hi)), scalar_like(x, lo));
+}
+Val sum(const Val& x, Ints axes, bool keepdims) { return reduce(x, "sum", std::move(axes), keepdims); }
+Val mean(const Val& x, Ints axes, bool keepdims) { return reduce(x, "mean", std::move(axes), keepdims); }
+Val wide(const Val& x) { return x.dtype() == DType::F16 || x.dtype() == DType::BF16 ? cast(x, DType::F32) : x; }
+Val number(const Val& x, double v) { return x.em->constant(v, is_float(x.dtype()) ? x.dtype() : DType::F32, x); }
+
+Val converted(const Val& x, const TypeParam& t) {
+  if (!t.dtype) return x;
+  Val real = x;
+  if (is_quant(x.dtype())) {
+    const Quant q = x.meta().quant;
+    if (*t.dtype == x.dtype() && t.quant == q) return x;
+    real = emit("dequantize", {x}, QuantizeAttrs{x.dtype(), q.scale, q.zero_point});
+  }
+  if (is_quant(*t.dtype)) return emit("quantize", {real}, QuantizeAttrs{*t.dtype, t.quant.scale, t.quant.zero_point});
+  return cast(real, *t.dtype);
+}
+
+Val moved(const Val& x, const NodeParam& device) {
+  if (device.name.empty()) return x;
+  const CompNode* to = CompNode::get(device.name);
+  const CompNode* from = x.meta().cn ? x.meta().cn : CompNode::default_node();
+  return to == from ? x : emit("copy_to", {x}, CopyToAttrs{device.name, false});
+}
+
+namespace {
+
+template <class T>
+void append(const HostValue& h, std::vector<double>& out) {
+  for (size_t i = 0; i + sizeof(T) <= h.bytes.size(); i += sizeof(T)) {
+    T v;
+    std::memcpy(&v, h.bytes.data() + i, sizeof v);
+    out.push_back(static_cast<double>(v));
+  }
+}
+
+std::vector<double> known_numbers(std::string_view who, const char* what, const Val& v) {
+  std::optional<HostValue> h = v.em->known(v);
+  MGE_CHECK(h, NotImplemented,
+            "{}: {} must be known while the graph is built; got a computed value {}. Give it as a constant.", who, what,
+            v.meta().str());
+  std::vector<double> out;
+  switch (h->dtype) {
+    case DType::Bool:
+    case DType::U8:
+      append<uint8_t>(*h, out);
+      break;
+    case DType::I8:
+      append<int8_t>(*h, out);
+      break;
+    case DType::U16:
+      append<uint16_t>(*h, out);
+      break;
+    case DType::I16:
+      append<int16_t>(*h, out);
+      break;
+    case DType::I32:
+      append<int32_t>(*h, out);
+      break;
+    case DType::I64:
+      append<int64_t>(*h, out);
+      break;
+    case DType::F32:
+      append<float>(*h, out);
+      break;
+    case DType::F64:
+      append<double>(*h, out);
+      break;
+    default:
+      fail(ErrorKind::Type, "{}: {} cannot be of {}.", who, what, dtype_name(h->dtype));
+  }
+  return out;
+}
+
+}  // namespace
+
+Ints known_ints(std::string_view who, const char* what, const Val& v) {
+  Ints out;
+  for (double d : known_numbers(who, what, v)) {
+    MGE_CHECK(d == std::floor(d), Type, "{}: {} must hold integers; got {}.", who, what, d);
+    out.push_back(static_cast<int64_t>(d));
+  }
+  return out;
+}
+int64_t known_int(std::string_view who, const char* what, const Val& v) {
+  Ints all = known_ints(who, what, v);
+  MGE_CHECK(all.size() == 1, Value, "{}: {} must be one number; got {}.", who, what, v.meta().str());
+  return all[0];
+}
+double known_number(std::string_view who, const char* what, const Val& v) {
+  std::vector<double> all = known_numbers(who, what, v);
+  MGE_CHECK(all.size() == 1, Value, "{}: {} must be one number; got {}.", who, what, v.meta().str());
+  return all[0];
+}
+Ints shape_operand(std::string_view who, In in, size_t i, const Ints& fixed) {
+  return i < in.size() ? known_ints(who, "the shape", in[i]) : fixed;
+}
+
+std::string_view member_name(const EnumInfo& e, int64_t value) { return e.members.at(static_cast<size_t>(value)); }
+std::string lower(std::string_view s) {
+  std::string out(s);
+  for (char& c : out) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return out;
+}
+
+}  // namespace mge::compat

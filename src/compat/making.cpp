@@ -1,0 +1,138 @@
+// Tensors made from sizes and numbers.
+#include "compat/emit.h"
+#include "op/shape_ops.h"
+
+namespace mge::compat {
+namespace {
+
+struct Fill {
+  double value = 0;
+  TypeParam dtype;
+  NodeParam comp_node;
+  static constexpr auto fields() {
+    return field_list("value", &Fill::value, "dtype", &Fill::dtype, "comp_node", &Fill::comp_node);
+  }
+};
+struct FillLike {
+  double value = 0;
+  NodeParam comp_node;
+  static constexpr auto fields() { return field_list("value", &FillLike::value, "comp_node", &FillLike::comp_node); }
+};
+struct Linspace {
+  bool endpoint = true;
+  NodeParam comp_node;
+  static constexpr auto fields() {
+    return field_list("endpoint", &Linspace::endpoint, "comp_node", &Linspace::comp_node);
+  }
+};
+struct Eye {
+  int64_t k = 0;
+  TypeParam dtype{DType::F32, {}};
+  NodeParam comp_node;
+  static constexpr auto fields() {
+    return field_list("k", &Eye::k, "dtype", &Eye::dtype, "comp_node", &Eye::comp_node);
+  }
+};
+struct Diagonal {
+  int64_t k = 0;
+  static constexpr auto fields() { return field_list("k", &Diagonal::k); }
+};
+struct MeshGrid {
+  std::string indexing = "xy";
+  static constexpr auto fields() { return field_list("indexing", &MeshGrid::indexing); }
+};
+struct AllocParams {
+  TypeParam dtype{DType::U8, {}};
+  static constexpr auto fields() { return field_list("dtype", &AllocParams::dtype); }
+};
+
+Shape sizes(const char* who, const Val& v) {
+  const Shape s = to_shape(known_ints(who, "the shape", v));
+  check_shape(who, s);
+  return s;
+}
+
+void fill(Emitter& em, const Fill& p, In in, Out& out) {
+  const Shape s = sizes("Fill", in[0]);
+  out.push_back(broadcast_to(moved(em.constant(p.value, p.dtype.dtype.value_or(DType::F32), in[0]), p.comp_node), s));
+}
+void fill_like(Emitter&, const FillLike& p, In in, Out& out) {
+  out.push_back(moved(emit("fill_like", {in[0]}, ValueAttrs{p.value}), p.comp_node));
+}
+// Memory whose content is not defined; zeros are as good as anything.
+void alloc(Emitter&, const AllocParams& p, In in, Out& out) {
+  out.push_back(filled(in[0], sizes("Alloc", in[0]), 0, *p.dtype.dtype));
+}
+
+void linspace(Emitter&, const Linspace& p, In in, Out& out) {
+  const double start = known_number("Linspace", "the start", in[0]), stop = known_number("Linspace", "the end", in[1]);
+  const int64_t n = known_int("Linspace", "the number of elements", in[2]);
+  MGE_CHECK(n >= 0, Value, "Linspace: the number of elements must be at least 0; got {}.", n);
+  const int64_t gaps = p.endpoint ? n - 1 : n;
+  const double step = gaps > 0 ? (stop - start) / static_cast<double>(gaps) : 0;
+  std::vector<double> v;
+  for (int64_t i = 0; i < n; ++i)
+    v.push_back(p.endpoint && i && i == n - 1 ? stop : start + step * static_cast<double>(i));
+  out.push_back(moved(float_table(in[0], v, Shape{n}), p.comp_node));
+}
+
+void eye(Emitter&, const Eye& p, In in, Out& out) {
+  const Ints s = known_ints("Eye", "the shape", in[0]);
+  MGE_CHECK(s.size() == 1 || s.size() == 2, Value, "Eye: needs one or two sizes; got {}.", s.size());
+  const int64_t rows = s[0], cols = s.back();
+  check_shape("Eye", Shape{rows, cols});
+  // 1 where column - row is k.
+  const Val distance = range(in[0], cols, Shape{1, cols}) - range(in[0], rows, Shape{rows, 1});
+  const Val one = binary("eq", distance, scalar_like(distance, static_cast<double>(p.k)));
+  out.push_back(moved(converted(one, p.dtype), p.comp_node));
+}
+
+// A vector becomes the k-th diagonal of a matrix, a matrix gives its k-th diagonal.
+void diagonal(Emitter&, const Diagonal& p, In in, Out& out) {
+  const Val x = in[0].shape().rank ? in[0] : shaped(in[0], {1});
+  const Shape s = x.shape();
+  const int64_t down = std::max<int64_t>(-p.k, 0), right = std::max<int64_t>(p.k, 0);
+  MGE_CHECK(s.rank == 1 || s.rank == 2, Value, "Diag: needs a vector or a matrix; got shape {}.", s.str());
+  std::vector<int64_t> at;
+  if (s.rank == 2) {
+    for (int64_t i = 0; i + down < s[0] && i + right < s[1]; ++i) at.push_back((i + down) * s[1] + i + right);
+    return out.push_back(take(shaped(x, {-1}), int_table(x, at, Shape{static_cast<int64_t>(at.size())}), 0));
+  }
+  const int64_t n = s[0], side = n + std::abs(p.k);
+  at.assign(static_cast<size_t>(side * side), n);  // element n is a 0 put behind x
+  for (int64_t i = 0; i < n; ++i) at[static_cast<size_t>((i + down) * side + i + right)] = i;
+  const Val both[] = {x, filled(x, Shape{1}, 0, x.dtype())};
+  out.push_back(take(concat(both, 0), int_table(x, at, Shape{side, side}), 0));
+}
+
+void mesh_grid(Emitter&, const MeshGrid& p, In in, Out& out) {
+  MGE_CHECK(p.indexing == "xy" || p.indexing == "ij", Value, "MeshGrid: indexing must be xy or ij; got '{}'.",
+            p.indexing);
+  const int n = static_cast<int>(in.size());
+  auto axis = [&](int i) { return p.indexing == "xy" && n >= 2 && i < 2 ? 1 - i : i; };
+  Shape whole = Shape::filled(n, 1);
+  for (int i = 0; i < n; ++i) {
+    const Shape s = in[static_cast<size_t>(i)].shape();
+    MGE_CHECK(s.rank == 1, Value, "MeshGrid: needs vectors; got shape {}.", s.str());
+    whole[axis(i)] = s[0];
+  }
+  for (int i = 0; i < n; ++i) {
+    Shape line = Shape::filled(n, 1);
+    line[axis(i)] = whole[axis(i)];
+    out.push_back(broadcast_to(reshape(in[static_cast<size_t>(i)], line), whole));
+  }
+}
+
+}  // namespace
+
+void add_making(Table& t) {
+  t.add<Fill, fill>("Fill", {1, 1});
+  t.add<FillLike, fill_like>("FillLike", {1, 1});
+  t.add<Linspace, linspace>("Linspace", {3, 3}, "Linspace@1");
+  t.add<Eye, eye>("Eye", {1, 1}, "Eye@1");
+  t.add<Diagonal, diagonal>("Diag", {1, 1}, "Diag@1");
+  t.add<MeshGrid, mesh_grid>("MeshGrid", {1, -1});
+  t.add_file_type<AllocParams, alloc>("Alloc", {1, 1}, "Alloc@1");
+}
+
+}  // namespace mge::compat

@@ -1,0 +1,194 @@
+// Normalisation, softmax and their statistics.
+#include "op/batch_norm.h"
+
+#include "compat/emit.h"
+#include "compat/enums.h"
+#include "op/layer_norm.h"
+#include "op/softmax.h"
+
+namespace mge::compat {
+namespace {
+
+MGE_COMPAT_ENUM(ParamDim, "BatchNorm", "ParamDim", DIM_11HW, DIM_1CHW, DIM_1C11, DIM_111C)
+
+struct BatchNorm {
+  ParamDim param_dim = ParamDim::DIM_11HW;
+  FwdMode fwd_mode = FwdMode::TRAINING;
+  double epsilon = 1e-4, avg_factor = 1, scale = 1, bias = 0;
+  static constexpr auto fields() {
+    using P = BatchNorm;
+    return field_list("param_dim", &P::param_dim, "fwd_mode", &P::fwd_mode, "epsilon", &P::epsilon, "avg_factor",
+                      &P::avg_factor, "scale", &P::scale, "bias", &P::bias);
+  }
+};
+struct Norm {
+  bool affine = true;
+  double eps = 1e-5;
+};
+struct LayerNorm : Norm {
+  int64_t normalized_dim = 1, normalized_size = 1;
+  static constexpr auto fields() {
+    using P = LayerNorm;
+    return field_list("affine", &Norm::affine, "eps", &Norm::eps, "normalized_dim", &P::normalized_dim,
+                      "normalized_size", &P::normalized_size);
+  }
+};
+struct GroupNorm : Norm {
+  int64_t group = 1;
+  Format format = Format::NCHW;
+  static constexpr auto fields() {
+    using P = GroupNorm;
+    return field_list("affine", &Norm::affine, "eps", &Norm::eps, "group", &P::group, "format", &P::format);
+  }
+};
+struct GeneralNorm : Norm {
+  int64_t axis_start = 0, axis_end = 0;
+  static constexpr auto fields() {
+    using P = GeneralNorm;
+    return field_list("affine", &Norm::affine, "eps", &Norm::eps, "axis_start", &P::axis_start, "axis_end",
+                      &P::axis_end);
+  }
+};
+struct Lrn {
+  int64_t n = 5;
+  double k = 2, alpha = 1e-4, beta = 0.75;
+  static constexpr auto fields() {
+    return field_list("n", &Lrn::n, "k", &Lrn::k, "alpha", &Lrn::alpha, "beta", &Lrn::beta);
+  }
+};
+struct Softmax {
+  int64_t axis = -1;
+  static constexpr auto fields() { return field_list("axis", &Softmax::axis); }
+};
+
+// Outputs: [new mean, new variance,] mean of the batch, 1 / deviation, reserve, y.
+void batch_norm(Emitter& em, const BatchNorm& p, In in, Out& out) {
+  const Val& x = in[0];
+  const Attrs attrs = make_attrs(BatchNormAttrs{p.epsilon});
+  const Val reserve = nothing(x, DType::U8);
+  if (p.fwd_mode == FwdMode::INFERENCE) {
+    MGE_CHECK(in.size() == 5, Value, "BatchNorm: INFERENCE needs x, scale, bias, mean and variance; got {} inputs.",
+              in.size());
+    const Val y = emit_all(em, "batch_norm_infer", in, attrs)[0], none = nothing(x);
+    out = {in[3], in[4], none, none, reserve, y};
+    return;
+  }
+  MGE_CHECK(in.size() == 3 || in.size() == 5, Value, "BatchNorm: TRAINING needs 3 or 5 inputs; got {}.", in.size());
+  const Out r = emit_all(em, "batch_norm_train", in.subspan(0, 3), attrs);  // y, mean, variance, rstd
+  if (in.size() == 5) {
+    const int64_t n = x.shape().numel() / x.shape()[1];
+    const double unbiased = static_cast<double>(n) / static_cast<double>(std::max<int64_t>(n - 1, 1));
+    auto towards = [&](const Val& old, const Val& now) {
+      return old * (1 - p.avg_factor) + em.detached(now) * p.avg_factor;
+    };
+    out.push_back(towards(in[3], r[1]));
+    out.push_back(towards(in[4], r[2] * unbiased));
+  }
+  out.insert(out.end(), {r[1], r[3], reserve, r[0]});
+}
+
+// x, dy, mean, rstd, scale -> dscale, dbias, dx
+void batch_norm_backward(Emitter& em, const BatchNorm&, In in, Out& out) {
+  const Val args[] = {in[0], in[1], in[4], in[2], in[3]};
+  const Out g = emit_all(em, "batch_norm_bwd", args);
+  out = {g[1], g[2], g[0]};
+}
+
+/// Parameters in float32 do not widen the result.
+Val in_dtype_of(const Val& y, const Val& x) { return is_float(x.dtype()) ? cast(y, x.dtype()) : y; }
+
+void check_affine(const char* who, In in) {
+  MGE_CHECK(in.size() != 2, Value, "{}: takes weight and bias, or neither; got one.", who);
+}
+
+Out layer_normed(Emitter& em, In in, int64_t n_axes, double eps) {
+  return emit_all(em, "layer_norm", in, make_attrs(LayerNormAttrs{n_axes, eps}));
+}
+
+void layer_norm(Emitter& em, const LayerNorm& p, In in, Out& out) {
+  check_affine("LayerNorm", in);
+  const Shape s = in[0].shape();
+  const int64_t n_axes = p.normalized_dim;
+  MGE_CHECK(n_axes >= 1 && n_axes <= s.rank, Value, "LayerNorm: normalized_dim {} does not fit {}.", n_axes, s.str());
+  const Out r = layer_normed(em, in, n_axes, p.eps);
+  const Shape rows(s.begin(), static_cast<size_t>(s.rank - n_axes));
+  out = {in_dtype_of(r[0], in[0]), reshape(r[1], rows), reshape(r[2], rows)};
+}
+
+void group_normed(const char* who, Emitter& em, double eps, int64_t groups, Format format, In in, Out& out) {
+  check_affine(who, in);
+  const Val& x = in[0];
+  const Shape s = x.shape();
+  MGE_CHECK(format == Format::NCHW, NotImplemented, "{}: format must be NCHW; got {}.", who, name_of(format));
+  MGE_CHECK(s.rank == 4, Value, "{}: the input needs 4 dimensions (N, C, H, W); got {}.", who, s.str());
+  MGE_CHECK(groups > 0 && s[1] % groups == 0, Assertion, "{}: {} channels do not fall into {} groups.", who, s[1],
+            groups);
+  const Val rows = shaped(x, {s[0], groups, -1});
+  const Out r = layer_normed(em, {&rows, 1}, 1, eps);
+  Val y = reshape(r[0], s);
+  if (in.size() == 3) y = y * shaped(in[1], {1, s[1], 1, 1}) + shaped(in[2], {1, s[1], 1, 1});
+  const Shape stats{s[0], groups};
+  out = {in_dtype_of(y, x), wide(reshape(r[1], stats)), wide(reshape(r[2], stats))};
+}
+void group_norm(Emitter& em, const GroupNorm& p, In in, Out& out) {
+  group_normed("GroupNorm", em, p.eps, p.group, p.format, in, out);
+}
+void instance_norm(Emitter& em, const GroupNorm& p, In in, Out& out) {
+  MGE_CHECK(in[0].shape().rank == 4, Value, "InstanceNorm: the input needs 4 dimensions (N, C, H, W); got {}.",
+            in[0].shape().str());
+  group_normed("InstanceNorm", em, p.eps, in[0].shape()[1], p.format, in, out);
+}
+
+// Axes start..end move to the back, where layer_norm works.
+void general_norm(Emitter& em, const GeneralNorm& p, In in, Out& out) {
+  check_affine("GeneralNorm", in);
+  const Shape s = in[0].shape();
+  MGE_CHECK(p.axis_start >= 0 && p.axis_start < p.axis_end && p.axis_end <= s.rank, Value,
+            "GeneralNorm: axes {} to {} do not fit {}.", p.axis_start, p.axis_end, s.str());
+  Ints perm, back(static_cast<size_t>(s.rank), 0);
+  Shape rows;
+  for (int i = 0; i < s.rank; ++i)
+    if (i < p.axis_start || i >= p.axis_end) {
+      perm.push_back(i);
+      rows.push_back(s[i]);
+    }
+  for (int64_t i = p.axis_start; i < p.axis_end; ++i) perm.push_back(i);
+  for (size_t i = 0; i < perm.size(); ++i) back[static_cast<size_t>(perm[i])] = static_cast<int64_t>(i);
+  const bool last = p.axis_end == s.rank;
+  Out args(in.begin(), in.end());
+  if (!last) args[0] = transpose(in[0], perm);
+  const Out r = layer_normed(em, args, p.axis_end - p.axis_start, p.eps);
+  out = {last ? r[0] : transpose(r[0], back), reshape(r[1], rows), reshape(r[2], rows)};
+}
+
+void lrn(Emitter&, const Lrn& p, In in, Out& out) {
+  const Val& x = in[0];
+  const Shape s = x.shape();
+  MGE_CHECK(p.n % 2 == 1, Value, "LRN: n must be odd; got {}.", p.n);
+  MGE_CHECK(s.rank == 4, Value, "LRN: the input needs 4 dimensions (N, C, H, W); got {}.", s.str());
+  const std::pair<int64_t, int64_t> widths[] = {{0, 0}, {p.n / 2, p.n / 2}};
+  const Val squares = padded(unary("square", x), widths);
+  Val total = slice(squares, 1, 0, s[1]);
+  for (int64_t i = 1; i < p.n; ++i) total = total + slice(squares, 1, i, i + s[1]);
+  const Val base = total * p.alpha + p.k;
+  out.push_back(in_dtype_of(x * binary("pow", base, scalar_like(base, -p.beta)), x));
+}
+
+void softmax(Emitter&, const Softmax& p, In in, Out& out) {
+  out.push_back(emit("softmax", {in[0]}, SoftmaxAttrs{p.axis}));
+}
+
+}  // namespace
+
+void add_normalization(Table& t) {
+  t.add<BatchNorm, batch_norm>("BatchNorm", {3, 5}, "BatchNormV1@1");
+  t.add<BatchNorm, batch_norm_backward>("BatchNormBackward", {5, 6}, "BatchNormBackwardV1@1");
+  t.add<LayerNorm, layer_norm>("LayerNorm", {1, 3}, "LayerNorm@1");
+  t.add<GroupNorm, group_norm>("GroupNorm", {1, 3}, "GroupNorm@1 GroupNorm@2");
+  t.add<GroupNorm, instance_norm>("InstanceNorm", {1, 3}, "InstanceNorm@1 InstanceNorm@2");
+  t.add<GeneralNorm, general_norm>("GeneralNorm", {1, 3}, "GeneralNorm@1");
+  t.add<Lrn, lrn>("LRN", {1, 1}, "LRN@1");
+  t.add<Softmax, softmax>("Softmax", {1, 1}, "Softmax@1 Softmax@2");
+}
+
+}  // namespace mge::compat

@@ -1,0 +1,196 @@
+// Order, selection by masks and by positions.
+#include <algorithm>
+
+#include "compat/emit.h"
+#include "op/indexing.h"
+#include "op/reduce.h"
+#include "op/shape_ops.h"
+#include "op/sort.h"
+
+namespace mge::compat {
+namespace {
+
+MGE_COMPAT_ENUM(Order, "Argsort", "Order", ASCENDING, DESCENDING)
+MGE_COMPAT_ENUM(TakeMode, "CondTake", "Mode", EQ, NEQ, LT, LEQ, GT, GEQ)
+MGE_COMPAT_ENUM(TopKMode, "TopK", "Mode", KTH_ONLY, VALUE_IDX_NOSORT, VALUE_IDX_SORTED)
+
+struct OneHot {
+  int64_t axis = 0, ndim = 0;
+  static constexpr auto fields() { return field_list("axis", &OneHot::axis, "ndim", &OneHot::ndim); }
+};
+struct Axis {
+  int64_t axis = 0;
+  static constexpr auto fields() { return field_list("axis", &Axis::axis); }
+};
+struct Argsort {
+  Order order = Order::ASCENDING;
+  static constexpr auto fields() { return field_list("order", &Argsort::order); }
+};
+struct TopK {
+  TopKMode mode = TopKMode::KTH_ONLY;
+  static constexpr auto fields() { return field_list("mode", &TopK::mode); }
+};
+struct CompareTake {
+  TakeMode mode = TakeMode::EQ;
+  double val = 0, eps = 1e-6;
+  static constexpr auto fields() {
+    return field_list("mode", &CompareTake::mode, "val", &CompareTake::val, "eps", &CompareTake::eps);
+  }
+};
+struct MaskedFill {
+  double value = 0;
+  static constexpr auto fields() { return field_list("value", &MaskedFill::value); }
+};
+
+/// Index and values of the one-hot classes may keep the axis, with size 1.
+Val without_axis(const Val& v, int rank, int axis) { return v.shape().rank == rank ? squeeze(v, {axis}) : v; }
+
+void one_hot(Emitter&, const OneHot& p, In in, Out& out) {
+  const int rank = in[0].shape().rank;
+  MGE_CHECK(rank >= 2, Value, "IndexingOneHot: the source needs at least 2 dimensions; got {}.", in[0].shape().str());
+  const int axis = normalize_axis("IndexingOneHot", p.axis, rank);
+  const Val index = cast(without_axis(in[1], rank, axis), DType::I32);
+  out.push_back(expand(emit("indexing_one_hot", {in[0], index}, OneHotAttrs{axis}), {axis}));
+}
+void set_one_hot(Emitter&, const OneHot& p, In in, Out& out) {
+  const int rank = in[0].shape().rank, axis = normalize_axis("IndexingSetOneHot", p.axis, rank);
+  const Val index = cast(without_axis(in[1], rank, axis), DType::I32);
+  out.push_back(emit("set_one_hot", {in[0], index, without_axis(in[2], rank, axis)}, OneHotAttrs{axis}));
+}
+
+void argmax(Emitter&, const Axis& p, In in, Out& out) {
+  out.push_back(emit("argmax", {in[0]}, ArgReduceAttrs{p.axis, true}));
+}
+void argmin(Emitter&, const Axis& p, In in, Out& out) {
+  out.push_back(emit("argmin", {in[0]}, ArgReduceAttrs{p.axis, true}));
+}
+void argsort(Emitter& em, const Argsort& p, In in, Out& out) {
+  out = emit_all(em, "sort", in, make_attrs(SortAttrs{-1, p.order == Order::DESCENDING}));
+}
+
+void topk(Emitter& em, const TopK& p, In in, Out& out) {
+  const Val& x = in[0];
+  const Shape s = x.shape();
+  MGE_CHECK(s.rank == 1 || s.rank == 2, Assertion, "TopK: needs 1 or 2 dimensions; got {}.", s.str());
+  const int64_t k = known_int("TopK", "k", in[1]), size = s.back();
+  MGE_CHECK(k != 0, Value, "TopK: k must not be 0.");
+  const bool largest = k < 0, kth = p.mode == TopKMode::KTH_ONLY;
+  const int64_t count = std::min(std::abs(k), size);
+  MGE_CHECK(!kth || size > 0, Value, "TopK: a row without elements has no k-th one; got {}.", s.str());
+  const bool sorted = p.mode != TopKMode::VALUE_IDX_NOSORT;
+  out = emit_all(em, "topk", in.subspan(0, 1), make_attrs(TopkAttrs{count, -1, largest, sorted}));
+  if (kth) out = {pick(out[0], s.rank - 1, count - 1)};
+}
+
+// How many elements are chosen depends on values: they are asked for, and a graph refuses.
+std::vector<int64_t> chosen(const char* who, const Val& mask) {
+  std::optional<HostValue> h = mask.em->known(mask, who);
+  MGE_CHECK(h, NotImplemented, "{}: the size of its result depends on values, which a graph does not hold yet; got {}.",
+            who, mask.meta().str());
+  const size_t width = dtype_size(h->dtype), n = h->bytes.size() / width;
+  std::vector<int64_t> out;
+  for (size_t i = 0; i < n; ++i) {
+    const char* p = h->bytes.data() + i * width;
+    bool nonzero = false;
+    if (is_float(h->dtype)) {  // -0.0 is 0 too: all bits but the sign
+      for (size_t b = 0; b < width; ++b)
+        nonzero |= (static_cast<unsigned char>(p[b]) & (b + 1 == width ? 0x7f : 0xff)) != 0;
+    } else {
+      nonzero = std::any_of(p, p + width, [](char c) { return c != 0; });
+    }
+    if (nonzero) out.push_back(static_cast<int64_t>(i));
+  }
+  return out;
+}
+
+void cond_take(Emitter&, const None&, In in, Out& out) {
+  const Val &x = in[0], &mask = in[1];
+  MGE_CHECK(mask.dtype() == DType::Bool, Value, "CondTake: the mask must be a bool tensor; got {}.",
+            dtype_name(mask.dtype()));
+  MGE_CHECK(mask.shape() == x.shape(), Value, "CondTake: the mask has shape {} but the data {}.", mask.shape().str(),
+            x.shape().str());
+  const std::vector<int64_t> at = chosen("CondTake", mask);
+  const Val place = int_table(x, at, Shape{static_cast<int64_t>(at.size())});
+  out = {take(shaped(x, {-1}), place, 0), place};
+}
+
+// In files the mask is compared with a number; numbers within eps are equal.
+void compare_take(Emitter& em, const CompareTake& p, In in, Out& out) {
+  const Val m = cast(in[1], DType::F32);
+  auto below = [&](double bound) { return less(m, scalar_like(m, bound)); };
+  auto above = [&](double bound) { return less(scalar_like(m, bound), m); };
+  auto opposite = [](const Val& v) { return unary("logical_not", v); };
+  const Val differs = binary("logical_or", below(p.val - p.eps), above(p.val + p.eps));
+  Val mask;
+  switch (p.mode) {
+    case TakeMode::EQ:
+      mask = opposite(differs);
+      break;
+    case TakeMode::NEQ:
+      mask = differs;
+      break;
+    case TakeMode::LT:
+      mask = below(p.val - p.eps);
+      break;
+    case TakeMode::LEQ:
+      mask = opposite(above(p.val + p.eps));
+      break;
+    case TakeMode::GT:
+      mask = above(p.val + p.eps);
+      break;
+    case TakeMode::GEQ:
+      mask = opposite(below(p.val - p.eps));
+      break;
+  }
+  const Val both[] = {in[0], mask};
+  cond_take(em, {}, both, out);
+}
+
+void non_zero(Emitter&, const None&, In in, Out& out) {
+  const Val x = in[0].shape().rank ? in[0] : shaped(in[0], {1});
+  const Shape s = x.shape();
+  const std::vector<int64_t> at = chosen("NonZero", x);
+  std::vector<int64_t> rows;
+  int64_t below = s.numel();
+  for (int axis = 0; axis < s.rank; ++axis) {
+    below = s[axis] ? below / s[axis] : 0;
+    for (int64_t i : at) rows.push_back(i / below % s[axis]);
+  }
+  out.push_back(int_table(in[0], rows, Shape{s.rank, static_cast<int64_t>(at.size())}));
+}
+
+void where(Emitter&, const None&, In in, Out& out) { out.push_back(select(in[0], in[1], in[2])); }
+void where_backward(Emitter&, const None&, In in, Out& out) {
+  const Val &dz = in[0], &mask = in[1], zero = scalar_like(dz, 0);
+  out = {select(mask, dz, zero), select(mask, zero, dz)};
+}
+void masked_fill(Emitter&, const MaskedFill& p, In in, Out& out) {
+  const Val &x = in[0], &mask = in[1];
+  Shape s = mask.shape();
+  bool leads = s.rank <= x.shape().rank;
+  for (int i = 0; leads && i < s.rank; ++i) leads = s[i] == x.shape()[i];
+  MGE_CHECK(leads, Index, "MaskedFill: mask of shape {} does not match the leading axes of {}.", s.str(),
+            x.shape().str());
+  while (s.rank < x.shape().rank) s.push_back(1);
+  const Val cond = cast(reshape(mask, s), DType::Bool);
+  out.push_back(select(cond, scalar_like(x, p.value), x));
+}
+
+}  // namespace
+
+void add_selection(Table& t) {
+  t.add<OneHot, one_hot>("IndexingOneHot", {2, 2}, "IndexingOneHot@1");
+  t.add<OneHot, set_one_hot>("IndexingSetOneHot", {3, 3}, "IndexingSetOneHot@1");
+  t.add<Axis, argmax>("Argmax", {1, 1}, "Argmax@1");
+  t.add<Axis, argmin>("Argmin", {1, 1}, "Argmin@1");
+  t.add<Argsort, argsort>("Argsort", {1, 1}, "Argsort@1");
+  t.add<TopK, topk>("TopK", {2, 2}, "TopK@1");
+  t.add<None, cond_take>("CondTake", {2, 2});
+  t.add_file_type<CompareTake, compare_take>("CompareTake", {2, 2}, "CondTake@1");
+  t.add<None, non_zero>("NonZero", {1, 1}, "NonZero@1");
+  t.add<None, where>("Where", {3, 3}, "Where@1");
+  t.add<None, where_backward>("WhereBackward", {2, 2}, "WhereBackward@1");
+  t.add<MaskedFill, masked_fill>("MaskedFill", {2, 2}, "MaskedFill@1");
+}
+
+}  // namespace mge::compat

@@ -1,0 +1,60 @@
+#include "compat/windows.h"
+
+#include "op/shape_ops.h"
+
+namespace mge::compat {
+namespace {
+
+int64_t count(int64_t size, int64_t k, int64_t s, int64_t d) { return (size - d * (k - 1) - 1) / s + 1; }
+
+/// The elements of x that tap (i, j) of each window meets.
+SliceAttrs tap(const Window& w, int64_t i, int64_t j, int64_t oh, int64_t ow) {
+  const int64_t top = i * w.dh, left = j * w.dw;
+  return {{2, 3}, {top, left}, {top + oh * w.sh, left + ow * w.sw}, {w.sh, w.sw}};
+}
+
+}  // namespace
+
+Val sliding_window(const char* who, const Val& image, const Window& w) {
+  const Shape s = image.shape();
+  MGE_CHECK(s.rank == 4, Value, "{}: the input needs 4 dimensions (N, C, H, W); got {}.", who, s.str());
+  MGE_CHECK(w.sh > 0 && w.sw > 0 && w.dh > 0 && w.dw > 0 && w.kh > 0 && w.kw > 0, Value,
+            "{}: window, stride and dilation must be at least 1.", who);
+  const std::pair<int64_t, int64_t> widths[] = {{0, 0}, {0, 0}, {w.ph, w.ph}, {w.pw, w.pw}};
+  const Val x = padded(image, widths);
+  const int64_t h = s[2] + 2 * w.ph, wd = s[3] + 2 * w.pw;
+  MGE_CHECK(h > w.dh * (w.kh - 1) && wd > w.dw * (w.kw - 1), Value,
+            "{}: a window of {} x {} with dilation {} x {} does not fit into {}.", who, w.kh, w.kw, w.dh, w.dw,
+            x.shape().str());
+  const int64_t oh = count(h, w.kh, w.sh, w.dh), ow = count(wd, w.kw, w.sw, w.dw);
+  Out views;
+  for (int64_t i = 0; i < w.kh; ++i)
+    for (int64_t j = 0; j < w.kw; ++j) {
+      SliceAttrs at = tap(w, i, j, oh, ow);
+      at.stops[0] -= w.sh - 1;
+      at.stops[1] -= w.sw - 1;
+      views.push_back(emit("slice", {x}, std::move(at)));
+    }
+  return reshape(stack(views, 4), Shape{s[0], s[1], oh, ow, w.kh, w.kw});
+}
+
+Val add_windows(const char* who, const Val& windows, int64_t height, int64_t width, const Window& w) {
+  const Shape s = windows.shape();
+  const int64_t h = height + 2 * w.ph, wd = width + 2 * w.pw;
+  const int64_t oh = count(h, w.kh, w.sh, w.dh), ow = count(wd, w.kw, w.sw, w.dw);
+  MGE_CHECK(s.rank == 6 && s[2] == oh && s[3] == ow && s[4] == w.kh && s[5] == w.kw, Assertion,
+            "{}: windows of shape (N, C, {}, {}, {}, {}) are needed; got {}.", who, oh, ow, w.kh, w.kw, s.str());
+  Val y = filled(windows, Shape{s[0], s[1], h, wd}, 0, windows.dtype());
+  for (int64_t i = 0; i < w.kh; ++i)
+    for (int64_t j = 0; j < w.kw; ++j) {
+      SliceAttrs at = tap(w, i, j, oh, ow);
+      at.stops[0] -= w.sh - 1;
+      at.stops[1] -= w.sw - 1;
+      const Val part = pick(pick(windows, 5, j), 4, i);
+      const Attrs attrs = make_attrs(std::move(at));
+      y = y.em->emit1("set_slice", {y, y.em->emit1("slice", {y}, attrs) + part}, attrs);
+    }
+  return slice(slice(y, 2, w.ph, w.ph + height), 3, w.pw, w.pw + width);
+}
+
+}  // namespace mge::compat
