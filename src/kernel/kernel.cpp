@@ -6,6 +6,7 @@
 #include <shared_mutex>
 #include <unordered_map>
 
+#include "kernel/decompose.h"
 #include "kernel/tune.h"
 
 namespace mge {
@@ -104,6 +105,8 @@ const Kernel& KernelRegistry::choose(const KernelArgs& a) {
   Entry& e = cache->slots[key % kSlots];
   if (e.kernel && e.key == key) return *e.kernel;
   if (const Kernel* forced = forced_kernel(*a.op)) return *forced;  // being measured: not a choice to remember
+  if (primitives_only() && a.op->decompose)
+    fail(ErrorKind::NotImplemented, "{}: only kernels of primitives are in use; it runs as its parts.", a.op->name);
   const Kernel& k = pick_kernel(*this, a, static_cast<KernelTier>(kernel_tier()));
   e = {key, &k};
   return k;

@@ -1,6 +1,7 @@
 #include "kernel/run.h"
 
 #include "kernel/copy.h"
+#include "kernel/decompose.h"
 #include "kernel/layouts.h"
 
 namespace mge {
@@ -58,7 +59,14 @@ void run_op(const OpDef& op, const AttrsBase* attrs, std::span<const OpInput> in
   }
   KernelArgs args{&op, attrs, {ins.data(), ins.size()}, {outs.data(), outs.size()}, nullptr};
   KernelRegistry& reg = KernelRegistry::global();
-  const Kernel& k = opt.ref_only ? reg.find(args, KernelTier::Ref) : reg.choose(args);
+  const Kernel* chosen = nullptr;
+  try {
+    chosen = opt.ref_only ? &reg.find(args, KernelTier::Ref) : &reg.choose(args);
+  } catch (const Error& e) {
+    if (e.kind() != ErrorKind::NotImplemented || !op.decompose || opt.ref_only) throw;
+  }
+  if (!chosen) return run_decomposed(op, attrs, in, out_meta, out);
+  const Kernel& k = *chosen;
 
   if (k.layouts) k.layouts(args, ins.data(), outs.data());
   SmallVec<Buffer, 4> copies;  // keeps copies in the wanted layout alive during the call
