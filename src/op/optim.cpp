@@ -1,5 +1,6 @@
 #include "op/optim.h"
 
+#include "op/compose.h"
 #include "op/nn.h"
 
 namespace mge {
@@ -85,6 +86,79 @@ void infer_adam(InferCtx& c) {
   like_w(c);
 }
 
+// A one-element input as a number of dtype `t`.
+Val number(const Val& x, DType t) { return cast(reshape(x, Shape{}), t); }
+Val decayed(const Val& g, const Val& w, double weight_decay) { return weight_decay != 0 ? g + w * weight_decay : g; }
+void rounded_to(DType t, std::span<Val> out) {
+  for (Val& v : out) v = cast(v, t);
+}
+
+void decompose_sgd(Emitter&, const AttrsBase* attrs, std::span<const Val> in, std::span<Val> out) {
+  Val w = wide(in[0]), d = decayed(wide(in[1]), w, attrs_as<SgdAttrs>(attrs).weight_decay);
+  out[0] = w - number(in[2], w.dtype()) * d;
+  rounded_to(in[0].dtype(), out);
+}
+
+void decompose_sgd_momentum(Emitter&, const AttrsBase* attrs, std::span<const Val> in, std::span<Val> out) {
+  const auto& at = attrs_as<SgdMomentumAttrs>(attrs);
+  Val w = wide(in[0]), d = decayed(wide(in[1]), w, at.weight_decay), m = wide(in[3]) * at.momentum + d;
+  out[0] = w - number(in[2], w.dtype()) * (at.nesterov ? d + m * at.momentum : m);
+  out[1] = m;
+  rounded_to(in[0].dtype(), out);
+}
+
+// The running means of Adam and LAMB, and mean / (sqrt(square) + eps) with both freed of their bias at step t.
+template <class A>
+Val moment_step(const A& at, bool correct, const Val& d, const Val& t, Val* m, Val* v) {
+  *m = *m * at.beta1 + d * (1 - at.beta1);
+  *v = *v * at.beta2 + (d * d) * (1 - at.beta2);
+  auto scale = [&](double beta) {
+    Val steps = number(t, DType::F64);
+    return cast(1.0 / (1.0 - binary("pow", scalar_like(steps, beta), steps)), d.dtype());
+  };
+  Val mean = correct ? *m * scale(at.beta1) : *m, square = correct ? *v * scale(at.beta2) : *v;
+  return mean / (unary("sqrt", square) + at.eps);
+}
+
+void decompose_adam(Emitter&, const AttrsBase* attrs, std::span<const Val> in, std::span<Val> out) {
+  const auto& at = attrs_as<AdamAttrs>(attrs);
+  Val w = wide(in[0]), g = wide(in[1]), m = wide(in[2]), v = wide(in[3]);
+  Val step = moment_step(at, true, at.decoupled ? g : decayed(g, w, at.weight_decay), in[5], &m, &v);
+  if (at.decoupled) step = decayed(step, w, at.weight_decay);
+  out[0] = w - number(in[4], w.dtype()) * step;
+  out[1] = m, out[2] = v;
+  rounded_to(in[0].dtype(), out);
+}
+
+void decompose_lamb(Emitter&, const AttrsBase* attrs, std::span<const Val> in, std::span<Val> out) {
+  const auto& at = attrs_as<LambAttrs>(attrs);
+  Val w = wide(in[0]), m = wide(in[2]), v = wide(in[3]);
+  Val step = moment_step(at, at.bias_correction, wide(in[1]), in[4], &m, &v);
+  out[0] = decayed(step, w, at.weight_decay);
+  out[1] = m, out[2] = v;
+  rounded_to(in[0].dtype(), out);
+}
+
+void decompose_adagrad(Emitter&, const AttrsBase* attrs, std::span<const Val> in, std::span<Val> out) {
+  const auto& at = attrs_as<AdagradAttrs>(attrs);
+  Val w = wide(in[0]), d = decayed(wide(in[1]), w, at.weight_decay), s = wide(in[2]) + d * d;
+  Val rate = number(in[3], DType::F64) / ((number(in[4], DType::F64) - 1.0) * at.lr_decay + 1.0);
+  out[0] = w - cast(rate, w.dtype()) * d / unary("sqrt", s + at.eps);
+  out[1] = s;
+  rounded_to(in[0].dtype(), out);
+}
+
+void decompose_adadelta(Emitter&, const AttrsBase* attrs, std::span<const Val> in, std::span<Val> out) {
+  const auto& at = attrs_as<AdadeltaAttrs>(attrs);
+  Val w = wide(in[0]), g = decayed(wide(in[1]), w, at.weight_decay), d = wide(in[3]);
+  Val s = wide(in[2]) * at.rho + (g * g) * (1 - at.rho);
+  Val delta = unary("sqrt", d + at.eps) / unary("sqrt", s + at.eps) * g;
+  out[0] = w - number(in[4], w.dtype()) * delta;
+  out[1] = s;
+  out[2] = d * at.rho + (delta * delta) * (1 - at.rho);
+  rounded_to(in[0].dtype(), out);
+}
+
 }  // namespace
 
 void register_optim(OpRegistry& r) {
@@ -93,6 +167,7 @@ void register_optim(OpRegistry& r) {
       .in("w", "g", "lr")
       .out("w_new")
       .infer(infer_sgd)
+      .decompose(decompose_sgd)
       .traits(kNoGrad)
       .doc("g += weight_decay*w; w - lr*g. A parameter update is not differentiated.");
   r.op("sgd_momentum_update")
@@ -100,6 +175,7 @@ void register_optim(OpRegistry& r) {
       .in("w", "g", "lr", "m")
       .out("w_new", "m_new")
       .infer(infer_sgd_momentum)
+      .decompose(decompose_sgd_momentum)
       .traits(kNoGrad)
       .doc(
           "g += weight_decay*w; m = momentum*m + g; d = nesterov ? g + momentum*m : m; w - lr*d. "
@@ -109,6 +185,7 @@ void register_optim(OpRegistry& r) {
       .in("w", "g", "m", "v", "lr", "t")
       .out("w_new", "m_new", "v_new")
       .infer(infer_adam)
+      .decompose(decompose_adam)
       .traits(kNoGrad)
       .doc("Adam, or AdamW when decoupled; t counts steps from 1. A parameter update is not differentiated.");
   r.op("adagrad_update")
@@ -116,6 +193,7 @@ void register_optim(OpRegistry& r) {
       .in("w", "g", "s", "lr", "t")
       .out("w_new", "s_new")
       .infer(infer_adagrad)
+      .decompose(decompose_adagrad)
       .traits(kNoGrad)
       .doc("s += g^2; w - lr / (1 + (t-1)*lr_decay) * g / sqrt(s + eps). A parameter update is not differentiated.");
   r.op("adadelta_update")
@@ -123,6 +201,7 @@ void register_optim(OpRegistry& r) {
       .in("w", "g", "s", "d", "lr")
       .out("w_new", "s_new", "d_new")
       .infer(infer_adadelta)
+      .decompose(decompose_adadelta)
       .traits(kNoGrad)
       .doc(
           "s = rho*s + (1-rho)*g^2; delta = sqrt(d + eps) / sqrt(s + eps) * g; d = rho*d + (1-rho)*delta^2; "
@@ -132,6 +211,7 @@ void register_optim(OpRegistry& r) {
       .in("w", "g", "m", "v", "t")
       .out("direction", "m_new", "v_new")
       .infer(infer_lamb)
+      .decompose(decompose_lamb)
       .traits(kNoGrad)
       .doc("Adam's step with weight_decay*w added, before LAMB scales it. A parameter update is not differentiated.");
 }
