@@ -256,7 +256,21 @@ def test_a_bad_label_is_an_error_in_parts_too() -> None:
         _core.ops.softmax_xent(x, label, axis=1)[0].numpy()
 
 
-# ---- programs
+# ---- another device, programs
+
+
+def test_composites_on_an_asynchronous_device_are_queued_whole_and_give_the_same_bits() -> None:
+    _core.test_device()
+    with primitives_only():
+        for case in COMPOSITE_CASES:
+            arrays = as_float32(seeded(case))
+            if not arrays or case.name == "copy_to":
+                continue  # nothing that is on the device
+            want = [o.numpy() for o in call(case, [mge.Tensor(a) for a in arrays])]
+            got = call(case, [mge.Tensor(a).to("fake0") for a in arrays])
+            for g, w in zip(got, want, strict=True):
+                assert str(g.device).startswith("fake0"), case.id
+                assert g.numpy().tobytes() == w.tobytes(), case.id
 
 
 class Net(M.Module):
