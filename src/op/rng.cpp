@@ -132,6 +132,7 @@ void register_rng(OpRegistry& r) {
       .in("weights", "state")
       .out("y")
       .infer(infer_multinomial)
+      .decompose(decompose_rng_multinomial)
       .traits(kRandom | kNoGrad)
       .doc(
           "Class numbers (int32) drawn for each row of weights [N,C], which need not sum to 1. Bad weights fail the "

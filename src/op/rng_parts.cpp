@@ -7,6 +7,7 @@
 #include "op/rng.h"
 #include "op/scan.h"
 #include "op/shape_ops.h"
+#include "op/sort.h"
 
 namespace mge {
 namespace {
@@ -135,6 +136,39 @@ void decompose_rng_poisson(Emitter& em, const AttrsBase*, std::span<const Val> i
   Val y = select(less(lam, scalar_like(lam, 10)), few, many);
   y = select(binary("le", zero, lam), y, scalar_like(lam, NAN));
   out[0] = reshape(cast(y, DType::F32), in[0].shape());
+}
+
+// Without replacement each class waits an exponential time with its weight as rate and the first to come are drawn;
+// with it a number is looked up among the running sums. One counter for each class or draw, as the kernel does it.
+void decompose_rng_multinomial(Emitter& em, const AttrsBase* attrs, std::span<const Val> in, std::span<Val> out) {
+  const auto& at = attrs_as<MultinomialAttrs>(attrs);
+  const int64_t rows = in[0].shape()[0], classes = in[0].shape()[1];
+  Val w = cast(in[0], DType::F64), zero = scalar_like(w, 0);
+  Val good = both(binary("le", zero, w), less(w, scalar_like(w, INFINITY)));
+  Val some = less(zero, reduce(w, "max", {1}, true));  // NaN is not above 0
+  Val bad = cast(unary("logical_not", both(good, some)), DType::I32);
+  w = w + cast(checked_index(bad, 1,
+                             "rng_multinomial: weights must be finite, not negative and not all 0 in a row, "
+                             "where 0 marks a good and 1 a bad one"),
+               DType::F64);
+  auto numbers = [&](int64_t count) {
+    Val state;
+    return reshape(element(uniform53(words(in[1], Shape{rows * count, 4}, &state)), 1, 0), Shape{rows, count});
+  };
+  if (!at.replacement) {
+    static const OpDef& sort = OpRegistry::global().get("sort");
+    Val time = select(less(zero, w), -unary("log", numbers(classes)) / w, scalar_like(w, INFINITY)), order[2];
+    em.emit(sort, make_attrs(SortAttrs{1, false}), {&time, 1}, order);
+    out[0] = slice_axis(order[1], 1, 0, at.num_samples);
+    return;
+  }
+  Val upto = em.emit1("cumsum", {w}, make_attrs(CumsumAttrs{1, false, false}));
+  Val sum = slice_axis(upto, 1, classes - 1, classes), v = numbers(at.num_samples) * sum;
+  auto count = [](const Val& hit, int64_t axis) { return reduce(cast(hit, DType::I32), "sum", {axis}, false); };
+  Val below =
+      count(binary("le", reshape(upto, Shape{rows, 1, classes}), reshape(v, Shape{rows, at.num_samples, 1})), 2);
+  Val last = reshape(count(less(upto, sum), 1), Shape{rows, 1});  // for a number rounded up to the end
+  out[0] = select(binary("eq", below, scalar_like(below, static_cast<double>(classes))), last, below);
 }
 
 // The counter is 64 bits in two int32 words: the low one is added to in int64, and what it carries goes to the high

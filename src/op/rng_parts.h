@@ -9,6 +9,7 @@ void decompose_rng_uniform(Emitter&, const AttrsBase* attrs, std::span<const Val
 void decompose_rng_normal(Emitter&, const AttrsBase* attrs, std::span<const Val> in, std::span<Val> out);
 void decompose_rng_gamma(Emitter&, const AttrsBase* attrs, std::span<const Val> in, std::span<Val> out);
 void decompose_rng_poisson(Emitter&, const AttrsBase* attrs, std::span<const Val> in, std::span<Val> out);
+void decompose_rng_multinomial(Emitter&, const AttrsBase* attrs, std::span<const Val> in, std::span<Val> out);
 void decompose_rng_skip(Emitter&, const AttrsBase* attrs, std::span<const Val> in, std::span<Val> out);
 void decompose_dropout(Emitter&, const AttrsBase* attrs, std::span<const Val> in, std::span<Val> out);
 

@@ -182,6 +182,8 @@ def drawn(op: str, *inputs: Any, **attrs: Any) -> list[np.ndarray]:
 
 MEANS = np.array([0.0, 0.3, 1, 9.5, 10, 30, 1e3, 1e6, -1, np.nan] * 40, np.float32)
 SHAPES = np.array([0.0, 0.2, 0.9, 1, 3, 50, -1, np.nan] * 50, np.float32)
+WEIGHTS = np.random.RandomState(2).uniform(0, 3, (20, 5)).astype(np.float32)
+WEIGHTS[::3, 1] = 0
 DRAWS: list[tuple[str, list[np.ndarray], dict[str, Any], float]] = [
     ("rng_uniform", [STATE], {"shape": (5, 7), "lo": -2.0, "hi": 3.0}, 0.0),
     ("rng_uniform", [STATE], {"shape": ()}, 0.0),
@@ -190,6 +192,8 @@ DRAWS: list[tuple[str, list[np.ndarray], dict[str, Any], float]] = [
     ("rng_normal", [STATE], {"shape": (0,)}, 0.0),
     ("rng_gamma", [SHAPES, np.full_like(SHAPES, 2), STATE], {}, 1e-6),
     ("rng_poisson", [MEANS, STATE], {}, 0.0),
+    ("rng_multinomial", [WEIGHTS, STATE], {"num_samples": 3, "replacement": False}, 0.0),
+    ("rng_multinomial", [WEIGHTS, STATE], {"num_samples": 60, "replacement": True}, 0.0),
     ("dropout", [np.linspace(-3, 3, 50, dtype=np.float32), STATE], {"p": 0.3}, 0.0),
     ("dropout", [np.linspace(-3, 3, 50, dtype=np.float16), STATE], {"p": 0.3}, 0.0),
 ]
@@ -254,6 +258,39 @@ def test_a_bad_label_is_an_error_in_parts_too() -> None:
     x, label = mge.Tensor(np.zeros((2, 3), np.float32)), mge.Tensor(np.array([0, -1], np.int32))
     with primitives_only(), pytest.raises(IndexError, match=r"softmax_xent: index -1 at position 1 is out of range"):
         _core.ops.softmax_xent(x, label, axis=1)[0].numpy()
+
+
+def test_bad_lengths_and_weights_are_errors_in_parts_too() -> None:
+    pred = mge.Tensor(np.full((3, 2, 4), 0.25, np.float32))
+    label = mge.Tensor(np.array([[1, 2], [3, 4]], np.int32))
+    weights = mge.Tensor(np.array([[1.0, 2.0], [0.0, 0.0]], np.float32))
+    with primitives_only():
+        bad = [([3, 4], [1, 1], "pred_lengths"), ([3, 3], [1, 3], "label_lengths"), ([3, 3], [1, 2], "label")]
+        for steps, sizes, what in bad:
+            lengths = [mge.Tensor(np.array(v, np.int32)) for v in (steps, sizes)]
+            with pytest.raises(IndexError, match=f"ctc_loss: {what}"):
+                _core.ops.ctc_loss(pred, lengths[0], label, lengths[1], blank=0).numpy()
+        with pytest.raises(IndexError, match="rng_multinomial: weights must be finite, not negative and not all 0"):
+            _core.ops.rng_multinomial(weights, mge.Tensor(STATE), num_samples=1, replacement=True).numpy()
+
+
+@pytest.mark.parametrize("joined", (False, True))
+def test_ctc_with_joined_labels_zeros_and_impossible_sequences(joined: bool) -> None:
+    rng = np.random.RandomState(3)
+    pred = rng.uniform(size=(5, 4, 3)).astype(np.float32)
+    pred[rng.uniform(size=pred.shape) < 0.2] = 0
+    sizes = np.array([2, 0, 3, 3], np.int32)
+    rows = rng.randint(1, 3, (4, 3)).astype(np.int32)
+    rows[3] = 1  # 1, 1, 1 needs five steps, and gets three
+    label = np.concatenate([r[:n] for r, n in zip(rows, sizes, strict=True)]) if joined else rows
+    inputs = [pred, np.array([5, 4, 5, 3], np.int32), label, sizes]
+    gy = rng.normal(size=4).astype(np.float32)
+    want = drawn("ctc_loss", *inputs, blank=0), drawn("ctc_loss_bwd", *inputs, gy, blank=0)
+    assert np.isinf(want[0][0][3])
+    with primitives_only():
+        got = drawn("ctc_loss", *inputs, blank=0), drawn("ctc_loss_bwd", *inputs, gy, blank=0)
+    for g, w in zip(got, want, strict=True):
+        np.testing.assert_allclose(g[0], w[0], rtol=1e-5, atol=1e-6)
 
 
 # ---- another device, programs
