@@ -71,7 +71,12 @@ void run_decomposed(const OpDef& op, const AttrsBase* attrs, std::span<const OpI
   RunEmitter em(out_meta[0].cn);
   SmallVec<Val, 6> ins, outs(out.size());
   for (auto& i : in) ins.push_back(em.wrap(*i.meta, *i.buffer));
-  op.decompose(em, attrs, {ins.data(), ins.size()}, {outs.data(), outs.size()});
+  try {
+    op.decompose(em, attrs, {ins.data(), ins.size()}, {outs.data(), outs.size()});
+  } catch (const Error& e) {  // a part names itself; the user called the whole
+    if (e.text().starts_with(op.name) || e.kind() == ErrorKind::Internal) throw;
+    throw Error(e.kind(), op.name + ": " + e.text());
+  }
   for (size_t o = 0; o < out.size(); ++o) {
     const BufferVal& v = RunEmitter::of(outs[o]);
     MGE_ASSERT(v.meta.dtype == out_meta[o].dtype && v.meta.shape == out_meta[o].shape,

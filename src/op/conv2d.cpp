@@ -117,7 +117,7 @@ void decompose_conv2d_fused(Emitter& em, const AttrsBase* attrs, std::span<const
   if (e.bias >= 0) y = y + extra(e.bias);
   if (e.scale >= 0) y = y * extra(e.scale) + extra(e.shift);
   if (e.add >= 0) y = y + extra(e.add);
-  out[0] = at.act == "relu" ? unary("relu", y) : y;
+  out[0] = cast(at.act == "relu" ? unary("relu", y) : y, in[0].dtype());
 }
 
 double cost_conv2d(const InferCtx& c) {

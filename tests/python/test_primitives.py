@@ -274,6 +274,12 @@ def test_bad_lengths_and_weights_are_errors_in_parts_too() -> None:
             _core.ops.rng_multinomial(weights, mge.Tensor(STATE), num_samples=1, replacement=True).numpy()
 
 
+def test_an_error_of_a_part_names_the_op_that_was_called() -> None:
+    x, index = mge.Tensor(np.zeros((2, 3), np.float32)), mge.Tensor(np.array([7], np.int32))
+    with primitives_only(), pytest.raises(IndexError, match=r"^take: index_get: index 7 at position 0 is out of range"):
+        _core.ops.take(x, index, axis=0).numpy()
+
+
 @pytest.mark.parametrize("joined", (False, True))
 def test_ctc_with_joined_labels_zeros_and_impossible_sequences(joined: bool) -> None:
     rng = np.random.RandomState(3)
