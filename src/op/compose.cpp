@@ -98,8 +98,8 @@ Val incr_along(const Val& x, const Val& v, int axis, const Val& index) {
   return index_incr(x, v, all_axes(x), 0, places(axis, index));
 }
 
-Val checked_index(const Val& index, int64_t size, const char* who) {
-  return index.em->emit1("wrap_index", {index}, make_attrs(WrapIndexAttrs{size, false, who}));
+Val checked_index(const Val& index, int64_t size, std::string who) {
+  return index.em->emit1("wrap_index", {index}, make_attrs(WrapIndexAttrs{size, false, std::move(who)}));
 }
 
 }  // namespace mge

@@ -1,6 +1,7 @@
 // What decompositions say beyond the words of op/emitter.h: positions, slices, picking and placing, all in primitives.
 //   Val rows = take_rows(x, axis, iota(x, n));
 #pragma once
+#include <string>
 #include <vector>
 
 #include "op/emitter.h"
@@ -37,6 +38,6 @@ Val get_along(const Val& x, int axis, const Val& index);
 Val set_along(const Val& x, const Val& v, int axis, const Val& index);
 Val incr_along(const Val& x, const Val& v, int axis, const Val& index);
 /// index when every entry is in 0..size-1, else an error that names `who`.
-Val checked_index(const Val& index, int64_t size, const char* who);
+Val checked_index(const Val& index, int64_t size, std::string who);
 
 }  // namespace mge

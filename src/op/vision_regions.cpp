@@ -17,7 +17,8 @@ Val zero_unless(const Val& cond, const Val& x) { return select(cond, x, scalar_l
 
 // The image of each region [K]; a fraction below 0 names none.
 Val images(const Val& rois, int64_t count, const char* who) {
-  return checked_index(cast(unary("floor", element(rois, 1, 0)), DType::I32), count, who);
+  return checked_index(cast(unary("floor", element(rois, 1, 0)), DType::I32), count,
+                       std::string(who) + ": image of a region");
 }
 
 // ---- roi_align: bilinear samples, [K, cells * samples] positions along each axis
