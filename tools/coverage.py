@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import collections
 import difflib
 import pathlib
 import sys
@@ -17,6 +18,7 @@ sys.path.insert(0, str(ROOT / "tests" / "python"))
 import op_cases  # noqa: E402
 import op_cases_more  # noqa: E402
 import op_gradients  # noqa: E402
+import primitives  # noqa: E402
 
 from megengine.core import _core  # noqa: E402
 from megengine.core.tensor.dtype import bfloat16  # noqa: E402
@@ -30,6 +32,8 @@ DTYPES = {
 HEAD = """# Ops
 
 Made by `tools/coverage.py` from the op registry; not edited by hand.
+*kind*: what a device must bring. `elementwise`: one scalar body serves all devices; `primitive`: needs a kernel, with
+the reason; `composite`: has a decomposition into the others, so its kernels are for speed.
 *kernels*: in the order they are tried, `ref` last.
 *dtypes*: of the floating or first inputs, for which a test row of the op runs.
 *gradient*: `yes`: the op has a vjp rule; `by parts`: it is written out in ops that have one; – with a reason where it
@@ -63,7 +67,7 @@ def gradient(name: str, info) -> str:
     """What the table says of an op's gradient."""
     if name in op_gradients.NO_GRADIENT:
         return f"– {op_gradients.NO_GRADIENT[name]}"
-    if not info["has_vjp"] and not info["has_decompose"]:
+    if not info["has_vjp"] and (not info["has_decompose"] or "no_grad" in info["traits"]):
         return "–"
     notes = [f"not by {i}: {why}" for (op, i), why in op_gradients.CONSTANT_INPUTS.items() if op == name]
     if name in op_gradients.NO_SECOND_ORDER:
@@ -71,8 +75,17 @@ def gradient(name: str, info) -> str:
     return "; ".join(["yes" if info["has_vjp"] else "by parts", *notes])
 
 
+def kind(name: str, info) -> str:
+    """What the table says a device must bring for an op."""
+    if info["has_decompose"]:
+        return "composite"
+    if "elementwise" in info["traits"]:
+        return "elementwise"
+    return f"primitive: {primitives.PRIMITIVES[name]}"
+
+
 def table() -> str:
-    rows = []
+    rows, kinds = [], collections.Counter()
     for name in sorted(_core.op_names()):
         info = _core.op_info(name)
         cases = [c for c in CASES if c.name == name]
@@ -80,9 +93,13 @@ def table() -> str:
         grad = gradient(name, info)
         where = "" if cases else f" ({ELSEWHERE[name].split(':')[0]})"
         inputs = ", ".join(info["inputs"])
-        rows.append(f"| `{name}`{where} | {inputs} | {', '.join(info['kernels'])} | {' '.join(ok) or '–'} | {grad} |")
-    head = "| op | inputs | kernels | dtypes | gradient |\n| --- | --- | --- | --- | --- |\n"
-    return HEAD + f"{len(rows)} ops.\n\n" + head + "\n".join(rows) + "\n"
+        what = kind(name, info)
+        kinds[what.split(":")[0]] += 1
+        kernels, dtypes = ", ".join(info["kernels"]), " ".join(ok) or "–"
+        rows.append(f"| `{name}`{where} | {what} | {inputs} | {kernels} | {dtypes} | {grad} |")
+    head = "| op | kind | inputs | kernels | dtypes | gradient |\n| --- | --- | --- | --- | --- | --- |\n"
+    counts = ", ".join(f"{n} {k}" for k, n in sorted(kinds.items()))
+    return HEAD + f"{len(rows)} ops: {counts}.\n\n" + head + "\n".join(rows) + "\n"
 
 
 def main() -> int:

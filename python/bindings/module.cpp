@@ -15,6 +15,7 @@
 #include "eager/tape.h"
 #include "eager/trace.h"
 #include "jit/interp/interp.h"
+#include "kernel/decompose.h"
 #include "kernel/tune.h"
 #include "trace_key.h"
 
@@ -48,6 +49,7 @@ int64_t option(const std::string& name) {
   if (name == "executor") return static_cast<int>(exec_policy());
   if (name == "donation") return donation();
   if (name == "kernel_tier") return kernel_tier();
+  if (name == "primitives_only") return primitives_only();
   if (name == "kernel_strategy") return kernel_strategy();
   if (name == "workspace_limit") return static_cast<int64_t>(std::min<size_t>(workspace_limit(), INT64_MAX));
   if (name == "locations") return captures_locations();
@@ -62,6 +64,7 @@ void set_option(const std::string& name, int64_t v) {
   }
   if (name == "donation") return set_donation(v != 0);
   if (name == "kernel_tier") return set_kernel_tier(static_cast<int>(v));
+  if (name == "primitives_only") return set_primitives_only(v != 0);
   if (name == "kernel_strategy") return set_kernel_strategy(static_cast<uint32_t>(v));
   if (name == "workspace_limit") {
     MGE_CHECK(v >= 0, Value, "workspace_limit: expected a number of bytes; got {}.", v);

@@ -1,7 +1,5 @@
 #include "eager/dispatch.h"
 
-#include <cstring>
-
 #include "eager/tape.h"
 #include "kernel/row_io.h"
 
@@ -73,20 +71,6 @@ const Attrs& typecvt_attrs(DType t) {
     return a;
   }();
   return cache[static_cast<int>(t)];
-}
-
-// By the rules of typecvt, so that a number means the same as a constant, a scalar tensor and a filled one.
-void write_scalar(void* p, DType t, double v) {
-  if (t == DType::C64) {
-    const float pair[] = {static_cast<float>(v), 0.0f};
-    std::memcpy(p, pair, sizeof pair);
-    return;
-  }
-  MGE_CHECK(t <= DType::F64, Type, "tensor: a number cannot become {}.", dtype_name(t));
-  if (t == DType::F64)
-    std::memcpy(p, &v, sizeof v);
-  else
-    store_row(t, p, 1, Compute::F64, &v, 1);
 }
 
 // Casts inputs to the common dtype with ordinary, differentiable ops.

@@ -1,5 +1,6 @@
 #include "ir/builder.h"
 
+#include <array>
 #include <bit>
 #include <cstring>
 
@@ -60,6 +61,8 @@ size_t store_scalar(void* p, double v, DType t) {
       return store(p, static_cast<float>(v));
     case DType::F64:
       return store(p, v);
+    case DType::C64:
+      return store(p, std::array{static_cast<float>(v), 0.0f});
     default:
       fail(ErrorKind::Type, "constant: a {} cannot be made from a number.", dtype_name(t));
   }

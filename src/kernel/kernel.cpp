@@ -7,6 +7,7 @@
 #include <shared_mutex>
 #include <unordered_map>
 
+#include "kernel/decompose.h"
 #include "kernel/tune.h"
 
 namespace mge {
@@ -109,6 +110,12 @@ void fail_no_kernel(const KernelArgs& a, const Choice& c) {
 }
 
 const Kernel& KernelRegistry::choose(const KernelArgs& a) {
+  Choice none;
+  if (const Kernel* k = choose(a, &none)) return *k;
+  fail_no_kernel(a, none);
+}
+
+const Kernel* KernelRegistry::choose(const KernelArgs& a, Choice* none) {
   static thread_local LocalCache* cache = nullptr;
   static thread_local struct Owner {
     ~Owner() { delete cache, cache = nullptr; }
@@ -122,12 +129,16 @@ const Kernel& KernelRegistry::choose(const KernelArgs& a) {
   }
   uint64_t key = key_of(a);
   Entry& e = cache->slots[key % kSlots];
-  if (e.kernel && e.key == key) return *e.kernel;
-  if (const Kernel* forced = forced_kernel(*a.op)) return *forced;  // being measured: not a choice to remember
-  const Choice c = pick_kernel(*this, a, static_cast<KernelTier>(kernel_tier()));
-  if (!c.kernel) fail_no_kernel(a, c);
+  if (e.kernel && e.key == key) return e.kernel;
+  if (const Kernel* forced = forced_kernel(*a.op)) return forced;  // being measured: not a choice to remember
+  Choice c;
+  if (primitives_only() && a.op->decompose)
+    c.refusals = "only kernels of primitives are in use";
+  else
+    c = pick_kernel(*this, a, static_cast<KernelTier>(kernel_tier()));
   e = {key, c.kernel};
-  return *c.kernel;
+  if (!c.kernel && none) *none = std::move(c);
+  return e.kernel;
 }
 
 void set_kernel_tier(int level) {

@@ -97,6 +97,8 @@ class KernelRegistry {
   /// The fastest kernel that accepts, cached by device, op, attrs, metas and layout class; a NotImplemented error that
   /// lists every refusal when there is none.
   const Kernel& choose(const KernelArgs& a);
+  /// The same, null when there is none; then `none` (may be null) has the reasons, and the op may run as its parts.
+  const Kernel* choose(const KernelArgs& a, Choice* none);
   /// Like choose, without the cache and starting at `tier`: the first that neither refuses nor asks to be avoided, else
   /// the first that does not refuse.
   Choice find(const KernelArgs& a, KernelTier tier) const;

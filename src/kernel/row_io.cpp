@@ -1,5 +1,7 @@
 #include "kernel/row_io.h"
 
+#include <cstring>
+
 #include "base/error.h"
 #include "core/half.h"
 
@@ -135,6 +137,19 @@ void store_row(DType t, void* dst, int64_t stride, Compute c, const void* src, i
   alignas(64) char tmp[kRowTile * 8];
   convert(c, src, own, tmp, n, t);
   store_native(t, dst, stride, tmp, n);
+}
+
+void write_scalar(void* p, DType t, double v) {
+  if (t == DType::C64) {
+    const float pair[] = {static_cast<float>(v), 0.0f};
+    std::memcpy(p, pair, sizeof pair);
+    return;
+  }
+  MGE_CHECK(t <= DType::F64, Type, "tensor: a number cannot become {}.", dtype_name(t));
+  if (t == DType::F64)
+    std::memcpy(p, &v, sizeof v);
+  else
+    store_row(t, p, 1, Compute::F64, &v, 1);
 }
 
 }  // namespace mge

@@ -1,6 +1,7 @@
 #include "kernel/run.h"
 
 #include "kernel/copy.h"
+#include "kernel/decompose.h"
 #include "kernel/layouts.h"
 
 namespace mge {
@@ -105,7 +106,16 @@ void run_op(const OpDef& op, const AttrsBase* attrs, std::span<const OpInput> in
   args.device = device_of(out_meta[0]).kind;
   args.work = work;
   KernelRegistry& reg = KernelRegistry::global();
-  const Kernel& k = opt.ref_only ? reference_kernel(args) : reg.choose(args);
+  const Kernel* chosen = nullptr;
+  if (opt.ref_only) {
+    chosen = &reference_kernel(args);
+  } else {
+    Choice none;
+    chosen = reg.choose(args, &none);
+    if (!chosen && op.decompose) return run_decomposed(op, attrs, in, out_meta, out, work);
+    if (!chosen) fail_no_kernel(args, none);
+  }
+  const Kernel& k = *chosen;
 
   if (k.layouts) k.layouts(args, ins.data(), outs.data());
   SmallVec<Buffer, 4> copies;  // keeps copies in the wanted layout alive during the call

@@ -1,6 +1,6 @@
 #include "op/batch_norm.h"
 
-#include "op/emitter.h"
+#include "op/compose.h"
 #include "op/nn.h"
 
 namespace mge {
@@ -54,31 +54,31 @@ void infer_infer(InferCtx& c) {
 }
 
 void decompose_train(Emitter&, const AttrsBase* attrs, std::span<const Val> in, std::span<Val> out) {
-  const Val& x = in[0];
+  Val x = wide(in[0]);
   Shape stat = batch_norm_stat_shape(x.shape());
   Ints axes = batch_norm_axes(x.shape());
   Val mean = reduce(x, "mean", axes, true);
   Val xc = x - mean;
   Val var = reduce(xc * xc, "mean", axes, true);
   Val rstd = 1.0 / unary("sqrt", var + attrs_as<BatchNormAttrs>(attrs).eps);
-  out[0] = xc * rstd * reshape(in[1], stat) + reshape(in[2], stat);
-  out[1] = mean;
-  out[2] = var;
-  out[3] = rstd;
+  out[0] = xc * rstd * reshape(wide(in[1]), stat) + reshape(wide(in[2]), stat);
+  out[1] = mean, out[2] = var, out[3] = rstd;
+  for (Val& v : out) v = cast(v, in[0].dtype());
 }
 
 void decompose_bwd(Emitter&, const AttrsBase*, std::span<const Val> in, std::span<Val> out) {
-  const Val &x = in[0], &gy = in[1], &w = in[2];
-  Shape stat = batch_norm_stat_shape(x.shape());
+  Val x = wide(in[0]), gy = wide(in[1]);
+  const Shape stat = batch_norm_stat_shape(x.shape()), param = in[2].shape();
   Ints axes = batch_norm_axes(x.shape());
-  Val rstd = reshape(in[4], stat);
+  Val rstd = reshape(wide(in[4]), stat);
   double n = static_cast<double>(batch_norm_geom(x.shape()).count());
-  Val xhat = (x - reshape(in[3], stat)) * rstd;
+  Val xhat = (x - reshape(wide(in[3]), stat)) * rstd;
   Val gb = reduce(gy, "sum", axes, true);
   Val gw = reduce(gy * xhat, "sum", axes, true);
-  out[0] = (reshape(w, stat) * rstd) * (gy - gb / n - xhat * (gw / n));
-  out[1] = reshape(gw, w.shape());
-  out[2] = reshape(gb, w.shape());
+  out[0] = (reshape(wide(in[2]), stat) * rstd) * (gy - gb / n - xhat * (gw / n));
+  out[1] = reshape(gw, param);
+  out[2] = reshape(gb, param);
+  for (Val& v : out) v = cast(v, in[0].dtype());
 }
 
 // The kernels do exactly these steps, so this gives the same bits.

@@ -1,5 +1,6 @@
 #include "op/conv2d.h"
 
+#include "op/emitter.h"
 #include "op/nn.h"
 
 namespace mge {
@@ -107,6 +108,18 @@ void infer_conv2d_fused(InferCtx& c) {
   c.out[0].shape = y;
 }
 
+// Each step rounded, as the kernels do, so the dtype stays what it is.
+void decompose_conv2d_fused(Emitter& em, const AttrsBase* attrs, std::span<const Val> in, std::span<Val> out) {
+  const auto& at = attrs_as<Conv2dFusedAttrs>(attrs);
+  Conv2dExtras e = conv2d_extras(at);
+  auto extra = [&](int i) -> const Val& { return in[static_cast<size_t>(i)]; };
+  Val y = em.emit1("conv2d", {in[0], in[1]}, make_attrs(Conv2dAttrs{at.stride, at.pad, at.dilate, at.groups}));
+  if (e.bias >= 0) y = y + extra(e.bias);
+  if (e.scale >= 0) y = y * extra(e.scale) + extra(e.shift);
+  if (e.add >= 0) y = y + extra(e.add);
+  out[0] = cast(at.act == "relu" ? unary("relu", y) : y, in[0].dtype());
+}
+
 double cost_conv2d(const InferCtx& c) {
   return conv2d_geom(attrs_as<Conv2dAttrs>(c.attrs), c.shape(0), c.shape(1)).flops();
 }
@@ -192,6 +205,7 @@ void register_conv2d(OpRegistry& r) {
       .opt("extra0", "extra1", "extra2", "extra3")
       .out("y")
       .infer(infer_conv2d_fused)
+      .decompose(decompose_conv2d_fused)
       .cost(cost_conv2d_fused)
       .traits(kComputeBound | kNoGrad)
       .doc(

@@ -1,6 +1,9 @@
 #include "op/conv3d.h"
 
+#include "op/compose.h"
+#include "op/conv2d.h"
 #include "op/nn.h"
+#include "op/shape_ops.h"
 
 namespace mge {
 namespace {
@@ -82,6 +85,65 @@ double cost_conv3d_dw(const InferCtx& c) {
   return conv3d_geom(at, c.shape(0), to_shape(at.w_shape)).flops();
 }
 
+// conv3d is conv2d over N * (output depth) images whose channels are those of the kd depths under a tap: the taps in
+// depth become channels, [N,C,D,H,W] -> [N*OD, C*kd, H, W], and a weight [O,C/g,kd,kh,kw] is [O,C/g*kd,kh,kw].
+Val unfolded(const Conv3dGeom& g, const Val& x) {
+  Val room = padded(x, 2, g.pad[0], g.pad[0], 0);
+  std::vector<Val> taps;
+  for (int64_t k = 0; k < g.kernel[0]; ++k) {
+    int64_t first = k * g.dilate[0];
+    Val tap = slice_axis(room, 2, first, first + (g.out[0] - 1) * g.stride[0] + 1, g.stride[0]);
+    taps.push_back(reshape(tap, Shape{g.n, g.c, 1, g.out[0], g.in[1], g.in[2]}));
+  }
+  Val all = transpose(concat(taps, 2), {0, 3, 1, 2, 4, 5});
+  return reshape(all, Shape{g.n * g.out[0], g.c * g.kernel[0], g.in[1], g.in[2]});
+}
+// The adjoint of unfolded.
+Val folded(const Conv3dGeom& g, const Val& images) {
+  Val all = reshape(images, Shape{g.n, g.out[0], g.c, g.kernel[0], g.in[1], g.in[2]});
+  all = transpose(all, {0, 2, 3, 1, 4, 5});
+  Val sum, none = filled(images, 0, images.dtype(), Shape{g.n, g.c, g.in[0] + 2 * g.pad[0], g.in[1], g.in[2]});
+  for (int64_t k = 0; k < g.kernel[0]; ++k) {
+    int64_t first = k * g.dilate[0];
+    SliceAttrs to{{2}, {first}, {first + (g.out[0] - 1) * g.stride[0] + 1}, {g.stride[0]}};
+    Val part = none.em->emit1("set_slice", {none, element(all, 2, k)}, make_attrs(std::move(to)));
+    sum = sum ? sum + part : part;
+  }
+  return slice_axis(sum, 2, g.pad[0], g.pad[0] + g.in[0]);
+}
+// [N,O,OD,OH,OW] <-> [N*OD,O,OH,OW]
+Val as_images(const Conv3dGeom& g, const Val& y) {
+  return reshape(transpose(y, {0, 2, 1, 3, 4}), Shape{g.n * g.out[0], g.o, g.out[1], g.out[2]});
+}
+Val as_volumes(const Conv3dGeom& g, const Val& y) {
+  return transpose(reshape(y, Shape{g.n, g.out[0], g.o, g.out[1], g.out[2]}), {0, 2, 1, 3, 4});
+}
+Shape flat_weight(const Conv3dGeom& g) { return {g.o, g.c / g.groups * g.kernel[0], g.kernel[1], g.kernel[2]}; }
+Ints last_two(const int64_t (&v)[3]) { return {v[1], v[2]}; }
+
+void decompose_conv3d(Emitter& em, const AttrsBase* attrs, std::span<const Val> in, std::span<Val> out) {
+  Conv3dGeom g = conv3d_geom(attrs_as<Conv3dAttrs>(attrs), in[0].shape(), in[1].shape());
+  Conv2dAttrs flat{last_two(g.stride), last_two(g.pad), last_two(g.dilate), g.groups};
+  Val y = em.emit1("conv2d", {unfolded(g, in[0]), reshape(in[1], flat_weight(g))}, make_attrs(std::move(flat)));
+  out[0] = as_volumes(g, y);
+}
+void decompose_conv3d_dx(Emitter& em, const AttrsBase* attrs, std::span<const Val> in, std::span<Val> out) {
+  const auto& at = attrs_as<Conv3dDxAttrs>(attrs);
+  Conv3dGeom g = conv3d_geom(at, to_shape(at.x_shape), in[1].shape());
+  Conv2dDxAttrs flat{last_two(g.stride), last_two(g.pad), last_two(g.dilate), g.groups, {}};
+  flat.x_shape = {g.n * g.out[0], g.c * g.kernel[0], g.in[1], g.in[2]};
+  Val gx = em.emit1("conv2d_dx", {as_images(g, wide(in[0])), reshape(wide(in[1]), flat_weight(g))},
+                    make_attrs(std::move(flat)));
+  out[0] = cast(folded(g, gx), in[0].dtype());
+}
+void decompose_conv3d_dw(Emitter& em, const AttrsBase* attrs, std::span<const Val> in, std::span<Val> out) {
+  const auto& at = attrs_as<Conv3dDwAttrs>(attrs);
+  Shape w = to_shape(at.w_shape);
+  Conv3dGeom g = conv3d_geom(at, in[0].shape(), w);
+  Conv2dDwAttrs flat{last_two(g.stride), last_two(g.pad), last_two(g.dilate), g.groups, to_ints(flat_weight(g))};
+  out[0] = reshape(em.emit1("conv2d_dw", {unfolded(g, in[0]), as_images(g, in[1])}, make_attrs(std::move(flat))), w);
+}
+
 }  // namespace
 
 double Conv3dGeom::flops() const {
@@ -112,6 +174,7 @@ void register_conv3d(OpRegistry& r) {
       .in("x", "weight")
       .out("y")
       .infer(infer_conv3d)
+      .decompose(decompose_conv3d)
       .cost(cost_conv3d)
       .promote(Promote::Float)
       .traits(kComputeBound)
@@ -123,6 +186,7 @@ void register_conv3d(OpRegistry& r) {
       .in("gy", "weight")
       .out("gx")
       .infer(infer_conv3d_dx)
+      .decompose(decompose_conv3d_dx)
       .cost(cost_conv3d_dx)
       .promote(Promote::Float)
       .traits(kComputeBound)
@@ -132,6 +196,7 @@ void register_conv3d(OpRegistry& r) {
       .in("x", "gy")
       .out("gw")
       .infer(infer_conv3d_dw)
+      .decompose(decompose_conv3d_dw)
       .cost(cost_conv3d_dw)
       .promote(Promote::Float)
       .traits(kComputeBound)

@@ -1,5 +1,6 @@
 #include "op/indexing.h"
 
+#include "op/compose.h"
 #include "op/nn.h"
 
 namespace mge {
@@ -69,6 +70,34 @@ void infer_wrap_index(InferCtx& c) {
   c.out[0].shape = c.shape(0);
 }
 
+// The one element of each position is what gather takes with an index of size 1 along the axis.
+Val one_hot_index(const AttrsBase* attrs, const Val& x, const Val& index, const char* who, int* axis) {
+  *axis = normalize_axis(who, attrs_as<OneHotAttrs>(attrs).axis, x.shape().rank);
+  Shape keep = x.shape();
+  keep[*axis] = 1;
+  return reshape(checked_index(index, x.shape()[*axis], who), keep);
+}
+void decompose_indexing_one_hot(Emitter&, const AttrsBase* attrs, std::span<const Val> in, std::span<Val> out) {
+  int axis;
+  Val index = one_hot_index(attrs, in[0], in[1], "indexing_one_hot", &axis);
+  out[0] = reshape(get_along(in[0], axis, index), in[1].shape());
+}
+void decompose_set_one_hot(Emitter&, const AttrsBase* attrs, std::span<const Val> in, std::span<Val> out) {
+  int axis;
+  Val index = one_hot_index(attrs, in[0], in[1], "set_one_hot", &axis);
+  out[0] = set_along(in[0], reshape(in[2], index.shape()), axis, index);
+}
+void decompose_take(Emitter&, const AttrsBase* attrs, std::span<const Val> in, std::span<Val> out) {
+  out[0] = take_rows(in[0], normalize_axis("take", attrs_as<TakeAttrs>(attrs).axis, in[0].shape().rank), in[1]);
+}
+void decompose_take_bwd(Emitter&, const AttrsBase* attrs, std::span<const Val> in, std::span<Val> out) {
+  const auto& at = attrs_as<TakeBwdAttrs>(attrs);
+  Shape x = to_shape(at.x_shape);
+  int axis = normalize_axis("take_bwd", at.axis, x.rank);
+  Val gy = wide(in[0]);
+  out[0] = cast(index_incr(filled(gy, 0, gy.dtype(), x), gy, {axis}, axis, {in[1]}), in[0].dtype());
+}
+
 }  // namespace
 
 void throw_bad_index(const char* op, const char* what, int64_t got, int64_t lo, int64_t size, int64_t position) {
@@ -82,18 +111,21 @@ void register_indexing(OpRegistry& r) {
       .in("x", "index")
       .out("y")
       .infer(infer_indexing_one_hot)
+      .decompose(decompose_indexing_one_hot)
       .doc("y[..] = x[.., index[..], ..]: one element along the axis for each position; index is int32.");
   r.op("set_one_hot")
       .attrs<OneHotAttrs>()
       .in("x", "index", "v")
       .out("y")
       .infer(infer_set_one_hot)
+      .decompose(decompose_set_one_hot)
       .doc("x with y[.., index[..], ..] = v[..].");
   r.op("take")
       .attrs<TakeAttrs>()
       .in("x", "index")
       .out("y")
       .infer(infer_take)
+      .decompose(decompose_take)
       .doc(
           "Slices of x along the axis, one for each entry of index (int32, negative counts from the end): embedding "
           "lookup.");
@@ -111,6 +143,7 @@ void register_indexing(OpRegistry& r) {
       .in("gy", "index")
       .out("gx")
       .infer(infer_take_bwd)
+      .decompose(decompose_take_bwd)
       .doc("Adjoint of take: adds each slice of gy to where it came from, in index order, so the bits never vary.");
 }
 

@@ -1,6 +1,6 @@
 #include "op/layer_norm.h"
 
-#include "op/emitter.h"
+#include "op/compose.h"
 #include "op/nn.h"
 
 namespace mge {
@@ -57,24 +57,24 @@ void infer_layer_norm_bwd(InferCtx& c) {
 
 void decompose_layer_norm(Emitter&, const AttrsBase* attrs, std::span<const Val> in, std::span<Val> out) {
   const auto& at = attrs_as<LayerNormAttrs>(attrs);
-  const Val& x = in[0];
+  Val x = wide(in[0]);
   Ints axes = range(x.shape().rank - at.n_axes, x.shape().rank);
   Val mean = reduce(x, "mean", axes, true);
   Val xc = x - mean;
   Val rstd = 1.0 / unary("sqrt", reduce(xc * xc, "mean", axes, true) + at.eps);
-  out[0] = xc * rstd;
-  if (in.size() == 3) out[0] = out[0] * in[1] + in[2];
-  out[1] = mean;
-  out[2] = rstd;
+  Val y = xc * rstd;
+  if (in.size() == 3) y = y * wide(in[1]) + wide(in[2]);
+  out[0] = y, out[1] = mean, out[2] = rstd;
+  for (Val& v : out) v = cast(v, in[0].dtype());
 }
 
 void decompose_layer_norm_bwd(Emitter&, const AttrsBase* attrs, std::span<const Val> in, std::span<Val> out) {
   const auto& at = attrs_as<LayerNormBwdAttrs>(attrs);
-  const Val &x = in[0], &gy = in[1], &mean = in[2], &rstd = in[3];
+  Val x = wide(in[0]), gy = wide(in[1]), mean = wide(in[2]), rstd = wide(in[3]);
   int64_t lead = x.shape().rank - at.n_axes;
   Ints axes = range(lead, x.shape().rank);
   Val xhat = (x - mean) * rstd;
-  Val g = in.size() == 5 ? gy * in[4] : gy;
+  Val g = in.size() == 5 ? gy * wide(in[4]) : gy;
   out[0] = rstd * (g - reduce(g, "mean", axes, true) - xhat * reduce(g * xhat, "mean", axes, true));
   if (in.size() == 5) {
     bool any = lead > 0;
@@ -83,6 +83,7 @@ void decompose_layer_norm_bwd(Emitter&, const AttrsBase* attrs, std::span<const 
   } else {
     out[1] = out[2] = broadcast_to(scalar_like(x, 0), Shape{0});
   }
+  for (Val& v : out) v = cast(v, in[0].dtype());
 }
 
 }  // namespace

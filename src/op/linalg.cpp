@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "op/compose.h"
 #include "op/nn.h"
+#include "op/shape_ops.h"
 
 namespace mge {
 namespace {
@@ -51,6 +53,13 @@ void infer_eye(InferCtx& c) {
   c.out[0].shape = Shape{at.rows, at.cols};
 }
 
+void decompose_eye(Emitter& em, const AttrsBase* attrs, std::span<const Val>, std::span<Val> out) {
+  const auto& at = attrs_as<EyeAttrs>(attrs);
+  Val zero = em.emit1("full", {}, make_attrs(FullAttrs{{}, 0, DType::I32}));
+  Val row = reshape(iota(zero, at.rows), Shape{at.rows, 1}), col = iota(zero, at.cols);
+  out[0] = cast(binary("eq", col - row, scalar_like(row, static_cast<double>(at.k))), at.dtype);
+}
+
 }  // namespace
 
 void register_linalg(OpRegistry& r) {
@@ -72,8 +81,13 @@ void register_linalg(OpRegistry& r) {
       .promote(Promote::Float)
       .traits(kComputeBound)
       .doc("x = u * s * vh with orthonormal u and vh and s falling, by one-sided Jacobi rotations in double.");
-  r.op("eye").attrs<EyeAttrs>().out("y").infer(infer_eye).traits(kNoGrad).doc(
-      "Ones on the k-th diagonal, zeros elsewhere.");
+  r.op("eye")
+      .attrs<EyeAttrs>()
+      .out("y")
+      .infer(infer_eye)
+      .traits(kNoGrad)
+      .decompose(decompose_eye)
+      .doc("Ones on the k-th diagonal, zeros elsewhere.");
 }
 
 }  // namespace mge

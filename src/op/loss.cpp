@@ -1,6 +1,6 @@
 #include "op/loss.h"
 
-#include "op/emitter.h"
+#include "op/compose.h"
 #include "op/indexing.h"
 #include "op/nn.h"
 
@@ -34,14 +34,24 @@ void infer_softmax_xent_bwd(InferCtx& c) {
   c.out[0].dtype = c.dtype(0);
 }
 
+void decompose_softmax_xent(Emitter& em, const AttrsBase* attrs, std::span<const Val> in, std::span<Val> out) {
+  Val x = wide(in[0]);
+  int axis = normalize_axis("softmax_xent", attrs_as<XentAttrs>(attrs).axis, x.shape().rank);
+  Val label = checked_index(in[1], x.shape()[axis], "softmax_xent");
+  Val xc = x.shape().numel() == 0 ? x : x - reduce(x, "max", {axis}, true);
+  Val e = unary("exp", xc), sum = reduce(e, "sum", {axis}, true);
+  Val at_label = em.emit1("indexing_one_hot", {xc, label}, make_attrs(OneHotAttrs{.axis = axis}));
+  out[0] = cast(unary("log", reshape(sum, label.shape())) - at_label, in[0].dtype());
+  out[1] = cast(e / sum, in[0].dtype());
+}
+
 void decompose_softmax_xent_bwd(Emitter& em, const AttrsBase* attrs, std::span<const Val> in, std::span<Val> out) {
-  const Val &p = in[0], &label = in[1], &g = in[2];
+  Val p = wide(in[0]), g = wide(in[2]);
   int axis = normalize_axis("softmax_xent_bwd", attrs_as<XentAttrs>(attrs).axis, p.shape().rank);
   Shape keep = p.shape();
   keep[axis] = 1;
-  Val zeros = broadcast_to(scalar_like(p, 0), p.shape());
-  Val at_label = em.emit1("set_one_hot", {zeros, label, g}, make_attrs(OneHotAttrs{.axis = axis}));
-  out[0] = p * reshape(g, keep) - at_label;
+  Val at_label = em.emit1("set_one_hot", {zeros_like(p), in[1], g}, make_attrs(OneHotAttrs{.axis = axis}));
+  out[0] = cast(p * reshape(g, keep) - at_label, in[0].dtype());
 }
 
 }  // namespace
@@ -52,6 +62,7 @@ void register_loss(OpRegistry& r) {
       .in("x", "label")
       .out("loss", "p")
       .infer(infer_softmax_xent)
+      .decompose(decompose_softmax_xent)
       .doc(
           "loss = log(sum(exp(x))) - x[label] along the class axis, and p = softmax(x). "
           "A label outside 0..classes-1 is an Index error when the kernel runs.");

@@ -1,5 +1,6 @@
 #include "op/multi_index.h"
 
+#include "op/compose.h"
 #include "op/nn.h"
 
 namespace mge {
@@ -63,6 +64,17 @@ void infer_incr(InferCtx& c) {
             c.x(0).str());
 }
 
+// Every position writes its number into x; those that do not read their own back were followed by another.
+void decompose_get_last(Emitter&, const AttrsBase* attrs, std::span<const Val> in, std::span<Val> out) {
+  const auto& at = attrs_as<MultiIndexAttrs>(attrs);
+  const std::vector<Val> index(in.begin() + 1, in.end());
+  Val picked = index_get(in[0], at.axes, at.at, index);
+  Val number = reshape(iota(in[0], picked.shape().numel()), picked.shape());
+  Val last = index_set(filled(in[0], 0, DType::I32, in[0].shape()), number, at.axes, at.at, index);
+  Val own = binary("eq", index_get(last, at.axes, at.at, index), number);
+  out[0] = select(own, picked, scalar_like(picked, 0));
+}
+
 }  // namespace
 
 void register_multi_index(OpRegistry& r) {
@@ -79,6 +91,7 @@ void register_multi_index(OpRegistry& r) {
       .variadic_in("indices")
       .out("y")
       .infer(infer_get)
+      .decompose(decompose_get_last)
       .doc("index_get, with 0 where a later position names the same element: the adjoint of index_set in v.");
   r.op("index_set")
       .attrs<MultiIndexAttrs>()

@@ -1,6 +1,9 @@
 #include "op/optim.h"
 
+#include "base/small_vec.h"
+#include "op/compose.h"
 #include "op/nn.h"
+#include "op/shape_ops.h"
 
 namespace mge {
 namespace {
@@ -104,6 +107,108 @@ void infer_adam(InferCtx& c) {
   like_w(c);
 }
 
+// A one-element input as a number of dtype `t`.
+Val number(const Val& x, DType t) { return cast(reshape(x, Shape{}), t); }
+
+// The numbers of a step, in the order of the attributes: from the input `hyper` when it is there.
+class Numbers {
+ public:
+  Numbers(std::span<const Val> in, size_t required, std::initializer_list<double> attrs)
+      : like_(in[0]), hyper_(in.size() > required ? in[required] : Val{}), attrs_(attrs) {}
+  Val get(size_t i, DType t) const {
+    if (!hyper_) return like_.em->constant(attrs_[i], t, like_);
+    const auto at = static_cast<int64_t>(i);
+    return number(like_.em->emit1("slice", {hyper_}, make_attrs(SliceAttrs{{0}, {at}, {at + 1}, {1}})), t);
+  }
+
+ private:
+  const Val& like_;
+  Val hyper_;
+  SmallVec<double, 4> attrs_;
+};
+
+// In w's dtype; and as it was where the input `skip` says so. `old[i]` is the input that output i replaces.
+void finish(std::span<const Val> in, size_t required, std::initializer_list<size_t> old, std::span<Val> out) {
+  for (Val& v : out) v = cast(v, in[0].dtype());
+  if (in.size() <= required + 1) return;
+  const Val skip = reshape(in[required + 1], Shape{});
+  for (size_t i = 0; i < out.size(); ++i) out[i] = select(skip, in[old.begin()[i]], out[i]);
+}
+
+void decompose_sgd(Emitter&, const AttrsBase* attrs, std::span<const Val> in, std::span<Val> out) {
+  const Numbers n(in, 3, {attrs_as<SgdAttrs>(attrs).weight_decay});
+  Val w = wide(in[0]);
+  out[0] = w - number(in[2], w.dtype()) * (wide(in[1]) + w * n.get(0, w.dtype()));
+  finish(in, 3, {0}, out);
+}
+
+void decompose_sgd_momentum(Emitter&, const AttrsBase* attrs, std::span<const Val> in, std::span<Val> out) {
+  const auto& at = attrs_as<SgdMomentumAttrs>(attrs);
+  const Numbers n(in, 4, {at.momentum, at.weight_decay});
+  Val w = wide(in[0]), momentum = n.get(0, w.dtype()), d = wide(in[1]) + w * n.get(1, w.dtype());
+  Val m = wide(in[3]) * momentum + d;
+  out[0] = w - number(in[2], w.dtype()) * (at.nesterov ? d + m * momentum : m);
+  out[1] = m;
+  finish(in, 4, {0, 3}, out);
+}
+
+// The running means of Adam and LAMB, and mean / (sqrt(square) + eps) with both freed of their bias at step t. Numbers:
+// beta1, beta2, eps.
+Val moment_step(const Numbers& n, bool correct, const Val& d, const Val& t, Val* m, Val* v) {
+  auto running = [&](size_t beta, const Val& old, const Val& now) {
+    return old * n.get(beta, d.dtype()) + now * cast(1.0 - n.get(beta, DType::F64), d.dtype());
+  };
+  *m = running(0, *m, d);
+  *v = running(1, *v, d * d);
+  auto scale = [&](size_t beta) {
+    return cast(1.0 / (1.0 - binary("pow", n.get(beta, DType::F64), number(t, DType::F64))), d.dtype());
+  };
+  Val mean = correct ? *m * scale(0) : *m, square = correct ? *v * scale(1) : *v;
+  return mean / (unary("sqrt", square) + n.get(2, d.dtype()));
+}
+
+void decompose_adam(Emitter&, const AttrsBase* attrs, std::span<const Val> in, std::span<Val> out) {
+  const auto& at = attrs_as<AdamAttrs>(attrs);
+  const Numbers n(in, 6, {at.beta1, at.beta2, at.eps, at.weight_decay});
+  Val w = wide(in[0]), g = wide(in[1]), m = wide(in[2]), v = wide(in[3]), decay = w * n.get(3, w.dtype());
+  Val step = moment_step(n, true, at.decoupled ? g : g + decay, in[5], &m, &v);
+  out[0] = w - number(in[4], w.dtype()) * (at.decoupled ? step + decay : step);
+  out[1] = m, out[2] = v;
+  finish(in, 6, {0, 2, 3}, out);
+}
+
+void decompose_lamb(Emitter&, const AttrsBase* attrs, std::span<const Val> in, std::span<Val> out) {
+  const auto& at = attrs_as<LambAttrs>(attrs);
+  const Numbers n(in, 5, {at.beta1, at.beta2, at.eps, at.weight_decay});
+  Val w = wide(in[0]), m = wide(in[2]), v = wide(in[3]);
+  out[0] = moment_step(n, at.bias_correction, wide(in[1]), in[4], &m, &v) + w * n.get(3, w.dtype());
+  out[1] = m, out[2] = v;
+  finish(in, 5, {1, 2, 3}, out);
+}
+
+void decompose_adagrad(Emitter&, const AttrsBase* attrs, std::span<const Val> in, std::span<Val> out) {
+  const auto& at = attrs_as<AdagradAttrs>(attrs);
+  const Numbers n(in, 5, {at.lr_decay, at.eps, at.weight_decay});
+  Val w = wide(in[0]), d = wide(in[1]) + w * n.get(2, w.dtype()), s = wide(in[2]) + d * d;
+  Val rate = number(in[3], DType::F64) / ((number(in[4], DType::F64) - 1.0) * n.get(0, DType::F64) + 1.0);
+  out[0] = w - cast(rate, w.dtype()) * d / unary("sqrt", s + n.get(1, w.dtype()));
+  out[1] = s;
+  finish(in, 5, {0, 2}, out);
+}
+
+void decompose_adadelta(Emitter&, const AttrsBase* attrs, std::span<const Val> in, std::span<Val> out) {
+  const auto& at = attrs_as<AdadeltaAttrs>(attrs);
+  const Numbers n(in, 5, {at.rho, at.eps, at.weight_decay});
+  Val w = wide(in[0]), g = wide(in[1]) + w * n.get(2, w.dtype()), d = wide(in[3]), eps = n.get(1, w.dtype());
+  Val rho = n.get(0, w.dtype()), rest = cast(1.0 - n.get(0, DType::F64), w.dtype());
+  Val s = wide(in[2]) * rho + (g * g) * rest;
+  Val delta = unary("sqrt", d + eps) / unary("sqrt", s + eps) * g;
+  out[0] = w - number(in[4], w.dtype()) * delta;
+  out[1] = s;
+  out[2] = d * rho + (delta * delta) * rest;
+  finish(in, 5, {0, 2, 3}, out);
+}
+
 }  // namespace
 
 void register_optim(OpRegistry& r) {
@@ -113,6 +218,7 @@ void register_optim(OpRegistry& r) {
       .opt("hyper", "skip")
       .out("w_new")
       .infer(infer_sgd)
+      .decompose(decompose_sgd)
       .traits(kNoGrad)
       .doc("g += weight_decay*w; w - lr*g. A parameter update is not differentiated.");
   r.op("sgd_momentum_update")
@@ -121,6 +227,7 @@ void register_optim(OpRegistry& r) {
       .opt("hyper", "skip")
       .out("w_new", "m_new")
       .infer(infer_sgd_momentum)
+      .decompose(decompose_sgd_momentum)
       .traits(kNoGrad)
       .doc(
           "g += weight_decay*w; m = momentum*m + g; d = nesterov ? g + momentum*m : m; w - lr*d. "
@@ -131,6 +238,7 @@ void register_optim(OpRegistry& r) {
       .opt("hyper", "skip")
       .out("w_new", "m_new", "v_new")
       .infer(infer_adam)
+      .decompose(decompose_adam)
       .traits(kNoGrad)
       .doc("Adam, or AdamW when decoupled; t counts steps from 1. A parameter update is not differentiated.");
   r.op("adagrad_update")
@@ -139,6 +247,7 @@ void register_optim(OpRegistry& r) {
       .opt("hyper", "skip")
       .out("w_new", "s_new")
       .infer(infer_adagrad)
+      .decompose(decompose_adagrad)
       .traits(kNoGrad)
       .doc("s += g^2; w - lr / (1 + (t-1)*lr_decay) * g / sqrt(s + eps). A parameter update is not differentiated.");
   r.op("adadelta_update")
@@ -147,6 +256,7 @@ void register_optim(OpRegistry& r) {
       .opt("hyper", "skip")
       .out("w_new", "s_new", "d_new")
       .infer(infer_adadelta)
+      .decompose(decompose_adadelta)
       .traits(kNoGrad)
       .doc(
           "s = rho*s + (1-rho)*g^2; delta = sqrt(d + eps) / sqrt(s + eps) * g; d = rho*d + (1-rho)*delta^2; "
@@ -157,6 +267,7 @@ void register_optim(OpRegistry& r) {
       .opt("hyper", "skip")
       .out("direction", "m_new", "v_new")
       .infer(infer_lamb)
+      .decompose(decompose_lamb)
       .traits(kNoGrad)
       .doc("Adam's step with weight_decay*w added, before LAMB scales it. A parameter update is not differentiated.");
 }

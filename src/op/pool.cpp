@@ -1,5 +1,6 @@
 #include "op/pool.h"
 
+#include "op/compose.h"
 #include "op/nn.h"
 
 namespace mge {
@@ -61,6 +62,24 @@ void infer_avg_pool_bwd(InferCtx& c) {
   c.out[0].shape = x;
 }
 
+// Over the places of the window from the last to the first, so that the first maximum is what stays.
+void decompose_max_pool_take(Emitter&, const AttrsBase* attrs, std::span<const Val> in, std::span<Val> out) {
+  PoolGeom g = pool_geom(attrs_as<PoolAttrs>(attrs), in[0].shape());
+  auto room = [&](const Val& v, double fill) { return padded(padded(v, 2, g.ph, g.ph, fill), 3, g.pw, g.pw, fill); };
+  Val x = room(in[0], 0), v = room(in[2], 0), real = room(filled(in[0], 1, DType::Bool, in[0].shape()), 0);
+  Val y = filled(v, 0, v.dtype(), in[1].shape());
+  for (int64_t i = g.kh - 1; i >= 0; --i)
+    for (int64_t j = g.kw - 1; j >= 0; --j) {
+      auto at = [&](const Val& t) {
+        Val rows = slice_axis(t, 2, i, i + (g.oh - 1) * g.sh + 1, g.sh);
+        return slice_axis(rows, 3, j, j + (g.ow - 1) * g.sw + 1, g.sw);
+      };
+      Val here = at(x), largest = binary("logical_or", binary("eq", here, in[1]), unary("isnan", here));
+      y = select(binary("logical_and", largest, at(real)), at(v), y);
+    }
+  out[0] = y;
+}
+
 }  // namespace
 
 template <class A>
@@ -95,6 +114,7 @@ void register_pool(OpRegistry& r) {
       .in("x", "y", "v")
       .out("y2")
       .infer(infer_max_pool_take)
+      .decompose(decompose_max_pool_take)
       .promote(Promote::Float)
       .doc("Picks v where x has the first maximum of each window: the adjoint of max_pool2d_bwd in gy.");
   r.op("avg_pool2d")

@@ -1,8 +1,7 @@
 #include "op/recurrence.h"
 
-#include "op/emitter.h"
+#include "op/compose.h"
 #include "op/nn.h"
-#include "op/shape_ops.h"
 
 namespace mge {
 namespace {
@@ -64,23 +63,45 @@ void infer_recurrence_bwd(InferCtx& c) {
 }
 
 // Step t of a sequence, without the first axis.
-Val step_of(const Val& x, int64_t t) {
-  const Shape& s = x.shape();
-  Val y = x.em->emit1("slice", {x}, make_attrs(SliceAttrs{{0}, {t}, {t + 1}, {1}}));
-  return reshape(y, Shape{s[1], s[2]});
-}
-Val columns_of(const Val& x, int64_t from, int64_t count) {
-  return x.em->emit1("slice", {x}, make_attrs(SliceAttrs{{1}, {from}, {from + count}, {1}}));
-}
-Val join(std::vector<Val> parts, int64_t axis) {
-  static const OpDef& concat = OpRegistry::global().get("concat");
-  Val out;
-  parts[0].em->emit(concat, make_attrs(AxisAttrs{axis}), {parts.data(), parts.size()}, {&out, 1});
-  return out;
+Val step_of(const Val& x, int64_t t) { return element(x, 0, t); }
+Val columns_of(const Val& x, int64_t from, int64_t count) { return slice_axis(x, 1, from, from + count); }
+Val as_step(const Val& x) { return reshape(x, Shape{1, x.shape()[0], x.shape()[1]}); }
+
+void decompose_recurrence(Emitter&, const AttrsBase* attrs, std::span<const Val> in, std::span<Val> out) {
+  RecurrenceGeom g = recurrence_geom(attrs_as<RecurrenceAttrs>(attrs), in[0].shape(), in[1].shape());
+  Val gates = wide(in[0]), w = wide(in[1]), h = wide(in[2]), c;
+  const bool lstm = g.kind == CellKind::Lstm;
+  if (lstm) c = wide(in[3]);
+  auto steps = static_cast<size_t>(g.steps);
+  std::vector<Val> hs(steps), cs(lstm ? steps : 0), acts(lstm ? steps : 0);
+  for (int64_t k = 0; k < g.steps; ++k) {
+    auto t = static_cast<size_t>(g.at(k));
+    Val pre = step_of(gates, g.at(k)) + matmul(h, w, false, true);
+    if (lstm) {
+      auto gate = [&](int64_t i, const char* act) { return unary(act, columns_of(pre, i * g.hidden, g.hidden)); };
+      Val i = gate(0, "sigmoid"), f = gate(1, "sigmoid"), a = gate(2, "tanh"), o = gate(3, "sigmoid");
+      c = f * c + i * a;
+      h = o * unary("tanh", c);
+      cs[t] = as_step(c);
+      acts[t] = as_step(concat({i, f, a, o}, 1));
+    } else {
+      h = unary(g.kind == CellKind::Tanh ? "tanh" : "relu", pre);
+    }
+    hs[t] = as_step(h);
+  }
+  auto whole = [&](const std::vector<Val>& parts, int64_t width) {
+    return parts.empty() ? filled(w, 0, w.dtype(), Shape{0, g.batch, width}) : concat(parts, 0);
+  };
+  out[0] = whole(hs, g.hidden);
+  out[1] = lstm ? whole(cs, g.hidden) : filled(w, 0, w.dtype(), Shape{0});
+  out[2] = lstm ? whole(acts, g.gates) : filled(w, 0, w.dtype(), Shape{0});
+  for (Val& v : out) v = cast(v, in[0].dtype());
 }
 
 // The same walk as the kernel's, in ops: what gradients of gradients go through.
-void decompose_recurrence_bwd(Emitter&, const AttrsBase* attrs, std::span<const Val> in, std::span<Val> out) {
+void decompose_recurrence_bwd(Emitter&, const AttrsBase* attrs, std::span<const Val> given, std::span<Val> out) {
+  SmallVec<Val, 8> in;
+  for (const Val& v : given) in.push_back(wide(v));
   const Val &w = in[kW], &hs = in[kHs];
   const Shape& s = hs.shape();
   RecurrenceGeom g = recurrence_geom(attrs_as<RecurrenceAttrs>(attrs), Shape{s[0], s[1], w.shape()[0]}, w.shape());
@@ -90,6 +111,7 @@ void decompose_recurrence_bwd(Emitter&, const AttrsBase* attrs, std::span<const 
     auto none = [&](const Shape& shape) { return broadcast_to(scalar_like(w, 0), shape); };
     out[0] = none({0, g.batch, g.gates}), out[1] = none({g.batch, width});
     out[2] = none(lstm ? Shape{g.batch, width} : Shape{0});
+    for (Val& v : out) v = cast(v, given[0].dtype());
     return;
   }
   std::vector<Val> pre(static_cast<size_t>(g.steps));
@@ -110,17 +132,18 @@ void decompose_recurrence_bwd(Emitter&, const AttrsBase* attrs, std::span<const 
       Val gc = step_of(in[kGradCs], t) + gh * o * (1.0 - tc * tc);
       if (dc) gc = gc + dc;
       Val c_prev = g.before(k) < 0 ? in[kC0] : step_of(in[kCs], g.before(k));
-      gpre = join({with_extra(gc * a, 0) * i * (1.0 - i), with_extra(gc * c_prev, 1) * f * (1.0 - f),
-                   with_extra(gc * i, 2) * (1.0 - a * a), with_extra(gh * tc, 3) * o * (1.0 - o)},
-                  1);
+      gpre = concat({with_extra(gc * a, 0) * i * (1.0 - i), with_extra(gc * c_prev, 1) * f * (1.0 - f),
+                     with_extra(gc * i, 2) * (1.0 - a * a), with_extra(gh * tc, 3) * o * (1.0 - o)},
+                    1);
       dc = gc * f;
     }
     dh = matmul(gpre, w, false, false);
     pre[static_cast<size_t>(t)] = reshape(gpre, Shape{1, g.batch, g.gates});
   }
-  out[0] = join(std::move(pre), 0);
+  out[0] = concat(pre, 0);
   out[1] = dh;
   out[2] = lstm ? dc : broadcast_to(scalar_like(w, 0), Shape{0});
+  for (Val& v : out) v = cast(v, given[0].dtype());
 }
 
 }  // namespace
@@ -136,6 +159,7 @@ void register_recurrence(OpRegistry& r) {
       .opt("c0")
       .out("hs", "cs", "acts")
       .infer(infer_recurrence)
+      .decompose(decompose_recurrence)
       .promote(Promote::Float)
       .doc("The states of a recurrent layer at every step; cs and acts (gates after their activation) are for lstm.");
   r.op("recurrence_bwd")

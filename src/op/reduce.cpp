@@ -1,6 +1,8 @@
 #include "op/reduce.h"
 
-#include "op/opdef.h"
+#include <algorithm>
+
+#include "op/compose.h"
 
 namespace mge {
 
@@ -76,6 +78,19 @@ void infer_arg_reduce(InferCtx& c) {
   c.out[0].shape = y;
 }
 
+// The least position whose element equals the extreme; NaN is the extreme wherever there is one.
+template <bool kMax>
+void decompose_arg_reduce(Emitter&, const AttrsBase* attrs, std::span<const Val> in, std::span<Val> out) {
+  const auto& a = attrs_as<ArgReduceAttrs>(attrs);
+  const Val& x = in[0];
+  int axis = normalize_axis("argmax", a.axis, x.shape().rank);
+  Val hit = binary("eq", x, reduce(x, kMax ? "max" : "min", {axis}, true));
+  if (is_float(x.dtype())) hit = binary("logical_or", hit, unary("isnan", x));
+  Val position = iota_along(x, x.shape(), axis);
+  Val none = scalar_like(position, static_cast<double>(std::max<int64_t>(x.shape()[axis] - 1, 0)));
+  out[0] = reduce(select(hit, position, none), "min", {axis}, a.keepdims);
+}
+
 double cost_of_input(const InferCtx& c) { return static_cast<double>(c.shape(0).numel()); }
 
 }  // namespace
@@ -96,6 +111,7 @@ void register_reduce(OpRegistry& r) {
       .in("x")
       .out("index")
       .infer(infer_arg_reduce)
+      .decompose(decompose_arg_reduce<true>)
       .traits(kReduction | kNoGrad)
       .cost(cost_of_input)
       .doc("int32 position of the largest element along an axis, the first one of equals; NaN counts as largest.");
@@ -104,6 +120,7 @@ void register_reduce(OpRegistry& r) {
       .in("x")
       .out("index")
       .infer(infer_arg_reduce)
+      .decompose(decompose_arg_reduce<false>)
       .traits(kReduction | kNoGrad)
       .cost(cost_of_input)
       .doc("int32 position of the smallest element along an axis, the first one of equals; NaN counts as smallest.");

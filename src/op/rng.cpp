@@ -1,6 +1,8 @@
 #include "op/rng.h"
 
 #include "op/nn.h"
+#include "op/rng_parts.h"
+#include "op/shape_ops.h"
 
 namespace mge {
 namespace {
@@ -20,6 +22,10 @@ void draw(InferCtx& c, const Ints& shape) {
   set_state(c.out[1]);
 }
 
+void infer_bits(InferCtx& c) {
+  draw(c, attrs_as<ShapeAttrs>(c.attrs).shape);
+  c.out[0].dtype = DType::I32;
+}
 void infer_uniform(InferCtx& c) {
   const auto& at = attrs_as<RngUniformAttrs>(c.attrs);
   MGE_CHECK(at.lo < at.hi, Value, "rng_uniform: lo must be below hi; got {} and {}.", at.lo, at.hi);
@@ -84,11 +90,19 @@ void infer_permutation(InferCtx& c) {
 }  // namespace
 
 void register_rng(OpRegistry& r) {
+  r.op("rng_bits")
+      .attrs<ShapeAttrs>()
+      .in("state")
+      .out("y", "new_state")
+      .infer(infer_bits)
+      .traits(kRandom | kNoGrad)
+      .doc("The random words themselves, as int32: what the other draws are made from.");
   r.op("rng_uniform")
       .attrs<RngUniformAttrs>()
       .in("state")
       .out("y", "new_state")
       .infer(infer_uniform)
+      .decompose(decompose_rng_uniform)
       .traits(kRandom | kNoGrad)
       .doc("lo + u*(hi-lo) with u uniform in (0,1]; a draw has nothing to differentiate.");
   r.op("rng_normal")
@@ -96,18 +110,21 @@ void register_rng(OpRegistry& r) {
       .in("state")
       .out("y", "new_state")
       .infer(infer_normal)
+      .decompose(decompose_rng_normal)
       .traits(kRandom | kNoGrad)
       .doc("mean + std*z, z normal by Box-Muller; a draw has nothing to differentiate.");
   r.op("rng_gamma")
       .in("shape", "scale", "state")
       .out("y", "new_state")
       .infer(infer_per_element)
+      .decompose(decompose_rng_gamma)
       .traits(kRandom | kNoGrad)
       .doc("Gamma numbers, one for each shape and scale, by Marsaglia and Tsang; no gradient in the parameters.");
   r.op("rng_poisson")
       .in("lam", "state")
       .out("y", "new_state")
       .infer(infer_per_element)
+      .decompose(decompose_rng_poisson)
       .traits(kRandom | kNoGrad)
       .doc("Poisson counts, one for each mean: inversion below 10, Hoermann's PTRS above; no gradient in the mean.");
   r.op("rng_multinomial")
@@ -115,6 +132,7 @@ void register_rng(OpRegistry& r) {
       .in("weights", "state")
       .out("y")
       .infer(infer_multinomial)
+      .decompose(decompose_rng_multinomial)
       .traits(kRandom | kNoGrad)
       .doc(
           "Class numbers (int32) drawn for each row of weights [N,C], which need not sum to 1. Bad weights fail the "
@@ -124,6 +142,7 @@ void register_rng(OpRegistry& r) {
       .in("state")
       .out("new_state")
       .infer(infer_skip)
+      .decompose(decompose_rng_skip)
       .traits(kNoGrad)
       .doc("The state after n random words were drawn.");
   r.op("rng_permutation")
@@ -138,6 +157,7 @@ void register_rng(OpRegistry& r) {
       .in("x", "state")
       .out("y", "mask", "new_state")
       .infer(infer_dropout)
+      .decompose(decompose_dropout)
       .traits(kRandom)
       .doc("y = x * mask; mask is 0 with probability p and 1/(1-p) otherwise.");
 }

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "op/opdef.h"
+#include "op/emitter.h"
 
 namespace mge {
 namespace {
@@ -254,6 +254,19 @@ bool view_same(const ViewCtx& v) {
   return true;
 }
 
+// expand_dims, squeeze and flatten are names for reshapes.
+template <void (*infer)(InferCtx&)>
+void decompose_as_reshape(Emitter&, const AttrsBase* attrs, std::span<const Val> in, std::span<Val> out) {
+  const Meta* x = &in[0].meta();
+  Meta y;
+  InferCtx c{nullptr, attrs, {&x, 1}, {&y, 1}};
+  infer(c);
+  out[0] = reshape(in[0], y.shape);
+}
+void decompose_fill_like(Emitter&, const AttrsBase* attrs, std::span<const Val> in, std::span<Val> out) {
+  out[0] = broadcast_to(scalar_like(in[0], attrs_as<ValueAttrs>(attrs).value), in[0].shape());
+}
+
 }  // namespace
 
 Layout slice_layout(const SliceAttrs& a, const Shape& shape, const Layout& layout) {
@@ -295,6 +308,7 @@ void register_shape_ops(OpRegistry& r) {
       .out("y")
       .infer(infer_expand_dims)
       .view(view_reshape)
+      .decompose(decompose_as_reshape<infer_expand_dims>)
       .doc("Inserts axes of size 1 at the positions they have in the result.");
   r.op("squeeze")
       .attrs<AxesAttrs>()
@@ -302,6 +316,7 @@ void register_shape_ops(OpRegistry& r) {
       .out("y")
       .infer(infer_squeeze)
       .view(view_reshape)
+      .decompose(decompose_as_reshape<infer_squeeze>)
       .doc("Removes axes of size 1; all of them when none is named.");
   r.op("flatten")
       .attrs<RangeAttrs>()
@@ -309,6 +324,7 @@ void register_shape_ops(OpRegistry& r) {
       .out("y")
       .infer(infer_flatten)
       .view(view_reshape)
+      .decompose(decompose_as_reshape<infer_flatten>)
       .doc("Joins the axes start..end into one.");
   r.op("slice").attrs<SliceAttrs>().in("x").out("y").infer(infer_slice).view(view_slice).doc("A strided region of x.");
   r.op("set_slice")
@@ -331,6 +347,7 @@ void register_shape_ops(OpRegistry& r) {
       .out("y")
       .infer(infer_same)
       .traits(kNoGrad)
+      .decompose(decompose_fill_like)
       .doc("One value in the shape and dtype of x.");
   r.op("copy").in("x").out("y").infer(infer_same).view(view_same).doc("The same value as a new tensor.");
 }

@@ -1,6 +1,6 @@
 #include "op/softmax.h"
 
-#include "op/emitter.h"
+#include "op/compose.h"
 #include "op/nn.h"
 
 namespace mge {
@@ -27,26 +27,29 @@ void infer_softmax_bwd(InferCtx& c) {
   nn::check_shape_is(c, 1, c.shape(0), "(that of y)");
 }
 
+// x less its largest element along the axis; the parts of an empty x are empty.
+Val below_max(const Val& x, const Ints& axes) { return x.shape().numel() == 0 ? x : x - reduce(x, "max", axes, true); }
+
 void decompose_softmax(Emitter&, const AttrsBase* attrs, std::span<const Val> in, std::span<Val> out) {
   Ints axes = axes_of(attrs, in[0]);
-  Val e = unary("exp", in[0] - reduce(in[0], "max", axes, true));
-  out[0] = e / reduce(e, "sum", axes, true);
+  Val e = unary("exp", below_max(wide(in[0]), axes));
+  out[0] = cast(e / reduce(e, "sum", axes, true), in[0].dtype());
 }
 
 void decompose_softmax_bwd(Emitter&, const AttrsBase* attrs, std::span<const Val> in, std::span<Val> out) {
-  const Val &y = in[0], &gy = in[1];
-  out[0] = y * (gy - reduce(gy * y, "sum", axes_of(attrs, y), true));
+  Val y = wide(in[0]), gy = wide(in[1]);
+  out[0] = cast(y * (gy - reduce(gy * y, "sum", axes_of(attrs, y), true)), in[0].dtype());
 }
 
 void decompose_logsoftmax(Emitter&, const AttrsBase* attrs, std::span<const Val> in, std::span<Val> out) {
   Ints axes = axes_of(attrs, in[0]);
-  Val xc = in[0] - reduce(in[0], "max", axes, true);
-  out[0] = xc - unary("log", reduce(unary("exp", xc), "sum", axes, true));
+  Val xc = below_max(wide(in[0]), axes);
+  out[0] = cast(xc - unary("log", reduce(unary("exp", xc), "sum", axes, true)), in[0].dtype());
 }
 
 void decompose_logsoftmax_bwd(Emitter&, const AttrsBase* attrs, std::span<const Val> in, std::span<Val> out) {
-  const Val &y = in[0], &gy = in[1];
-  out[0] = gy - unary("exp", y) * reduce(gy, "sum", axes_of(attrs, y), true);
+  Val y = wide(in[0]), gy = wide(in[1]);
+  out[0] = cast(gy - unary("exp", y) * reduce(gy, "sum", axes_of(attrs, y), true), in[0].dtype());
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "op/sort.h"
 
+#include "op/compose.h"
 #include "op/nn.h"
 
 namespace mge {
@@ -66,6 +67,33 @@ void infer_gather_bwd(InferCtx& c) {
   c.out[0].shape = x;
 }
 
+void decompose_gather(Emitter&, const AttrsBase* attrs, std::span<const Val> in, std::span<Val> out) {
+  out[0] = get_along(in[0], normalize_axis("gather", attrs_as<GatherAttrs>(attrs).axis, in[0].shape().rank), in[1]);
+}
+void decompose_gather_bwd(Emitter&, const AttrsBase* attrs, std::span<const Val> in, std::span<Val> out) {
+  const auto& at = attrs_as<GatherBwdAttrs>(attrs);
+  Shape x = to_shape(at.x_shape);
+  Val gy = wide(in[0]), none = filled(gy, 0, gy.dtype(), x);
+  out[0] = cast(incr_along(none, gy, normalize_axis("gather_bwd", at.axis, x.rank), in[1]), in[0].dtype());
+}
+
+void sorted(const Val& x, int64_t axis, bool descending, Val out[2]) {
+  static const OpDef& sort = OpRegistry::global().get("sort");
+  x.em->emit(sort, make_attrs(SortAttrs{axis, descending}), {&x, 1}, {out, 2});
+}
+void decompose_topk(Emitter&, const AttrsBase* attrs, std::span<const Val> in, std::span<Val> out) {
+  const auto& at = attrs_as<TopkAttrs>(attrs);
+  int axis = normalize_axis("topk", at.axis, in[0].shape().rank);
+  Val all[2];
+  sorted(in[0], axis, at.descending, all);
+  for (size_t i : {0, 1}) out[i] = slice_axis(all[i], axis, 0, at.k);
+  if (at.sorted) return;
+  Val order[2];
+  sorted(out[1], axis, false, order);
+  out[1] = order[0];
+  out[0] = get_along(in[0], axis, out[1]);
+}
+
 }  // namespace
 
 void register_sort(OpRegistry& r) {
@@ -80,18 +108,21 @@ void register_sort(OpRegistry& r) {
       .in("x")
       .out("y", "index")
       .infer(infer_topk)
+      .decompose(decompose_topk)
       .doc("The k largest (or smallest) elements along the axis and their positions (int32); of equals the first.");
   r.op("gather")
       .attrs<GatherAttrs>()
       .in("x", "index")
       .out("y")
       .infer(infer_gather)
+      .decompose(decompose_gather)
       .doc("y[i][j] = x[index[i][j]][j] for axis 0, and so on; index is int32, negative counts from the end.");
   r.op("gather_bwd")
       .attrs<GatherBwdAttrs>()
       .in("gy", "index")
       .out("gx")
       .infer(infer_gather_bwd)
+      .decompose(decompose_gather_bwd)
       .doc("Adjoint of gather: adds each element of gy to where it came from, in index order.");
 }
 

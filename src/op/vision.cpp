@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "op/nn.h"
+#include "op/vision_parts.h"
 
 namespace mge {
 namespace {
@@ -124,6 +125,7 @@ void register_vision(OpRegistry& r) {
       .in("x", "map")
       .out("y")
       .infer(infer_remap)
+      .decompose(decompose_remap)
       .promote(Promote::Float)
       .doc("y[n,c,i,j] = x[n,c] at the pixel position map[n,i,j] = (column, row), bilinear or nearest.");
   op("remap_dx")
@@ -131,6 +133,7 @@ void register_vision(OpRegistry& r) {
       .in("gy", "map")
       .out("gx")
       .infer(infer_remap_dx)
+      .decompose(decompose_remap_dx)
       .promote(Promote::Float)
       .doc("Adjoint of remap in x.");
   op("remap_dmap")
@@ -138,13 +141,15 @@ void register_vision(OpRegistry& r) {
       .in("x", "map", "gy")
       .out("gmap")
       .infer(infer_remap_dmap)
+      .decompose(decompose_remap_dmap)
       .promote(Promote::Float)
-      .doc("Gradient of remap in map. It jumps where a position crosses a pixel. First order only.");
+      .doc("Gradient of remap in map. It jumps where a position crosses a pixel.");
   op("resize")
       .attrs<ResizeAttrs>()
       .in("x")
       .out("y")
       .infer(infer_resize)
+      .decompose(decompose_resize)
       .promote(Promote::Float)
       .doc("x resized along all axes after the first two, one axis after the other; the edge is repeated outside.");
   op("resize_bwd")
@@ -152,6 +157,7 @@ void register_vision(OpRegistry& r) {
       .in("gy")
       .out("gx")
       .infer(infer_resize_bwd)
+      .decompose(decompose_resize_bwd)
       .promote(Promote::Float)
       .doc("Adjoint of resize, with a result of size x_size.");
   op("roi_align")
@@ -159,6 +165,7 @@ void register_vision(OpRegistry& r) {
       .in("x", "rois")
       .out("y")
       .infer(infer_roi_align)
+      .decompose(decompose_roi_align)
       .promote(Promote::Float)
       .doc("Mean or largest of bilinear samples in each cell of each region; rois are [K,5]: image, x1, y1, x2, y2.");
   op("roi_align_bwd")
@@ -166,6 +173,7 @@ void register_vision(OpRegistry& r) {
       .in("x", "rois", "gy")
       .out("gx")
       .infer(infer_regions_bwd<RoiAlignAttrs>)
+      .decompose(decompose_roi_align_bwd)
       .promote(Promote::Float)
       .doc("Adjoint of roi_align in x; x says where the largest samples are.");
   op("roi_pooling")
@@ -173,6 +181,7 @@ void register_vision(OpRegistry& r) {
       .in("x", "rois")
       .out("y")
       .infer(infer_regions<RoiPoolAttrs>)
+      .decompose(decompose_roi_pooling)
       .promote(Promote::Float)
       .doc("Largest or mean of the pixels in each cell of each region, whose corners are rounded; 0 without pixels.");
   op("roi_pooling_bwd")
@@ -180,6 +189,7 @@ void register_vision(OpRegistry& r) {
       .in("x", "rois", "gy")
       .out("gx")
       .infer(infer_regions_bwd<RoiPoolAttrs>)
+      .decompose(decompose_roi_pooling_bwd)
       .promote(Promote::Float)
       .doc("Adjoint of roi_pooling in x; x says where the largest pixels are.");
   op("nms")

@@ -172,15 +172,19 @@ struct Compiler {
     return true;
   }
 
-  void lower_kernel(NodeId n) {
+  // False: there is no kernel, and the op is to run as its parts.
+  bool lower_kernel(NodeId n) {
     const ir::Node& x = g.node(n);
     SmallVec<TensorArg, 6> in, out;
     for (ValueId v : x.inputs) in.push_back(arg_of(g.meta(v), p.place[v].layout));
     for (ValueId v : x.outputs) out.push_back(arg_of(g.meta(v), Layout::contiguous(g.meta(v).shape)));
     KernelArgs args{x.op, x.attrs.get(), {in.data(), in.size()}, {out.data(), out.size()}, nullptr};
     args.device = device_of(g.meta(x.outputs[0])).kind;
-    const Kernel& k =
-        KernelRegistry::global().choose(args);  // the call eager makes, with the same arguments: same bits
+    Choice none;  // the call eager makes, with the same arguments: same bits
+    const Kernel* chosen = KernelRegistry::global().choose(args, &none);
+    if (!chosen && x.op->decompose) return false;
+    if (!chosen) fail_no_kernel(args, none);
+    const Kernel& k = *chosen;
     if (k.layouts) k.layouts(args, in.data(), out.data());
 
     SmallVec<Place, 6> at;
@@ -218,6 +222,7 @@ struct Compiler {
       p.report.workspace_bytes = std::max(p.report.workspace_bytes, bytes);
     }
     p.code.push_back(c);
+    return true;
   }
 
   // An op without a kernel here runs as its decomposition.
@@ -228,20 +233,21 @@ struct Compiler {
     while (n != kNone) {
       for (; !replaced.empty() && replaced.back().second == n; replaced.pop_back())
         p.done[replaced.back().first] = now();
+      bool whole = true;
       try {
-        if (!lower_move(n) && !lower_view(g.node(n))) lower_kernel(n);
-      } catch (Error& e) {
-        if (e.kind() == ErrorKind::NotImplemented && g.node(n).op->decompose) {
+        whole = lower_move(n) || lower_view(g.node(n)) || lower_kernel(n);
+        if (!whole) {
           NodeId before = g.node(n).prev;
           replaced.push_back({n, g.node(n).next});
           ir::decompose_node(g, n);
           grow();
           n = before == kNone ? g.first() : g.node(before).next;
-          continue;
         }
+      } catch (Error& e) {
         e.set_location(g.location_of(n).str());
         throw;
       }
+      if (!whole) continue;
       p.done[n] = g.node(n).outputs.empty() ? now() : p.ready[g.node(n).outputs[0]];
       n = g.node(n).next;
     }

@@ -519,6 +519,7 @@ for skip in (False, True):
 
 # Ops checked by tests of their own, and why they have no row above.
 ELSEWHERE = {
+    "rng_bits": "random: test_primitives.py compares its words with a Philox in NumPy",
     "rng_uniform": "random: test_random.py checks distribution, determinism and thread independence",
     "rng_normal": "random: test_random.py",
     "dropout": "random: test_random.py checks mask, scale and gradient",

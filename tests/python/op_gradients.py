@@ -34,8 +34,6 @@ NO_GRADIENT: dict[str, str] = {
     "rng_gamma": "random draws are not differentiated by their parameters",
     "rng_multinomial": "random draws are not differentiated by their parameters",
     "rng_poisson": "random draws are not differentiated by their parameters",
-    "ctc_loss_bwd": "second order of ctc_loss is not there",
-    "remap_dmap": "second order of remap by its map is not there",
 }
 
 #: Floating inputs of differentiable ops that get no gradient.
@@ -57,11 +55,7 @@ CONSTANT_INPUTS: dict[tuple[str, str], str] = {
 }
 
 #: Ops whose gradient is checked in first order only, in some or all rows.
-NO_SECOND_ORDER: dict[str, str] = {
-    "ctc_loss": NO_GRADIENT["ctc_loss_bwd"],
-    "remap": NO_GRADIENT["remap_dmap"],
-    "remap_dx": NO_GRADIENT["remap_dmap"],
-}
+NO_SECOND_ORDER: dict[str, str] = {}
 
 #: Differentiable ops without a row: where their gradient is checked.
 GRADIENT_ELSEWHERE: dict[str, str] = {

@@ -118,10 +118,13 @@ def link(target: str, tree: Path, objects: list[str]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not (BUILD / "compile_commands.json").exists(), reason="needs build/dev: make build")
-def test_the_elementwise_recipe_gives_a_working_op(tmp_path: Path) -> None:
+def test_the_elementwise_and_the_composite_recipe_give_working_ops(tmp_path: Path) -> None:
     copy_tree(tmp_path)
-    touched = apply_recipe(tmp_path, section("An elementwise op"))
-    assert "tests/python/op_cases.py" in touched
+    touched = set()
+    for recipe in ("An elementwise op", "A composite op"):
+        files = apply_recipe(tmp_path, section(recipe))
+        assert "tests/python/op_cases.py" in files
+        touched |= files
     objects = compile_objects(tmp_path, dependents(touched))
     assert objects
     link("mge_python", tmp_path, objects)
@@ -136,9 +139,12 @@ def test_the_elementwise_recipe_gives_a_working_op(tmp_path: Path) -> None:
         return done.stdout
 
     conformance = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/python/test_conformance.py")
-    report = python(*conformance, "-k", "gaussian or every_registered_op")
-    passed = re.search(r"(\d+) passed", report)
-    assert passed and int(passed[1]) > 20, report
+    for op, least in (("gaussian", 20), ("centered", 6)):
+        report = python(
+            *conformance, "tests/python/test_primitives.py", "-k", f"{op} or every_registered_op or is_elem"
+        )
+        passed = re.search(r"(\d+) passed", report)
+        assert passed and int(passed[1]) > least, report
 
     probe = (
         "import numpy as np, megengine as mge; from megengine.core import _core;"
@@ -148,6 +154,8 @@ def test_the_elementwise_recipe_gives_a_working_op(tmp_path: Path) -> None:
         "print(_core.ops.gaussian(mge.Tensor([0.0, 1.0])).numpy())"
     )
     assert python("-c", probe).startswith("[1.         0.36787")
+    probe = "from megengine.core import _core; print(_core.op_info('centered')['kernels'])"
+    assert python("-c", probe) == "[]\n"
 
 
 def squeezed(text: str) -> str:

@@ -16,6 +16,13 @@ void each_draw(const int32_t* state, int64_t n, F f) {
   }
 }
 
+void run_bits(const KernelArgs& a) {
+  const auto* state = a.in[0].data<int32_t>();
+  auto* y = a.out[0].data<int32_t>();
+  each_draw(state, a.out[0].numel(), [&](int64_t i, const auto& w) { y[i] = static_cast<int32_t>(w[i % 4]); });
+  advance_rng_state(state, a.out[0].numel(), a.out[1].data<int32_t>());
+}
+
 void run_uniform(const KernelArgs& a) {
   const auto& at = a.as<RngUniformAttrs>();
   float lo = static_cast<float>(at.lo), range = static_cast<float>(at.hi - at.lo);
@@ -60,6 +67,7 @@ struct Dropout {
 }  // namespace
 
 void register_ref_rng(KernelRegistry& r) {
+  r.add("rng_bits", KernelTier::Ref, Kernel{.name = "ref_rng_bits", .run = run_bits});
   r.add("rng_uniform", KernelTier::Ref, Kernel{.name = "ref_rng_uniform", .run = run_uniform});
   r.add("rng_normal", KernelTier::Ref, Kernel{.name = "ref_rng_normal", .run = run_normal});
   ref::add_floating<Dropout>(r, "dropout", "ref_dropout");
