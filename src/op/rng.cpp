@@ -138,6 +138,7 @@ void register_rng(OpRegistry& r) {
       .in("x", "state")
       .out("y", "mask", "new_state")
       .infer(infer_dropout)
+      .keeps_format(KeepsFormat::First)
       .traits(kRandom)
       .doc("y = x * mask; mask is 0 with probability p and 1/(1-p) otherwise.");
 }

@@ -145,6 +145,7 @@ void register_vision(OpRegistry& r) {
       .in("x")
       .out("y")
       .infer(infer_resize)
+      .keeps_format(KeepsFormat::First)
       .promote(Promote::Float)
       .doc("x resized along all axes after the first two, one axis after the other; the edge is repeated outside.");
   op("resize_bwd")

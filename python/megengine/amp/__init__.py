@@ -30,7 +30,7 @@ class _Amp(ModuleType):
     @property
     def enabled(self) -> bool:
         """Whether ops cast their inputs now. Default False."""
-        return _amp.enabled
+        return _amp.enabled()
 
     @enabled.setter
     def enabled(self, value: bool) -> None:
@@ -39,7 +39,7 @@ class _Amp(ModuleType):
     @property
     def low_prec_dtype(self) -> str:
         """The dtype of products and convolutions. Default ``"float16"``."""
-        return _amp.low_prec_dtype
+        return _amp.low_prec_dtype()
 
     @low_prec_dtype.setter
     def low_prec_dtype(self, dtype: str) -> None:
@@ -48,7 +48,7 @@ class _Amp(ModuleType):
     @property
     def high_prec_dtype(self) -> str:
         """The dtype of sensitive ops. Default ``"float32"``."""
-        return _amp.high_prec_dtype
+        return _amp.high_prec_dtype()
 
     @high_prec_dtype.setter
     def high_prec_dtype(self, dtype: str) -> None:

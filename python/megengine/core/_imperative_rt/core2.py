@@ -94,18 +94,9 @@ def create_complex(real: Tensor, imag: Tensor) -> Tensor:
     return complex(real, imag)
 
 
-def _get_amp_dtype_autocast() -> bool:
-    return _amp.enabled
-
-
-def _get_amp_high_prec_dtype() -> str:
-    return _amp.high_prec_dtype
-
-
-def _get_amp_low_prec_dtype() -> str:
-    return _amp.low_prec_dtype
-
-
+_get_amp_dtype_autocast = _amp.enabled
+_get_amp_high_prec_dtype = _amp.high_prec_dtype
+_get_amp_low_prec_dtype = _amp.low_prec_dtype
 _set_amp_dtype_autocast = _amp.set_enabled
 _set_amp_high_prec_dtype = _amp.set_high_prec_dtype
 _set_amp_low_prec_dtype = _amp.set_low_prec_dtype

@@ -13,7 +13,6 @@ import numpy as np
 
 from ... import functional as F
 from ...tensor import Tensor
-from .. import _amp
 from .._core import UserError, ops
 from ..tensor import indexing
 from ..tensor.utils import convert_inputs, make_shape_tuple
@@ -180,8 +179,7 @@ def _elemwise(op: Any, *x: Any) -> Any:
     mode = op.mode.members()[0]
     if len(x) != ARITY[mode]:
         raise UserError(f"Elemwise {mode}: needs {ARITY[mode]} inputs; got {len(x)}.")
-    f = _amp.current(ELEMWISE[mode]) if _amp.enabled else ELEMWISE[mode]
-    return f(*(x if all(isinstance(v, Tensor) for v in x) else convert_inputs(*x)))
+    return ELEMWISE[mode](*(x if all(isinstance(v, Tensor) for v in x) else convert_inputs(*x)))
 
 
 _BOOL_MODES: dict[str, Callable[..., Any]] = {
