@@ -1,4 +1,4 @@
-"""Types of the compiled extension. ``ops`` holds one callable per registered op; the rest of the engine is below."""
+"""Types of the compiled extension. Those of ``ops`` are in ``_ops.pyi``, made from the registry by tools/stubs.py."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+import megengine.core._ops as _ops
 from megengine.tensor import Tensor
 
 # ---- values
@@ -125,47 +126,7 @@ def set_index_hooks(
 
 # ---- ops
 
-class _Op:
-    """An op with one output."""
-
-    def __call__(self, *inputs: Any, **attrs: Any) -> Tensor: ...
-    def uncast(self, *inputs: Any, **attrs: Any) -> Tensor: ...
-    def update(self, cells: tuple[TensorBase, ...], /, *inputs: Any, **attrs: Any) -> None: ...
-
-class _MultiOp:
-    """An op with several outputs."""
-
-    def __call__(self, *inputs: Any, **attrs: Any) -> tuple[Tensor, ...]: ...
-    def uncast(self, *inputs: Any, **attrs: Any) -> tuple[Tensor, ...]: ...
-    def update(self, cells: tuple[TensorBase, ...], /, *inputs: Any, **attrs: Any) -> None: ...
-
-class _Ops:
-    """One callable per registered op. Those with several outputs are named here; the rest have one."""
-
-    adadelta_update: _MultiOp
-    adagrad_update: _MultiOp
-    adam_update: _MultiOp
-    batch_norm_bwd: _MultiOp
-    batch_norm_train: _MultiOp
-    dropout: _MultiOp
-    lamb_direction: _MultiOp
-    layer_norm: _MultiOp
-    layer_norm_bwd: _MultiOp
-    recurrence: _MultiOp
-    recurrence_bwd: _MultiOp
-    rng_gamma: _MultiOp
-    rng_normal: _MultiOp
-    rng_permutation: _MultiOp
-    rng_poisson: _MultiOp
-    rng_uniform: _MultiOp
-    sgd_momentum_update: _MultiOp
-    softmax_xent: _MultiOp
-    sort: _MultiOp
-    svd: _MultiOp
-    topk: _MultiOp
-    def __getattr__(self, name: str) -> _Op: ...
-
-ops: _Ops
+ops = _ops  # one callable per registered op
 
 def op_names() -> list[str]: ...
 def op_info(name: str, /) -> dict[str, Any]: ...
