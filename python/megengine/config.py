@@ -107,7 +107,7 @@ class _Config(ModuleType):
 
     @property
     def _compute_mode(self) -> str:
-        """``"float32"``: float16 convolutions and products add up in float32. Default ``"default"``."""
+        """``"float32"``: float16 convolutions and products add up in float32. Default ``"default"``, in each thread."""
         return "float32" if _core.mode_word() & _core.MODE_FLOAT32_SUMS else "default"
 
     @_compute_mode.setter

@@ -1,6 +1,7 @@
 """Mixed precision: products and convolutions in half precision, the rest where it is safe.
 
-The properties ``enabled``, ``low_prec_dtype`` and ``high_prec_dtype`` can be read and set.
+The properties ``enabled``, ``low_prec_dtype`` and ``high_prec_dtype`` can be read and set. They are of the calling
+thread: a new one starts with the defaults.
 
 >>> from megengine import amp
 >>> with amp.autocast():
