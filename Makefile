@@ -92,9 +92,12 @@ parity: build-release .venv-bench-torch/stamp ## accuracy and behaviour, beside 
 
 # ---- pieces of `make test`
 
-.PHONY: ctest instructions pytest lint lint-fast tidy format coverage
+.PHONY: ctest instructions pytest lint lint-fast tidy format coverage stubs
 coverage: build-dev ## docs/coverage.md anew from the op registry
 	@$(PY) tools/coverage.py
+
+stubs: build-dev ## the ops of the type stub anew from the op registry
+	@$(PY) tools/stubs.py
 
 ctest: build-dev
 	$(call say,C++ tests)
@@ -115,6 +118,7 @@ lint-fast: .venv/stamp-test .stamps/apt-lint
 	@clang-format --dry-run -Werror $(CXX_FILES) 2>&1 | sed -n 's/:[0-9:]* error:.*/: not in format, make format rewrites it/p' | sort -u >&2
 	$(call say,include rules)
 	@$(PY) tools/check_includes.py
+	@$(PY) tools/check_imports.py
 	$(call say,ruff)
 	@ruff check -q . && ruff format --check . | sed "/already formatted/d"
 	$(call say,mypy --strict)

@@ -1,7 +1,10 @@
 // The original's op classes for Python: what the table of src/compat says of them, and one call that runs a rule.
 #include "compat/op_class.h"
 
+#include <optional>
+
 #include "common.h"
+#include "eager/modes.h"
 
 namespace mge::py {
 namespace {
@@ -169,6 +172,8 @@ PyObject* run_op_class(PyObject*, PyObject* const* args, Py_ssize_t n) {
               Py_TYPE(args[i])->tp_name);
     in.push_back(em.val(TensorPtr(tensor_of(args[i]))));
   }
+  std::optional<mode::Scope> uncast;
+  if (c.uncast) uncast.emplace(mode::kAutocast, 0);
   std::vector<Val> out = compat::run(em, c, params_of(c, args[0]).get(), in);
   Obj tuple = check(PyTuple_New(static_cast<Py_ssize_t>(out.size())));
   for (size_t i = 0; i < out.size(); ++i)

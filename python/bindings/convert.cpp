@@ -3,6 +3,7 @@
 
 #include "common.h"
 #include "kernel/copy.h"
+#include "op/promote.h"
 
 namespace mge::py {
 namespace {
@@ -145,9 +146,6 @@ bool scalar_value(PyObject* o, double* v, DType* natural) {
   return false;
 }
 
-// The element type a tensor made from `t` data gets when none was asked for.
-DType default_dtype(DType t) { return t == DType::F64 ? DType::F32 : t == DType::I64 ? DType::I32 : t; }
-
 TensorPtr from_array(PyObject* array, const TensorOptions& opt) {
   DType src;
   const bool ours = holds_our_dtype(array, &src);
@@ -167,7 +165,7 @@ TensorPtr from_array(PyObject* array, const TensorOptions& opt) {
             g.view.format ? g.view.format : "?");
   MGE_CHECK(g.view.ndim <= kMaxRank, Value, "tensor: at most {} dimensions are supported; got {}.", kMaxRank,
             g.view.ndim);
-  DType want = opt.has_dtype ? opt.dtype : opt.exact ? src : default_dtype(src);
+  DType want = opt.has_dtype ? opt.dtype : opt.exact ? src : in_32_bits(src);
   DType raw = want;
   if (is_quant(want)) from_format(to_format(want), sizeof(int32_t), &raw);  // the integers that carry it
   if (src != raw) {
@@ -338,20 +336,6 @@ PyObject* to_numpy(Tensor& t) {
 
 namespace {
 
-// What an array beside a tensor becomes: the dtype of the higher kind, of one kind NumPy's promotion in 32 bits at
-// most.
-DType beside_array(DType like, DType array) {
-  auto size = [](DType t) { return static_cast<int64_t>(dtype_size(t)); };
-  if (array == like || like == DType::F64 || like == DType::I64) return like;
-  if (is_float(like)) return array == DType::F16 ? like : DType::F32;
-  auto is_signed = [](DType t) { return t == DType::I8 || t == DType::I16 || t == DType::I32 || t == DType::I64; };
-  if (is_signed(like) == is_signed(array))
-    return size(array) > size(like) ? array == DType::I64 ? DType::I32 : array : like;
-  const DType with_sign = is_signed(like) ? like : array, without = is_signed(like) ? array : like;
-  const int64_t bytes = std::max(size(with_sign), 2 * size(without));
-  return bytes <= 2 ? DType::I16 : DType::I32;
-}
-
 bool is_array(PyObject* o) {
   return PyObject_TypeCheck(o, reinterpret_cast<PyTypeObject*>(g_ndarray)) ||
          PyObject_TypeCheck(o, reinterpret_cast<PyTypeObject*>(g_generic));
@@ -369,14 +353,10 @@ TensorPtr operand(PyObject* o, DType like, const CompNode* cn, bool elementwise)
   opt.cn = cn;
   // NumPy's kind ranks dtypes here. That of bfloat16 and the low-bit ones is 'V', no rank: they hand on no dtype.
   const bool unranked = elementwise && (like == DType::BF16 || is_low_bit(like));
-  auto category = [unranked, like](DType t) {
-    if (unranked && t == like) return 0;
-    return is_float(t) ? 3 : is_int(t) ? 2 : t == DType::Bool ? 1 : 0;
-  };
   double v;
   DType natural;
   if (scalar_value(o, &v, &natural)) {
-    DType t = category(natural) > category(like) && !is_quant(like) ? natural : is_quant(like) ? DType::F32 : like;
+    DType t = number_beside(natural, like, elementwise);
     if (!active_tracer()) {  // small constants come again and again; a recording needs its own
       struct Slot {
         uint64_t key = 0;
@@ -404,16 +384,14 @@ TensorPtr operand(PyObject* o, DType like, const CompNode* cn, bool elementwise)
     TensorOptions natural_opt;
     natural_opt.cn = cn;
     TensorPtr t = tensor_from_object(array.get(), natural_opt);
-    if (category(t->meta().dtype) > category(like)) return t;
+    if (ranks_above(t->meta().dtype, like, elementwise)) return t;
     return tensor_from_object(array.get(), opt);
   }
-  if (elementwise && category(like) && is_array(o)) {
+  if (elementwise && has_kind(like) && is_array(o)) {
     Obj d = check(PyObject_GetAttrString(o, "dtype"));
     const DType given = to_dtype(d.get());
-    if (category(given) && !is_low_bit(given) && given != DType::BF16) {
-      opt.has_dtype = category(given) <= category(like);
-      opt.dtype = category(given) < category(like) ? like : beside_array(like, given);
-    }
+    opt.has_dtype = has_kind(given);
+    if (opt.has_dtype) opt.dtype = array_beside(given, like);
   }
   return tensor_from_object(o, opt);
 }

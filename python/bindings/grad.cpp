@@ -32,10 +32,11 @@ class PySession {
 };
 
 /// One gradient may go to several receivers, and each may assign through its tensor: everybody gets a cell of their
-/// own.
+/// own. Its memory format is that of the tensor it belongs to, which the receiver knows.
 PyObject* wrap_grad(const TensorPtr& g) {
   TensorPtr own = Tensor::alias(*g);
   own->links = g->links;
+  own->modes = 0;
   return wrap(std::move(own));
 }
 

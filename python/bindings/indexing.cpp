@@ -129,7 +129,9 @@ PyObject* get_index(PyObject* self, PyObject* key) {
   if (is_tensor(key) && tensor_of(key)->meta().dtype == DType::I32 && t->meta().shape.rank > 0) {
     static const OpDef& take = op("take");
     static const Attrs first_axis = make_attrs(TakeAttrs{0});
-    return wrap(apply1(take, first_axis, {t, tensor_of(key)}));
+    TensorPtr y = apply1(take, first_axis, {t, tensor_of(key)});
+    if (y->meta().shape.rank == t->meta().shape.rank) y->modes |= t->modes & mode::kNhwc;
+    return wrap(std::move(y));
   }
   if (!parse(key, t->meta().shape, &ix)) {
     MGE_CHECK(g_get_hook, NotImplemented, "indexing: this kind of index is not supported yet.");

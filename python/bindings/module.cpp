@@ -17,6 +17,7 @@
 #include "jit/interp/interp.h"
 #include "kernel/decompose.h"
 #include "kernel/tune.h"
+#include "op/promote.h"
 #include "trace_key.h"
 
 namespace nb = nanobind;
@@ -25,6 +26,7 @@ namespace mge::py {
 
 void set_quant_hook(PyObject* quant);
 void bind_grad(nb::module_& m);
+void bind_modes(nb::module_& m);
 void bind_trace(nb::module_& m);
 void bind_model(nb::module_& m);
 
@@ -199,6 +201,25 @@ NB_MODULE(_core, m) {
         return nb::steal(dtype_object(m));
       },
       "How a dtype of the engine looks to NumPy.");
+  m.def(
+      "tensor_type", [] { return nb::borrow(reinterpret_cast<PyObject*>(g_tensor_type)); },
+      "The class of results: megengine.Tensor, for code below it.");
+  m.def(
+      "constant_dtype",
+      [](nb::sequence strong, nb::sequence weak) {
+        auto dtypes = [](nb::sequence list) {
+          SmallVec<DType, 4> out;
+          for (nb::handle h : list) out.push_back(to_dtype(h.ptr()));
+          return out;
+        };
+        auto tensors = dtypes(strong), numbers = dtypes(weak);
+        Meta m;
+        m.dtype = constant_dtype({tensors.data(), tensors.size()}, {numbers.data(), numbers.size()});
+        for (size_t i = 0; i < tensors.size(); ++i)  // with its scale
+          if (is_quant(m.dtype) && tensors[i] == m.dtype) return nb::object(strong[i]);
+        return nb::steal(dtype_object(m));
+      },
+      "The dtype of constants beside tensors and arrays of the dtypes `strong` and Python numbers of `weak`.");
   m.def("set_package_dir", [](const std::string& dir) { init_locations(dir.c_str()); });
   m.def(
       "exact_tensor",
@@ -257,6 +278,7 @@ NB_MODULE(_core, m) {
   install_interp();
   set_fusion(interp_can_fuse);
   bind_grad(m);
+  bind_modes(m);
   bind_trace(m);
   bind_model(m);
 }

@@ -58,7 +58,7 @@ Attrs build_attrs(const OpFn* f, PyObject* const* values, PyObject* names) {
 struct Inputs {
   SmallVec<TensorPtr, 4> owned;  // operands made from numbers and arrays
   SmallVec<Tensor*, 6> in;
-  void parse(const OpDef& op, PyObject* const* args, Py_ssize_t n) {
+  void parse(const OpDef& op, PyObject* const* args, Py_ssize_t n, bool cast = false) {
     while (n > 0 && args[n - 1] == Py_None && n > op.required) --n;  // trailing optional inputs
     const Meta* like = nullptr;
     for (Py_ssize_t i = 0; i < n; ++i) {
@@ -70,7 +70,7 @@ struct Inputs {
       if (!like) like = first_tensor(args, n);
       TensorPtr t;
       if (like) {
-        t = operand(a, like->dtype, like->cn, op.scalar);
+        t = operand(a, cast ? cast_dtype(op, like->dtype) : like->dtype, like->cn, op.scalar);
       } else {
         if (a == Py_None) {
           PyErr_SetString(PyExc_TypeError, "the operand is None and is not supported.");
@@ -98,7 +98,7 @@ PyObject* op_call(PyObject* self, PyObject* const* args, size_t nargsf, PyObject
   Py_ssize_t n = PyVectorcall_NARGS(nargsf);
   Attrs attrs = build_attrs(f, args + n, names);
   Inputs inputs;
-  inputs.parse(*f->op, args, n);
+  inputs.parse(*f->op, args, n, true);
   SmallVec<TensorPtr, 3> out(f->op->n_out());
   dispatch(*f->op, attrs, {inputs.in.data(), inputs.in.size()}, {out.data(), out.size()});
   return wrap_all(out);
@@ -112,6 +112,18 @@ PyObject* op_name(PyObject* self, void*) {
   return PyUnicode_FromString(reinterpret_cast<OpFn*>(self)->op->name.c_str());
 }
 PyObject* op_doc(PyObject* self, void*) { return PyUnicode_FromString(reinterpret_cast<OpFn*>(self)->op->doc.c_str()); }
+
+PyObject* op_uncast(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* names) {
+  MGE_PY_TRY
+  auto* f = reinterpret_cast<OpFn*>(self);
+  Attrs attrs = build_attrs(f, args + n, names);
+  Inputs inputs;
+  inputs.parse(*f->op, args, n);
+  SmallVec<TensorPtr, 3> out(f->op->n_out());
+  dispatch_uncast(*f->op, attrs, {inputs.in.data(), inputs.in.size()}, {out.data(), out.size()});
+  return wrap_all(out);
+  MGE_PY_CATCH(nullptr)
+}
 
 // update(cells, *inputs, **attrs): see dispatch_update.
 PyObject* op_update(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* names) {
@@ -139,6 +151,8 @@ PyObject* op_update(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObjec
 }
 
 PyMethodDef op_methods[] = {
+    {"uncast", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(op_uncast)), METH_FASTCALL | METH_KEYWORDS,
+     "The op without the casts of autocast, for functions made of it that autocast does not name."},
     {"update", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(op_update)), METH_FASTCALL | METH_KEYWORDS,
      "update(cells, *inputs, **attrs): the first outputs replace the values of the cells, in place when nobody looks."},
     {nullptr, nullptr, 0, nullptr}};
@@ -178,11 +192,13 @@ PyObject* op_info(PyObject*, PyObject* name) {
   for (auto& [t, n] : kTraits)
     if (op.is(t)) traits.push_back(n);
   Obj ins = strings(op.inputs), outs = strings(op.outputs), ks = strings(kernels), ts = strings(traits);
-  return Py_BuildValue("{s:s,s:O,s:i,s:O,s:O,s:O,s:s,s:O,s:O,s:O,s:O,s:i}", "name", op.name.c_str(), "inputs",
+  static const char *const kAmp[] = {"none", "low", "high", "norm"}, *const kKeeps[] = {"no", "any", "first"};
+  return Py_BuildValue("{s:s,s:O,s:i,s:O,s:O,s:O,s:s,s:O,s:O,s:O,s:O,s:i,s:s,s:s}", "name", op.name.c_str(), "inputs",
                        ins.get(), "required", int{op.required}, "variadic", op.variadic ? Py_True : Py_False, "outputs",
                        outs.get(), "attrs", attrs.get(), "doc", op.doc.c_str(), "traits", ts.get(), "kernels", ks.get(),
                        "has_vjp", op.vjp ? Py_True : Py_False, "has_decompose", op.decompose ? Py_True : Py_False,
-                       "version", op.version);
+                       "version", op.version, "amp", kAmp[static_cast<int>(op.amp)], "keeps_format",
+                       kKeeps[static_cast<int>(op.keeps_format)]);
   MGE_PY_CATCH(nullptr)
 }
 

@@ -62,7 +62,8 @@ PyObject* binary(PyObject* a, PyObject* b) {
   }
   if (!operand_like(ta ? b : a)) Py_RETURN_NOTIMPLEMENTED;
   const Meta& like = tensor_of(ta ? a : b)->meta();
-  TensorPtr x = operand(a, like.dtype, like.cn), y = operand(b, like.dtype, like.cn);
+  const DType dtype = cast_dtype(op, like.dtype);
+  TensorPtr x = operand(a, dtype, like.cn), y = operand(b, dtype, like.cn);
   return wrap(apply1(op, nullptr, {x.get(), y.get()}));
   MGE_PY_CATCH(nullptr)
 }
@@ -149,6 +150,29 @@ PyObject* compare(PyObject* a, PyObject* b, int kind) {
 
 Py_hash_t hash(PyObject* a) { return static_cast<Py_hash_t>(reinterpret_cast<uintptr_t>(a) >> 4); }
 
+// ---- memory format: a label of the cell, kept in its mode bits; results get it from their inputs in dispatch
+
+const char* format_name(const Tensor& t) {
+  return t.modes & mode::kNhwc ? "nhwc" : t.modes & mode::kNchw ? "nchw" : "default";
+}
+void set_format_name(Tensor& t, std::string_view name) {
+  const Shape& s = t.meta().shape;
+  const bool nhwc = name == "nhwc", nchw = name == "nchw";
+  MGE_CHECK(nhwc || nchw || name == "default", Value, "format: must be default, nchw or nhwc; got '{}'.", name);
+  MGE_CHECK(!nhwc || s.rank == 4 || s.rank == 5, Value,
+            "format: nhwc needs 4 dimensions, or 5 for a grouped weight; got {}.", s.str());
+  t.modes = (t.modes & ~(mode::kNchw | mode::kNhwc)) | (nhwc ? mode::kNhwc : nchw ? mode::kNchw : 0);
+}
+PyObject* get_format(PyObject* o, void*) { return PyUnicode_FromString(format_name(*tensor_of(o))); }
+int set_format(PyObject* o, PyObject* v, void*) {
+  MGE_PY_TRY
+  MGE_CHECK(v && PyUnicode_Check(v), Value, "format: must be default, nchw or nhwc; got {}.",
+            v ? Py_TYPE(v)->tp_name : "nothing");
+  set_format_name(*tensor_of(o), PyUnicode_AsUTF8(v));
+  return 0;
+  MGE_PY_CATCH(-1)
+}
+
 // ---- construction
 
 PyObject* tensor_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
@@ -181,18 +205,18 @@ PyObject* tensor_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
     MGE_CHECK(!opt.cn || opt.cn->same_as(*src->meta().cn), Value, "Tensor: the tensor is on {}, not {}; use .to().",
               src->meta().cn->logical, opt.cn->logical);
     MGE_CHECK(!is_const, Value, "Tensor: is_const needs plain data, not a Tensor.");
+    MGE_CHECK(std::strcmp(fmt, "default") == 0 || std::strcmp(fmt, format_name(*src)) == 0, Value,
+              "Tensor: a tensor of format {} was given with format='{}'; set it after.", format_name(*src), fmt);
     t = Tensor::alias(*src);
     t->links = src->links;
   } else {
     t = tensor_from_object(data, opt);
+    if (std::strcmp(fmt, "default") != 0) set_format_name(*t, fmt);
   }
   Obj o = check(type->tp_alloc(type, 0));
   auto* p = reinterpret_cast<PyTensor*>(o.get());
   new (&p->t) TensorPtr(std::move(t));
   if (name != Py_None) p->name = Py_NewRef(name);
-  // Labels of memory formats are rare and live in Python.
-  if (type != g_base_type && (is_tensor(data) || std::strcmp(fmt, "default") != 0))
-    check(PyObject_CallMethod(o.get(), "_take_format", "Os", data, fmt));
   return o.release();
   MGE_PY_CATCH(nullptr)
 }
@@ -401,6 +425,8 @@ PyGetSetDef getset[] = {{"shape", get_shape, nullptr, "Sizes of the axes, a tupl
                         {"dtype", get_dtype, nullptr, "Element type as a NumPy dtype.", nullptr},
                         {"device", get_device, nullptr, "Where the value lives.", nullptr},
                         {"grad", get_grad, set_grad, "What GradManager.backward has found; None before.", nullptr},
+                        {"format", get_format, set_format,
+                         "The memory format asked for; the logical order of axes is NCHW in any case.", nullptr},
                         {"name", get_name, set_name, "Name of the tensor; empty by default.", nullptr},
                         {nullptr, nullptr, nullptr, nullptr, nullptr}};
 

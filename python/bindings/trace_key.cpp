@@ -28,12 +28,12 @@ PyObject* interned(const char* s) { return PyUnicode_InternFromString(s); }
 
 struct Names {
   PyObject *trace_state = interned("_trace_state"), *dict = interned("__dict__"),
-           *fields = interned("__dataclass_fields__"), *format = interned("_format"), *qparams = interned("_qparams"),
+           *fields = interned("__dataclass_fields__"), *qparams = interned("_qparams"),
            *dtype = interned("dtype"), *shape = interned("shape"), *tobytes = interned("tobytes"),
            *nbytes = interned("nbytes"), *metadata = interned("metadata"), *hasobject = interned("hasobject"),
            *cell_contents = interned("cell_contents"), *default_factory = interned("default_factory"),
            *func = interned("func"), *args = interned("args"), *keywords = interned("keywords"),
-           *default_format = interned("default"), *is_volatile = interned("_trace_volatile"),
+           *is_volatile = interned("_trace_volatile"),
            *slots = interned("__slots__");
 };
 const Names& names() {
@@ -294,9 +294,9 @@ class KeyBuilder {
     raw(m.quant.zero_point);
     raw(m.shape.rank);
     for (int64_t d : m.shape) raw(d);
-    Obj format(PyObject_GetAttr(o, names().format)), qparams(PyObject_GetAttr(o, names().qparams));
-    if (!format || !qparams) return PyErr_Clear();  // a bare TensorBase
-    if (format.get() != names().default_format) add(format.get());
+    raw(t->modes);  // its memory format
+    Obj qparams(PyObject_GetAttr(o, names().qparams));
+    if (!qparams) return PyErr_Clear();  // a bare TensorBase
     if (qparams.get() != Py_None) add(qparams.get());
   }
 

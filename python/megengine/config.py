@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 _values: dict[str, Any] = {
     "benchmark_kernel": False,
     "deterministic_kernel": False,
-    "compute_mode": "default",
     "auto_format_convert": True,
     "bn_format": "dim_1c11",
 }
@@ -108,13 +107,14 @@ class _Config(ModuleType):
 
     @property
     def _compute_mode(self) -> str:
-        """``"float32"``: float16 convolutions and products add up in float32. Default ``"default"``."""
-        return str(_values["compute_mode"])
+        """``"float32"``: float16 convolutions and products add up in float32. Default ``"default"``, in each thread."""
+        return "float32" if _core.mode_word() & _core.MODE_FLOAT32_SUMS else "default"
 
     @_compute_mode.setter
     def _compute_mode(self, mode: str) -> None:
         assert mode in ("default", "float32"), f"_compute_mode: must be default or float32; got {mode!r}."
-        _values["compute_mode"] = mode
+        word = _core.mode_word() & ~_core.MODE_FLOAT32_SUMS
+        _core.set_mode_word(word | (_core.MODE_FLOAT32_SUMS if mode == "float32" else 0))
 
     @property
     def _auto_format_convert(self) -> bool:

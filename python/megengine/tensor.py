@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from .core import _core, _format
+from .core import _core
 from .core._core import CompNode, TensorBase, ops
 from .core._trace_option import use_symbolic_shape
 from .core.tensor import indexing
@@ -228,34 +228,7 @@ class Tensor(TensorBase, ArrayMethodMixin):
     #: Maps device names while a file is loaded.
     dmap_callback: Callable[[str], str] | None = None
 
-    _format = "default"
     _qparams: QParams | None = None
-
-    def _take_format(self, data: Any, format: str) -> None:
-        """The label of a new tensor, from the one it was made of or from the call."""
-        given = data._format if isinstance(data, Tensor) else "default"
-        if format == "default":
-            if given != "default":
-                self._format = given
-        elif isinstance(data, Tensor) and format != given:
-            raise _core.UserError(f"Tensor: a tensor of format {given} was given with format={format!r}; set it after.")
-        else:
-            self.format = format
-
-    @property
-    def format(self) -> str:
-        """The memory format asked for; the logical order of axes is NCHW in any case."""
-        return self._format
-
-    @format.setter
-    def format(self, format: str) -> None:
-        if format not in ("default", "nchw", "nhwc"):
-            raise _core.UserError(f"format: must be default, nchw or nhwc; got {format!r}.")
-        if format == "nhwc" and self.ndim not in (4, 5):
-            raise _core.UserError(f"format: nhwc needs 4 dimensions, or 5 for a grouped weight; got {self.shape}.")
-        if format == "nhwc":
-            _format.activate()
-        self._format = format
 
     @property
     def qparams(self) -> QParams:
@@ -347,10 +320,10 @@ class Tensor(TensorBase, ArrayMethodMixin):
     # ---- copying and pickling; the layout is that of MegEngine's files
 
     def __getnewargs__(self) -> tuple[Any, ...]:
-        return (self.numpy(), self.dtype, self.device.logical_name, False, False, None, self._format)
+        return (self.numpy(), self.dtype, self.device.logical_name, False, False, None, self.format)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        if self._format == "default":
+        if self.format == "default":
             return super().__reduce_ex__(protocol)
         return type(self), self.__getnewargs__(), self.__getstate__() or None  # the constructor sets the label
 
@@ -385,8 +358,7 @@ class Tensor(TensorBase, ArrayMethodMixin):
 
     def _twin(self, qparams: QParams | None) -> Tensor:
         new = type(self)(ops.copy(self.detach()))  # a value of its own: a trace tells tensors apart by their values
-        if self._format != "default":
-            new._format = self._format
+        new.format = self.format
         if qparams is not None:
             new._qparams = qparams
         return new

@@ -4,6 +4,9 @@
 #include "kernel/row_io.h"
 
 namespace mge {
+
+constinit thread_local uint32_t mode::t_word = 0;
+
 namespace {
 
 // Of the thread that runs the traced function; other threads go on as if there were none.
@@ -73,27 +76,77 @@ const Attrs& typecvt_attrs(DType t) {
   return cache[static_cast<int>(t)];
 }
 
+// Out of the way of the fast path: inlined they would lengthen its prologue.
+#define MGE_ASIDE __attribute__((noinline))
+
+TensorPtr cast(Tensor* t, DType want) {
+  if (t->meta().dtype == want) return TensorPtr(t);
+  TensorPtr y;
+  dispatch(typecvt_op(), typecvt_attrs(want), {&t, 1}, {&y, 1});
+  return y;
+}
+
+// The usual case of promote_op, decided without it: one dtype, which the op takes.
+bool is_promoted(Promote rule, std::span<const Meta* const> in) {
+  if (in.empty() || rule == Promote::Bool) return false;
+  const DType t = in[0]->dtype;
+  for (auto* m : in)
+    if (m->dtype != t) return false;
+  return rule != Promote::Float || is_float(t);
+}
+
 // Casts inputs to the common dtype with ordinary, differentiable ops.
-void dispatch_promoted(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> in, std::span<const DType> want,
-                       std::span<TensorPtr> out) {
+MGE_ASIDE void dispatch_promoted(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> in,
+                                 std::span<const DType> want, std::span<TensorPtr> out) {
   SmallVec<TensorPtr, 4> casts;
-  SmallVec<Tensor*, 4> ins(in.begin(), in.end());
+  SmallVec<Tensor*, 4> ins;
   for (size_t i = 0; i < in.size(); ++i) {
-    if (in[i]->meta().dtype == want[i]) continue;
-    TensorPtr y;
-    dispatch(typecvt_op(), typecvt_attrs(want[i]), {&ins[i], 1}, {&y, 1});
-    ins[i] = y.get();
-    casts.push_back(std::move(y));
+    casts.push_back(cast(in[i], want[i]));
+    ins.push_back(casts.back().get());
   }
   dispatch(op, attrs, {ins.data(), ins.size()}, out);
 }
 
-void dispatch_decomposed(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> in, std::span<TensorPtr> out) {
+// Mixed precision: floating inputs in the precision that the op asks for, by the same casts.
+MGE_ASIDE void dispatch_autocast(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> in,
+                                 std::span<TensorPtr> out) {
+  const DType low = mode::low_dtype(mode::t_word), high = mode::high_dtype(mode::t_word);
+  mode::Scope done(mode::kAutocast, 0);
+  SmallVec<DType, 4> want;
+  for (auto* t : in) want.push_back(amp_dtype(op.amp, t->meta().dtype, low, high));
+  const bool norm = op.amp == Amp::Norm && !in.empty() && is_float(in[0]->meta().dtype);
+  SmallVec<Tensor*, 4> ins(in.begin(), in.end());
+  TensorPtr rounded;
+  if (norm) {
+    rounded = cast(in[0], low);
+    ins[0] = rounded.get();
+  }
+  dispatch_promoted(op, attrs, {ins.data(), ins.size()}, {want.data(), want.size()}, out);
+  if (norm) out[0] = cast(out[0].get(), low);
+}
+
+// The label of the first labelled input goes to a result that has its axes.
+MGE_ASIDE void keep_format(const OpDef& op, std::span<Tensor* const> in, Tensor& out, uint32_t modes = mode::t_word) {
+  if (modes & mode::kRule) return;
+  const size_t n = op.keeps_format == KeepsFormat::Any ? in.size() : op.keeps_format == KeepsFormat::First ? 1 : 0;
+  for (size_t i = 0; i < n && i < in.size(); ++i) {
+    if (!(in[i]->modes & mode::kNhwc)) continue;
+    const Meta &x = in[i]->meta(), &y = out.meta();
+    if (x.shape.rank == y.shape.rank && y.dtype != DType::Bool) out.modes |= mode::kNhwc;
+    return;
+  }
+}
+
+MGE_ASIDE void dispatch_decomposed(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> in,
+                                   std::span<TensorPtr> out) {
+  const uint32_t before = mode::t_word;
+  mode::RuleScope rule;
   EagerEmitter& em = EagerEmitter::get();
   SmallVec<Val, 6> vin, vout(out.size());
   for (auto* t : in) vin.push_back(em.val(TensorPtr(t)));
   op.decompose(em, attrs.get(), {vin.data(), vin.size()}, {vout.data(), vout.size()});
   for (size_t i = 0; i < out.size(); ++i) out[i] = TensorPtr(EagerEmitter::tensor(vout[i]));
+  keep_format(op, in, *out[0], before);
 }
 
 }  // namespace
@@ -102,12 +155,16 @@ void set_host_compute(bool on) { g_host_compute.store(on); }
 bool host_compute() { return g_host_compute.load(); }
 
 Tracer* active_tracer() { return g_tracer; }
-void set_active_tracer(Tracer* t) { g_tracer = t; }
+void set_active_tracer(Tracer* t) {
+  g_tracer = t;
+  mode::t_word = (mode::t_word & ~mode::kTrace) | (t ? mode::kTrace : 0);
+}
 
 Tensor::Tensor(ValuePtr v) : value(std::move(v)), birth_epoch(g_tracer ? g_tracer->epoch() : 0) {}
 
 TensorPtr Tensor::alias(const Tensor& of) {
   auto t = make_ref<Tensor>(of.value);
+  t->modes = of.modes;
   if (g_tracer) t->origin = of.birth_epoch == g_tracer->epoch() ? of.origin : TensorPtr(const_cast<Tensor*>(&of));
   return t;
 }
@@ -115,16 +172,25 @@ TensorPtr Tensor::alias(const Tensor& of) {
 Tensor::~Tensor() = default;
 
 void dispatch(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> in, std::span<TensorPtr> out) {
+  uint32_t modes = mode::t_word;  // of the thread; those of the inputs join
   SmallVec<const Meta*, 4> metas;
-  for (auto* t : in) metas.push_back(&t->value->meta);
+  for (auto* t : in) {
+    metas.push_back(&t->value->meta);
+    modes |= t->modes;
+  }
   std::span<const Meta* const> meta_span(metas.data(), metas.size());
-  if (op.promote != Promote::None) {
+  if (__builtin_expect(modes & mode::kAutocast, 0) && op.amp != Amp::None) return dispatch_autocast(op, attrs, in, out);
+  if (op.promote != Promote::None && !is_promoted(op.promote, meta_span)) {
     SmallVec<DType, 4> want(in.size());
     if (promote_op(op, meta_span, {want.data(), want.size()}))
       return dispatch_promoted(op, attrs, in, {want.data(), want.size()}, out);
   }
-  bool recording = any_grad_session() && tape_wants(op, in);
-  if (__builtin_expect(recording && !op.vjp && op.decompose, 0)) return dispatch_decomposed(op, attrs, in, out);
+  if (modes & mode::kGrad) {
+    if (!tape_wants(op, in))
+      modes &= ~mode::kGrad;  // from here on the bit means: this op is recorded
+    else if (!op.vjp && op.decompose)
+      return dispatch_decomposed(op, attrs, in, out);
+  }
 
   // One output is the rule: infer straight into its value. Nothing is kept when infer throws.
   SmallVec<ValuePtr, 2> values;
@@ -142,7 +208,6 @@ void dispatch(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> in, 
   for (auto& v : values)
     if (!v->meta.cn) v->meta.cn = CompNode::default_node();
 
-  Tracer* tracer = g_tracer;
   std::span<const ValuePtr> value_span(values.data(), values.size());
   auto all_ready = [&] {
     for (auto* t : in)
@@ -152,15 +217,16 @@ void dispatch(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> in, 
   auto run_now = [&] {
     SmallVec<Value*, 4> ins;
     for (auto* t : in) ins.push_back(t->value.get());
-    run_inline(op, attrs.get(), {ins.data(), ins.size()}, value_span, -backward_location());
+    run_inline(op, attrs.get(), {ins.data(), ins.size()}, value_span,
+               modes & mode::kBackward ? -backward_location() : 0);
   };
   bool queued = is_queued(values[0]->meta);
-  if (__builtin_expect(!tracer && !queued && all_ready(), 1)) {
+  if (__builtin_expect(!(modes & mode::kTrace) && !queued && all_ready(), 1)) {
     run_now();
   } else {
     LocId loc = -backward_location();
     if (!loc) loc = current_location();
-    if (tracer && tracer->on_op(op, attrs, in, value_span, loc)) {
+    if ((modes & mode::kTrace) && g_tracer->on_op(op, attrs, in, value_span, loc)) {
       for (auto& v : values) v->deferred = true;
     } else if (queued && is_host_computable(op, in, value_span)) {
       if (values[0]->meta.cn->queue)
@@ -175,15 +241,29 @@ void dispatch(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> in, 
     }
   }
   for (size_t i = 0; i < out.size(); ++i) out[i] = make_ref<Tensor>(std::move(values[i]));
-  if (recording) tape_record(op, attrs, in, out);
+  if (modes & (mode::kGrad | mode::kNhwc)) {
+    if (modes & mode::kGrad) tape_record(op, attrs, in, out);
+    if (modes & mode::kNhwc) keep_format(op, in, *out[0]);
+  }
+}
+
+void dispatch_uncast(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> in, std::span<TensorPtr> out) {
+  mode::Scope uncast(mode::kAutocast, 0);
+  dispatch(op, attrs, in, out);
+}
+DType cast_dtype(const OpDef& op, DType t) {
+  const uint32_t modes = mode::t_word;
+  if (!(modes & mode::kAutocast)) return t;
+  return amp_dtype(op.amp, t, mode::low_dtype(modes), mode::high_dtype(modes));
 }
 
 void dispatch_update(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> in, std::span<Tensor* const> cells) {
   SmallVec<TensorPtr, 4> out(op.n_out());
   MGE_CHECK(cells.size() <= out.size(), Value, "{}: {} cells for {} outputs.", op.name, cells.size(), out.size());
-  bool plain = !g_tracer && !(any_grad_session() && tape_wants(op, in));
+  const uint32_t modes = mode::t_word;
+  bool plain = !(modes & mode::kTrace) && !((modes & mode::kGrad) && tape_wants(op, in));
   if (!plain) {
-    dispatch(op, attrs, in, {out.data(), out.size()});
+    dispatch_uncast(op, attrs, in, {out.data(), out.size()});  // state keeps its dtype
   } else {
     SmallVec<const Meta*, 4> metas;
     for (auto* t : in) metas.push_back(&t->value->meta);

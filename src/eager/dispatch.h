@@ -2,11 +2,18 @@
 //   TensorPtr y = apply1(op, attrs, {x, w});
 #pragma once
 #include "eager/executor.h"
+#include "eager/modes.h"
 
 namespace mge {
 
 /// Runs one op. `out` has op.n_out() entries. Errors of promotion and inference leave nothing behind.
 void dispatch(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> in, std::span<TensorPtr> out);
+
+/// The same without the casts of autocast: for functions made of an op that autocast does not name.
+void dispatch_uncast(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> in, std::span<TensorPtr> out);
+/// The dtype that a tensor of dtype `t` will have as an input of `op`, as far as autocast says: numbers beside it
+/// follow that one, so that they are not rounded twice.
+DType cast_dtype(const OpDef& op, DType t);
 
 /// Like dispatch, for updates in place of state: the first outputs replace the values of `cells`, whose old memory is
 /// given to the op when nobody else holds it. Inputs of the op = `in`, in which cells appear like any other tensor.

@@ -151,6 +151,7 @@ void GradSession::start() {
   gap_begin_ = gap_end_ = 0;
   active_ = true;
   home_->push_back(this);
+  mode::t_word |= mode::kGrad;
   std::lock_guard<std::mutex> lock(active_ids().mutex);
   active_ids().ids.insert(id_);
 }
@@ -159,6 +160,8 @@ void GradSession::stop() {
   if (!active_) return;
   active_ = false;
   home_->erase(std::find(home_->begin(), home_->end(), this));
+  // Stopped by another thread, the bit of its own goes when that one asks the tape next.
+  if (home_.get() == t_sessions && home_->empty()) mode::t_word &= ~mode::kGrad;
   home_ = nullptr;
   std::lock_guard<std::mutex> lock(active_ids().mutex);
   active_ids().ids.erase(id_);
@@ -221,6 +224,7 @@ LocId backward_location() { return t_backward_loc; }
 uint64_t current_rerun() { return t_rerun; }
 
 bool tape_wants(const OpDef& op, std::span<Tensor* const> in) {
+  if (!any_grad_session()) return mode::t_word &= ~mode::kGrad, false;
   if (op.is(kNoGrad)) return false;
   for (auto* s : sessions())
     for (auto* t : in)
@@ -355,34 +359,31 @@ namespace {
 
 // `sum` += g, in the memory of the sum when nobody else holds it.
 void add_grad(TensorPtr& sum, const TensorPtr& g) {
-  static const OpDef& add = OpRegistry::global().get("add");
   Tensor* in[] = {sum.get(), g.get()};
   if (sum->ref_count() == 1 && sum->meta().same_type(g->meta())) {
     Tensor* cell = sum.get();
-    return dispatch_update(add, nullptr, in, {&cell, 1});
+    return dispatch_update(add_op(), nullptr, in, {&cell, 1});
   }
   TensorPtr out;
-  dispatch(add, nullptr, in, {&out, 1});
+  dispatch(add_op(), nullptr, in, {&out, 1});
   sum = std::move(out);
 }
 
-// The gradient of a slice added to that of the whole, where others have left theirs: only the region is touched, so a
-// loop over x[0], x[1], ... costs one pass over x and not one for each step.
-bool add_region(TensorPtr& sum, const TensorPtr& g, const Attrs& region) {
+// The gradient of a part added to that of the whole, where others have left theirs: only the part is touched, so a loop
+// over x[0], x[1], ... costs one pass over x and not one for each step.
+bool add_part(TensorPtr& sum, const TensorPtr& g, const OpDef& take, const Attrs& attrs) {
   if (!sum || sum->ref_count() != 1 || sum->meta().dtype != g->meta().dtype) return false;
-  static const OpDef &slice = OpRegistry::global().get("slice"), &set_slice = OpRegistry::global().get("set_slice");
   TensorPtr part;
   Tensor* whole = sum.get();
-  dispatch(slice, region, {&whole, 1}, {&part, 1});
+  dispatch(take, attrs, {&whole, 1}, {&part, 1});
   {
-    static const OpDef& add = OpRegistry::global().get("add");
     Tensor* in[] = {part.get(), g.get()};
     TensorPtr both;
-    dispatch(add, nullptr, in, {&both, 1});
+    dispatch(add_op(), nullptr, in, {&both, 1});
     part = std::move(both);  // the view is gone: the memory of `sum` is its own again
   }
   Tensor* in[] = {whole, part.get()};
-  dispatch_update(set_slice, region, in, {&whole, 1});
+  dispatch_update(*take.put_back, attrs, in, {&whole, 1});
   return true;
 }
 
@@ -450,10 +451,10 @@ class BackwardPass {
     }
     MGE_CHECK(n.op->vjp, NotImplemented, "{}: this op has no gradient. Detach its inputs, or leave it out of the loss.",
               n.op->name);
-    static const OpDef* const slice = &OpRegistry::global().get("slice");
-    if (n.op == slice && n.edges[0].node && !n.edges[0].node->grads.empty() &&
-        add_region(n.edges[0].node->grads[n.edges[0].index], n.grads[0], n.attrs))
+    if (n.op->put_back && n.edges[0].node && !n.edges[0].node->grads.empty() &&
+        add_part(n.edges[0].node->grads[n.edges[0].index], n.grads[0], *n.op, n.attrs))
       return;
+    mode::RuleScope rule;
     EagerEmitter& em = EagerEmitter::get();
     auto vals = [&](const SmallVec<TensorPtr, 2>& ts, size_t count) {
       SmallVec<Val, 4> v(count);
@@ -510,6 +511,7 @@ class BackwardPass {
         give({l->node, l->index}, std::move(n.grads[i]));
   }
 
+  const mode::Scope walking_{0, mode::kBackward};
   const LocId outer_loc_ = t_backward_loc;
   const uint64_t outer_rerun_ = t_rerun;
   std::priority_queue<GradNode*, std::vector<GradNode*>, Older> heap_;

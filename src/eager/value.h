@@ -46,6 +46,7 @@ struct Tensor : ValImpl {
   ValuePtr value;
   SmallVec<GradLink, 1> links;
   uint32_t birth_epoch = 0;  // recording during which the cell was made; 0 = outside
+  uint32_t modes = 0;        // what the cell brings into dispatch: mode::kNchw or kNhwc, its memory-format label
   RefPtr<Tensor> origin;     // made during a recording as another name (detach, saved) of this outside cell
 
   explicit Tensor(ValuePtr v);

@@ -135,6 +135,11 @@ void Graph::add_output(std::string name, ValueId v) {
   outputs_.push_back({std::move(name), v});
 }
 
+void Graph::keep_outputs(std::span<const std::string> names) {
+  std::erase_if(outputs_,
+                [&](const Output& o) { return std::find(names.begin(), names.end(), o.name) == names.end(); });
+}
+
 void Graph::commit(size_t var_index, ValueId v) {
   MGE_ASSERT(var_index < vars_.size(), "graph {} has {} vars, no number {}", name_, vars_.size(), var_index);
   Var& var = vars_[var_index];

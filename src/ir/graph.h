@@ -102,6 +102,8 @@ class Graph {
   ValueId add1(std::string_view op, Attrs attrs, std::initializer_list<ValueId> in, LocId loc = kNoLoc);
   /// An empty name becomes the value's name or "out<i>".
   void add_output(std::string name, ValueId v);
+  /// Keeps only the outputs of these names, in the order they have; what only the others needed is dead code.
+  void keep_outputs(std::span<const std::string> names);
   /// After a run, var `index` holds `v`; kNone takes the commit back.
   void commit(size_t var_index, ValueId v);
   LocId loc(std::string_view file, int line, std::string_view function = {}, std::string_view note = {});

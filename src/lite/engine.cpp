@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <unordered_map>
 
 #include "base/error.h"
 #include "jit/interp/interp.h"
@@ -16,35 +15,9 @@ namespace {
 using mge::Buffer;
 using mge::Graph;
 using mge::Meta;
-using mge::ir::kNone;
 
 // Programs own their arenas; a caller that sends every shape under the sun must not fill the memory.
 constexpr size_t kMaxPrograms = 8;
-
-// The graph with only some of its outputs. Nodes that became useless go with the dead-code pass.
-Graph with_outputs(const Graph& g, const std::vector<std::string>& names) {
-  Graph out(g.name());
-  std::unordered_map<mge::ir::ValueId, mge::ir::ValueId> to;
-  for (auto v : g.inputs()) to[v] = out.add_input(g.value(v).name, g.meta(v));
-  for (auto& v : g.vars()) to[v.in] = out.add_var(g.value(v.in).name, g.meta(v.in));
-  for (auto& c : g.constants())
-    if (c.value != kNone) to[c.value] = out.add_constant(g.meta(c.value), c.storage, c.offset, g.value(c.value).name);
-  for (auto n : g.order()) {
-    const mge::ir::Node& node = g.node(n);
-    mge::SmallVec<mge::ir::ValueId, 6> in;
-    for (auto v : node.inputs) in.push_back(to.at(v));
-    auto copy = out.add_node(*node.op, node.attrs, {in.data(), in.size()}, out.loc(g.location(node.loc)));
-    for (size_t i = 0; i < node.outputs.size(); ++i) {
-      to[node.outputs[i]] = out.node(copy).outputs[i];
-      out.set_name(out.node(copy).outputs[i], g.value(node.outputs[i]).name);
-    }
-  }
-  for (auto& o : g.outputs())
-    if (std::find(names.begin(), names.end(), o.name) != names.end()) out.add_output(o.name, to.at(o.value));
-  for (size_t i = 0; i < g.vars().size(); ++i)
-    if (g.vars()[i].out != kNone) out.commit(i, to.at(g.vars()[i].out));
-  return out;
-}
 
 int64_t row_elements(const mge::Shape& s) {
   int64_t n = 1;
@@ -86,7 +59,7 @@ void output_every_value(Graph& g) {
 
 Engine::Engine(std::shared_ptr<const mge::serial::LoadedModel> model, const EngineOptions& opt)
     : model_(std::move(model)), opt_(opt), graph_(model_->graph.clone()) {
-  if (!opt_.outputs.empty()) graph_ = with_outputs(graph_, opt_.outputs);
+  if (!opt_.outputs.empty()) graph_.keep_outputs(opt_.outputs);
   if (opt_.every_value) output_every_value(graph_);
   for (auto& v : graph_.vars()) {
     const mge::ir::Value& value = graph_.value(v.in);

@@ -116,6 +116,8 @@ void register_batch_norm(OpRegistry& r) {
       .in("x", "weight", "bias")
       .out("y", "mean", "var", "rstd")
       .infer(infer_train)
+      .amp(Amp::Norm)
+      .keeps_format(KeepsFormat::First)
       .promote(Promote::Float)
       .decompose(decompose_train)
       .doc(
@@ -133,6 +135,8 @@ void register_batch_norm(OpRegistry& r) {
       .in("x", "weight", "bias", "mean", "var")
       .out("y")
       .infer(infer_infer)
+      .amp(Amp::Norm)
+      .keeps_format(KeepsFormat::First)
       .promote(Promote::Float)
       .decompose(decompose_infer)
       .doc("scale = weight / sqrt(var + eps); shift = bias - mean * scale; y = x * scale + shift, each step rounded.");

@@ -33,6 +33,7 @@ void register_copy_to(OpRegistry& r) {
       .in("x")
       .out("y")
       .infer(infer_copy_to)
+      .keeps_format(KeepsFormat::First)
       .view(view_copy_to)
       .doc("The same value on another device.");
 }

@@ -164,7 +164,13 @@ void add_op(OpRegistry& r) {
     b.in("x");
   else
     b.in("x", "y");
-  b.out("z").infer(infer_elementwise).promote(Op::promote).doc(Op::doc).traits(Op::traits).scalar(&kBody<Op>);
+  b.out("z")
+      .infer(infer_elementwise)
+      .promote(Op::promote)
+      .amp(Op::amp)
+      .doc(Op::doc)
+      .traits(Op::traits)
+      .scalar(&kBody<Op>);
 }
 template <class... Ops>
 void add_ops(OpRegistry& r, OpList<Ops...>) {
@@ -197,6 +203,7 @@ void register_elementwise(OpRegistry& r) {
       .out("y")
       .infer(infer_typecvt)
       .traits(kElementwise)
+      .keeps_format(KeepsFormat::First)
       .doc("x with another element type; float to integer truncates, anything to bool is x != 0.");
 }
 

@@ -23,14 +23,18 @@ struct ElementwiseOp {
   static constexpr int arity = kArity;
   static constexpr bool bool_out = kBoolOut;
   static constexpr uint32_t traits = kTraits;
+  static constexpr Amp amp = Amp::None;
 };
 using FloatUnary = ElementwiseOp<Domain::Float, Promote::Float>;
+// Under autocast in high precision: what loses accuracy or overflows in half precision.
+struct SensitiveUnary : FloatUnary { static constexpr Amp amp = Amp::High; };
 using NumberUnary = ElementwiseOp<Domain::Number, Promote::None>;
 using TestUnary = ElementwiseOp<Domain::Any, Promote::None, 1, true, kNoGrad>;
 template <uint32_t kTraits = 0>
 using ArithBinary = ElementwiseOp<Domain::Number, Promote::Arith, 2, false, kTraits>;
 template <uint32_t kTraits = 0>
 using FloatBinary = ElementwiseOp<Domain::Float, Promote::Float, 2, false, kTraits>;
+struct SensitiveBinary : FloatBinary<> { static constexpr Amp amp = Amp::High; };
 template <uint32_t kTraits = 0>
 using CompareBinary = ElementwiseOp<Domain::Any, Promote::Arith, 2, true, kTraits | kNoGrad>;
 using BoolBinary = ElementwiseOp<Domain::Bool, Promote::Bool, 2, false, kNoGrad | kCommutative>;
@@ -43,24 +47,24 @@ using GradBinary = ElementwiseOp<Domain::Number, Promote::Same, 2>;
 #define MGE_OP(text_name, text) static constexpr const char *name = text_name, *doc = text
 
 // ---- unary, floating point ----
-struct Exp : FloatUnary { MGE_OP("exp", "e to the power x."); MGE_BODY1 { return exp(x); } };
-struct Expm1 : FloatUnary { MGE_OP("expm1", "exp(x) - 1, accurate near 0."); MGE_BODY1 { return expm1(x); } };
-struct Log : FloatUnary { MGE_OP("log", "Natural logarithm; NaN below 0, -inf at 0."); MGE_BODY1 { return log(x); } };
-struct Log1p : FloatUnary { MGE_OP("log1p", "log(1 + x), accurate near 0."); MGE_BODY1 { return log1p(x); } };
-struct Sqrt : FloatUnary { MGE_OP("sqrt", "Square root; NaN below 0."); MGE_BODY1 { return sqrt(x); } };
-struct Rsqrt : FloatUnary { MGE_OP("rsqrt", "1 / sqrt(x)."); MGE_BODY1 { return V(1.f) / sqrt(x); } };
-struct Sin : FloatUnary { MGE_OP("sin", "Sine of radians."); MGE_BODY1 { return sin(x); } };
-struct Cos : FloatUnary { MGE_OP("cos", "Cosine of radians."); MGE_BODY1 { return cos(x); } };
-struct Tan : FloatUnary { MGE_OP("tan", "Tangent of radians."); MGE_BODY1 { return tan(x); } };
-struct Asin : FloatUnary { MGE_OP("asin", "Inverse sine; NaN outside [-1,1]."); MGE_BODY1 { return asin(x); } };
-struct Acos : FloatUnary { MGE_OP("acos", "Inverse cosine; NaN outside [-1,1]."); MGE_BODY1 { return acos(x); } };
-struct Atan : FloatUnary { MGE_OP("atan", "Inverse tangent."); MGE_BODY1 { return atan(x); } };
-struct Sinh : FloatUnary { MGE_OP("sinh", "Hyperbolic sine."); MGE_BODY1 { return sinh(x); } };
-struct Cosh : FloatUnary { MGE_OP("cosh", "Hyperbolic cosine."); MGE_BODY1 { return cosh(x); } };
+struct Exp : SensitiveUnary { MGE_OP("exp", "e to the power x."); MGE_BODY1 { return exp(x); } };
+struct Expm1 : SensitiveUnary { MGE_OP("expm1", "exp(x) - 1, accurate near 0."); MGE_BODY1 { return expm1(x); } };
+struct Log : SensitiveUnary { MGE_OP("log", "Natural logarithm; NaN below 0, -inf at 0."); MGE_BODY1 { return log(x); } };
+struct Log1p : SensitiveUnary { MGE_OP("log1p", "log(1 + x), accurate near 0."); MGE_BODY1 { return log1p(x); } };
+struct Sqrt : SensitiveUnary { MGE_OP("sqrt", "Square root; NaN below 0."); MGE_BODY1 { return sqrt(x); } };
+struct Rsqrt : SensitiveUnary { MGE_OP("rsqrt", "1 / sqrt(x)."); MGE_BODY1 { return V(1.f) / sqrt(x); } };
+struct Sin : SensitiveUnary { MGE_OP("sin", "Sine of radians."); MGE_BODY1 { return sin(x); } };
+struct Cos : SensitiveUnary { MGE_OP("cos", "Cosine of radians."); MGE_BODY1 { return cos(x); } };
+struct Tan : SensitiveUnary { MGE_OP("tan", "Tangent of radians."); MGE_BODY1 { return tan(x); } };
+struct Asin : SensitiveUnary { MGE_OP("asin", "Inverse sine; NaN outside [-1,1]."); MGE_BODY1 { return asin(x); } };
+struct Acos : SensitiveUnary { MGE_OP("acos", "Inverse cosine; NaN outside [-1,1]."); MGE_BODY1 { return acos(x); } };
+struct Atan : SensitiveUnary { MGE_OP("atan", "Inverse tangent."); MGE_BODY1 { return atan(x); } };
+struct Sinh : SensitiveUnary { MGE_OP("sinh", "Hyperbolic sine."); MGE_BODY1 { return sinh(x); } };
+struct Cosh : SensitiveUnary { MGE_OP("cosh", "Hyperbolic cosine."); MGE_BODY1 { return cosh(x); } };
 struct Tanh : FloatUnary { MGE_OP("tanh", "Hyperbolic tangent."); MGE_BODY1 { return tanh(x); } };
-struct Asinh : FloatUnary { MGE_OP("asinh", "Inverse hyperbolic sine."); MGE_BODY1 { return asinh(x); } };
-struct Acosh : FloatUnary { MGE_OP("acosh", "Inverse hyperbolic cosine; NaN below 1."); MGE_BODY1 { return acosh(x); } };
-struct Atanh : FloatUnary { MGE_OP("atanh", "Inverse hyperbolic tangent; NaN outside [-1,1]."); MGE_BODY1 { return atanh(x); } };
+struct Asinh : SensitiveUnary { MGE_OP("asinh", "Inverse hyperbolic sine."); MGE_BODY1 { return asinh(x); } };
+struct Acosh : SensitiveUnary { MGE_OP("acosh", "Inverse hyperbolic cosine; NaN below 1."); MGE_BODY1 { return acosh(x); } };
+struct Atanh : SensitiveUnary { MGE_OP("atanh", "Inverse hyperbolic tangent; NaN outside [-1,1]."); MGE_BODY1 { return atanh(x); } };
 struct Erf : FloatUnary { MGE_OP("erf", "Gauss error function."); MGE_BODY1 { return erf(x); } };
 struct Erfc : FloatUnary { MGE_OP("erfc", "1 - erf(x), accurate for large x."); MGE_BODY1 { return erfc(x); } };
 struct ErfInv : FloatUnary { MGE_OP("erfinv", "The x whose erf is given; infinite at -1 and 1, NaN outside."); MGE_BODY1 { return erfinv(x); } };
@@ -68,11 +72,11 @@ struct ErfcInv : FloatUnary { MGE_OP("erfcinv", "The x whose erfc is given; infi
 struct Sigmoid : FloatUnary { MGE_OP("sigmoid", "1 / (1 + exp(-x))."); MGE_BODY1 { return sigmoid(x); } };
 struct Gelu : FloatUnary { MGE_OP("gelu", "x times the normal distribution function of x."); MGE_BODY1 { return gelu(x); } };
 struct Silu : FloatUnary { MGE_OP("silu", "x * sigmoid(x)."); MGE_BODY1 { return x * sigmoid(x); } };
-struct Softplus : FloatUnary {
+struct Softplus : SensitiveUnary {
   MGE_OP("softplus", "log(1 + exp(x)), computed so that large x does not overflow.");
   MGE_BODY1 { return maximum(x, V(0.f)) + log1p(exp(-abs(x))); }
 };
-struct LogSigmoid : FloatUnary {
+struct LogSigmoid : SensitiveUnary {
   MGE_OP("logsigmoid", "log(sigmoid(x)), computed so that it does not underflow.");
   MGE_BODY1 { return minimum(x, V(0.f)) - log1p(exp(-abs(x))); }
 };
@@ -80,7 +84,7 @@ struct HSwish : FloatUnary {
   MGE_OP("hswish", "x * relu6(x + 3) / 6.");
   MGE_BODY1 { return x * minimum(maximum(x + V(3.f), V(0.f)), V(6.f)) / V(6.f); }
 };
-struct HSigmoid : FloatUnary {
+struct HSigmoid : SensitiveUnary {
   MGE_OP("hsigmoid", "relu6(x + 3) / 6.");
   MGE_BODY1 { return minimum(maximum(x + V(3.f), V(0.f)), V(6.f)) / V(6.f); }
 };
@@ -144,10 +148,10 @@ struct Mod : ArithBinary<> {
 };
 struct Maximum : ArithBinary<> { MGE_OP("maximum", "The larger; NaN if either is NaN."); MGE_BODY2(x, y) { return maximum(x, y); } };
 struct Minimum : ArithBinary<> { MGE_OP("minimum", "The smaller; NaN if either is NaN."); MGE_BODY2(x, y) { return minimum(x, y); } };
-struct Div : FloatBinary<> { MGE_OP("div", "x / y; integers are divided as float32."); MGE_BODY2(x, y) { return x / y; } };
-struct Pow : FloatBinary<> { MGE_OP("pow", "x to the power y, always floating point."); MGE_BODY2(x, y) { return pow(x, y); } };
-struct Atan2 : FloatBinary<> { MGE_OP("atan2", "Angle of the point (second input, first input)."); MGE_BODY2(y, x) { return atan2(y, x); } };
-struct LogAddExp : FloatBinary<> {
+struct Div : SensitiveBinary { MGE_OP("div", "x / y; integers are divided as float32."); MGE_BODY2(x, y) { return x / y; } };
+struct Pow : SensitiveBinary { MGE_OP("pow", "x to the power y, always floating point."); MGE_BODY2(x, y) { return pow(x, y); } };
+struct Atan2 : SensitiveBinary { MGE_OP("atan2", "Angle of the point (second input, first input)."); MGE_BODY2(y, x) { return atan2(y, x); } };
+struct LogAddExp : SensitiveBinary {
   MGE_OP("logaddexp", "log(exp(x) + exp(y)) without overflow.");
   MGE_BODY2(x, y) {
     V s = maximum(x, y) + log1p(exp(-abs(x - y)));

@@ -36,6 +36,10 @@ Val binary(const char* op, const Val& a, const Val& b) { return a.em->emit1(op, 
 Val select(const Val& cond, const Val& a, const Val& b) { return a.em->emit1("where", {cond, a, b}); }
 Val scalar_like(const Val& like, double v) { return like.em->constant(v, like.dtype(), like); }
 
+const OpDef& add_op() {
+  static const OpDef& add = OpRegistry::global().get("add");
+  return add;
+}
 Val operator+(const Val& a, const Val& b) { return binary("add", a, b); }
 Val operator-(const Val& a, const Val& b) { return binary("sub", a, b); }
 Val operator*(const Val& a, const Val& b) { return binary("mul", a, b); }

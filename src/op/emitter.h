@@ -83,6 +83,8 @@ Val operator-(double a, const Val& b);
 Val operator*(const Val& a, double b);
 Val operator/(const Val& a, double b);
 Val operator/(double a, const Val& b);
+/// The op by which several gradients of one value meet.
+const OpDef& add_op();
 Val unary(const char* op, const Val& x);                  // unary("exp", x)
 Val binary(const char* op, const Val& a, const Val& b);   // binary("maximum", a, b)
 Val select(const Val& cond, const Val& a, const Val& b);  // where

@@ -101,6 +101,7 @@ void register_layer_norm(OpRegistry& r) {
       .opt("weight", "bias")
       .out("y", "mean", "rstd")
       .infer(infer_layer_norm)
+      .amp(Amp::High)
       .promote(Promote::Float)
       .decompose(decompose_layer_norm)
       .doc("Normalises the last n_axes axes of x to mean 0 and variance 1, then * weight + bias.");

@@ -63,6 +63,7 @@ void register_loss(OpRegistry& r) {
       .out("loss", "p")
       .infer(infer_softmax_xent)
       .decompose(decompose_softmax_xent)
+      .amp(Amp::High)
       .doc(
           "loss = log(sum(exp(x))) - x[label] along the class axis, and p = softmax(x). "
           "A label outside 0..classes-1 is an Index error when the kernel runs.");

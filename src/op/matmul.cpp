@@ -56,6 +56,7 @@ void register_matmul(OpRegistry& r) {
       .opt("bias")
       .out("y")
       .infer(infer_matmul)
+      .amp(Amp::Low)
       .cost(cost_matmul)
       .promote(Promote::Float)
       .traits(kComputeBound)

@@ -84,6 +84,7 @@ void register_multi_index(OpRegistry& r) {
       .variadic_in("indices")
       .out("y")
       .infer(infer_get)
+      .keeps_format(KeepsFormat::First)
       .doc("x[i, j, ..]: elements at the positions that the int32 indices name together; negative from the end.");
   r.op("index_get_last")
       .attrs<MultiIndexAttrs>()

@@ -1,9 +1,5 @@
 #include "op/opdef.h"
 
-#include "op/scalar_body.h"
-
-#include <algorithm>
-
 namespace mge {
 
 OpRegistry& OpRegistry::global() {
@@ -31,6 +27,10 @@ void OpRegistry::grad(std::string_view op, void (*vjp)(VjpCtx&), Saves saves, Sa
   d->vjp = vjp;
   d->saves = saves;
   d->saves_of = saves_of;
+}
+
+void OpRegistry::put_back(std::string_view op, std::string_view put) {
+  const_cast<OpDef*>(&get(op))->put_back = &get(put);
 }
 
 const OpDef* OpRegistry::find(std::string_view name) const {
@@ -74,60 +74,6 @@ void infer_op(const OpDef& op, const AttrsBase* attrs, std::span<const Meta* con
     check_shape(op.name.c_str(), m.shape);
     if (!m.cn) m.cn = cn;  // an op that moves its value to another device has said so
   }
-}
-
-DType promote_types(std::string_view who, DType a, DType b) {
-  if (a == b) return a;
-  if (is_quant(a) || is_quant(b)) {
-    MGE_CHECK(!(is_quant(a) && is_quant(b)), Type, "{}: quantised dtypes {} and {} differ.", who, dtype_name(a),
-              dtype_name(b));
-    return is_quant(a) ? a : b;
-  }
-  auto real = [](DType t) { return is_float(t) || is_int(t) || t == DType::Bool; };
-  if ((a == DType::C64 && real(b)) || (b == DType::C64 && real(a))) return DType::C64;
-  auto category = [](DType t) { return is_float(t) ? 3 : is_int(t) ? 2 : t == DType::Bool ? 1 : 0; };
-  int ca = category(a), cb = category(b);
-  MGE_CHECK(ca && cb, Type, "{}: no common dtype for {} and {}. Cast one with astype.", who, dtype_name(a),
-            dtype_name(b));
-  if (ca != cb) {
-    if (a == DType::F64 || b == DType::F64) return DType::F64;
-    return DType::F32;
-  }
-  if (ca == 3) {  // float16 with anything else counts as float32
-    if (a == DType::F64 || b == DType::F64) return DType::F64;
-    return DType::F32;
-  }
-  MGE_CHECK(is_unsigned(a) == is_unsigned(b), Type,
-            "{}: dtype promotion rule between different signedness is undefined; got {} and {}. Cast one with astype.",
-            who, dtype_name(a), dtype_name(b));
-  return std::max(a, b);  // I8 < I16 < I32 < I64 and U8 < U16 by declaration order
-}
-
-bool promote_op(const OpDef& op, std::span<const Meta* const> in, std::span<DType> want) {
-  for (size_t i = 0; i < in.size(); ++i) want[i] = in[i]->dtype;
-  if (op.promote == Promote::None || in.empty()) return false;
-  if (op.promote == Promote::Bool) {
-    for (auto* m : in)
-      MGE_CHECK(m->dtype == DType::Bool, Type, "{}: needs bool tensors; got {}. Compare first, for example x > 0.",
-                op.name, dtype_name(m->dtype));
-    return false;
-  }
-  const size_t first = op.scalar && op.scalar->selects ? 1 : 0;  // the condition of a select keeps its dtype
-  DType common = in[first]->dtype;
-  for (size_t i = first + 1; i < in.size(); ++i) {
-    if (op.promote == Promote::Same)
-      MGE_CHECK(in[i]->dtype == common, Type, "{}: inputs must share one dtype; got {} and {}. Cast one with astype.",
-                op.name, dtype_name(common), dtype_name(in[i]->dtype));
-    else if (in[i]->dtype != common)
-      common = promote_types(op.name, common, in[i]->dtype);
-  }
-  if (op.promote == Promote::Float && (is_int(common) || common == DType::Bool)) common = DType::F32;
-  bool any = false;
-  for (size_t i = first; i < in.size(); ++i) {
-    any |= want[i] != common;
-    want[i] = common;
-  }
-  return any;
 }
 
 }  // namespace mge

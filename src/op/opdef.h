@@ -38,6 +38,17 @@ enum class Promote : uint8_t {
   Same,   // must already agree; a Type error otherwise
 };
 
+/// Autocast (automatic mixed precision): the precision that floating inputs are cast to before promotion.
+enum class Amp : uint8_t {
+  None,  // as they come
+  Low,   // half precision: products, which add up in float32 inside
+  High,  // float32: what overflows or loses accuracy in half precision
+  Norm,  // input 0 and output 0 are rounded to half precision, everything is computed in high
+};
+
+/// Which inputs hand their memory-format label ("nhwc") on to output 0, where it has as many axes and is no bool.
+enum class KeepsFormat : uint8_t { No, Any, First };
+
 struct InferCtx {
   const struct OpDef* op;
   const AttrsBase* attrs;
@@ -76,10 +87,15 @@ struct OpDef {
   AttrSchema schema;
   void (*infer)(InferCtx&) = nullptr;
   Promote promote = Promote::None;
+  Amp amp = Amp::None;
+  KeepsFormat keeps_format = KeepsFormat::No;
   bool (*view)(const ViewCtx&) = nullptr;
   void (*vjp)(VjpCtx&) = nullptr;
   Saves saves;
   Saves (*saves_of)(const AttrsBase*) = nullptr;  // fewer than `saves` for some attributes; null: always `saves`
+  /// Of an op that takes a part of x: the op of (x, y), with the same attributes, that gives x with that part replaced
+  /// by y. The gradient of the part can then be added into that of x without another tensor of its size.
+  const OpDef* put_back = nullptr;
   /// Emits primitives that compute the same value (not always the same bits); null for primitives.
   void (*decompose)(Emitter&, const AttrsBase*, std::span<const Val> in, std::span<Val> out) = nullptr;
   const ScalarBody* scalar = nullptr;
@@ -125,13 +141,19 @@ class OpBuilder {
   }
   OpBuilder& infer(void (*f)(InferCtx&)) { return d_->infer = f, *this; }
   OpBuilder& promote(Promote p) { return d_->promote = p, *this; }
+  OpBuilder& amp(Amp a) { return d_->amp = a, *this; }
+  OpBuilder& keeps_format(KeepsFormat k) { return d_->keeps_format = k, *this; }
   OpBuilder& view(bool (*f)(const ViewCtx&)) { return d_->view = f, d_->traits |= kView, *this; }
   OpBuilder& decompose(decltype(OpDef::decompose) f) { return d_->decompose = f, *this; }
   OpBuilder& traits(uint32_t t) { return d_->traits |= t, *this; }
   OpBuilder& cost(double (*f)(const InferCtx&)) { return d_->cost = f, *this; }
   OpBuilder& version(int v) { return d_->version = v, *this; }
   OpBuilder& doc(const char* text) { return d_->doc = text, *this; }
-  OpBuilder& scalar(const ScalarBody* b) { return d_->scalar = b, d_->traits |= kElementwise, *this; }
+  OpBuilder& scalar(const ScalarBody* b) {
+    d_->scalar = b;
+    d_->keeps_format = KeepsFormat::Any;
+    return traits(kElementwise);
+  }
 
  private:
   OpDef* d_;
@@ -149,6 +171,8 @@ class OpRegistry {
   const OpDef& at(OpId id) const { return *ops_[id]; }
   /// vjp rules live in *.grad.cpp files, which Lite leaves out: r.grad("conv2d", vjp_conv2d, {.inputs = 0b11}).
   void grad(std::string_view op, void (*vjp)(VjpCtx&), Saves saves = {}, Saves (*saves_of)(const AttrsBase*) = nullptr);
+  /// `op` takes a part of its input that `put` puts back (OpDef::put_back).
+  void put_back(std::string_view op, std::string_view put);
   size_t size() const { return ops_.size(); }
 
  private:
@@ -161,6 +185,8 @@ void register_all_grads(OpRegistry& r);
 
 /// Runs arity check and infer; throws on the caller's stack. `out` must have op.n_out() entries.
 void infer_op(const OpDef& op, const AttrsBase* attrs, std::span<const Meta* const> in, std::span<Meta> out);
+/// The dtype that autocast casts an input of dtype `t` to; `t` itself when it leaves it alone.
+DType amp_dtype(Amp amp, DType t, DType low, DType high);
 /// Fills want[i] with the dtype input i is cast to. Returns true when any differs from its own.
 bool promote_op(const OpDef& op, std::span<const Meta* const> in, std::span<DType> want);
 /// The common dtype of api §4.3 step 2; Type error naming `who` when there is none.

@@ -100,6 +100,7 @@ void register_pool(OpRegistry& r) {
       .in("x")
       .out("y")
       .infer(infer_max_pool)
+      .keeps_format(KeepsFormat::First)
       .promote(Promote::Float)
       .doc("Largest value of each window; an empty stride means the kernel size; NaN wins.");
   r.op("max_pool2d_bwd")
@@ -122,6 +123,7 @@ void register_pool(OpRegistry& r) {
       .in("x")
       .out("y")
       .infer(infer_avg_pool)
+      .keeps_format(KeepsFormat::First)
       .promote(Promote::Float)
       .doc("Mean of each window, over its real elements or, with include_pad, over the whole window.");
   r.op("avg_pool2d_bwd")

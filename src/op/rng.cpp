@@ -158,6 +158,7 @@ void register_rng(OpRegistry& r) {
       .out("y", "mask", "new_state")
       .infer(infer_dropout)
       .decompose(decompose_dropout)
+      .keeps_format(KeepsFormat::First)
       .traits(kRandom)
       .doc("y = x * mask; mask is 0 with probability p and 1/(1-p) otherwise.");
 }

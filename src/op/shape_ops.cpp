@@ -286,6 +286,7 @@ void register_shape_ops(OpRegistry& r) {
       .in("x")
       .out("y")
       .infer(infer_reshape)
+      .keeps_format(KeepsFormat::First)
       .view(view_reshape)
       .doc("The same elements in another shape; one dimension may be -1.");
   r.op("transpose")
@@ -300,6 +301,7 @@ void register_shape_ops(OpRegistry& r) {
       .in("x")
       .out("y")
       .infer(infer_broadcast_to)
+      .keeps_format(KeepsFormat::First)
       .view(view_broadcast_to)
       .doc("Repeats size-1 and missing leading axes up to shape.");
   r.op("expand_dims")
@@ -326,18 +328,27 @@ void register_shape_ops(OpRegistry& r) {
       .view(view_reshape)
       .decompose(decompose_as_reshape<infer_flatten>)
       .doc("Joins the axes start..end into one.");
-  r.op("slice").attrs<SliceAttrs>().in("x").out("y").infer(infer_slice).view(view_slice).doc("A strided region of x.");
+  r.op("slice")
+      .attrs<SliceAttrs>()
+      .in("x")
+      .out("y")
+      .infer(infer_slice)
+      .keeps_format(KeepsFormat::First)
+      .view(view_slice)
+      .doc("A strided region of x.");
   r.op("set_slice")
       .attrs<SliceAttrs>()
       .in("x", "v")
       .out("y")
       .infer(infer_set_slice)
+      .keeps_format(KeepsFormat::Any)
       .doc("x with the region replaced by v.");
   r.op("concat")
       .attrs<AxisAttrs>()
       .variadic_in("xs")
       .out("y")
       .infer(infer_concat)
+      .keeps_format(KeepsFormat::Any)
       .promote(Promote::Arith)
       .doc("Joins tensors along an existing axis.");
   r.op("full").attrs<FullAttrs>().out("y").infer(infer_full).traits(kNoGrad).doc("A tensor filled with one value.");
@@ -346,10 +357,17 @@ void register_shape_ops(OpRegistry& r) {
       .in("x")
       .out("y")
       .infer(infer_same)
+      .keeps_format(KeepsFormat::First)
       .traits(kNoGrad)
       .decompose(decompose_fill_like)
       .doc("One value in the shape and dtype of x.");
-  r.op("copy").in("x").out("y").infer(infer_same).view(view_same).doc("The same value as a new tensor.");
+  r.op("copy")
+      .in("x")
+      .out("y")
+      .infer(infer_same)
+      .keeps_format(KeepsFormat::First)
+      .view(view_same)
+      .doc("The same value as a new tensor.");
 }
 
 }  // namespace mge

@@ -44,6 +44,7 @@ void register_shape_grads(OpRegistry& r) {
   r.grad("transpose", vjp_transpose);
   r.grad("broadcast_to", vjp_broadcast_to);
   r.grad("slice", vjp_slice);
+  r.put_back("slice", "set_slice");
   r.grad("set_slice", vjp_set_slice);
   r.grad("concat", vjp_concat);
   r.grad("copy", vjp_copy);

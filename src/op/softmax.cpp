@@ -84,6 +84,7 @@ void register_softmax(OpRegistry& r) {
       .in("x")
       .out("y")
       .infer(infer_softmax)
+      .amp(Amp::High)
       .promote(Promote::Float)
       .decompose(decompose_logsoftmax)
       .doc("x - max - log(sum(exp(x - max))) along one axis.");

@@ -150,6 +150,7 @@ void register_vision(OpRegistry& r) {
       .out("y")
       .infer(infer_resize)
       .decompose(decompose_resize)
+      .keeps_format(KeepsFormat::First)
       .promote(Promote::Float)
       .doc("x resized along all axes after the first two, one axis after the other; the edge is repeated outside.");
   op("resize_bwd")

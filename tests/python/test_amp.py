@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 
@@ -10,8 +12,8 @@ import megengine.functional as F
 import megengine.module as M
 from megengine import Parameter, Tensor, amp, config
 from megengine.autodiff import GradManager
-from megengine.core import _amp
-from megengine.core._core import TensorBase, ops
+from megengine.core import _core
+from megengine.core._core import ops
 from megengine.core._imperative_rt import core2
 from megengine.core.tensor.dtype import is_bfloat16
 from megengine.jit import trace
@@ -32,7 +34,7 @@ def _state_is_left_as_it_was():
     yield
     assert (amp.enabled, amp.low_prec_dtype, amp.high_prec_dtype) == (False, "float16", "float32")
     assert config._compute_mode == "default"
-    assert type(ops.matmul) is type(ops.add) and "__truediv__" not in vars(Tensor)
+    assert _core.mode_word() == 0
 
 
 # ---- the policy
@@ -237,13 +239,211 @@ def test_bad_dtypes_change_nothing():
         amp.low_prec_dtype = "foo"
 
 
-def test_switched_off_nothing_stands_in_the_way():
-    plain = ops.exp, TensorBase.__truediv__
+def test_nothing_is_replaced_while_it_is_on():
+    plain = ops.exp, Tensor.__truediv__, dict(vars(Tensor))
     with amp.autocast():
-        assert ops.exp is not plain[0] and Tensor.__truediv__ is not plain[1]
-        assert repr(ops.matmul.__doc__)  # a stand-in still knows the op
-    assert ops.exp is plain[0] and Tensor.__truediv__ is plain[1]
-    assert all(hasattr(ops, n) for n in (*_amp.LOW, *_amp.HIGH, *_amp.NORM))
+        assert (ops.exp, Tensor.__truediv__, dict(vars(Tensor))) == plain
+
+
+def test_the_registry_says_what_casts():
+    kinds = {kind: {n for n in _core.op_names() if _core.op_info(n)["amp"] == kind} for kind in ("low", "high", "norm")}
+    assert kinds["low"] == {"matmul", "conv2d", "conv2d_dx"}
+    assert kinds["norm"] == {"batch_norm_train", "batch_norm_infer"}
+    assert {"div", "pow", "softmax_xent", "layer_norm", "sqrt"} <= kinds["high"]
+    assert not {"tanh", "softmax", "gelu", "add"} & kinds["high"]
+
+
+def test_the_state_is_one_number():
+    words = {_core.mode_word()}
+    for kwargs in ({}, {"low_prec_dtype": "bfloat16"}, {"low_prec_dtype": "float32"}, {"high_prec_dtype": "float16"}):
+        with amp.autocast(**kwargs):
+            words.add(_core.mode_word())
+            with amp.autocast(**kwargs):
+                assert _core.mode_word() in words
+    with config._override(compute_mode="float32"):
+        words.add(_core.mode_word())
+        assert config._compute_mode == "float32"
+    assert len(words) == 6
+    before = _core.mode_word()
+    _core.set_mode_word(0xFFFFFFFF & ~_core.mode_word() & 0xFF)  # bits that are not settings are not taken
+    try:
+        assert not _core.is_tracing() and not _core.is_recording()
+        assert (full(2) + full(2)).format == "default"
+    finally:
+        _core.set_mode_word(before)
+
+
+def test_the_private_module_of_the_original():
+    from megengine.core.tensor import amp as private
+
+    assert private._enabled is False and private._high_prec_dtype == "float32"
+    with amp.autocast(low_prec_dtype="bfloat16"):
+        assert private._enabled is True and private._low_prec_dtype == "bfloat16"
+    private._enabled = True
+    try:
+        assert amp.enabled
+    finally:
+        private._enabled = False
+
+
+# ---- threads
+
+
+def test_autocast_is_of_one_thread():
+    other = []
+
+    def look():
+        y = full(2, 2) @ full(2, 2)
+        other.append((amp.enabled, config._compute_mode, y.dtype, (half(2) / 2).dtype))
+
+    with amp.autocast():
+        thread = threading.Thread(target=look)
+        thread.start()
+        thread.join()
+        assert (full(2, 2) @ full(2, 2)).dtype == np.float16
+    assert other == [(False, "default", np.float32, np.float16)]
+
+
+def test_threads_with_settings_of_their_own():
+    """One decorated function in many threads, some inside a block with another dtype."""
+    x, barrier, wrong = full(8, 8), threading.Barrier(4), []
+
+    @amp.autocast()
+    def product():
+        barrier.wait()
+        return x @ x
+
+    def work(i):
+        for _ in range(20):
+            with amp.autocast(enabled=i % 2 == 1, low_prec_dtype="bfloat16"):
+                before = _core.mode_word()
+                inner = product().dtype
+                outer = (x @ x).dtype
+                if inner != np.float16 or _core.mode_word() != before:
+                    wrong.append((i, inner))
+                if (is_bfloat16(outer) if i % 2 else outer == np.float32) is False:
+                    wrong.append((i, outer))
+            if _core.mode_word() != 0:
+                wrong.append((i, _core.mode_word()))
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert wrong == []
+
+
+class _Precision(mge.data.dataset.Dataset):
+    def __init__(self):
+        pass
+
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, i):
+        return np.array([(full(2, 2) @ full(2, 2)).dtype.itemsize, int(amp.enabled)])
+
+
+def test_workers_of_a_loader_start_clean():
+    loader = mge.data.DataLoader(_Precision(), mge.data.SequentialSampler(_Precision(), 1), num_workers=1)
+    with amp.autocast():
+        assert [b.tolist() for b in loader] == [[[4, 0]], [[4, 0]]]
+
+
+def test_backward_in_another_thread_than_the_block():
+    """A thread that differentiates for itself is not touched by the block of the one that started it."""
+    grads = []
+
+    def train():
+        w = Parameter(full(3, 3))
+        with GradManager().attach([w]) as gm:
+            gm.backward((full(2, 3) @ w).sum())
+        grads.append(w.grad.dtype)
+
+    with amp.autocast():
+        thread = threading.Thread(target=train)
+        thread.start()
+        thread.join()
+    assert grads == [np.float32]
+
+
+# ---- what rules emit
+
+
+def test_gradients_are_not_cast_again():
+    """Backward inside the block gives the bits of backward outside of it: the rules name their dtypes themselves."""
+
+    def grad(inside):
+        x, w = Tensor(np.linspace(0.2, 2, 6, dtype="float32")), Parameter(np.linspace(1, 2, 36).reshape(6, 6))
+        gm = GradManager().attach([x, w])
+        with gm:
+            with amp.autocast():
+                y = F.relu((x / 3 + F.tanh(x)).reshape(1, 6) @ w)
+                if inside:
+                    gm.backward(y.sum())
+            if not inside:
+                gm.backward(y.sum())
+        return x.grad.numpy(), w.grad.numpy()
+
+    for a, b in zip(grad(True), grad(False)):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_recording_does_not_change_dtypes():
+    """An op that is recorded as its parts gives what it gives unrecorded, though a part (div) is sensitive."""
+    for f in (lambda x: F.softmax(x, 0), lambda x: F.nn.instance_norm(x.reshape(1, 2, 2, 1), False)):
+        x = half(4)
+        with amp.autocast():
+            plain = f(x)
+            with GradManager().attach([x]):
+                recorded = f(x)
+        assert plain.dtype == recorded.dtype == np.float16
+        np.testing.assert_array_equal(plain.numpy(), recorded.numpy())
+
+
+def test_a_custom_backward_is_the_users_code():
+    class Square(mge.autodiff.Function):
+        def forward(self, x):
+            self.x = x
+            return x * x
+
+        def backward(self, dy):
+            self.seen = (self.x.reshape(2, 2) @ self.x.reshape(2, 2)).dtype
+            return dy * 2 * self.x
+
+    f, x = Square(), full(4)
+    with amp.autocast(), GradManager().attach([x]) as gm:
+        gm.backward(f(x).sum())
+    assert f.seen == np.float16 and x.grad.dtype == np.float32
+
+
+def test_numbers_beside_a_tensor_are_rounded_once():
+    x = half(5)
+    with amp.autocast():
+        got = [x / 3.3, 3.3 / x, ops.div(x, 3.3), ops.pow(x, 1.1), x**1.1]
+    wide = x.astype("float32")
+    want = [wide / 3.3, 3.3 / wide, ops.div(wide, 3.3), ops.pow(wide, 1.1), wide**1.1]
+    for a, b in zip(got, want):
+        np.testing.assert_array_equal(a.numpy(), b.numpy())
+
+
+def test_functions_that_autocast_does_not_name_only_promote():
+    x, w = full(2, 3), full(3, 4)
+    with amp.autocast():
+        assert ops.matmul.uncast(x, w).dtype == np.float32 and ops.matmul(x, w).dtype == np.float16
+        assert M.RNNCell(3, 2)(x).dtype == np.float32
+        assert F.local_conv2d(full(1, 1, 3, 3), full(1, 2, 2, 1, 2, 2, 5)).dtype == np.float32
+
+
+def test_state_keeps_its_dtype():
+    """An optimizer's update inside the block is no op of the forward pass."""
+    w = Parameter(full(3))
+    opt, gm = mge.optimizer.Adam([w], lr=0.1), GradManager().attach([w])
+    with amp.autocast(), gm:
+        gm.backward((w**2).sum())
+        opt.step()
+    assert w.dtype == np.float32
 
 
 # ---- training

@@ -15,8 +15,8 @@ import megengine.functional as F
 import megengine.module as M
 from megengine import Parameter, Tensor, amp
 from megengine.autodiff import GradManager
-from megengine.core import _amp, _format
-from megengine.core._core import TensorBase, ops
+from megengine.core import _core
+from megengine.core._core import ops
 from megengine.jit import trace
 from megengine.optimizer import SGD, Adam
 
@@ -166,17 +166,62 @@ def test_autocast_and_labels_do_not_undo_each_other() -> None:
             z = x / 3
             assert z.format == "nhwc" and z.dtype == np.float32
         assert (x / 3).format == "nhwc" and F.exp(x).format == "nhwc"
-        assert isinstance(ops.exp, _format._Keeping) and not isinstance(ops.exp._op, _amp._Casting)
-        assert not isinstance(ops.exp._op, _format._Keeping)
 
 
-def test_nothing_stands_in_the_way_before_and_after() -> None:
-    plain = ops.exp, Tensor.__add__
-    assert plain[1] is TensorBase.__add__
+def test_nothing_is_replaced_by_a_label() -> None:
+    plain = ops.exp, Tensor.__add__, dict(vars(Tensor))
     x = nhwc()
-    assert ops.exp is not plain[0] and repr(ops.exp.__doc__) and Tensor.__add__ is not plain[1]
-    _format.deactivate()
-    assert (ops.exp, Tensor.__add__) == plain and x.format == "nhwc" and (x + 1).format == "default"
+    assert (ops.exp, Tensor.__add__, dict(vars(Tensor))) == plain and (x + 1).format == "nhwc"
+
+
+def test_the_registry_says_what_keeps_labels() -> None:
+    info = {n: _core.op_info(n) for n in _core.op_names()}
+    for name, i in info.items():
+        if "elementwise" in i["traits"] and name not in ("typecvt", "fused"):
+            assert i["keeps_format"] == "any", name
+    assert {info[n]["keeps_format"] for n in ("concat", "set_slice", "where")} == {"any"}
+    assert {info[n]["keeps_format"] for n in ("conv2d", "reshape", "copy_to", "index_get")} == {"first"}
+    assert {info[n]["keeps_format"] for n in ("transpose", "reduce", "matmul", "softmax")} == {"no"}
+
+
+def test_a_label_belongs_to_one_tensor() -> None:
+    """Two tensors may hold one value; marking one leaves the other, and another thread sees the label of its input."""
+    import threading
+
+    x = image(2, 4, 6, 6)
+    y = Tensor(x)
+    y.format = "nhwc"
+    assert x.format == "default" and (x + 0).format == "default" and (y + 0).format == "nhwc"
+    seen: list[str] = []
+    thread = threading.Thread(target=lambda: seen.extend([(y * 2).format, (x * 2).format]))
+    thread.start()
+    thread.join()
+    assert seen == ["nhwc", "default"]
+    y.format = "nchw"
+    assert y.format == "nchw" and (y + 0).format == "default"
+    y.format = "default"
+    assert (y + 0).format == "default"
+
+
+def test_gradients_follow_their_tensor_and_not_the_other() -> None:
+    x, w = nhwc(), image(2, 4, 6, 6)
+    with GradManager().attach([x, w]) as gm:
+        y = F.relu(x + w)
+        gm.backward(y, nhwc())
+    assert x.grad.format == "nhwc" and w.grad.format == "default"
+
+
+def test_an_op_recorded_as_its_parts_keeps_the_label() -> None:
+    x = nhwc()
+    with GradManager().attach([x]):
+        y = F.batch_norm(x, *(image(1, 4, 1, 1) for _ in range(2)), image(1, 4, 1, 1), image(1, 4, 1, 1))
+        z = F.resize(x, (3, 3)) if hasattr(F, "resize") else F.vision.interpolate(x, size=(3, 3))
+    assert y.format == "nhwc" and z.format == "nhwc"
+
+
+def test_rows_picked_by_a_tensor() -> None:
+    x = nhwc()
+    assert x[Tensor([1, 0, 1])].format == "nhwc" and x[Tensor(1)].format == "default"
 
 
 def test_converting_tensors_and_modules() -> None:

@@ -1,6 +1,7 @@
 """Mixed precision: products and convolutions in half precision, the rest where it is safe.
 
-The properties ``enabled``, ``low_prec_dtype`` and ``high_prec_dtype`` can be read and set.
+The properties ``enabled``, ``low_prec_dtype`` and ``high_prec_dtype`` can be read and set. They are of the calling
+thread: a new one starts with the defaults.
 
 >>> from megengine import amp
 >>> with amp.autocast():
@@ -30,7 +31,7 @@ class _Amp(ModuleType):
     @property
     def enabled(self) -> bool:
         """Whether ops cast their inputs now. Default False."""
-        return _amp.enabled
+        return _amp.enabled()
 
     @enabled.setter
     def enabled(self, value: bool) -> None:
@@ -39,7 +40,7 @@ class _Amp(ModuleType):
     @property
     def low_prec_dtype(self) -> str:
         """The dtype of products and convolutions. Default ``"float16"``."""
-        return _amp.low_prec_dtype
+        return _amp.low_prec_dtype()
 
     @low_prec_dtype.setter
     def low_prec_dtype(self, dtype: str) -> None:
@@ -48,7 +49,7 @@ class _Amp(ModuleType):
     @property
     def high_prec_dtype(self) -> str:
         """The dtype of sensitive ops. Default ``"float32"``."""
-        return _amp.high_prec_dtype
+        return _amp.high_prec_dtype()
 
     @high_prec_dtype.setter
     def high_prec_dtype(self, dtype: str) -> None:

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable
 from typing import Any
 
-from .. import config
-from ..core import _amp
+from ..core import _amp, _core
+
+
+class _Entered(threading.local):
+    """What this thread had set before each block it is in: one decorator may serve many threads."""
+
+    def __init__(self) -> None:
+        self.words: list[tuple[autocast, int]] = []
+
+
+_entered = _Entered()
 
 
 class autocast:
-    """Cast inputs of ops for a block, or, as a decorator, for a function.
+    """Cast inputs of ops for a block, or, as a decorator, for a function; only on the thread that runs it.
 
     Products and convolutions work in ``low_prec_dtype`` and add up in float32; exp, log, pow, division and the like,
     losses, and layer and group normalisation work in ``high_prec_dtype``; batch normalisation takes and gives low
@@ -34,27 +44,25 @@ class autocast:
         self.enabled = enabled
         self.low_prec_dtype = low_prec_dtype
         self.high_prec_dtype = high_prec_dtype
-        self._before: list[tuple[bool, str, str, str]] = []
 
     def __enter__(self) -> None:
         if not self.enabled:
             return
-        before = (_amp.enabled, _amp.low_prec_dtype, _amp.high_prec_dtype, config._compute_mode)
+        before = _core.mode_word()
         try:
             _amp.set_low_prec_dtype(self.low_prec_dtype)
             _amp.set_high_prec_dtype(self.high_prec_dtype)
         except BaseException:
-            _amp.low_prec_dtype, _amp.high_prec_dtype = before[1:3]
+            _core.set_mode_word(before)
             raise
-        _amp.set_enabled(True)
-        config._compute_mode = "float32"
-        self._before.append(before)
+        _core.set_mode_word(_core.mode_word() | _core.MODE_AUTOCAST | _core.MODE_FLOAT32_SUMS)
+        _entered.words.append((self, before))
 
     def __exit__(self, *_: object) -> None:
         if not self.enabled:
             return
-        enabled, _amp.low_prec_dtype, _amp.high_prec_dtype, config._compute_mode = self._before.pop()
-        _amp.set_enabled(enabled)
+        at = max(i for i, (entered, _) in enumerate(_entered.words) if entered is self)
+        _core.set_mode_word(_entered.words.pop(at)[1])
 
     def __call__(self, func: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(func)

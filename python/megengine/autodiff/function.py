@@ -6,6 +6,7 @@ from typing import Any
 
 from ..core import _core
 from ..core._core import ops
+from ..core.autodiff import grad as _grad
 from ..tensor import Tensor
 
 __all__ = ["Function"]
@@ -72,3 +73,6 @@ def _own(output: Any, inputs: tuple[Tensor, ...]) -> Tensor:
     if not isinstance(output, Tensor):
         raise TypeError(f"Function.forward must return Tensors; got {type(output).__name__}.")
     return ops.copy(output) if any(output is i for i in inputs) else Tensor(output)
+
+
+_grad.Function = Function

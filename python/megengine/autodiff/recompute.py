@@ -7,8 +7,7 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from .. import config
-from ..core import _amp, _core
+from ..core import _core
 from ..core.autodiff._recomputing import thread
 from ..core.tensor.dtype import is_differentible_dtype
 from ..jit.tree import flatten, unflatten
@@ -64,7 +63,7 @@ class _Segment:
         self.fn = fn
         self.tree = flatten((args, kwargs), given)
         self.args = [Tensor(t) for t in given]  # as they are now; the caller may assign to his
-        self.casting = _casting()
+        self.casting = _core.mode_word()
         self.random = [(cell, Tensor(cell)) for cell in generator_states(given)]
         self.shapes: list[tuple[int, ...]] = []
         self.recorded: list[int] = []  # which outputs backward asks for
@@ -106,27 +105,18 @@ class _Segment:
 
 
 @contextlib.contextmanager
-def _second_run(casting: tuple[Any, ...], random: list[tuple[Tensor, Tensor]]) -> Iterator[None]:
+def _second_run(casting: int, random: list[tuple[Tensor, Tensor]]) -> Iterator[None]:
     """Casting and random generators as they were before the first run; what is now comes back at the end."""
     now = [(cell, Tensor(cell)) for cell, _ in random]
-    casting_now, recomputing = _casting(), thread.recomputing
+    casting_now, recomputing = _core.mode_word(), thread.recomputing
     for cell, state in random:
         cell._reset(state)
-    _set_casting(casting)
+    _core.set_mode_word(casting)
     thread.recomputing = True
     try:
         yield
     finally:
         thread.recomputing = recomputing
-        _set_casting(casting_now)
+        _core.set_mode_word(casting_now)
         for cell, state in now:
             cell._reset(state)
-
-
-def _casting() -> tuple[Any, ...]:
-    return _amp.enabled, _amp.low_prec_dtype, _amp.high_prec_dtype, config._compute_mode
-
-
-def _set_casting(state: tuple[Any, ...]) -> None:
-    enabled, _amp.low_prec_dtype, _amp.high_prec_dtype, config._compute_mode = state
-    _amp.set_enabled(enabled)

@@ -1,4 +1,4 @@
-"""Types of the compiled extension. ``ops`` holds one callable per registered op; the rest of the engine is below."""
+"""Types of the compiled extension. Those of ``ops`` are in ``_ops.pyi``, made from the registry by tools/stubs.py."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+import megengine.core._ops as _ops
 from megengine.tensor import Tensor
 
 # ---- values
@@ -49,6 +50,7 @@ class TensorBase:
         format: str = "default",
     ) -> None: ...
     name: str | None
+    format: str
     @property
     def shape(self) -> tuple[int, ...]: ...
     @property
@@ -114,6 +116,8 @@ def exact_tensor(data: Any, /) -> Tensor: ...
 def set_package_dir(dir: str, /) -> None: ...
 def set_quant_hook(quant: Callable[[str, float, int], np.dtype[Any]], /) -> None: ...
 def numpy_dtype(name: str, /) -> np.dtype[Any]: ...
+def constant_dtype(strong: Sequence[Any], weak: Sequence[Any], /) -> np.dtype[Any]: ...
+def tensor_type() -> type[Tensor]: ...
 def set_tensor_type(cls: type[Tensor], /) -> None: ...
 def set_index_hooks(
     getitem: Callable[[Any, Any], Tensor],
@@ -123,51 +127,23 @@ def set_index_hooks(
 
 # ---- ops
 
-class _Op:
-    """An op with one output."""
-
-    def __call__(self, *inputs: Any, **attrs: Any) -> Tensor: ...
-    def update(self, cells: tuple[TensorBase, ...], /, *inputs: Any, **attrs: Any) -> None: ...
-
-class _MultiOp:
-    """An op with several outputs."""
-
-    def __call__(self, *inputs: Any, **attrs: Any) -> tuple[Tensor, ...]: ...
-    def update(self, cells: tuple[TensorBase, ...], /, *inputs: Any, **attrs: Any) -> None: ...
-
-class _Ops:
-    """One callable per registered op. Those with several outputs are named here; the rest have one."""
-
-    adadelta_update: _MultiOp
-    adagrad_update: _MultiOp
-    adam_update: _MultiOp
-    batch_norm_bwd: _MultiOp
-    batch_norm_train: _MultiOp
-    dropout: _MultiOp
-    lamb_direction: _MultiOp
-    layer_norm: _MultiOp
-    layer_norm_bwd: _MultiOp
-    recurrence: _MultiOp
-    recurrence_bwd: _MultiOp
-    rng_gamma: _MultiOp
-    rng_normal: _MultiOp
-    rng_permutation: _MultiOp
-    rng_poisson: _MultiOp
-    rng_uniform: _MultiOp
-    sgd_momentum_update: _MultiOp
-    softmax_xent: _MultiOp
-    sort: _MultiOp
-    svd: _MultiOp
-    topk: _MultiOp
-    def __getattr__(self, name: str) -> _Op: ...
-
-ops: _Ops
+ops = _ops  # one callable per registered op
 
 def op_names() -> list[str]: ...
 def op_info(name: str, /) -> dict[str, Any]: ...
 def op_class_names() -> list[str]: ...
 def op_class_info(name: str, /) -> dict[str, Any]: ...
 def run_op_class(op: Any, /, *tensors: TensorBase) -> tuple[Any, ...]: ...
+
+# ---- modes of this thread
+
+MODE_AUTOCAST: int
+MODE_FLOAT32_SUMS: int
+
+def mode_word() -> int: ...
+def set_mode_word(word: int, /) -> None: ...
+def autocast_dtypes() -> tuple[str, str]: ...
+def set_autocast_dtypes(low: str, high: str, /) -> None: ...
 
 # ---- exchange
 

@@ -60,6 +60,7 @@ def _quiet_start() -> None:
     signal.setitimer(signal.ITIMER_REAL, 0)
     gc.freeze()  # what was inherited is the parent's to collect, tensors of its queue among it
     _core.set_num_threads(1)  # the workers share the cores
+    _core.set_mode_word(0)  # autocast, if any, is of the training loop
     cv2 = sys.modules.get("cv2")
     if cv2 is not None:
         cv2.setNumThreads(0)  # its threads did not survive the fork; waiting for them would never end

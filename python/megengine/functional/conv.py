@@ -8,9 +8,8 @@ import numpy as np
 
 from ..core import _amp
 from ..core._core import UserError, ops
-from ..core._format import lost
 from ..core.tensor.indexing import _const, _filled
-from ..core.tensor.utils import ArgumentError, make_shape_tuple
+from ..core.tensor.utils import ArgumentError, make_shape_tuple, without_format
 from ..tensor import Tensor
 from ..utils.tuple_function import _pair, _pair_nonzero, _triple, _triple_nonzero
 from .elemwise import clip, maximum
@@ -184,7 +183,7 @@ def conv_transpose2d(
     y = ops.conv2d_dx(inp, weight, stride=s, pad=p, dilate=d, groups=groups, x_shape=x_shape)
     if bias is None:
         return y
-    return y + (bias.astype(y.dtype) if _amp.enabled else bias)
+    return y + (bias.astype(y.dtype) if _amp.enabled() else bias)
 
 
 def conv_transpose3d(
@@ -305,7 +304,7 @@ def deformable_conv2d(
     # (N, D, taps, OH*OW, C/D) -> (N, groups, C/groups * taps, OH*OW)
     cols = ops.transpose(seen.reshape(n, parts, taps, oh * ow, c // parts), perm=(0, 1, 4, 2, 3))
     cols = cols.reshape(n, groups, c // groups * taps, oh * ow)
-    out = _amp.plain("matmul")(weight.reshape(groups, -1, c // groups * taps), cols).reshape(n, -1, oh, ow)
+    out = ops.matmul.uncast(weight.reshape(groups, -1, c // groups * taps), cols).reshape(n, -1, oh, ow)
     if out.dtype != inp.dtype and inp.dtype.itemsize == 2:  # positions and weights were float32
         out = out.astype(inp.dtype)
     return out if bias is None else out + bias
@@ -343,7 +342,7 @@ def local_conv2d(
         raise UserError(f"local_conv2d: the weight {weight.shape} does not fit windows {seen.shape} of {inp.shape}.")
     n, depth = inp.shape[0], channels * kh * kw
     cols = ops.transpose(seen.reshape(n, groups, channels, oh, ow, kh * kw), perm=(1, 3, 4, 0, 2, 5))
-    out = _amp.plain("matmul")(cols.reshape(groups, oh, ow, n, depth), weight.reshape(groups, oh, ow, depth, -1))
+    out = ops.matmul.uncast(cols.reshape(groups, oh, ow, n, depth), weight.reshape(groups, oh, ow, depth, -1))
     out = ops.transpose(out, perm=(3, 0, 4, 1, 2)).reshape(n, -1, oh, ow)
     return out if bias is None else out + bias
 
@@ -401,7 +400,7 @@ def region_restricted_conv(
     joined = ops.where(same, seen, ops.full(shape=(), value=0.0, dtype=inp.dtype))
     cols = ops.transpose(joined.reshape(n, c, oh * ow, kh * kw), perm=(0, 1, 3, 2))
     cols = cols.reshape(n, groups, c // groups * kh * kw, oh * ow)
-    out = _amp.plain("matmul")(weight.reshape(groups, -1, c // groups * kh * kw), cols).reshape(n, -1, oh, ow)
+    out = ops.matmul.uncast(weight.reshape(groups, -1, c // groups * kh * kw), cols).reshape(n, -1, oh, ow)
     return out if bias is None else out + bias
 
 
@@ -475,7 +474,7 @@ def pad(src: Tensor, pad_width: Sequence[Sequence[int]], mode: str = "constant",
     how = mode.lower()
     if how == "constant":
         if not any(any(w) for w in widths):
-            return lost(ops.copy(src))
+            return without_format(ops.copy(src))
         shape = list(src.shape)
         starts = [0] * src.ndim
         for i, (before, after) in enumerate(widths):
@@ -483,7 +482,9 @@ def pad(src: Tensor, pad_width: Sequence[Sequence[int]], mode: str = "constant",
         base = _filled(tuple(shape), float(constant_value), src.dtype, src)
         stops = tuple(a + n for a, n in zip(starts, src.shape))
         axes = tuple(range(src.ndim))
-        return lost(ops.set_slice(base, src, axes=axes, starts=tuple(starts), stops=stops, steps=(1,) * src.ndim))
+        return without_format(
+            ops.set_slice(base, src, axes=axes, starts=tuple(starts), stops=stops, steps=(1,) * src.ndim)
+        )
     if how not in ("edge", "replicate", "reflect"):
         raise ArgumentError(f"pad: mode must be constant, edge, replicate or reflect; got {mode!r}.")
     x = src
@@ -491,7 +492,7 @@ def pad(src: Tensor, pad_width: Sequence[Sequence[int]], mode: str = "constant",
         if any(w):
             source = np.pad(np.arange(src.shape[i]), w, mode="reflect" if how == "reflect" else "edge")
             x = ops.take(x, _const(source, src), axis=i)
-    return lost(ops.copy(x) if x is src else x)
+    return without_format(ops.copy(x) if x is src else x)
 
 
 # ---- pooling

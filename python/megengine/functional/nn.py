@@ -275,7 +275,7 @@ def linear(inp: Tensor, weight: Tensor, bias: Tensor | None = None, compute_mode
     y = ops.matmul(inp, weight, tb=True) if inp.ndim >= 2 else matmul(inp, weight, transpose_b=True)
     if bias is None:
         return y
-    return y + (bias.astype(y.dtype) if _amp.enabled else bias)
+    return y + (bias.astype(y.dtype) if _amp.enabled() else bias)
 
 
 def dropout(inp: Tensor, drop_prob: float, training: bool = True) -> Tensor:

@@ -16,7 +16,7 @@ from .conv import pad
 
 def _like_input(y: Tensor, inp: Tensor) -> Tensor:
     """A result in the precision of the input: parameters in float32 do not widen it, except under autocast."""
-    return y if y.dtype == inp.dtype or _amp.enabled else y.astype(inp.dtype)
+    return y if y.dtype == inp.dtype or _amp.enabled() else y.astype(inp.dtype)
 
 
 def _per_channel(v: Tensor | None, channels: int, fill: float, like: Tensor) -> Tensor:

@@ -10,9 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..core._core import TensorBase, UserError, ops
-from ..core._format import lost
 from ..core.tensor.indexing import _const, _filled, read_on_host
-from ..core.tensor.utils import ArgumentError, _normalize_axis, make_shape_tuple
+from ..core.tensor.utils import ArgumentError, _normalize_axis, make_shape_tuple, without_format
 from ..tensor import Tensor, as_device
 
 __all__ = [
@@ -387,7 +386,7 @@ def split(inp: Tensor, nsplits_or_sections: int | Sequence[int], axis: int = 0) 
         if any(a > b for a, b in zip(cuts, cuts[1:])):
             raise ValueError(f"Invalid nsplits_or_secions: {given}")
     front = (slice(None),) * at
-    return tuple(lost(inp[front + (slice(a, b),)]) for a, b in zip(cuts, cuts[1:]))
+    return tuple(without_format(inp[front + (slice(a, b),)]) for a, b in zip(cuts, cuts[1:]))
 
 
 def repeat(inp: Tensor, repeats: int, axis: int | None = None) -> Tensor:

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from ..core import _amp
 from ..core._core import UserError, ops
 from ..core.tensor.indexing import _const, read_on_host
 from ..core.tensor.utils import ArgumentError, make_shape_tuple
@@ -182,7 +181,7 @@ def _grid(out_shape: Any, mat: Tensor, rows: int, who: str) -> tuple[Tensor, tup
         raise UserError(f"{who}: the matrices must be (B, {rows}, 3); got {mat.shape}.")
     y, x = np.mgrid[:height, :width].reshape(2, -1)
     points = _const(np.stack([x, y, np.ones_like(x)], axis=1), mat, "float32")
-    return _amp.plain("matmul")(points, mat, tb=True), (height, width)
+    return ops.matmul.uncast(points, mat, tb=True), (height, width)
 
 
 def warp_perspective(
@@ -456,7 +455,7 @@ _SUBSAMPLED = ("NV12", "NV21", "YU12", "YV12")
 def _mixed(x: Tensor, rows: Sequence[Sequence[float]], full: float) -> Tensor:
     """Every pixel's channels, the last axis, through a matrix with a constant column."""
     table = np.asarray(rows)
-    return _amp.plain("matmul")(x, _const(table[:, :-1], x, "float32"), tb=True) + _const(
+    return ops.matmul.uncast(x, _const(table[:, :-1], x, "float32"), tb=True) + _const(
         table[:, -1] * full, x, "float32"
     )
 

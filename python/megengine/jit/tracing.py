@@ -23,7 +23,7 @@ from typing import IO, Any
 
 from .. import config
 from ..autodiff.conditional import settle
-from ..core import _amp, _core
+from ..core import _core
 from ..module import Module
 from ..tensor import Tensor
 from .config import DTRConfig, GraphOptimizationConfig, SublinearMemoryConfig
@@ -148,13 +148,7 @@ def untraced() -> Iterator[None]:
 
 def _modes() -> tuple[Any, ...]:
     """The settings that decide which ops a call makes and what they compute."""
-    return (
-        _core.get_default_device(),
-        _amp.enabled,
-        _amp.low_prec_dtype,
-        _amp.high_prec_dtype,
-        *config._values.values(),
-    )
+    return (_core.get_default_device(), _core.mode_word(), *config._values.values())
 
 
 _HOST = "the body runs in any case"  # no reason to tell

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from ..core import _amp
 from ..core._core import UserError, ops
 from ..functional import dropout, relu, sigmoid, split, tanh, zeros
 from ..tensor import Parameter, Tensor
@@ -128,7 +127,7 @@ class RNNCellBase(Module):
 
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """A linear layer that autocast leaves alone, as it does recurrent networks."""
-    return _amp.plain("matmul")(x, weight, *([] if bias is None else [bias]), tb=True)
+    return ops.matmul.uncast(x, weight, *([] if bias is None else [bias]), tb=True)
 
 
 class RNNCell(RNNCellBase):

@@ -56,6 +56,21 @@ TEST(Graph, UseListsFollowRewrites) {
   EXPECT_THAT(error_of([&] { g.erase(nth(g, 0)); }), HasSubstr("cannot erase mul"));
 }
 
+TEST(Graph, KeepsSomeOutputs) {
+  Graph g = parse(kText);
+  ValueId b = g.node(nth(g, 1)).outputs[0];
+  g.set_rerun(nth(g, 1), 7);
+  g.add_output("b", b);
+  const std::string keep[] = {"b", "unknown"};
+  Graph part = g.clone();
+  part.keep_outputs(keep);
+  verify(part);
+  ASSERT_EQ(part.outputs().size(), 1u);
+  EXPECT_EQ(part.outputs()[0].value, b);
+  EXPECT_EQ(part.node(nth(part, 1)).rerun, 7u);  // nothing about the nodes is lost
+  EXPECT_EQ(g.outputs().size(), 2u);
+}
+
 TEST(Graph, CloneIsIndependent) {
   Graph g = parse(kText);
   Graph c = g.clone();

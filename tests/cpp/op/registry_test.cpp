@@ -5,7 +5,7 @@
 #include <functional>
 #include <set>
 
-#include "op/opdef.h"
+#include "op/promote.h"
 
 namespace mge {
 namespace {
@@ -253,6 +253,42 @@ TEST(PromoteTest, RulesOfOps) {
                        promote(Promote::Same, {DType::F32, DType::F16});
                      }),
             "op: inputs must share one dtype; got float32 and float16. Cast one with astype.");
+}
+
+TEST(PromoteTest, ConstantsFollowTensors) {
+  EXPECT_EQ(number_beside(DType::F32, DType::I32, true), DType::F32);
+  EXPECT_EQ(number_beside(DType::I32, DType::U8, true), DType::U8);
+  EXPECT_EQ(number_beside(DType::I32, DType::F16, true), DType::F16);
+  EXPECT_EQ(number_beside(DType::I32, DType::Bool, true), DType::I32);
+  EXPECT_EQ(number_beside(DType::F32, DType::BF16, true), DType::F32) << "NumPy has no kind for bfloat16";
+  EXPECT_EQ(number_beside(DType::F32, DType::BF16, false), DType::BF16);
+  EXPECT_EQ(number_beside(DType::I32, DType::QI8, true), DType::F32);
+  EXPECT_EQ(array_beside(DType::F64, DType::I32), DType::F32);
+  EXPECT_EQ(array_beside(DType::I64, DType::F16), DType::F16);
+  EXPECT_EQ(array_beside(DType::F64, DType::F16), DType::F32);
+  EXPECT_EQ(array_beside(DType::U8, DType::I8), DType::I16);
+  EXPECT_EQ(array_beside(DType::I8, DType::U16), DType::I32);
+  EXPECT_EQ(array_beside(DType::I64, DType::I64), DType::I64);
+  auto all = [](std::vector<DType> strong, std::vector<DType> weak) { return constant_dtype(strong, weak); };
+  EXPECT_EQ(all({DType::U8, DType::I8}, {DType::I32}), DType::I16);
+  EXPECT_EQ(all({DType::I32}, {DType::F32}), DType::F32);
+  EXPECT_EQ(all({DType::F16, DType::I32}, {}), DType::F16);
+  EXPECT_EQ(all({DType::F64}, {}), DType::F32);
+  EXPECT_EQ(all({DType::BF16}, {}), DType::BF16);
+  EXPECT_EQ(all({DType::BF16}, {DType::I32}), DType::I32);
+  EXPECT_THAT(error_of(ErrorKind::Value, [&] { all({}, {}); }), HasSubstr("needs at least one"));
+}
+
+TEST(RegistryTest, WhatCanBePutBackGoesWhereItWasTaken) {
+  OpRegistry& r = OpRegistry::global();
+  EXPECT_EQ(r.get("slice").put_back, &r.get("set_slice"));
+  for (size_t i = 0; i < r.size(); ++i) {
+    const OpDef& op = r.at(static_cast<OpId>(i));
+    if (!op.put_back) continue;
+    EXPECT_EQ(op.inputs.size(), 1u) << op.name;  // the tape adds into the gradient of input 0
+    EXPECT_EQ(op.put_back->inputs.size(), 2u) << op.name;
+    EXPECT_EQ(op.schema.defaults.size(), op.put_back->schema.defaults.size()) << op.name;
+  }
 }
 
 }  // namespace

@@ -54,8 +54,6 @@ def apply(op: OpDef, *inputs: Any) -> tuple[Tensor, ...]:
     name = type(op).__name__
     if name.startswith("Elemwise") and not all(isinstance(x, Tensor) for x in inputs):
         inputs = tuple(convert_inputs(*inputs))
-    if _amp.enabled:
-        inputs = _autocast(op, name, inputs)
     if op._effect == "generator" and inputs and isinstance(inputs[0], Tensor):
         from .rng_handles import generator_of
 
@@ -68,27 +66,6 @@ def apply(op: OpDef, *inputs: Any) -> tuple[Tensor, ...]:
         inputs[0]._reset(out[0])
         return (inputs[0],)
     return out
-
-
-def _autocast(op: Any, name: str, inputs: Sequence[Any]) -> tuple[Any, ...]:
-    """The inputs as autocast wants them: by the op that a rule is made of."""
-    if name == "Elemwise":
-        mode = op.mode.members()[0]
-        name = {"TRUE_DIV": "div", "LOG_SUM_EXP": "logaddexp"}.get(mode, mode.lower())
-    else:
-        name = _AUTOCAST.get(name, "")
-    cast = _amp.low if name in _amp.LOW else _amp.high if name in _amp.HIGH else None
-    return tuple(inputs) if cast is None else tuple(cast(x) for x in inputs)
-
-
-_AUTOCAST = {
-    "MatrixMul": "matmul",
-    "BatchedMatrixMul": "matmul",
-    "Convolution": "conv2d",
-    "ConvBias": "conv2d",
-    "ConvolutionBackwardData": "conv2d_dx",
-    "LayerNorm": "layer_norm",
-}
 
 
 def Const(value: Any, dtype: Any = None, device: Any = None) -> Tensor:
@@ -153,18 +130,9 @@ def create_complex(real: Tensor, imag: Tensor) -> Tensor:
     return complex(real, imag)
 
 
-def _get_amp_dtype_autocast() -> bool:
-    return _amp.enabled
-
-
-def _get_amp_high_prec_dtype() -> str:
-    return _amp.high_prec_dtype
-
-
-def _get_amp_low_prec_dtype() -> str:
-    return _amp.low_prec_dtype
-
-
+_get_amp_dtype_autocast = _amp.enabled
+_get_amp_high_prec_dtype = _amp.high_prec_dtype
+_get_amp_low_prec_dtype = _amp.low_prec_dtype
 _set_amp_dtype_autocast = _amp.set_enabled
 _set_amp_high_prec_dtype = _amp.set_high_prec_dtype
 _set_amp_low_prec_dtype = _amp.set_low_prec_dtype

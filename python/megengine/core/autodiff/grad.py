@@ -109,10 +109,5 @@ def _ignore(_: Any) -> None:
     pass
 
 
-def __getattr__(name: str) -> Any:
-    # Programs import Function from here too. It needs Tensor, which needs this package first.
-    if name == "Function":
-        from ...autodiff.function import Function
-
-        return Function
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+#: Programs import it from here too; ``autodiff.function`` puts it here.
+Function: type[Any]

@@ -180,11 +180,9 @@ def getitem(x: Tensor, key: Any) -> Tensor:
 
 def setitem(x: Tensor, key: Any, value: Any) -> None:
     """``x[key] = value`` for an index that holds arrays, lists, tensors or bools; the last of equal positions wins."""
-    from ...tensor import Tensor
-
     items = _split_key(key)
     if not isinstance(value, TensorBase):
-        value = Tensor(value, x.dtype, x.device)
+        value = _core.tensor_type()(value, x.dtype, x.device)
     elif value.dtype != x.dtype:
         value = value.astype(x.dtype)
     if len(items) == 1 and isscalar(value) and _is_mask(items[0]):
@@ -273,15 +271,11 @@ def _masked_fill(x: Tensor, mask: Any, value: Tensor) -> Tensor:
 
 
 def _const(value: Any, like: TensorBase, dtype: str = "int32") -> Tensor:
-    from ...tensor import Tensor
-
-    return Tensor(value, dtype, like.device, is_const=True)
+    return _core.tensor_type()(value, dtype, like.device, is_const=True)
 
 
 def _filled(shape: tuple[int, ...], value: float, dtype: Any, like: Tensor) -> Tensor:
     """One number in a shape, on the device of ``like``."""
-    from ...tensor import Tensor
-
     if like.device == CompNode(get_default_device()):
         return ops.full(shape=shape, value=value, dtype=dtype)
-    return ops.broadcast_to(Tensor(value, dtype, like.device, is_const=True), shape=shape)
+    return ops.broadcast_to(_core.tensor_type()(value, dtype, like.device, is_const=True), shape=shape)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from .. import _amp
+from .. import _amp, _core
 from .._core import CompNode, TensorBase, UserError, get_default_device
 
 if TYPE_CHECKING:
@@ -94,10 +94,6 @@ def get_device(*inputs: Any) -> CompNode:
     return CompNode(get_default_device()) if found is None else found
 
 
-def _category(kind: str) -> int:
-    return {"f": 3, "i": 2, "u": 2, "b": 1}.get(kind, 0)
-
-
 def result_type(*args: Any) -> np.dtype[Any]:
     """The dtype a constant operand takes beside ``args`` (tensors and arrays first, Python numbers only when stronger).
 
@@ -106,26 +102,17 @@ def result_type(*args: Any) -> np.dtype[Any]:
     (dtype('float32'), dtype('uint8'))
     """
     strong: list[np.dtype[Any]] = []
-    weak: list[np.dtype[Any]] = []
+    weak: list[str] = []
     for a in args:
         if isinstance(a, (TensorBase, np.ndarray, np.generic)):
             strong.append(a.dtype)
         elif isinstance(a, np.dtype):
             strong.append(a)
         elif type(a) in (bool, int, float):
-            weak.append(np.dtype({bool: "bool", int: "int32", float: "float32"}[type(a)]))
+            weak.append({bool: "bool", int: "int32", float: "float32"}[type(a)])
         else:
             strong.append(np.asarray(a).dtype)
-    top_s = max((_category(d.kind) for d in strong), default=0)
-    top_w = max((_category(d.kind) for d in weak), default=0)
-    group, top = (weak, top_w) if top_w > top_s else (strong, top_s)
-    chosen = [d for d in group if _category(d.kind) == top]
-    if not chosen:
-        raise ValueError("result_type: needs at least one tensor, array or number.")
-    dtype = np.result_type(*chosen) if len(chosen) > 1 else chosen[0]
-    if dtype == np.float64:
-        return np.dtype("float32")
-    return np.dtype("int32") if dtype == np.int64 else dtype
+    return _core.constant_dtype(strong, weak)
 
 
 def dtype_promotion(*args: Any) -> np.dtype[Any]:
@@ -150,11 +137,10 @@ def isscalar(x: Any) -> bool:
 
 def convert_single_value(v: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
     """``v`` as a tensor; a tensor is cast."""
-    from ...tensor import Tensor
-
-    if isinstance(v, Tensor):
+    make = _core.tensor_type()
+    if isinstance(v, make):
         return v if dtype is None else v.astype(dtype)
-    return Tensor(v, dtype, device, is_const=True)
+    return make(v, dtype, device, is_const=True)
 
 
 def convert_inputs(*args: Any, device: Any = None) -> tuple[Tensor, ...]:
@@ -172,15 +158,14 @@ def cast_tensors(*args: Any, promote: bool = False) -> tuple[Any, ...]:
     >>> low
     Tensor([1.], dtype=float16, device=xpux:0)
     """
-    dtype = _amp.high_prec_dtype if promote else _amp.low_prec_dtype
+    dtype = _amp.high_prec_dtype() if promote else _amp.low_prec_dtype()
     return tuple(a.astype(dtype) if isinstance(a, TensorBase) else a for a in args)
 
 
 def astensor1d(x: Any, *reference: Any, dtype: Any = None, device: Any = None) -> Tensor:
     """``x`` (a number, a sequence of numbers and 0-d tensors, an array or a tensor) as a 1-D tensor."""
-    from ...tensor import Tensor
-
-    if isinstance(x, Tensor):
+    make = _core.tensor_type()
+    if isinstance(x, make):
         y = x if dtype is None else x.astype(dtype)
         return y.reshape(-1) if y.ndim != 1 else y
     if device is None and reference:
@@ -188,7 +173,7 @@ def astensor1d(x: Any, *reference: Any, dtype: Any = None, device: Any = None) -
     if isinstance(x, Sequence) and any(isinstance(v, TensorBase) for v in x):
         x = [v.numpy().item() if isinstance(v, TensorBase) else v for v in x]
     value = np.asarray(x)
-    return Tensor(value.reshape(-1), dtype, device)
+    return make(value.reshape(-1), dtype, device)
 
 
 def get_convert_inputs() -> bool:
@@ -201,3 +186,9 @@ def set_convert_inputs(flag: bool) -> bool:
     global _convert_inputs
     old, _convert_inputs = _convert_inputs, bool(flag)
     return old
+
+
+def without_format(x: Tensor) -> Tensor:
+    """The new tensor ``x`` without the memory format that an op gave it: for functions that do not keep it."""
+    x.format = "default"
+    return x
