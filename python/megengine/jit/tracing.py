@@ -227,7 +227,7 @@ class trace:
 
     def __reduce__(self) -> Any:
         """Copies and pickles start without recordings."""
-        fresh = {
+        fresh: dict[str, Any] = {
             "_entries": {},
             "_last": None,
             "_last_args": [],
