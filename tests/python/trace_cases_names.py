@@ -368,6 +368,37 @@ def a_property_of_an_object(t: Run) -> None:
     each(t, lambda x: x * s.factor, lambda v: setattr(s, "_steps", v), (1, 2, 4))
 
 
+@case()
+def the_mode_of_a_module_in_an_object_that_is_not_called(t: Run) -> None:
+    class World:
+        def __init__(self) -> None:
+            self.net = M.Sequential(M.Linear(3, 3), M.Dropout(0.5))
+
+    w = World()
+    f = t(lambda x: F.relu(x - 0.5) if w.net.training else x * 2)
+    for mode in (True, True, False, False, True):
+        w.net.train(mode)
+        t.call(f, ramp(3))
+
+
+@case()
+def the_mode_of_a_module_before_a_result_sized_by_values(t: Run) -> None:
+    class World:
+        def __init__(self) -> None:
+            self.net = M.Dropout(0.5)
+
+    w = World()
+
+    def fn(x: Tensor) -> Tensor:
+        y = F.exp(x) if w.net.training else x * 2
+        return y[y > 1.0] + 1
+
+    f = t(fn)
+    for mode in (True, True, False, False, True):
+        w.net.train(mode)
+        t.call(f, ramp(8))
+
+
 class HandMade(optim.Optimizer):
     """An optimizer that reads its groups as plain Python."""
 

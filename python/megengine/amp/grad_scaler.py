@@ -134,7 +134,7 @@ class GradScaler:
             return self
         bad = self._holds_non_finite(list(maybe.values()))
         self._non_finite._reset(ops.logical_or(self._non_finite, bad))
-        # Under an outer manager a step that is taken ends what parameters are to it and a dropped one does not: no select.
+        # To an outer manager a parameter is another tensor after a step, and the same one after a dropped step: no select.
         if _core.is_tracing() and not _core.is_recording():
             for t, g in held:
                 c = g if isinstance(g, Conditional) else maybe[id(g)]

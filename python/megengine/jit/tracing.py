@@ -287,7 +287,9 @@ class trace:
         before = [Name(*name) for name in function_names(self.__wrapped__)]
         draws = random_states() if strict else None
         with _recording_into(entry.refresh, notes, grads):
-            for obj in (*held, *(name.value for name in before)):
+            # Also what other objects refer to: its attributes may be read without calling it.
+            reached = [o for name in before for o in name.deep[HELD]]
+            for obj in (*held, *(name.value for name in before), *reached):
                 if hasattr(type(obj), "_trace_state"):
                     for part in obj.modules() if isinstance(obj, Module) else (obj,):
                         _core.note_use(part)
@@ -304,13 +306,13 @@ class trace:
             raise
         settle()
         reason = reason or recording.host_only
+        kept, other = self._still_true(before if strict else (), notes.values())
         if strict and not recording.is_cut:
             if any(name.deep[ITERATES] for name in before):
                 reason = reason or "the function uses an iterator or a generator of random numbers"
             if draws != random_states():
                 reason = reason or "the function draws random numbers of NumPy or Python, not of megengine.random"
             reason = reason or self._changed_arguments(key, args, kwargs, tensors)
-            kept, other = self._still_true(before, notes.values())
             reason = reason or other
             if not reason:
                 entry.host_only = False
@@ -321,8 +323,6 @@ class trace:
             else:
                 entry.eager = not recording.boundaries
                 self._tell(reason)
-        else:
-            kept, _ = self._still_true((), notes.values())
         classes = {type(note[TARGET]) for note in notes.values()}
         entry.notes = kept + [
             _core.note(c, None, True, True) for c in classes if not c.__module__.startswith("megengine.")
