@@ -134,7 +134,7 @@ class GradScaler:
             return self
         bad = self._holds_non_finite(list(maybe.values()))
         self._non_finite._reset(ops.logical_or(self._non_finite, bad))
-        # To an outer manager a parameter is another tensor after a step, and the same one after a dropped step: no select.
+        # To an outer manager a parameter is another tensor after a step and the same after a dropped one: no select.
         if _core.is_tracing() and not _core.is_recording():
             for t, g in held:
                 c = g if isinstance(g, Conditional) else maybe[id(g)]
