@@ -469,3 +469,48 @@ def an_optimizer_derived_from_another(t: Run) -> None:
         if i == 3:
             opt.factor = 0.5
         t.call(f, ramp(2, start=i))
+
+
+@case()
+def a_trainer_with_a_sampler_and_a_log(t: Run) -> None:
+    """Iterators and generators that the step does not touch are no reason to run Python."""
+
+    class Trainer:
+        def __init__(self) -> None:
+            self.rng, self.plain, self.left = np.random.RandomState(0), random.Random(1), iter([1, 2, 3])
+            self.generator = np.random.default_rng(2)
+            self.w = Parameter([1.0, 2.0])
+
+        def step(self, x: Tensor) -> Tensor:
+            self.w[...] = self.w * 2 + x
+            return self.w.sum()
+
+    trainer = Trainer()
+    f = t(trainer.step)
+    t.watch(trainer.w)
+    for i in range(5):
+        t.call(f, ramp(2, start=i))
+    t.python_ran_at_most(2)
+
+
+@case()
+def generators_of_random_numbers_in_an_object(t: Run) -> None:
+    class Noise:
+        def __init__(self) -> None:
+            self.a, self.b, self.c = np.random.RandomState(0), random.Random(1), np.random.default_rng(2)
+            self.it, self.count = iter([1.0, 2.0, 3.0, 4.0, 5.0]), itertools.count(1)
+
+    n = Noise()
+    draws: list[Any] = [
+        lambda: n.a.rand(),
+        lambda: n.b.random(),
+        lambda: n.c.random(),
+        lambda: next(n.it),
+        lambda: next(n.count),
+    ]
+    for draw in draws:
+        f = t(lambda x, draw=draw: x * float(draw()))
+        g = t(lambda x, draw=draw: x * float(draw()))
+        for i in range(2):
+            t.call(f, ramp(2, start=i))
+            t.call(g, ramp(2, start=i))

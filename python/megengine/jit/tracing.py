@@ -26,7 +26,7 @@ from ..core import _amp, _core
 from ..module import Module
 from ..tensor import Tensor
 from .config import DTRConfig, GraphOptimizationConfig, SublinearMemoryConfig
-from .depends import HELD, ITERATES, TARGET, VOLATILE, Entry, Name, function_names, grad_builder, random_states
+from .depends import HELD, TARGET, VOLATILE, Entry, Name, function_names, grad_builder, positions, random_states
 from .tree import CannotRebuild, ResultPlan, flatten
 
 CompGraphDumpResult = collections.namedtuple(
@@ -285,10 +285,10 @@ class trace:
         notes: dict[int, Any] = {}
         grads: dict[int, tuple[Tensor, Tensor | None]] = {}
         before = [Name(*name) for name in function_names(self.__wrapped__)]
-        draws = random_states() if strict else None
+        reached = [o for name in before for o in name.deep[HELD]]
+        draws, moving = (random_states(), positions(reached)) if strict else (None, [])
         with _recording_into(entry.refresh, notes, grads):
             # Also what other objects refer to: its attributes may be read without calling it.
-            reached = [o for name in before for o in name.deep[HELD]]
             for obj in (*held, *(name.value for name in before), *reached):
                 if hasattr(type(obj), "_trace_state"):
                     for part in obj.modules() if isinstance(obj, Module) else (obj,):
@@ -308,7 +308,7 @@ class trace:
         reason = reason or recording.host_only
         kept, other = self._still_true(before if strict else (), notes.values())
         if strict and not recording.is_cut:
-            if any(name.deep[ITERATES] for name in before):
+            if moving != positions(reached):
                 reason = reason or "the function uses an iterator or a generator of random numbers"
             if draws != random_states():
                 reason = reason or "the function draws random numbers of NumPy or Python, not of megengine.random"
