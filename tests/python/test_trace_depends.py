@@ -213,6 +213,47 @@ def test_names_that_the_function_sees() -> None:
     compare(make, [(2, 1, 1), (3, 1, 1), (3, 2, 1), (3, 2, 5), (2, 1, 1)])
 
 
+class Scaled(M.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.helper(x)
+
+    def helper(self, x: Tensor) -> Tensor:
+        return x * GLOBAL
+
+
+class Steps:
+    def __init__(self) -> None:
+        self.net = Scaled()
+
+    def step(self, x: Tensor) -> Tensor:
+        return self.inner(x)
+
+    def inner(self, x: Tensor) -> Tensor:
+        return self.net(x) + GLOBAL
+
+
+SCALED, STEPS = Scaled(), Steps()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [Scaled(), Steps().step, lambda x: SCALED(x), lambda x, net=SCALED: net(x), lambda x, s=STEPS: s.step(x)],
+    ids=["module", "method", "a_global", "a_default", "an_object"],
+)
+def test_names_that_methods_see(body: Any) -> None:
+    def make(wrap: Any) -> Any:
+        f = wrap(body)
+
+        def call(g: float) -> Any:
+            global GLOBAL
+            GLOBAL = g
+            return f(t(1.0))
+
+        return call
+
+    compare(make, [(2.0,), (2.0,), (3.0,), (3.0,), (2.0,)])
+
+
 def test_methods_and_their_objects() -> None:
     class Trainer:
         def __init__(self, k: float) -> None:

@@ -21,6 +21,7 @@ import numpy as np
 
 from ..autodiff.conditional import Conditional
 from ..core import _core
+from ..module import Module
 from ..tensor import Tensor
 from .tree import Builder, ResultPlan
 
@@ -40,11 +41,41 @@ def _names_of(code: types.CodeType) -> set[str]:
 _CODE = (types.FunctionType, types.BuiltinFunctionType, type, types.ModuleType)
 
 
-def function_names(fn: Any) -> Iterator[tuple[Any, str | None, str]]:
-    """What a function can see by name: cells of its closure, globals and attributes of Python modules, also by way of
-    functions of the same file. As (target of a note, name in it, what to call it)."""
+class _Methods:
+    """The methods of the user's classes that objects in sight belong to, by name."""
+
+    def __init__(self) -> None:
+        self._classes: set[type] = set()
+        self._methods: dict[str, list[Any]] = {}
+        self.called: list[Any] = []  # of modules: called by calling the module
+
+    def add(self, obj: Any) -> None:
+        parts = obj.modules() if isinstance(obj, Module) else (obj,)
+        for cls in {type(part) for part in parts} - self._classes:
+            self._classes.add(cls)
+            for base in cls.__mro__:
+                if base.__module__.split(".")[0] in ("megengine", "numpy", "builtins"):
+                    continue
+                for name, method in vars(base).items():
+                    if isinstance(method, types.FunctionType):
+                        self._methods.setdefault(name, []).append(method)
+            if issubclass(cls, Module):
+                self.called += self._methods.get("forward", [])
+
+    def named(self, names: Iterable[str]) -> list[Any]:
+        """Those that a function with these names in it may call."""
+        return [method for name in names for method in self._methods.get(name, ())]
+
+
+def function_names(fn: Any, objects: Iterable[Any]) -> Iterator[tuple[Any, str | None, str]]:
+    """What a call of a function with these objects can see by name: cells of closures, globals and attributes of Python
+    modules, also by way of methods and of functions of the same file. As (target of a note, name in it, what to call
+    it)."""
     seen: set[int] = set()
-    todo = [fn]
+    methods = _Methods()
+    for obj in (fn, getattr(fn, "__self__", None), *objects):
+        methods.add(obj)
+    todo = [fn, *methods.called]
     while todo:
         f = todo.pop()
         if isinstance(f, types.MethodType):
@@ -56,6 +87,7 @@ def function_names(fn: Any) -> Iterator[tuple[Any, str | None, str]]:
         found: list[Any] = []
         if f.__defaults__ or f.__kwdefaults__:
             yield (f.__defaults__, f.__kwdefaults__), None, f"a default of {f.__name__}"
+            found += [*(f.__defaults__ or ()), *(f.__kwdefaults__ or {}).values()]
         for label, cell in zip(f.__code__.co_freevars, f.__closure__ or ()):
             yield cell, None, label
             try:
@@ -70,6 +102,9 @@ def function_names(fn: Any) -> Iterator[tuple[Any, str | None, str]]:
                 found.append(value)
                 if isinstance(value, types.FunctionType) and value.__globals__ is f.__globals__:
                     todo.append(value)
+        for value in found:
+            methods.add(value)
+        todo += methods.named(names) + methods.called
         for module in found:
             if isinstance(module, types.ModuleType):
                 attributes = vars(module)

@@ -284,7 +284,7 @@ class trace:
         entry.held = held
         notes: dict[int, Any] = {}
         grads: dict[int, tuple[Tensor, Tensor | None]] = {}
-        before = [Name(*name) for name in function_names(self.__wrapped__)]
+        before = [Name(*name) for name in function_names(self.__wrapped__, held)]
         reached = [o for name in before for o in name.deep[HELD]]
         draws, moving = (random_states(), positions(reached)) if strict else (None, [])
         with _recording_into(entry.refresh, notes, grads):

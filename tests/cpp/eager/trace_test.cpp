@@ -24,8 +24,8 @@ std::vector<Tensor*> raw(const Tensors& ts) {
 /// A traced function as the Python layer drives it.
 class Traced {
  public:
-  explicit Traced(Body body, int opt_level = 2)
-      : body_(std::move(body)), r_(make_ref<Recording>(TraceOptions{opt_level})) {}
+  explicit Traced(Body body, int opt_level = 2, bool replay = false)
+      : body_(std::move(body)), r_(make_ref<Recording>(TraceOptions{opt_level, false, replay})) {}
   Tensors record(const Tensors& args) {
     auto in = raw(args);
     r_->record_begin(in);
@@ -706,6 +706,119 @@ TEST_P(Trace, PendingValuesOutsideTheTraceAreAnErrorNotAHang) {
   t.record({x});
   first = false;
   EXPECT_EQ(item(t.match({x})[0]), -1);
+}
+
+// ---- what a replay depends on
+
+TEST_P(Trace, AssignedArgumentsAreTheCallers) {
+  Traced t([&](const Tensors& a) {
+    assign(*a[0], *apply("add", {a[0], a[1]}));
+    return Tensors{apply("neg", {a[0]})};
+  });
+  t.record({filled({2}, 0), filled({2}, 1)});
+  for (int i = 1; i < 4; ++i) {
+    TensorPtr x = filled({2}, i), y = filled({2}, 10);
+    EXPECT_EQ(item(t.replay({x, y})[0]), -(i + 10));
+    EXPECT_EQ(item(x), i + 10);
+    EXPECT_EQ(item(y), 10);
+  }
+}
+
+TEST_P(Trace, AcceptsWhatIsTheSameCall) {
+  TensorPtr w = filled({2}, 3), x = filled({2}, 1), y = filled({2}, 2);
+  Traced t([&](const Tensors& a) { return Tensors{apply("mul", {a[0], w})}; });
+  t.record({x});
+  auto accepts = [&](Tensors args) { return t->accepts(raw(args)); };
+  EXPECT_TRUE(accepts({y}));
+  EXPECT_FALSE(accepts({w})) << "an argument that is also captured";
+  EXPECT_FALSE(accepts({x, y}));
+  assign(*w, *filled({1}, 3));
+  EXPECT_FALSE(accepts({y})) << "a captured tensor of another shape";
+  assign(*w, *filled({2}, 4));
+  EXPECT_TRUE(accepts({y}));
+  Tensor* outside[] = {x.get()};
+  t->pin_arguments(outside);
+  EXPECT_TRUE(accepts({x}));
+  EXPECT_FALSE(accepts({y})) << "the function may reach the recorded one in another way";
+}
+
+TEST_P(Trace, AReplayRefusesAValueReadOnTheHost) {
+  TensorPtr w = filled({1}, 2);
+  TensorPtr* read = nullptr;
+  TensorPtr of_constants;
+  Traced t(
+      [&](const Tensors& a) {
+        of_constants = apply("neg", {scalar(1)});
+        EXPECT_EQ(item(of_constants), -1) << "the same in every call";
+        EXPECT_EQ(item(w), 2) << "watched";
+        TensorPtr y = apply("neg", {a[0]}), x = a[0];
+        item(read ? *read : y);
+        of_constants = nullptr;
+        return Tensors{y};
+      },
+      2, true);
+  TensorPtr x = filled({1}, 5);
+  EXPECT_THAT(trace_error([&] { t.record({x}); }), testing::StartsWith("trace error because data unreadable\n"));
+  read = &x;
+  EXPECT_THAT(trace_error([&] { t.record({x}); }), HasSubstr("without_host=True"));
+  read = &w;
+  t.record({x});
+  EXPECT_TRUE(t->accepts(raw({x})));
+  assign(*w, *filled({1}, 2));
+  EXPECT_FALSE(t->accepts(raw({x}))) << "a tensor that was read has got another value";
+}
+
+TEST_P(Trace, WhatOutlivesTheCallCannotBeReplayed) {
+  Tensors kept;
+  bool keep = true;
+  Traced t(
+      [&](const Tensors& a) {
+        TensorPtr y = apply("neg", {a[0]});
+        if (keep) kept.push_back(y);
+        return Tensors{apply("exp", {y})};
+      },
+      2, true);
+  t.record({filled({2}, 0)});
+  EXPECT_THAT(t->host_only(), HasSubstr("kept without being returned"));
+  keep = false;
+  t.record({filled({2}, 0)});
+  EXPECT_EQ(t->host_only(), "");
+}
+
+TEST_P(Trace, ExcludedPartsSeeValuesAndMayVary) {
+  int calls = 0;
+  Traced t([&](const Tensors& a) {
+    TensorPtr y = apply("exp", {a[0]});
+    Tracer* open = active_tracer();
+    open->exclude_begin();
+    set_active_tracer(nullptr);
+    EXPECT_EQ(item(y), 1);
+    if (++calls % 2 == 0) y = apply("neg", {y});
+    open->exclude_end();
+    set_active_tracer(open);
+    return Tensors{apply("mul", {y, y}), apply("neg", {y})};
+  });
+  TensorPtr x = filled({2}, 0);
+  EXPECT_EQ(item(t.record({x})[1]), -1);
+  for (int i = 0; i < 4; ++i) {
+    Tensors out = t.match({x});
+    EXPECT_EQ(item(out[0]), 1);
+    EXPECT_EQ(item(out[1]), calls % 2 ? -1 : 1);
+  }
+}
+
+TEST_P(Trace, ACellTakesThePlaceOfAnother) {
+  TensorPtr g = filled({2}, 1);
+  Traced t([&](const Tensors& a) {
+    assign(*g, *apply("add", {g, a[0]}));
+    return Tensors{};
+  });
+  t.record({filled({2}, 1)});
+  TensorPtr fresh = filled({2}, 10);
+  t->rebind(*g, *fresh);
+  t.replay({filled({2}, 5)});
+  EXPECT_EQ(item(fresh), 15);
+  EXPECT_EQ(item(g), 2);
 }
 
 // ---- memory, graphs
