@@ -57,6 +57,33 @@ class ResNet18(M.Module):
         return self.fc(x.mean((2, 3)))
 
 
+class Bottleneck(M.Module):
+    def __init__(self, i: int, mid: int, stride: int):
+        super().__init__()
+        first, second = conv_bn(i, mid, 1, act=M.ReLU()), conv_bn(mid, mid, 3, stride, act=M.ReLU())
+        self.body = M.Sequential(first, second, conv_bn(mid, 4 * mid, 1))
+        self.short = conv_bn(i, 4 * mid, 1, stride) if stride != 1 or i != 4 * mid else M.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.relu(self.body(x) + self.short(x))
+
+
+class ResNet50(M.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = M.Sequential(conv_bn(3, 64, 7, 2, act=M.ReLU()), M.MaxPool2d(3, 2, 1))
+        blocks, i = [], 64
+        for mid, count, stride in ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2)):
+            for k in range(count):
+                blocks.append(Bottleneck(i, mid, stride if k == 0 else 1))
+                i = 4 * mid
+        self.blocks = M.Sequential(*blocks)
+        self.fc = M.Linear(2048, 1000)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc(self.blocks(self.stem(x)).mean((2, 3)))
+
+
 class InvertedResidual(M.Module):
     def __init__(self, i: int, o: int, stride: int, expand: int):
         super().__init__()
@@ -161,6 +188,20 @@ def step(name: str, last: bool) -> Callable[[], object]:
         loss.backward()
         opt.step()
         return loss.item()
+
+    return run
+
+
+def infer(net_name: str, last: bool) -> Callable[[], object]:
+    """One image of 224x224 through the network in evaluation mode."""
+    net = globals()[net_name]().eval()
+    x = torch.from_numpy(np.random.default_rng(3).standard_normal((1, 3, 224, 224), np.float32))
+    if last:
+        net, x = net.to(memory_format=torch.channels_last), x.to(memory_format=torch.channels_last)
+
+    def run() -> object:
+        with torch.inference_mode():
+            return net(x).numpy()
 
     return run
 

@@ -61,9 +61,8 @@ if(MGE_WITH_PYTHON)
   find_package(nanobind CONFIG REQUIRED)
 endif()
 
-# kernel/onednn: oneDNN 3 with libgomp, from PyPI (onednn-devel-cpu-gomp and onednn-cpu-gomp).
+# kernel/onednn: oneDNN 3 for libgomp, in whose place our team stands, from PyPI (onednn-devel-cpu-gomp and onednn-cpu-gomp).
 if(MGE_WITH_ONEDNN)
-  find_package(OpenMP REQUIRED COMPONENTS CXX)
   find_package(dnnl 3 CONFIG QUIET HINTS "${mge_pip_prefix}" "${MGE_VENV}")
   if(NOT dnnl_FOUND)
     message(FATAL_ERROR "oneDNN not found. Run `make venv` (PyPI onednn-devel-cpu-gomp), or pass -DMGE_WITH_ONEDNN=OFF.")

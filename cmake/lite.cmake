@@ -7,7 +7,8 @@ endif()
 # All objects of the room are kept, they are the API; of the other rooms only what they reach.
 add_library(lite_shared SHARED $<TARGET_OBJECTS:mge_lite>)
 target_link_libraries(lite_shared PRIVATE mge_lite)
-target_link_options(lite_shared PRIVATE -Wl,-Bsymbolic)
+# Threads of the team run its code and libdnnl calls into it, so it stays loaded.
+target_link_options(lite_shared PRIVATE -Wl,-Bsymbolic -Wl,-z,nodelete)
 target_include_directories(lite_shared INTERFACE "${CMAKE_SOURCE_DIR}/include")
 set_target_properties(lite_shared PROPERTIES
   OUTPUT_NAME lite

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 
+#include "base/cost.h"
 #include "base/parallel.h"
 #include "common.h"
 #include "core/pool.h"
@@ -54,6 +55,7 @@ int64_t option(const std::string& name) {
   if (name == "primitives_only") return primitives_only();
   if (name == "kernel_strategy") return kernel_strategy();
   if (name == "workspace_limit") return static_cast<int64_t>(std::min<size_t>(workspace_limit(), INT64_MAX));
+  if (name == "piece_ns") return static_cast<int64_t>(costs().piece);
   if (name == "locations") return captures_locations();
   if (name == "enable_host_compute") return host_compute();
   fail(ErrorKind::Value, "option: there is no option '{}'.", name);
@@ -71,6 +73,12 @@ void set_option(const std::string& name, int64_t v) {
   if (name == "workspace_limit") {
     MGE_CHECK(v >= 0, Value, "workspace_limit: expected a number of bytes; got {}.", v);
     return set_workspace_limit(v == INT64_MAX ? SIZE_MAX : static_cast<size_t>(v));
+  }
+  if (name == "piece_ns") {
+    MGE_CHECK(v >= 0, Value, "piece_ns: expected nanoseconds; got {}.", v);
+    Costs c = costs();
+    c.piece = static_cast<double>(v);
+    return set_costs(c);
   }
   if (name == "locations") return capture_locations(v != 0);
   if (name == "enable_host_compute") return set_host_compute(v != 0);
@@ -274,6 +282,19 @@ NB_MODULE(_core, m) {
     return d;
   });
   m.def("get_num_threads", [] { return num_threads(); });
+  m.def("thread_report", [] {
+    const ThreadReport r = thread_report();
+    nb::dict d;
+    d["threads"] = r.count;
+    d["from"] = r.from;
+    d["warning"] = r.warning;
+    d["cpus"] = r.cpus;
+    d["cpus_from"] = r.cpus_from;
+    d["workers"] = r.workers;
+    const char* unused = onednn_unused();
+    d["onednn_unused"] = unused ? unused : "";
+    return d;
+  });
   set_wait_hooks({let_others_run, take_turn_again, check_signals});
   install_interp();
   set_fusion(interp_can_fuse);

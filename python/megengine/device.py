@@ -187,7 +187,8 @@ def get_num_threads() -> int:
 def set_num_threads(n: int) -> None:
     """Let ops use ``n`` CPU threads, the caller's among them; no result depends on it.
 
-    At the start it is the environment variable ``MGE_NUM_THREADS``, or the number of cores the process may use.
+    At the start it is the environment variable ``MGE_NUM_THREADS``, else ``OMP_NUM_THREADS``, else the number of cores
+    the process may use: those of its affinity mask, and no more than the CPU quota of its cgroup (a container's).
 
     >>> before = mge.device.get_num_threads()
     >>> mge.device.set_num_threads(1)

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/cost.h"
 #include "base/parallel.h"
 #include "kernel/layouts.h"
 
@@ -61,7 +62,7 @@ void copy_plain(void* dst, const void* src, size_t bytes) { std::memcpy(dst, src
 
 MoveKernels g_moves{transpose_any, copy_plain, [] {}};
 
-constexpr int64_t kPieceBytes = 64 << 10;  // what one thread takes at least
+constexpr int64_t kPieceBytes = 64 << 10;  // of a long run; a thread takes several when there are many
 
 // Offsets of both sides at item `at` of dims [0, dims) of a nest, the dim `skip` left out.
 struct Offsets {
@@ -102,7 +103,7 @@ struct Job {
 void copy_runs(const Job& j) {
   const int64_t len = j.nest.size[j.inner()], rows = j.total / len;
   const int64_t piece = std::min(len, std::max<int64_t>(1, kPieceBytes / j.size)), pieces = (len + piece - 1) / piece;
-  parallel_for(rows * pieces, std::max<int64_t>(1, kPieceBytes / (piece * j.size)), [&](int64_t b, int64_t e) {
+  parallel_for(rows * pieces, byte_grain(piece * j.size), [&](int64_t b, int64_t e) {
     Offsets at(j.nest, j.inner(), -1, b / pieces);
     auto* move = j.stream ? g_moves.stream_copy : copy_plain;
     for (int64_t part = b % pieces; b < e; ++b) {
@@ -129,17 +130,15 @@ void copy_transposed(const Job& j, int across) {
   const int64_t row_blocks = (rows + block_rows - 1) / block_rows, col_blocks = (cols + block_cols - 1) / block_cols;
   const int64_t outer = j.total / (rows * cols);
   const int64_t block_bytes = std::min(rows, block_rows) * std::min(cols, block_cols) * j.size;
-  parallel_for(outer * row_blocks * col_blocks, std::max<int64_t>(1, kPieceBytes / block_bytes),
-               [&](int64_t b, int64_t e) {
-                 for (; b < e; ++b) {
-                   const int64_t c = b % col_blocks * block_cols, r = b / col_blocks % row_blocks * block_rows;
-                   const Offsets at(n, inner, across, b / col_blocks / row_blocks);
-                   g_moves.transpose(static_cast<size_t>(j.size),
-                                     j.src + (at.src + r + c * n.stride[1][inner]) * j.size, n.stride[1][inner],
-                                     j.dst + (at.dst + r * n.stride[0][across] + c) * j.size, n.stride[0][across],
-                                     std::min(block_rows, rows - r), std::min(block_cols, cols - c), j.stream);
-                 }
-               });
+  parallel_for(outer * row_blocks * col_blocks, byte_grain(block_bytes), [&](int64_t b, int64_t e) {
+    for (; b < e; ++b) {
+      const int64_t c = b % col_blocks * block_cols, r = b / col_blocks % row_blocks * block_rows;
+      const Offsets at(n, inner, across, b / col_blocks / row_blocks);
+      g_moves.transpose(static_cast<size_t>(j.size), j.src + (at.src + r + c * n.stride[1][inner]) * j.size,
+                        n.stride[1][inner], j.dst + (at.dst + r * n.stride[0][across] + c) * j.size,
+                        n.stride[0][across], std::min(block_rows, rows - r), std::min(block_cols, cols - c), j.stream);
+    }
+  });
 }
 
 template <class T>
@@ -149,7 +148,7 @@ void copy_elements(const Job& j) {
   const int64_t len = n.size[inner], ss = n.stride[1][inner], ds = n.stride[0][inner], rows = j.total / len;
   auto* src = reinterpret_cast<const T*>(j.src);
   auto* dst = reinterpret_cast<T*>(j.dst);
-  parallel_for(rows, std::max<int64_t>(1, kPieceBytes / (len * j.size)), [&](int64_t b, int64_t e) {
+  parallel_for(rows, byte_grain(len * j.size), [&](int64_t b, int64_t e) {
     Offsets at(n, inner, -1, b);
     for (; b < e; ++b, at.advance(n, inner)) {
       const T* s = src + at.src;

@@ -47,6 +47,10 @@ struct LocalCache {
 
 }  // namespace
 
+#ifndef MGE_WITH_ONEDNN
+const char* onednn_unused() { return "this build has none"; }
+#endif
+
 KernelRegistry& KernelRegistry::global() {
   static KernelRegistry* r = [] {
     auto* reg = new KernelRegistry;

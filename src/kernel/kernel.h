@@ -116,6 +116,8 @@ void launch(const Kernel& k, KernelArgs& a, std::function<void()> rethrow = {});
 void register_ref_kernels(KernelRegistry& r);
 void register_simd_kernels(KernelRegistry& r);
 void register_onednn_kernels(KernelRegistry& r);
+/// Null, or why oneDNN computes nothing in this process.
+const char* onednn_unused();
 
 /// 0 all kernels, 1 from simd on, 2 ref only (env MGB_USE_MEGDNN_DBG). Clears the choice cache.
 void set_kernel_tier(int level);

@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "base/cost.h"
 #include "base/parallel.h"
 #include "kernel/kernel.h"
 #include "kernel/row_io.h"
@@ -138,7 +139,7 @@ void row_step(const ReduceLeaves<A>& ops, const Source<A>& x, int64_t rows, int6
     }
   };
   if (blocks <= 1) {
-    const int64_t grain = std::max<int64_t>(1, 16384 / len);
+    const int64_t grain = value_grain(len);
     return rows <= grain ? reduce_rows(0, rows) : parallel_for(rows, grain, reduce_rows);
   }
   // Groups of blocks are whole subtrees, combined where they were computed.
@@ -146,7 +147,7 @@ void row_step(const ReduceLeaves<A>& ops, const Source<A>& x, int64_t rows, int6
   const int64_t groups = (blocks + kGroup - 1) / kGroup;
   std::unique_ptr<A[]> part(groups > 1 ? new A[static_cast<size_t>(rows * groups)] : nullptr);
   A* to = groups > 1 ? part.get() : y;
-  parallel_for(rows * groups, std::max<int64_t>(1, kGroupLength / len), [&](int64_t b, int64_t e) {
+  parallel_for(rows * groups, value_grain(std::min(len, kGroupLength)), [&](int64_t b, int64_t e) {
     A buffer[kRowBlock], result[kGroup];
     for (int64_t i = b; i < e; ++i) {
       const int64_t at = i % groups * kGroupLength, n = std::min(kGroupLength, len - at), first = i / groups * len + at;
@@ -205,7 +206,7 @@ void column_step(const ReduceLeaves<A>& ops, const Source<A>& x, int64_t outer, 
     to = part.get();
   }
   const int64_t work = std::min(tile, width) * chunk;
-  parallel_for(outer * chunks * tiles, std::max<int64_t>(1, 16384 / work), [&](int64_t b, int64_t e) {
+  parallel_for(outer * chunks * tiles, value_grain(work), [&](int64_t b, int64_t e) {
     for (int64_t i = b; i < e; ++i) {
       int64_t c = i % tiles * tile, k = i / tiles % chunks, o = i / tiles / chunks;
       column_range(ops, x, o * rows * width, width, k * chunk, std::min(rows, (k + 1) * chunk), c,

@@ -146,7 +146,7 @@ void Network::Impl::load_shared(std::shared_ptr<const mge::serial::LoadedModel> 
     model = std::move(m);
     engine = std::make_unique<Engine>(model, opt);
     make_slots();
-    use_threads();
+    const mge::ThreadLimit limit(static_cast<int>(threads));
     engine->prepare(input_metas());
     set_output_layouts();
     JsonWriter json;
@@ -233,11 +233,6 @@ std::vector<Meta> Network::Impl::input_metas() const {
   return out;
 }
 
-// NOTE: the count is the process's; a network sets it before it runs. Results do not depend on it.
-void Network::Impl::use_threads() const {
-  if (mge::num_threads() != static_cast<int>(threads)) mge::set_num_threads(static_cast<int>(threads));
-}
-
 void Network::Impl::set_output_layouts() {
   for (IoSlot& s : outputs) {
     const Meta& m = engine->program().output_meta(static_cast<size_t>(s.graph_index));
@@ -275,7 +270,7 @@ void Network::Impl::store_output(IoSlot& slot, const Meta& m, const Buffer& valu
 }
 
 void Network::Impl::run_once() {
-  use_threads();
+  const mge::ThreadLimit limit(static_cast<int>(threads));
   std::vector<Meta> metas = input_metas();
   engine->prepare(metas);
   set_output_layouts();

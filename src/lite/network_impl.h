@@ -80,7 +80,6 @@ class Network::Impl {
   void check_config() const;
   void make_slots();
   std::vector<mge::Meta> input_metas() const;
-  void use_threads() const;
   void set_output_layouts();
   void run_once();
   void store_output(IoSlot& slot, const mge::Meta& m, const mge::Buffer& value);

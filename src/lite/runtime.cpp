@@ -36,7 +36,7 @@ void Runtime::set_runtime_thread_affinity(std::shared_ptr<Network> network, cons
     MGE_CHECK(callback, Value, "lite: set_runtime_thread_affinity got an empty callback.");
     auto n = static_cast<int>(impl.threads);
     if (n == 1) return callback(0);
-    mge::set_num_threads(n);
+    const mge::ThreadLimit limit(n);
     // Each part waits until all have begun, so that no thread takes two. Another network may hold the team at the
     // moment; then the parts come one after the other and the wait must end.
     std::atomic<int> begun{0};

@@ -126,6 +126,35 @@ def test_every_kernel_agrees_with_ref(case: OpCase) -> None:
 
 
 @case_grid
+def test_any_number_of_threads_gives_the_same_bits(case: OpCase) -> None:
+    """In the smallest pieces there are, results and gradients, by every set of kernels."""
+    arrays = as_float32(seeded(case))
+    wide = seeded(case)
+    wrt = differentiable(case, wide) if case.grad else []
+    before, piece = _core.get_num_threads(), _core.get_option("piece_ns")
+
+    def bits() -> list[bytes]:
+        out = [o.numpy().tobytes() for o in call(case, [mge.Tensor(a) for a in arrays])]
+        if wrt:
+            out += [g.tobytes() for g in analytic(case, arrays, wrt, weights_for(case, arrays))]
+        return out
+
+    try:
+        _core.set_option("piece_ns", 0)
+        for tier in (0, 1, 2):
+            _core.set_option("kernel_tier", tier)
+            _core.set_num_threads(1)
+            want = bits()
+            for threads in (2, 3, 8, 16, 64):
+                _core.set_num_threads(threads)
+                assert bits() == want, f"{threads} threads, kernel tier {tier}"
+    finally:
+        _core.set_option("kernel_tier", 0)
+        _core.set_option("piece_ns", piece)
+        _core.set_num_threads(before)
+
+
+@case_grid
 def test_strided_inputs_give_the_same_bits(case: OpCase) -> None:
     arrays = as_float32(seeded(case))
     plain = call(case, [mge.Tensor(a) for a in arrays])

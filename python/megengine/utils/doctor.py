@@ -106,17 +106,23 @@ def _cpu() -> Finding:
 def _threads() -> Finding:
     from ..core import _core
 
-    using, allowed = int(_core.get_num_threads()), len(os.sched_getaffinity(0))
-    found = f"{using} in use, {allowed} cores allowed"
-    for variable in ("OMP_NUM_THREADS", "MGE_NUM_THREADS"):
-        if variable in os.environ:
-            found += f", {variable}={os.environ[variable]}"
+    r = _core.thread_report()
+    using, allowed = r["threads"], r["cpus"]
+    onednn = f"oneDNN not used: {r['onednn_unused']}" if r["onednn_unused"] else "oneDNN's among them"
+    found = f"{using} ({r['from']}) for {allowed} cores ({r['cpus_from']}); "
+    found += f"one team, {r['workers']} workers so far, {onednn}"
+    if r["warning"]:
+        return Finding("threads", found, r["warning"], f"MGE_NUM_THREADS={allowed}, or leave it unset.")
     if using > allowed:
         return Finding(
             "threads",
             found,
             "more threads than cores; they wait for each other.",
-            f"OMP_NUM_THREADS={allowed}, or leave it unset.",
+            f"MGE_NUM_THREADS={allowed}, or leave it unset.",
+        )
+    if r["onednn_unused"]:
+        return Finding(
+            "threads", found, "convolutions are slower without oneDNN.", "Install onednn-cpu-gomp==2023.2.0."
         )
     return Finding("threads", found)
 

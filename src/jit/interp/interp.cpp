@@ -4,6 +4,7 @@
 #include <cstring>
 #include <mutex>
 
+#include "base/cost.h"
 #include "base/parallel.h"
 #include "jit/interp/lower.h"
 #include "kernel/copy.h"
@@ -127,7 +128,7 @@ void run_fused(const KernelArgs& a) {
   for (auto& t : operands) in.emplace_back(out, t);
   size_t scratch_bytes = (static_cast<size_t>(l.registers) + in.size()) * static_cast<size_t>(l.tile) * 8;
   int64_t tiles = (total + l.tile - 1) / l.tile;
-  int64_t grain = std::max<int64_t>(1, 32768 / (l.tile * static_cast<int64_t>(l.calls.size())));
+  int64_t grain = value_grain(0.5 * l.tile * l.calls.size());
   parallel_for(tiles, grain, [&](int64_t b, int64_t e) {
     static thread_local struct Scratch { RefPtr<Storage> memory; } scratch;
     if (!scratch.memory || scratch.memory->bytes < scratch_bytes) scratch.memory = allocate_storage({}, scratch_bytes);

@@ -32,6 +32,8 @@ bool input_blocks(const dnnl::memory::desc& d, simd::InputBlocks* b) {
 
 // in x weight -> out; in and out as they lie, the weight through a copy in the layout oneDNN wants.
 struct Conv {
+  int parts;
+  std::string impl;
   dnnl::primitive prim;
   int arg[3];  // in, weight, out
   dnnl::memory in, weight, packed, out;
@@ -62,17 +64,17 @@ struct Conv {
       else if (inputs.block)
         simd::pack_input_blocks(inputs, static_cast<const float*>(w), static_cast<float*>(memory));
       else
-        execute(pack, {{DNNL_ARG_FROM, &weight}, {DNNL_ARG_TO, &packed}});
+        execute(pack, parts, {{DNNL_ARG_FROM, &weight}, {DNNL_ARG_TO, &packed}});
     }
-    execute(prim, {{arg[0], &in}, {arg[1], &packed}, {arg[2], &out}});
+    execute(prim, parts, {{arg[0], &in}, {arg[1], &packed}, {arg[2], &out}});
   }
 };
 
 // These add up an output element on one thread.
 bool reproducible(const char* impl) { return std::strncmp(impl, "jit", 3) == 0 || std::strncmp(impl, "brg", 3) == 0; }
 
-std::unique_ptr<Conv> make_conv(const Conv2dGeom& g, bool backward, bool bfloat16) {
-  stream();  // sets the thread count the primitives are made for
+std::unique_ptr<Conv> make_conv(const Conv2dGeom& g, bool backward, bool bfloat16, int parts) {
+  const Entered entered(parts);
   ConvDescs d(g, bfloat16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32);
   auto direct = dnnl::algorithm::convolution_direct;
   dnnl::convolution_forward::primitive_desc fwd(engine(), dnnl::prop_kind::forward_training, direct, d.x, d.w_any, d.y,
@@ -80,7 +82,9 @@ std::unique_ptr<Conv> make_conv(const Conv2dGeom& g, bool backward, bool bfloat1
                                                 true);
   if (!fwd) return nullptr;
   auto p = std::make_unique<Conv>();
+  p->parts = parts;
   if (!backward) {
+    p->impl = fwd.impl_info_str();
     if (!reproducible(fwd.impl_info_str())) return nullptr;
     p->prim = dnnl::convolution_forward(fwd);
     p->arg[0] = DNNL_ARG_SRC, p->arg[1] = DNNL_ARG_WEIGHTS, p->arg[2] = DNNL_ARG_DST;
@@ -91,6 +95,7 @@ std::unique_ptr<Conv> make_conv(const Conv2dGeom& g, bool backward, bool bfloat1
   dnnl::convolution_backward_data::primitive_desc bwd(engine(), direct, d.x, d.w_any, d.y, d.stride, d.dilate,
                                                       d.pad_low, d.pad_high, fwd, dnnl::primitive_attr(), true);
   if (!bwd || !reproducible(bwd.impl_info_str())) return nullptr;
+  p->impl = bwd.impl_info_str();
   p->prim = dnnl::convolution_backward_data(bwd);
   p->arg[0] = DNNL_ARG_DIFF_DST, p->arg[1] = DNNL_ARG_WEIGHTS, p->arg[2] = DNNL_ARG_DIFF_SRC;
   p->in = none(d.y), p->out = none(d.x);
@@ -98,9 +103,26 @@ std::unique_ptr<Conv> make_conv(const Conv2dGeom& g, bool backward, bool bfloat1
   return p;
 }
 
+bool same_bits(const Conv2dGeom& g, bool backward, bool bfloat16, Conv& p, Conv& q) {
+  if (g.kh * g.kw == 1 && p.impl == q.impl) return true;  // a sum over channels alone, in their order however it is cut
+  const int64_t x = g.n * g.c * g.h * g.w, y = g.n * g.o * g.oh * g.ow, w = g.o * g.c * g.kh * g.kw;
+  const int64_t in = backward ? y : x, out = backward ? x : y;
+  const size_t size = bfloat16 ? 2 : 4, bytes = static_cast<size_t>(out) * size;
+  const Room from(static_cast<size_t>(in) * size), weight(static_cast<size_t>(w) * size), r0(bytes), r1(bytes),
+      memory(std::max(p.workspace, q.workspace));
+  fill_random(from.get(), in, bfloat16);
+  fill_random(weight.get(), w, bfloat16);
+  p.run(from.get(), weight.get(), r0.get(), memory.get());
+  q.run(from.get(), weight.get(), r1.get(), memory.get());
+  return std::memcmp(r0.get(), r1.get(), bytes) == 0;
+}
+
 Conv* find_conv(const Conv2dGeom& g, bool backward, bool bfloat16) {
   static thread_local Cache<Conv> cache;
-  return cache.get(conv_key(g, {num_threads(), backward, bfloat16}), [&] { return make_conv(g, backward, bfloat16); });
+  return cache.get(conv_key(g, {num_threads(), backward, bfloat16}), [&] {
+    return made_like_for_one([&](int parts) { return make_conv(g, backward, bfloat16, parts); },
+                             [&](Conv& p, Conv& q) { return same_bits(g, backward, bfloat16, p, q); });
+  });
 }
 
 bool is_backward(const KernelArgs& a) { return a.op->name == "conv2d_dx"; }

@@ -1,8 +1,6 @@
 // Weight gradients of convolutions. oneDNN splits their sums between threads, so its result would depend on how many
 // there are. Here the sum is cut by geometry alone (into groups of images, or bands of one image), each part is a
 // one-thread primitive, parts run side by side and are added in order: the same bits for any number of threads.
-#include <omp.h>
-
 #include "base/parallel.h"
 #include "kernel/layouts.h"
 #include "kernel/onednn/conv2d.h"
@@ -55,6 +53,7 @@ struct WeightGrad {
   dnnl::primitive prim;
   dnnl::memory x, gy, packed, plain;
   dnnl::reorder unpack;
+  int unpack_parts = 1;
   bool unpacks;
   simd::SquareBlocks square{};  // outs != 0: blocks of 16 channels x 16 outputs, which ours unpacks faster
   size_t bytes;                 // of the packed gradient
@@ -62,16 +61,12 @@ struct WeightGrad {
     x.set_data_handle(const_cast<float*>(px));
     gy.set_data_handle(const_cast<float*>(pgy));
     packed.set_data_handle(pgw);
-    execute(prim, {{DNNL_ARG_SRC, &x}, {DNNL_ARG_DIFF_DST, &gy}, {DNNL_ARG_DIFF_WEIGHTS, &packed}});
+    execute(prim, 1, {{DNNL_ARG_SRC, &x}, {DNNL_ARG_DIFF_DST, &gy}, {DNNL_ARG_DIFF_WEIGHTS, &packed}});
   }
 };
 
 std::unique_ptr<WeightGrad> make_part(const Part& part) {
-  stream();
-  omp_set_num_threads(1);  // what oneDNN makes the primitive for
-  struct Restore {
-    ~Restore() { omp_set_num_threads(num_threads()); }
-  } restore;
+  const Entered entered(1);
   ConvDescs d(part.g, part.pad_top, part.pad_bottom);
   auto direct = dnnl::algorithm::convolution_direct;
   dnnl::convolution_forward::primitive_desc fwd(engine(), dnnl::prop_kind::forward_training, direct, d.x, d.w_any, d.y,
@@ -86,16 +81,17 @@ std::unique_ptr<WeightGrad> make_part(const Part& part) {
   p->x = none(d.x), p->gy = none(d.y), p->packed = none(bwd.diff_weights_desc()), p->plain = none(d.w_plain);
   p->unpacks = bwd.diff_weights_desc() != d.w_plain;
   p->bytes = (bwd.diff_weights_desc().get_size() + 63) / 64 * 64;
-  omp_set_num_threads(num_threads());
   if (!p->unpacks) return p;
   const auto packed = bwd.diff_weights_desc();
   const auto blks = packed.get_inner_blks(), idxs = packed.get_inner_idxs();
   using dims = dnnl::memory::dims;
   const auto steps = packed.get_strides();
-  if (blks == dims{16, 16} && idxs == dims{1, 0} && steps[2] == steps[3] * part.g.kw)
+  if (blks == dims{16, 16} && idxs == dims{1, 0} && steps[2] == steps[3] * part.g.kw) {
     p->square = {part.g.o, part.g.c, part.g.kh * part.g.kw, steps[0], steps[1], steps[3]};
-  else
+  } else {
+    const Entered on_all(p->unpack_parts = num_threads());
     p->unpack = dnnl::reorder(p->packed, p->plain);
+  }
   return p;
 }
 
@@ -160,7 +156,7 @@ void run(const KernelArgs& a) {
                        : simd::unpack_square_blocks(b, sum, gw);
   first->packed.set_data_handle(sum);
   first->plain.set_data_handle(gw);
-  execute(first->unpack, {{DNNL_ARG_FROM, &first->packed}, {DNNL_ARG_TO, &first->plain}});
+  execute(first->unpack, first->unpack_parts, {{DNNL_ARG_FROM, &first->packed}, {DNNL_ARG_TO, &first->plain}});
 }
 
 }  // namespace

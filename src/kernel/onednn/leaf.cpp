@@ -1,23 +1,11 @@
 #include "kernel/onednn/leaf.h"
 
-#include <omp.h>
+#include <cstdio>
+#include <cstdlib>
 
-#include "base/parallel.h"
+#include "kernel/onednn/openmp.h"
 
 namespace mge {
-namespace {
-
-void run_on_team(int n, FunctionRef<void(int)> task) {
-#pragma omp parallel for num_threads(n) schedule(static, 1)
-  for (int i = 0; i < n; ++i) task(i);
-}
-void set_team(int n) { omp_set_num_threads(n); }
-// libgomp keeps a team for each thread that leads one, and starts another when it is needed again. The worker's team is
-// left alone: its leader is not in the child either.
-void end_team() { omp_pause_resource_all(omp_pause_soft); }
-
-}  // namespace
-
 namespace onednn {
 
 dnnl::engine& engine() {
@@ -27,18 +15,37 @@ dnnl::engine& engine() {
 
 dnnl::stream& stream() {
   static thread_local dnnl::stream s(engine());
-  if (omp_get_max_threads() != num_threads()) omp_set_num_threads(num_threads());  // an OpenMP setting is per thread
   return s;
 }
 
-void execute(const dnnl::primitive& p, std::initializer_list<std::pair<int, const dnnl::memory*>> args) {
+void execute(const dnnl::primitive& p, int parts, std::initializer_list<std::pair<int, const dnnl::memory*>> args) {
   dnnl_exec_arg_t list[8];
   int n = 0;
   for (auto& [arg, mem] : args) list[n++] = {arg, mem->get()};
+  const Entered entered(parts);
   dnnl_status_t status = dnnl_primitive_execute(p.get(), stream().get(), n, list);
   if (status == dnnl_out_of_memory) fail(ErrorKind::Memory, "oneDNN: out of memory.");
   if (status != dnnl_success)
     MGE_FAIL_ENV("oneDNN: executing a primitive failed with status {}.", static_cast<int>(status));
+}
+
+Room::Room(size_t bytes) : data_(static_cast<char*>(std::aligned_alloc(64, (bytes + 64) / 64 * 64))) {
+  if (!data_) fail(ErrorKind::Memory, "oneDNN: out of memory.");
+}
+Room::~Room() { std::free(data_); }
+
+void fill_random(void* data, int64_t n, bool bfloat16) {
+  uint32_t state = 12345;
+  for (int64_t i = 0; i < n; ++i) {
+    state = state * 1664525u + 1013904223u;
+    const float v = static_cast<float>(static_cast<int32_t>(state)) * 0x1p-31f;
+    uint32_t bits;
+    std::memcpy(&bits, &v, sizeof bits);
+    if (bfloat16)
+      static_cast<uint16_t*>(data)[i] = static_cast<uint16_t>(bits >> 16);
+    else
+      static_cast<float*>(data)[i] = v;
+  }
 }
 
 bool has_bfloat16() {
@@ -52,9 +59,13 @@ bool has_bfloat16() {
 
 }  // namespace onednn
 
+const char* onednn_unused() { return onednn::bind_openmp(); }
+
 void register_onednn_kernels(KernelRegistry& r) {
-  static const ParallelBackend team{run_on_team, set_team, end_team};
-  set_parallel_backend(&team);
+  if (const char* why = onednn_unused()) {
+    std::fprintf(stderr, "megengine: oneDNN is not used: %s.\n", why);
+    return;
+  }
   onednn::register_matmul(r);
   onednn::register_conv2d(r);
 }

@@ -1,5 +1,5 @@
-// What the oneDNN kernels share: engine, stream, thread count, the cache of compiled primitives. Seen only inside this
-// leaf.
+// What the oneDNN kernels share: engine, stream, the cache of compiled primitives. Seen only inside this leaf. Whoever
+// makes a primitive holds an Entered (openmp.h): oneDNN makes it for the number of threads it is told of.
 #pragma once
 #include <dnnl.hpp>
 
@@ -8,12 +8,14 @@
 #include <memory>
 #include <unordered_map>
 
+#include "base/parallel.h"
 #include "kernel/kernel.h"
+#include "kernel/onednn/openmp.h"
 
 namespace mge::onednn {
 
 dnnl::engine& engine();
-/// The calling thread's stream; also gives OpenMP on this thread the framework's thread count, which oneDNN reads.
+/// The calling thread's stream.
 dnnl::stream& stream();
 
 /// All that decides which primitive is needed.
@@ -69,7 +71,37 @@ inline dnnl::memory::desc any_desc(std::initializer_list<int64_t> dims) {
   return {dnnl::memory::dims(dims), dnnl::memory::data_type::f32, dnnl::memory::format_tag::any};
 }
 
-void execute(const dnnl::primitive& p, std::initializer_list<std::pair<int, const dnnl::memory*>> args);
+/// `parts` is the number of threads the primitive was made for.
+void execute(const dnnl::primitive& p, int parts, std::initializer_list<std::pair<int, const dnnl::memory*>> args);
+
+/// The primitive for this thread's number of threads. oneDNN cuts its loops by the number of threads it is told, and
+/// some kernels then add in another order. So a primitive is only used if it gives the bits of that for one thread,
+/// tried once on random numbers: if not, one made for other numbers of parts, at last that for one. make(parts) may
+/// return null; same(a, b) compares.
+template <class Make, class Same>
+auto made_like_for_one(Make make, Same same) -> decltype(make(1)) {
+  auto one = make(1);
+  const int t = num_threads();
+  if (!one || t == 1) return one;
+  for (int parts : {t, 2 * t, 3 * t, t + 1, 4 * t, t - 1, t / 2})
+    if (parts > 1)
+      if (auto p = make(parts); p && same(*p, *one)) return p;
+  return one;
+}
+
+/// Memory to try a primitive on, and numbers in [-1, 1) for it.
+class Room {
+ public:
+  explicit Room(size_t bytes);
+  ~Room();
+  Room(const Room&) = delete;
+  Room& operator=(const Room&) = delete;
+  char* get() const { return data_; }
+
+ private:
+  char* data_;
+};
+void fill_random(void* data, int64_t n, bool bfloat16);
 
 /// Whether the CPU multiplies bfloat16 itself; without that, widening to float32 is as fast.
 bool has_bfloat16();
@@ -78,6 +110,7 @@ bool has_bfloat16();
 /// `tb`: b is [n,k].
 /// Null when oneDNN has no kernel whose bits are the same for every thread count.
 struct Gemm {
+  int parts;
   dnnl::matmul prim;
   dnnl::memory a, b, bias, c;
   void run(const void* pa, const void* pb, const void* pbias, void* pc);

@@ -74,10 +74,10 @@ Gemm* find_gemm(int64_t batch, int64_t a_batch, int64_t b_batch, int64_t m, int6
   if (batch * m * n * k == 0 || (ta && k > 1024)) return nullptr;
   static thread_local Cache<Gemm> cache;
   Key key{{num_threads(), batch, a_batch, b_batch, m, n, k, ta, tb, bias, bfloat16}};
-  return cache.get(key, [&]() -> std::unique_ptr<Gemm> {
+  auto make = [&](int parts) -> std::unique_ptr<Gemm> {
     using dims = dnnl::memory::dims;
     auto type = bfloat16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
-    stream();  // sets the thread count the primitive is made for
+    const Entered entered(parts);
     dnnl::memory::desc a(dims{a_batch, m, k}, type, ta ? dims{m * k, 1, m} : dims{m * k, k, 1});
     dnnl::memory::desc b(dims{b_batch, k, n}, type, tb ? dims{k * n, 1, k} : dims{k * n, n, 1});
     dnnl::memory::desc c(dims{batch, m, n}, type, dims{m * n, n, 1});
@@ -88,17 +88,30 @@ Gemm* find_gemm(int64_t batch, int64_t a_batch, int64_t b_batch, int64_t m, int6
     if (!pd) return nullptr;
     if (std::strncmp(pd.impl_info_str(), "brg", 3) != 0) return nullptr;  // others split k between threads too
     auto none = [](const dnnl::memory::desc& d) { return dnnl::memory(d, engine(), DNNL_MEMORY_NONE); };
-    return std::make_unique<Gemm>(Gemm{dnnl::matmul(pd), none(a), none(b), bias ? none(d) : dnnl::memory(), none(c)});
-  });
+    return std::make_unique<Gemm>(
+        Gemm{parts, dnnl::matmul(pd), none(a), none(b), bias ? none(d) : dnnl::memory(), none(c)});
+  };
+  auto same = [&](Gemm& p, Gemm& q) {
+    const size_t size = bfloat16 ? 2 : 4, bytes = static_cast<size_t>(batch * m * n) * size;
+    const Room ra(static_cast<size_t>(a_batch * m * k) * size), rb(static_cast<size_t>(b_batch * k * n) * size),
+        rd(static_cast<size_t>(n) * size), r0(bytes), r1(bytes);
+    fill_random(ra.get(), a_batch * m * k, bfloat16);
+    fill_random(rb.get(), b_batch * k * n, bfloat16);
+    fill_random(rd.get(), n, bfloat16);
+    p.run(ra.get(), rb.get(), bias ? rd.get() : nullptr, r0.get());
+    q.run(ra.get(), rb.get(), bias ? rd.get() : nullptr, r1.get());
+    return std::memcmp(r0.get(), r1.get(), bytes) == 0;
+  };
+  return cache.get(key, [&] { return made_like_for_one(make, same); });
 }
 
 void Gemm::run(const void* pa, const void* pb, const void* pbias, void* pc) {
   a.set_data_handle(const_cast<void*>(pa));
   b.set_data_handle(const_cast<void*>(pb));
   c.set_data_handle(pc);
-  if (!pbias) return execute(prim, {{DNNL_ARG_SRC, &a}, {DNNL_ARG_WEIGHTS, &b}, {DNNL_ARG_DST, &c}});
+  if (!pbias) return execute(prim, parts, {{DNNL_ARG_SRC, &a}, {DNNL_ARG_WEIGHTS, &b}, {DNNL_ARG_DST, &c}});
   bias.set_data_handle(const_cast<void*>(pbias));
-  execute(prim, {{DNNL_ARG_SRC, &a}, {DNNL_ARG_WEIGHTS, &b}, {DNNL_ARG_BIAS, &bias}, {DNNL_ARG_DST, &c}});
+  execute(prim, parts, {{DNNL_ARG_SRC, &a}, {DNNL_ARG_WEIGHTS, &b}, {DNNL_ARG_BIAS, &bias}, {DNNL_ARG_DST, &c}});
 }
 
 void register_matmul(KernelRegistry& r) {

@@ -2,6 +2,7 @@
 // and converted back. Any strides, any dtype the op takes.
 #include <algorithm>
 
+#include "base/cost.h"
 #include "base/parallel.h"
 #include "kernel/copy.h"
 #include "kernel/ref/ref.h"
@@ -18,7 +19,7 @@ void for_each_tile(const LoopNest& nest, F fn) {
   const int64_t len = inner < 0 ? 1 : nest.size[inner], tiles = (len + kRowTile - 1) / kRowTile;
   int64_t rows = 1;
   for (int i = 0; i < inner; ++i) rows *= nest.size[i];
-  int64_t grain = std::max<int64_t>(1, 16384 / std::min(len, kRowTile));
+  int64_t grain = value_grain(std::min(len, kRowTile));
   parallel_for(rows * tiles, grain, [&](int64_t begin, int64_t end) {
     for (int64_t item = begin; item < end; ++item) {
       int64_t offset[4] = {}, row = item / tiles, at = item % tiles * kRowTile;

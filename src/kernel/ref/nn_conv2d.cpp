@@ -1,4 +1,5 @@
 // Plain loops in NCHW; every sum in double, in the order channel, row, column.
+#include "base/cost.h"
 #include "base/parallel.h"
 #include "kernel/ref/nn_ref.h"
 #include "op/conv2d.h"
@@ -25,7 +26,7 @@ template <class T, class F>
 void conv2d_forward(const Conv2dGeom& g, const KernelArgs& a, F finish) {
   const T *x = a.in[0].data<T>(), *w = a.in[1].data<T>();
   T* y = a.out[0].data<T>();
-  parallel_for(g.n * g.o, 1, [&](int64_t begin, int64_t end) {
+  parallel_for(g.n * g.o, step_grain(g.oh * g.ow * g.c / g.groups * g.kh * g.kw), [&](int64_t begin, int64_t end) {
     for (int64_t p = begin; p < end; ++p)
       for (int64_t oy = 0; oy < g.oh; ++oy)
         for (int64_t ox = 0; ox < g.ow; ++ox) {
@@ -72,7 +73,7 @@ struct Conv2dDx {
     const T *gy = a.in[0].data<T>(), *w = a.in[1].data<T>();
     T* gx = a.out[0].data<T>();
     int64_t cg = g.c / g.groups, og = g.o / g.groups;
-    parallel_for(g.n * g.c, 1, [&](int64_t begin, int64_t end) {
+    parallel_for(g.n * g.c, step_grain(g.h * g.w * og * g.kh * g.kw), [&](int64_t begin, int64_t end) {
       for (int64_t p = begin; p < end; ++p)
         for (int64_t y = 0; y < g.h; ++y)
           for (int64_t x = 0; x < g.w; ++x) {
@@ -100,7 +101,7 @@ struct Conv2dDw {
     const T *x = a.in[0].data<T>(), *gy = a.in[1].data<T>();
     T* gw = a.out[0].data<T>();
     int64_t cg = g.c / g.groups, og = g.o / g.groups;
-    parallel_for(g.o * cg, 1, [&](int64_t begin, int64_t end) {
+    parallel_for(g.o * cg, step_grain(g.n * g.oh * g.ow * g.kh * g.kw), [&](int64_t begin, int64_t end) {
       for (int64_t p = begin; p < end; ++p)
         for (int64_t r = 0; r < g.kh; ++r)
           for (int64_t s = 0; s < g.kw; ++s) {

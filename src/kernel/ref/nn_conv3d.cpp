@@ -1,6 +1,7 @@
 // Plain loops in NCDHW; every sum in double. One function runs over the pairs (x element, y element) that a tap joins.
 #include <vector>
 
+#include "base/cost.h"
 #include "base/parallel.h"
 #include "kernel/ref/nn_ref.h"
 #include "op/conv3d.h"
@@ -41,7 +42,7 @@ struct Conv3d {
     Sizes s(g);
     const T *x = a.in[0].data<T>(), *w = a.in[1].data<T>();
     T* y = a.out[0].data<T>();
-    parallel_for(g.n * g.o, 1, [&](int64_t p, int64_t end) {
+    parallel_for(g.n * g.o, step_grain(s.out * s.cg * s.taps), [&](int64_t p, int64_t end) {
       for (; p < end; ++p) {
         std::vector<double> sum(static_cast<size_t>(s.out));
         int64_t n = p / g.o, o = p % g.o;
@@ -65,7 +66,7 @@ struct Conv3dDx {
     Sizes s(g);
     const T *gy = a.in[0].data<T>(), *w = a.in[1].data<T>();
     T* gx = a.out[0].data<T>();
-    parallel_for(g.n * g.c, 1, [&](int64_t p, int64_t end) {
+    parallel_for(g.n * g.c, step_grain(s.out * s.og * s.taps), [&](int64_t p, int64_t end) {
       for (; p < end; ++p) {
         std::vector<double> sum(static_cast<size_t>(s.in));
         int64_t n = p / g.c, c = p % g.c, group = c / s.cg;
@@ -89,7 +90,7 @@ struct Conv3dDw {
     Sizes s(g);
     const T *x = a.in[0].data<T>(), *gy = a.in[1].data<T>();
     T* gw = a.out[0].data<T>();
-    parallel_for(g.o * s.cg, 1, [&](int64_t p, int64_t end) {
+    parallel_for(g.o * s.cg, step_grain(g.n * s.out * s.taps), [&](int64_t p, int64_t end) {
       for (; p < end; ++p) {
         std::vector<double> sum(static_cast<size_t>(s.taps));
         int64_t o = p / s.cg, c = o / s.og * s.cg + p % s.cg;

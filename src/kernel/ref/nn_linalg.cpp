@@ -5,6 +5,7 @@
 #include <numeric>
 #include <vector>
 
+#include "base/cost.h"
 #include "base/parallel.h"
 #include "kernel/ref/nn_ref.h"
 #include "op/linalg.h"
@@ -29,7 +30,7 @@ bool invert(double* a, double* y, int64_t n) {
     }
     double scale = 1 / a[k * n + k];
     for (int64_t j = 0; j < n; ++j) a[k * n + j] *= scale, y[k * n + j] *= scale;
-    parallel_for(n, 1 + 40000 / n, [&](int64_t i, int64_t end) {  // rows are independent
+    parallel_for(n, step_grain(0.05 * n), [&](int64_t i, int64_t end) {  // rows are independent
       for (; i < end; ++i) {
         double f = a[i * n + k];
         if (i == k || f == 0) continue;
@@ -46,7 +47,7 @@ struct Matinv {
   static void run(const KernelArgs& a, DType) {
     const Shape& s = a.in[0].shape;
     int64_t n = s.back(), size = n * n, count = size ? s.numel() / size : 0;
-    parallel_for(count, 1 + 10000 / (size * n + 1), [&](int64_t b, int64_t end) {
+    parallel_for(count, step_grain(0.2 * size * n), [&](int64_t b, int64_t end) {
       Doubles m(static_cast<size_t>(size)), y(static_cast<size_t>(size));
       for (; b < end; ++b) {
         std::copy_n(a.in[0].data<T>() + b * size, size, m.begin());

@@ -1,3 +1,4 @@
+#include "base/cost.h"
 #include "base/parallel.h"
 #include "kernel/ref/nn_ref.h"
 #include "op/matmul.h"
@@ -25,7 +26,7 @@ struct Matmul {
     int64_t as_m = at.ta ? 1 : g.k, as_k = at.ta ? g.m : 1, bs_k = at.tb ? 1 : g.n, bs_n = at.tb ? g.k : 1;
     T* y = a.out[0].data<T>();
     const T* bias = a.in.size() == 3 ? a.in[2].data<T>() : nullptr;
-    parallel_for(g.batch.numel() * g.m, 1, [&](int64_t begin, int64_t end) {
+    parallel_for(g.batch.numel() * g.m, step_grain(g.n * g.k), [&](int64_t begin, int64_t end) {
       for (int64_t r = begin; r < end; ++r) {
         const T* pa = a.in[0].data<T>() + batch_offset(g.batch, r / g.m, a.in[0]) + r % g.m * as_m;
         const T* pb = a.in[1].data<T>() + batch_offset(g.batch, r / g.m, a.in[1]);

@@ -4,6 +4,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "base/cost.h"
 #include "base/parallel.h"
 #include "kernel/copy.h"
 #include "kernel/ref/nn_ref.h"
@@ -84,7 +85,7 @@ void run_get(const KernelArgs& a) {
   char* y = a.out[0].data<char>();
   auto m = static_cast<int64_t>(p.index.size());
   int64_t rows = static_cast<int64_t>(p.outer.size()) * m;
-  parallel_for(rows, 1 + 16384 / static_cast<int64_t>(bytes * p.inner.size() + 1), [&](int64_t row, int64_t end) {
+  parallel_for(rows, step_grain(0.125 * bytes * p.inner.size()), [&](int64_t row, int64_t end) {
     char* to = y + static_cast<size_t>(row) * p.inner.size() * bytes;
     for (int64_t o = row / m, k = row % m; row < end; ++row) {
       int64_t base = p.outer[static_cast<size_t>(o)] + p.index[static_cast<size_t>(k)];
@@ -119,7 +120,7 @@ void each_put(const Places& p, F put) {
   int64_t columns = p.outer.size() == 1 && n == 1 ? std::max<int64_t>(1, p.block / 64) : 1;
   int64_t width = (p.block + columns - 1) / std::max<int64_t>(1, columns);
   parallel_for(
-      static_cast<int64_t>(p.outer.size()) * n * columns, 1 + 4096 / (m * width + 1), [&](int64_t task, int64_t end) {
+      static_cast<int64_t>(p.outer.size()) * n * columns, step_grain(0.5 * m * width), [&](int64_t task, int64_t end) {
         for (; task < end; ++task) {
           int64_t c = task % columns * width, o = task / columns / n, i = task / columns % n;
           int64_t len = std::min(width, p.block - c);

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "base/cost.h"
 #include "base/parallel.h"
 #include "kernel/ref/nn_ref.h"
 #include "op/pool.h"
@@ -20,7 +21,7 @@ struct Window {
 // f(plane, output index inside the plane, window)
 template <class F>
 void each_window(const PoolGeom& g, F f) {
-  parallel_for(g.n * g.c, 1, [&](int64_t begin, int64_t end) {
+  parallel_for(g.n * g.c, step_grain(g.oh * g.ow * g.kh * g.kw), [&](int64_t begin, int64_t end) {
     for (int64_t p = begin; p < end; ++p)
       for (int64_t oy = 0; oy < g.oh; ++oy)
         for (int64_t ox = 0; ox < g.ow; ++ox) f(p, oy * g.ow + ox, Window(g, oy, ox));

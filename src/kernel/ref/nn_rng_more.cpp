@@ -6,6 +6,7 @@
 #include <numeric>
 #include <vector>
 
+#include "base/cost.h"
 #include "base/parallel.h"
 #include "kernel/ref/nn_ref.h"
 #include "op/rng.h"
@@ -86,7 +87,7 @@ double draw_poisson(Source& r, double lam) {
 template <class F>
 void each_element(const int32_t* state, int64_t n, F f) {
   RngState s = read_rng_state(state);
-  parallel_for(n, 256, [&](int64_t i, int64_t end) {
+  parallel_for(n, step_grain(8), [&](int64_t i, int64_t end) {
     for (; i < end; ++i) {
       Source r(s, static_cast<uint64_t>(i * kRejectionCounters));
       f(i, r);
@@ -155,7 +156,7 @@ void run_multinomial(const KernelArgs& a) {
   const auto* state = a.in[1].data<int32_t>();
   int64_t rows = a.in[0].shape[0], classes = a.in[0].shape[1];
   RngState s = read_rng_state(state);
-  parallel_for(rows, 1 + 4096 / (classes + at.num_samples), [&](int64_t row, int64_t end) {
+  parallel_for(rows, step_grain(0.5 * (classes + at.num_samples)), [&](int64_t row, int64_t end) {
     for (; row < end; ++row) {
       check_weights(w + row * classes, classes, row);
       (at.replacement ? draw_repeated : draw_distinct)(s, w + row * classes, classes, row, at.num_samples,

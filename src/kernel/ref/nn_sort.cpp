@@ -4,6 +4,7 @@
 #include <numeric>
 #include <vector>
 
+#include "base/cost.h"
 #include "base/parallel.h"
 #include "kernel/ref/nn_ref.h"
 #include "kernel/sort_key.h"
@@ -65,7 +66,7 @@ void each_gathered(const char* op, const Shape& x, int axis, const TensorArg& in
   for (int i = 0; i < axis; ++i) outer *= index.shape[i];
   if (index.numel() == 0) return;
   int64_t each = index.numel() / outer;
-  parallel_for(outer, 1 + 16384 / each, [&](int64_t first, int64_t end) {
+  parallel_for(outer, value_grain(each), [&](int64_t first, int64_t end) {
     int64_t at[kMaxRank] = {};
     for (int64_t rest = first, i = axis - 1; i >= 0; --i) {
       at[i] = rest % index.shape[static_cast<int>(i)];

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <vector>
 
+#include "base/cost.h"
 #include "base/parallel.h"
 #include "kernel/ref/nn_ref.h"
 #include "op/softmax.h"
@@ -66,7 +67,7 @@ template <class T, class A, class F>
 void each_point(const A& at, const TensorArg& map, int64_t height, int64_t width, F f) {
   const T* m = map.data<T>();
   int64_t points = map.shape[1] * map.shape[2];
-  parallel_for(map.shape[0] * points, 64, [&](int64_t i, int64_t end) {
+  parallel_for(map.shape[0] * points, step_grain(32), [&](int64_t i, int64_t end) {
     for (; i < end; ++i) f(i / points, i % points, corners_at<T>(at, m[2 * i], m[2 * i + 1], height, width));
   });
 }
@@ -184,7 +185,7 @@ void resize_axis(const Taps& t, const AxisGeom& g, int64_t out, const T* x, T* y
   auto count = static_cast<size_t>(t.count);
   std::vector<T> weight(t.weight.begin(), t.weight.end());
   if (g.inner == 1) {  // the last axis: one line at a time
-    parallel_for(g.outer, 1 + 4096 / out, [&](int64_t row, int64_t end) {
+    parallel_for(g.outer, step_grain(0.5 * out), [&](int64_t row, int64_t end) {
       for (; row < end; ++row) {
         const T* src = x + row * g.size;
         T* dst = y + row * out;
@@ -197,7 +198,7 @@ void resize_axis(const Taps& t, const AxisGeom& g, int64_t out, const T* x, T* y
     });
     return;
   }
-  parallel_for(g.outer * out, 1 + 4096 / (g.inner + 1), [&](int64_t row, int64_t end) {
+  parallel_for(g.outer * out, step_grain(0.5 * g.inner), [&](int64_t row, int64_t end) {
     for (; row < end; ++row) {
       const T* src = x + row / out * g.size * g.inner;
       T* dst = y + row * g.inner;
@@ -214,7 +215,7 @@ void resize_axis(const Taps& t, const AxisGeom& g, int64_t out, const T* x, T* y
 template <class T>
 void resize_axis_back(const Taps& t, const AxisGeom& g, int64_t out, const T* gy, T* gx) {
   std::fill_n(gx, g.outer * g.size * g.inner, T(0));
-  parallel_for(g.outer, 1 + 4096 / (g.inner * out + 1), [&](int64_t o, int64_t end) {
+  parallel_for(g.outer, step_grain(0.5 * g.inner * out), [&](int64_t o, int64_t end) {
     for (; o < end; ++o)
       for (int64_t j = 0; j < out; ++j)
         for (size_t k = 0; k < static_cast<size_t>(t.count); ++k) {

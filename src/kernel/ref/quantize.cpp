@@ -3,13 +3,12 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/cost.h"
 #include "base/parallel.h"
 #include "kernel/ref/nn_ref.h"
 
 namespace mge {
 namespace {
-
-constexpr int64_t kGrain = 1 << 14;
 
 template <class F>
 void with_storage(DType t, F f) {
@@ -41,7 +40,7 @@ struct Quantize {
     with_storage(at.dtype, [&](auto storage) {
       using Q = decltype(storage);
       Q* q = a.out[0].data<Q>();
-      parallel_for(a.out[0].numel(), kGrain, [&](int64_t b, int64_t e) {
+      parallel_for(a.out[0].numel(), value_grain(1), [&](int64_t b, int64_t e) {
         for (; b < e; ++b) {
           double v = static_cast<double>(std::nearbyint(x[b] / scale)) + zero;
           q[b] = static_cast<Q>(v >= lo ? std::min(v, hi) : lo);  // NaN takes the least value
@@ -65,7 +64,7 @@ void run_dequantize(const KernelArgs& a) {
     using Q = decltype(storage);
     const Q* q = a.in[0].data<Q>();
     float* x = a.out[0].data<float>();
-    parallel_for(a.out[0].numel(), kGrain, [&](int64_t b, int64_t e) {
+    parallel_for(a.out[0].numel(), value_grain(1), [&](int64_t b, int64_t e) {
       for (; b < e; ++b) x[b] = static_cast<float>(static_cast<int64_t>(q[b]) - at.zero_point) * scale;
     });
   });

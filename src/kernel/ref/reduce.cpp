@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "base/cost.h"
 #include "core/half.h"
 #include "kernel/reduce_order.h"
 #include "kernel/ref/ref.h"
@@ -112,7 +113,7 @@ void arg_search(const KernelArgs& a, int64_t outer, int64_t len, int64_t inner) 
     }
     y[i] = at;
   };
-  parallel_for(outer * inner, std::max<int64_t>(1, 16384 / len), [&](int64_t b, int64_t e) {
+  parallel_for(outer * inner, value_grain(len), [&](int64_t b, int64_t e) {
     for (int64_t i = b; i < e; ++i) search(i);
   });
 }

@@ -4,6 +4,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "base/cost.h"
 #include "base/parallel.h"
 #include "kernel/ref/nn_ref.h"
 #include "op/scan.h"
@@ -14,7 +15,6 @@ namespace {
 
 constexpr int64_t kBlock = 1 << 15;  // elements of a line that one range scans
 constexpr int64_t kColumns = 64;     // neighbouring lines scanned together when the axis is not the last
-constexpr int64_t kGrain = 1 << 14;  // elements that are worth another thread
 
 template <class T>
 using Wide = std::conditional_t<std::is_floating_point_v<T>, double, uint64_t>;
@@ -66,7 +66,7 @@ void scan_lines(const Line& l, const T* x, T* y) {
   const int64_t lines = l.g.outer * l.g.inner, blocks = (l.g.size + kBlock - 1) / kBlock;
   std::vector<Wide<T>> start(static_cast<size_t>(lines * blocks), Op::template identity<Wide<T>>);
   auto each = [&](auto fn) {
-    int64_t grain = std::max<int64_t>(1, kGrain / std::max<int64_t>(1, std::min(kBlock, l.g.size)));
+    int64_t grain = value_grain(std::min(kBlock, l.g.size));
     parallel_for(lines * blocks, grain, [&](int64_t b, int64_t e) {
       for (; b < e; ++b) {
         int64_t line = b / blocks, from = b % blocks * kBlock;
@@ -93,7 +93,7 @@ void scan_lines(const Line& l, const T* x, T* y) {
 template <class Op, class T>
 void scan_columns(const Line& l, const T* x, T* y) {
   const int64_t groups = (l.g.inner + kColumns - 1) / kColumns;
-  int64_t grain = std::max<int64_t>(1, kGrain / std::max<int64_t>(1, l.g.size * kColumns));
+  int64_t grain = value_grain(l.g.size * kColumns);
   parallel_for(l.g.outer * groups, grain, [&](int64_t b, int64_t e) {
     for (; b < e; ++b) {
       int64_t from = b % groups * kColumns, n = std::min(kColumns, l.g.inner - from);
@@ -158,17 +158,16 @@ struct AffineScan {
     Line l = line_of(args, false);
     const T *a = args.in[0].data<T>(), *b = args.in[1].data<T>();
     T* y = args.out[0].data<T>();
-    parallel_for(l.g.outer * l.g.inner, std::max<int64_t>(1, kGrain / std::max<int64_t>(1, l.g.size)),
-                 [&](int64_t line, int64_t end) {
-                   for (; line < end; ++line) {
-                     int64_t at = l.first(line / l.g.inner, line % l.g.inner);
-                     double acc = 0;
-                     for (int64_t i = 0; i < l.g.size; ++i, at += l.step()) {
-                       acc = static_cast<double>(a[at]) * acc + static_cast<double>(b[at]);
-                       y[at] = static_cast<T>(acc);
-                     }
-                   }
-                 });
+    parallel_for(l.g.outer * l.g.inner, value_grain(l.g.size), [&](int64_t line, int64_t end) {
+      for (; line < end; ++line) {
+        int64_t at = l.first(line / l.g.inner, line % l.g.inner);
+        double acc = 0;
+        for (int64_t i = 0; i < l.g.size; ++i, at += l.step()) {
+          acc = static_cast<double>(a[at]) * acc + static_cast<double>(b[at]);
+          y[at] = static_cast<T>(acc);
+        }
+      }
+    });
   }
 };
 

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/cost.h"
 #include "base/parallel.h"
 #include "kernel/simd/conv2d_last.h"
 #include "kernel/simd/conv2d_raw_impl.h"
@@ -104,7 +105,7 @@ const float* weight_by_tap(const Conv2dGeom& g, const float* wt) {
 }
 
 inline int64_t depth_grain(const Conv2dGeom& g, int64_t row_pixels) {
-  return std::max<int64_t>(1, 50'000 / std::max<int64_t>(1, g.kh * g.kw * g.c * row_pixels));
+  return fma_grain(2 * g.kh * g.kw * g.c * row_pixels);
 }
 
 void depth_fwd(const Conv2dGeom& g, const float* x, const float* wt, float* y) {
@@ -227,20 +228,26 @@ void depth_bwd_weight(const Conv2dGeom& g, const float* x, const float* dy, floa
   float* partial = scratch(Scratch::Partial, parts * size);
   // Rows that stay in the second cache while the vectors of channels go over them.
   const int64_t rows = std::clamp<int64_t>(32 * 1024 / (g.w * g.c * g.sh), 1, g.oh);
-  parallel_for(parts, std::max<int64_t>(1, 50'000 / std::max<int64_t>(1, taps * g.c * g.oh * g.ow / bands)),
-               [&](int64_t b, int64_t e) {
-                 for (; b < e; ++b) {
-                   const int64_t image = b / bands, oy0 = g.oh * (b % bands) / bands,
-                                 oy1 = g.oh * (b % bands + 1) / bands;
-                   float* sums = partial + b * size;
-                   std::memset(sums, 0, static_cast<size_t>(size) * sizeof(float));
-                   for (int64_t oy = oy0; oy < oy1; oy += rows)
-                     for (int64_t v = 0; v < vectors; ++v)
-                       depth_weight_band(g, x + image * g.h * g.w * g.c, dy + image * g.oh * g.ow * g.c, oy,
-                                         std::min(oy + rows, oy1), v * kLanes, sums + v * taps * kLanes);
-                 }
-               });
-  for (int64_t i = 1; i < parts; ++i) add_n(partial + i * size, size, partial);
+  // Few parts are cut by channels as well; those do not meet in any sum.
+  const int64_t cuts = std::clamp<int64_t>(2 * num_threads() / parts, 1, vectors);
+  const int64_t work = taps * g.c * g.oh * g.ow / bands / cuts;
+  parallel_for(parts * cuts, fma_grain(2 * work), [&](int64_t b, int64_t e) {
+    for (; b < e; ++b) {
+      const int64_t part = b / cuts, image = part / bands, band = part % bands;
+      const int64_t oy0 = g.oh * band / bands, oy1 = g.oh * (band + 1) / bands;
+      const int64_t v0 = vectors * (b % cuts) / cuts, v1 = vectors * (b % cuts + 1) / cuts;
+      float* sums = partial + part * size;
+      std::memset(sums + v0 * taps * kLanes, 0, static_cast<size_t>((v1 - v0) * taps * kLanes) * sizeof(float));
+      for (int64_t oy = oy0; oy < oy1; oy += rows)
+        for (int64_t v = v0; v < v1; ++v)
+          depth_weight_band(g, x + image * g.h * g.w * g.c, dy + image * g.oh * g.ow * g.c, oy,
+                            std::min(oy + rows, oy1), v * kLanes, sums + v * taps * kLanes);
+    }
+  });
+  parallel_for(vectors, value_grain(parts * taps * kLanes), [&](int64_t b, int64_t e) {
+    for (int64_t i = 1; i < parts; ++i)
+      add_n(partial + i * size + b * taps * kLanes, (e - b) * taps * kLanes, partial + b * taps * kLanes);
+  });
   for (int64_t c = 0; c < g.c; ++c)
     for (int64_t t = 0; t < taps; ++t) dw[c * taps + t] = partial[(c / kLanes * taps + t) * kLanes + c % kLanes];
 }

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/cost.h"
 #include "base/parallel.h"
 #include "kernel/simd/conv2d_last.h"
 #include "kernel/simd/conv2d_raw_impl.h"
@@ -87,7 +88,9 @@ void bwd_weight_few(const Conv2dGeom& g, const float* x, const float* dy, float*
   // Rows of the gradient that stay in the second cache while all tiles go over them.
   const int64_t rows = std::max<int64_t>(1, 32'768 / (g.ow * g.oc));
   const int64_t work = g.n * dim.out * g.oc * dim.taps / (out_tiles * tap_tiles);
-  parallel_for(out_tiles * tap_tiles, std::max<int64_t>(1, 100'000 / work), [&](int64_t begin, int64_t end) {
+  // One range for each thread: every range pads every image.
+  const int64_t tiles = out_tiles * tap_tiles, each = (tiles + num_threads() - 1) / num_threads();
+  parallel_for(tiles, std::max(each, fma_grain(work)), [&](int64_t begin, int64_t end) {
     float* planes = scratch(Scratch::Planes, p.size(g.c));
     int64_t* off = reinterpret_cast<int64_t*>(scratch(Scratch::PackA, 2 * dim.taps));
     p.offsets(g.c, off);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/cost.h"
 #include "base/parallel.h"
 #include "kernel/simd/conv2d_last.h"
 #include "kernel/simd/conv2d_raw_impl.h"
@@ -92,7 +93,7 @@ void product_last_bwd_data(const Conv2dGeom& g, const float* dy, const float* wt
   if (is_pointwise(g)) return sgemm(false, false, pixels, length, g.oc, dy, g.oc, wt, length, dx, length, false);
   float* products = scratch(Scratch::Partial, pixels * length);
   sgemm(false, false, pixels, length, g.oc, dy, g.oc, wt, length, products, length, false);
-  parallel_for(g.n * g.h * g.w, std::max<int64_t>(1, 16384 / length), [&](int64_t b, int64_t e) {
+  parallel_for(g.n * g.h * g.w, value_grain(length), [&](int64_t b, int64_t e) {
     HWY_DYNAMIC_DISPATCH(add_patches)(g, products, b, e, dx);
   });
 }
@@ -105,7 +106,7 @@ void product_last_bwd_weight(const Conv2dGeom& g, const float* x, const float* d
   float* rows = scratch(Scratch::Partial, std::min(pixels, kTogether) * length);
   for (int64_t at = 0; at < pixels; at += kTogether) {
     const int64_t count = std::min(kTogether, pixels - at);
-    parallel_for(count, std::max<int64_t>(1, 16384 / length), [&](int64_t b, int64_t e) {
+    parallel_for(count, value_grain(length), [&](int64_t b, int64_t e) {
       HWY_DYNAMIC_DISPATCH(patches)(g, x, at + b, at + e, rows + b * length);
     });
     sgemm(true, false, g.oc, length, count, dy + at * g.oc, g.oc, rows, length, dw, length, at > 0);

@@ -7,6 +7,7 @@
 // pass and in dx, and the tiles of dw come in blocks of kTilesOfSum.
 #include <algorithm>
 
+#include "base/cost.h"
 #include "base/parallel.h"
 #include "kernel/simd/conv2d_last.h"
 #include "kernel/simd/gemm.h"
@@ -234,6 +235,7 @@ HWY_EXPORT(points_of_weights);
 HWY_EXPORT(weights_of_points);
 
 constexpr int64_t kTilesOfSum = 512;          // one k-block of the product
+constexpr int64_t kFewTiles = 56;             // rows below which a product is slow
 constexpr int64_t kCacheFloats = 384 * 1024;  // what a thread works on at a time
 
 const float* zeros(int64_t floats) {
@@ -244,21 +246,37 @@ const float* zeros(int64_t floats) {
 
 const float* transformed_weights(const Conv2dGeom& g, const float* wt, bool adjoint) {
   float* points = scratch(Scratch::Weight, kPoints * g.c * g.oc);
-  parallel_for(g.oc / 16, std::max<int64_t>(1, 256 / g.c), [&](int64_t b, int64_t e) {
+  parallel_for(g.oc / 16, value_grain(16 * kPoints * g.c), [&](int64_t b, int64_t e) {
     HWY_DYNAMIC_DISPATCH(points_of_weights)(wt, g.oc, g.c, b * 16, e * 16, adjoint, points);
   });
   return points;
+}
+
+// The same for too few tiles to give each thread a product of its own: one step after the other, each on all threads.
+void multiply_few_tiles(const TiledImage& in, const TiledImage& out, int64_t tiles, const float* x,
+                        const float* weights, float* y) {
+  float* from = scratch(Scratch::Col, kPoints * tiles * in.c);
+  float* to = scratch(Scratch::Out, kPoints * tiles * out.c);
+  auto grain = [](int64_t channels) { return value_grain(2 * kPoints * channels); };
+  parallel_for(tiles, grain(in.c), [&](int64_t b, int64_t e) {
+    HWY_DYNAMIC_DISPATCH(tiles_of_input)(in, x, b, e, zeros(in.c), from + b * in.c, tiles * in.c);
+  });
+  sgemm_batched(kPoints, false, false, tiles, out.c, in.c, from, in.c, tiles * in.c, weights, out.c, in.c * out.c, to,
+                out.c, tiles * out.c, false);
+  parallel_for(tiles, grain(out.c), [&](int64_t b, int64_t e) {
+    HWY_DYNAMIC_DISPATCH(outputs_of_tiles)(out, to + b * out.c, tiles * out.c, b, e, y);
+  });
 }
 
 // y = the sum over channels of x's tiles times weights[16][in.c][out.c].
 void multiply_tiles(const TiledImage& in, const TiledImage& out, int64_t n, const float* x, const float* weights,
                     float* y) {
   const int64_t tiles = n * out.rows * out.cols, threads = num_threads();
-  int64_t block = std::max<int64_t>(56, kCacheFloats / (kPoints * (in.c + out.c)));
+  if (threads > 2 && tiles < kFewTiles * threads) return multiply_few_tiles(in, out, tiles, x, weights, y);
+  int64_t block = std::max(kFewTiles, kCacheFloats / (kPoints * (in.c + out.c)));
   const int64_t blocks = ((tiles + block - 1) / block + threads - 1) / threads * threads;
   block = (tiles + blocks - 1) / blocks;
   parallel_for(blocks, 1, [&](int64_t b, int64_t e) {
-    const ThreadLimit one(1);
     float* from = scratch(Scratch::Col, kPoints * block * in.c);
     float* to = scratch(Scratch::Out, kPoints * block * out.c);
     const float* none = zeros(in.c);
@@ -296,7 +314,7 @@ void winograd_last_bwd_weight(const Conv2dGeom& g, const float* x, const float* 
   float* right = scratch(Scratch::Col, kPoints * most * g.c);
   for (int64_t first = 0; first < tiles; first += kTilesOfSum) {
     const int64_t count = std::min(kTilesOfSum, tiles - first);
-    parallel_for(count, 16, [&](int64_t b, int64_t e) {
+    parallel_for(count, value_grain(kPoints * (g.c + g.oc)), [&](int64_t b, int64_t e) {
       const float* none = zeros(std::max(g.c, g.oc));
       HWY_DYNAMIC_DISPATCH(tiles_of_input)(in, x, first + b, first + e, none, right + b * g.c, count * g.c);
       HWY_DYNAMIC_DISPATCH(tiles_of_gradient)(out, dy, first + b, first + e, none, left + b * g.oc, count * g.oc);
@@ -304,7 +322,7 @@ void winograd_last_bwd_weight(const Conv2dGeom& g, const float* x, const float* 
     sgemm_batched(kPoints, true, false, g.oc, g.c, count, left, g.oc, count * g.oc, right, g.c, count * g.c, sums, g.c,
                   plane, first > 0);
   }
-  parallel_for(g.oc, 4, [&](int64_t b, int64_t e) {
+  parallel_for(g.oc, value_grain(kPoints * g.c), [&](int64_t b, int64_t e) {
     HWY_DYNAMIC_DISPATCH(weights_of_points)(sums, plane, g.c, b, e, dw);
   });
 }

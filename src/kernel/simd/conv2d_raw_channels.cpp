@@ -3,6 +3,7 @@
 // of the image.
 #include <algorithm>
 
+#include "base/cost.h"
 #include "base/parallel.h"
 #include "kernel/simd/conv2d_raw_impl.h"
 #include "kernel/simd/gemm_scratch.h"
@@ -73,41 +74,40 @@ void fwd_channels(const Conv2dGeom& g, const float* x, const float* wt, float* y
                 pieces = (g.oh + rows - 1) / rows;
   const int64_t col_tiles = (g.ow + kMaxCols - 1) / kMaxCols;
   // A small batch is cut by channel blocks too; each cut pads the image again.
-  const int64_t images = g.n * g.groups * pieces, cuts = std::clamp<int64_t>(8 / images, 1, blocks);
+  const int64_t images = g.n * g.groups * pieces,
+                cuts = std::clamp<int64_t>(std::max(8, 2 * num_threads()) / images, 1, blocks);
   const int64_t work = dim.og * dim.taps * rows * g.ow / cuts;
-  parallel_for(
-      images * cuts, std::max<int64_t>(1, 50'000 / std::max<int64_t>(1, work)), [&](int64_t begin, int64_t end) {
-        int64_t* off = reinterpret_cast<int64_t*>(scratch(Scratch::Col, 2 * dim.taps));
-        float* tmp = scratch(Scratch::Out, rows * g.ow * kLanes);
-        int64_t listed = -1;
-        for (int64_t job = begin; job < end; ++job) {
-          const int64_t t = job / cuts, b0 = blocks * (job % cuts) / cuts, b1 = blocks * (job % cuts + 1) / cuts;
-          const int64_t image = t / pieces / g.groups, group = t / pieces % g.groups;
-          const int64_t oy0 = t % pieces * rows, oy1 = std::min(g.oh, oy0 + rows), pixels = (oy1 - oy0) * g.ow;
-          if (pixels <= 0) continue;
-          const Planes p(g, oy0, oy1);
-          float* planes = scratch(Scratch::Planes, p.size(dim.cg));
-          p.fill(x + (image * g.c + group * dim.cg) * dim.in, dim.cg, planes);
-          if (listed != p.rows) p.offsets(dim.cg, off), listed = p.rows;
-          for (int64_t b = b0; b < b1; ++b) {
-            const float* w = weights + (group * blocks + b) * dim.taps * kLanes;
-            for (int64_t oy = oy0; oy < oy1; oy += 2) {
-              const int64_t next = std::min(oy + 1, oy1 - 1);  // an odd last row is done twice
-              for (int64_t j = 0; j < col_tiles; ++j) {
-                const int64_t ox = g.ow * j / col_tiles, cols = g.ow * (j + 1) / col_tiles - ox;
-                kChannelTiles[cols - 1](dim.taps, w, planes + p.at(oy) + ox, planes + p.at(next) + ox, off,
-                                        tmp + ((oy - oy0) * g.ow + ox) * kLanes,
-                                        tmp + ((next - oy0) * g.ow + ox) * kLanes);
-              }
-            }
-            const int64_t o = b * kLanes, no = std::min<int64_t>(kLanes, dim.og - o);
-            transpose(tmp, kLanes, pixels, no, y + (image * g.oc + group * dim.og + o) * dim.out + oy0 * g.ow, dim.out);
+  parallel_for(images * cuts, fma_grain(2 * work), [&](int64_t begin, int64_t end) {
+    int64_t* off = reinterpret_cast<int64_t*>(scratch(Scratch::Col, 2 * dim.taps));
+    float* tmp = scratch(Scratch::Out, rows * g.ow * kLanes);
+    int64_t listed = -1;
+    for (int64_t job = begin; job < end; ++job) {
+      const int64_t t = job / cuts, b0 = blocks * (job % cuts) / cuts, b1 = blocks * (job % cuts + 1) / cuts;
+      const int64_t image = t / pieces / g.groups, group = t / pieces % g.groups;
+      const int64_t oy0 = t % pieces * rows, oy1 = std::min(g.oh, oy0 + rows), pixels = (oy1 - oy0) * g.ow;
+      if (pixels <= 0) continue;
+      const Planes p(g, oy0, oy1);
+      float* planes = scratch(Scratch::Planes, p.size(dim.cg));
+      p.fill(x + (image * g.c + group * dim.cg) * dim.in, dim.cg, planes);
+      if (listed != p.rows) p.offsets(dim.cg, off), listed = p.rows;
+      for (int64_t b = b0; b < b1; ++b) {
+        const float* w = weights + (group * blocks + b) * dim.taps * kLanes;
+        for (int64_t oy = oy0; oy < oy1; oy += 2) {
+          const int64_t next = std::min(oy + 1, oy1 - 1);  // an odd last row is done twice
+          for (int64_t j = 0; j < col_tiles; ++j) {
+            const int64_t ox = g.ow * j / col_tiles, cols = g.ow * (j + 1) / col_tiles - ox;
+            kChannelTiles[cols - 1](dim.taps, w, planes + p.at(oy) + ox, planes + p.at(next) + ox, off,
+                                    tmp + ((oy - oy0) * g.ow + ox) * kLanes, tmp + ((next - oy0) * g.ow + ox) * kLanes);
           }
-          if (e)
-            for (int64_t o = group * dim.og + b0 * kLanes; o < group * dim.og + std::min(dim.og, b1 * kLanes); ++o)
-              apply_epilogue(*e, o, (image * g.oc + o) * dim.out + oy0 * g.ow, pixels, y);
         }
-      });
+        const int64_t o = b * kLanes, no = std::min<int64_t>(kLanes, dim.og - o);
+        transpose(tmp, kLanes, pixels, no, y + (image * g.oc + group * dim.og + o) * dim.out + oy0 * g.ow, dim.out);
+      }
+      if (e)
+        for (int64_t o = group * dim.og + b0 * kLanes; o < group * dim.og + std::min(dim.og, b1 * kLanes); ++o)
+          apply_epilogue(*e, o, (image * g.oc + o) * dim.out + oy0 * g.ow, pixels, y);
+    }
+  });
 }
 
 // sums[row][tap][lane] += over pixels dy[pixel][lane] * x[row's address + pixel + tap]: R rows of S taps each.

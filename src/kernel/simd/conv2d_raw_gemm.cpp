@@ -1,6 +1,7 @@
 // Convolution as matrix products on cache-sized pieces: the path for any geometry. See conv2d_raw_impl.h.
 #include <algorithm>
 
+#include "base/cost.h"
 #include "base/parallel.h"
 #include "kernel/simd/conv2d_raw_impl.h"
 #include "kernel/simd/gemm_scratch.h"
@@ -57,7 +58,7 @@ void fwd_gemm(const Conv2dGeom& g, const float* x, const float* wt, float* y, co
   const ConvDims dim(g);
   const int64_t kc_max = k_block(dim.taps);
   float* weights = scratch(Scratch::Weight, g.oc * dim.taps + kLanes);
-  parallel_for(g.groups, std::max<int64_t>(1, 100'000 / (dim.og * dim.taps)), [&](int64_t begin, int64_t end) {
+  parallel_for(g.groups, value_grain(dim.og * dim.taps / 8), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i)
       for (int64_t k = 0; k < dim.taps; k += kc_max)
         pack_rows(wt + i * dim.og * dim.taps + k, dim.taps, dim.og, std::min(kc_max, dim.taps - k),
@@ -67,45 +68,43 @@ void fwd_gemm(const Conv2dGeom& g, const float* x, const float* wt, float* y, co
                 pieces = (g.oh + rows - 1) / rows;
   // A small batch of small images is cut by output channels too; each cut packs the image again.
   const RowTiles tiles(dim.og);
-  const int64_t images = g.n * g.groups * pieces,
-                cuts = std::clamp<int64_t>(std::min(8 / images, dim.og / 32), 1, tiles.count);
+  const int64_t images = g.n * g.groups * pieces, most = std::max(8, 2 * num_threads()),
+                cuts = std::clamp<int64_t>(std::min(most / images, dim.og / 32), 1, tiles.count);
   const int64_t work = dim.og * dim.taps * rows * g.ow / cuts;
-  parallel_for(images * cuts, std::max<int64_t>(1, 100'000 / std::max<int64_t>(1, work)),
-               [&](int64_t begin, int64_t end) {
-                 float* col = scratch(Scratch::PackB, kc_max * (rows * g.ow + kNR));
-                 int64_t* off = reinterpret_cast<int64_t*>(scratch(Scratch::Col, 2 * dim.taps));
-                 int64_t filled = -1;
-                 for (int64_t job = begin; job < end; ++job) {
-                   const int64_t t = job / cuts, t0 = tiles.count * (job % cuts) / cuts,
-                                 t1 = tiles.count * (job % cuts + 1) / cuts;
-                   const int64_t image = t / pieces / g.groups, group = t / pieces % g.groups;
-                   const int64_t oy0 = t % pieces * rows, oy1 = std::min(g.oh, oy0 + rows), pixels = (oy1 - oy0) * g.ow;
-                   if (pixels <= 0) continue;
-                   const float* xg = x + (image * g.c + group * dim.cg) * dim.in;
-                   const bool pointwise = g.kh == 1 && g.kw == 1 && g.sh == 1 && g.sw == 1 && g.ph == 0 && g.pw == 0;
-                   const Planes p(g, oy0, oy1);
-                   float* planes = nullptr;
-                   if (!pointwise) {
-                     planes = scratch(Scratch::Planes, p.size(dim.cg));
-                     p.fill(xg, dim.cg, planes);
-                     if (filled != p.rows) p.offsets(dim.cg, off), filled = p.rows;
-                   }
-                   float* yg = y + (image * g.oc + group * dim.og) * dim.out + oy0 * g.ow;
-                   for (int64_t k = 0; k < dim.taps; k += kc_max) {
-                     const int64_t kc = std::min(kc_max, dim.taps - k);
-                     if (pointwise) {
-                       pack_columns(false, xg + k * dim.in + oy0 * g.ow, dim.in, pixels, kc, col);
-                     } else {
-                       pack_im2col(p, planes, off + k, kc, oy0, oy1, col);
-                     }
-                     multiply_tiles(tiles, t0, t1, pixels, kc, {weights + group * dim.og * dim.taps + dim.og * k, 0},
-                                    {col, 0}, yg, dim.out, k > 0);
-                   }
-                   if (e)
-                     for (int64_t o = group * dim.og + tiles.begin(t0); o < group * dim.og + tiles.begin(t1); ++o)
-                       apply_epilogue(*e, o, (image * g.oc + o) * dim.out + oy0 * g.ow, pixels, y);
-                 }
-               });
+  parallel_for(images * cuts, fma_grain(work), [&](int64_t begin, int64_t end) {
+    float* col = scratch(Scratch::PackB, kc_max * (rows * g.ow + kNR));
+    int64_t* off = reinterpret_cast<int64_t*>(scratch(Scratch::Col, 2 * dim.taps));
+    int64_t filled = -1;
+    for (int64_t job = begin; job < end; ++job) {
+      const int64_t t = job / cuts, t0 = tiles.count * (job % cuts) / cuts, t1 = tiles.count * (job % cuts + 1) / cuts;
+      const int64_t image = t / pieces / g.groups, group = t / pieces % g.groups;
+      const int64_t oy0 = t % pieces * rows, oy1 = std::min(g.oh, oy0 + rows), pixels = (oy1 - oy0) * g.ow;
+      if (pixels <= 0) continue;
+      const float* xg = x + (image * g.c + group * dim.cg) * dim.in;
+      const bool pointwise = g.kh == 1 && g.kw == 1 && g.sh == 1 && g.sw == 1 && g.ph == 0 && g.pw == 0;
+      const Planes p(g, oy0, oy1);
+      float* planes = nullptr;
+      if (!pointwise) {
+        planes = scratch(Scratch::Planes, p.size(dim.cg));
+        p.fill(xg, dim.cg, planes);
+        if (filled != p.rows) p.offsets(dim.cg, off), filled = p.rows;
+      }
+      float* yg = y + (image * g.oc + group * dim.og) * dim.out + oy0 * g.ow;
+      for (int64_t k = 0; k < dim.taps; k += kc_max) {
+        const int64_t kc = std::min(kc_max, dim.taps - k);
+        if (pointwise) {
+          pack_columns(false, xg + k * dim.in + oy0 * g.ow, dim.in, pixels, kc, col);
+        } else {
+          pack_im2col(p, planes, off + k, kc, oy0, oy1, col);
+        }
+        multiply_tiles(tiles, t0, t1, pixels, kc, {weights + group * dim.og * dim.taps + dim.og * k, 0}, {col, 0}, yg,
+                       dim.out, k > 0);
+      }
+      if (e)
+        for (int64_t o = group * dim.og + tiles.begin(t0); o < group * dim.og + tiles.begin(t1); ++o)
+          apply_epilogue(*e, o, (image * g.oc + o) * dim.out + oy0 * g.ow, pixels, y);
+    }
+  });
 }
 
 // dx[channels,h,w] from col[channels * kh * kw][ld], stride 1: each row of dx is summed in registers over its taps.
@@ -154,7 +153,7 @@ void bwd_data_gather(const Conv2dGeom& g, const float* dy, const float* wt, floa
   const ConvDims dim(g);
   const int64_t kk = g.kh * g.kw, channels = std::clamp<int64_t>(kPieceFloats / 2 / (kk * dim.out), 1, dim.cg);
   const int64_t blocks = (dim.cg + channels - 1) / channels, work = channels * kk * dim.og * dim.out;
-  parallel_for(g.n * g.groups * blocks, std::max<int64_t>(1, 100'000 / work), [&](int64_t begin, int64_t end) {
+  parallel_for(g.n * g.groups * blocks, fma_grain(work), [&](int64_t begin, int64_t end) {
     const int64_t ld = (dim.out + 15) / 16 * 16;
     float* col = scratch(Scratch::Col, channels * kk * ld);
     for (int64_t t = begin; t < end; ++t) {
@@ -179,7 +178,7 @@ void bwd_data_gemm(const Conv2dGeom& g, const float* dy, const float* wt, float*
   const int64_t channels = std::clamp<int64_t>(112 / kk, 1, dim.cg), blocks = (dim.cg + channels - 1) / channels;
   const int64_t rows = rows_per_piece(g, std::max<int64_t>(kNR, 64 * 1024 / (channels * kk + dim.og)));
   const int64_t work = channels * kk * dim.og * dim.out;
-  parallel_for(g.n * g.groups * blocks, std::max<int64_t>(1, 100'000 / work), [&](int64_t begin, int64_t end) {
+  parallel_for(g.n * g.groups * blocks, fma_grain(work), [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
       const int64_t image = t / blocks / g.groups, group = t / blocks % g.groups;
       const int64_t c0 = t % blocks * channels, nc = std::min(channels, dim.cg - c0), m = nc * kk;
@@ -282,7 +281,7 @@ void bwd_weight_gemm(const Conv2dGeom& g, const float* x, const float* dy, float
 }
 
 void sum_parts(const float* partial, int64_t parts, int64_t size, float* dw) {
-  parallel_for(size, 1 << 15, [&](int64_t begin, int64_t end) {
+  parallel_for(size, value_grain(0.5), [&](int64_t begin, int64_t end) {
     copy_n(partial + begin, end - begin, dw + begin);
     for (int64_t i = 1; i < parts; ++i) add_n(partial + i * size + begin, end - begin, dw + begin);
   });

@@ -2,6 +2,7 @@
 // For groups with few output channels (depthwise, first layers), where packing would cost more than the sums.
 #include <algorithm>
 
+#include "base/cost.h"
 #include "base/parallel.h"
 #include "kernel/simd/conv2d_raw_impl.h"
 #include "kernel/simd/gemm_scratch.h"
@@ -111,35 +112,33 @@ void fwd_rows(const Conv2dGeom& g, const float* x, const float* wt, float* y, co
                 pieces = (g.oh + rows - 1) / rows;
   const int64_t per_row = (g.ow + kLanes - 1) / kLanes;
   const int64_t work = dim.og * dim.taps * rows * g.ow;
-  parallel_for(g.n * g.groups * pieces, std::max<int64_t>(1, 50'000 / std::max<int64_t>(1, work)),
-               [&](int64_t begin, int64_t end) {
-                 int64_t* off = reinterpret_cast<int64_t*>(scratch(Scratch::Col, 2 * dim.taps));
-                 auto* vectors =
-                     reinterpret_cast<RowVector*>(scratch(Scratch::PackA, sizeof(RowVector) / 4 * rows * per_row));
-                 int64_t listed = -1, count = 0;
-                 for (int64_t t = begin; t < end; ++t) {
-                   const int64_t image = t / pieces / g.groups, group = t / pieces % g.groups, piece = t % pieces;
-                   const int64_t oy0 = piece * rows, oy1 = std::min(g.oh, oy0 + rows);
-                   const Planes p(g, oy0, oy1);
-                   float* planes = scratch(Scratch::Planes, p.size(dim.cg));
-                   p.fill(x + (image * g.c + group * dim.cg) * dim.in, dim.cg, planes);
-                   if (listed != piece) {
-                     p.offsets(dim.cg, off);
-                     count = list_vectors(p, oy0, oy1, vectors);
-                     listed = piece;
-                   }
-                   float* yg = y + (image * g.oc + group * dim.og) * dim.out;
-                   for (int64_t i = 0; i < tiles.count; ++i) {
-                     const int64_t o = tiles.begin(i), mr = tiles.begin(i + 1) - o, width = kRowWidths[mr - 1];
-                     for (int64_t v = 0; v < count; v += width)
-                       kRowTiles[mr - 1](dim.taps, weights + (group * dim.og + o) * dim.taps, planes, off, vectors + v,
-                                         static_cast<int>(std::min(width, count - v)), yg + o * dim.out, dim.out);
-                   }
-                   if (e)
-                     for (int64_t o = group * dim.og; o < (group + 1) * dim.og; ++o)
-                       apply_epilogue(*e, o, (image * g.oc + o) * dim.out + oy0 * g.ow, (oy1 - oy0) * g.ow, y);
-                 }
-               });
+  parallel_for(g.n * g.groups * pieces, fma_grain(2 * work), [&](int64_t begin, int64_t end) {
+    int64_t* off = reinterpret_cast<int64_t*>(scratch(Scratch::Col, 2 * dim.taps));
+    auto* vectors = reinterpret_cast<RowVector*>(scratch(Scratch::PackA, sizeof(RowVector) / 4 * rows * per_row));
+    int64_t listed = -1, count = 0;
+    for (int64_t t = begin; t < end; ++t) {
+      const int64_t image = t / pieces / g.groups, group = t / pieces % g.groups, piece = t % pieces;
+      const int64_t oy0 = piece * rows, oy1 = std::min(g.oh, oy0 + rows);
+      const Planes p(g, oy0, oy1);
+      float* planes = scratch(Scratch::Planes, p.size(dim.cg));
+      p.fill(x + (image * g.c + group * dim.cg) * dim.in, dim.cg, planes);
+      if (listed != piece) {
+        p.offsets(dim.cg, off);
+        count = list_vectors(p, oy0, oy1, vectors);
+        listed = piece;
+      }
+      float* yg = y + (image * g.oc + group * dim.og) * dim.out;
+      for (int64_t i = 0; i < tiles.count; ++i) {
+        const int64_t o = tiles.begin(i), mr = tiles.begin(i + 1) - o, width = kRowWidths[mr - 1];
+        for (int64_t v = 0; v < count; v += width)
+          kRowTiles[mr - 1](dim.taps, weights + (group * dim.og + o) * dim.taps, planes, off, vectors + v,
+                            static_cast<int>(std::min(width, count - v)), yg + o * dim.out, dim.out);
+      }
+      if (e)
+        for (int64_t o = group * dim.og; o < (group + 1) * dim.og; ++o)
+          apply_epilogue(*e, o, (image * g.oc + o) * dim.out + oy0 * g.ow, (oy1 - oy0) * g.ow, y);
+    }
+  });
 }
 
 // planes[row + off] += w * dy[row] for every tap and row: the adjoint with few channels per group and any stride.
@@ -148,30 +147,29 @@ void bwd_data_rows(const Conv2dGeom& g, const float* dy, const float* wt, float*
   const Planes p(g, 0, g.oh);
   const DF d;
   const int64_t work = dim.og * dim.taps * dim.out;
-  parallel_for(g.n * g.groups, std::max<int64_t>(1, 50'000 / std::max<int64_t>(1, work)),
-               [&](int64_t begin, int64_t end) {
-                 float* planes = scratch(Scratch::Planes, p.size(dim.cg));
-                 int64_t* off = reinterpret_cast<int64_t*>(scratch(Scratch::Col, 2 * dim.taps));
-                 p.offsets(dim.cg, off);
-                 for (int64_t t = begin; t < end; ++t) {
-                   const int64_t image = t / g.groups, group = t % g.groups;
-                   std::memset(planes, 0, dim.cg * p.plane * sizeof(float));
-                   for (int64_t o = group * dim.og; o < (group + 1) * dim.og; ++o)
-                     for (int64_t oy = 0; oy < g.oh; ++oy) {
-                       const float* HWY_RESTRICT row = dy + (image * g.oc + o) * dim.out + oy * g.ow;
-                       for (int64_t ox = 0; ox < g.ow; ox += kLanes) {
-                         const int n = static_cast<int>(std::min<int64_t>(kLanes, g.ow - ox));
-                         const MF m = hn::FirstN(d, n);
-                         const VF v = load_n(m, row + ox, n);
-                         for (int64_t k = 0; k < dim.taps; ++k) {
-                           float* HWY_RESTRICT to = planes + p.at(oy) + off[k] + ox;
-                           store_n(hn::MulAdd(hn::Set(d, wt[o * dim.taps + k]), v, load_n(m, to, n)), m, to, n);
-                         }
-                       }
-                     }
-                   p.unfill(planes, dim.cg, dx + (image * g.c + group * dim.cg) * dim.in);
-                 }
-               });
+  parallel_for(g.n * g.groups, fma_grain(2 * work), [&](int64_t begin, int64_t end) {
+    float* planes = scratch(Scratch::Planes, p.size(dim.cg));
+    int64_t* off = reinterpret_cast<int64_t*>(scratch(Scratch::Col, 2 * dim.taps));
+    p.offsets(dim.cg, off);
+    for (int64_t t = begin; t < end; ++t) {
+      const int64_t image = t / g.groups, group = t % g.groups;
+      std::memset(planes, 0, dim.cg * p.plane * sizeof(float));
+      for (int64_t o = group * dim.og; o < (group + 1) * dim.og; ++o)
+        for (int64_t oy = 0; oy < g.oh; ++oy) {
+          const float* HWY_RESTRICT row = dy + (image * g.oc + o) * dim.out + oy * g.ow;
+          for (int64_t ox = 0; ox < g.ow; ox += kLanes) {
+            const int n = static_cast<int>(std::min<int64_t>(kLanes, g.ow - ox));
+            const MF m = hn::FirstN(d, n);
+            const VF v = load_n(m, row + ox, n);
+            for (int64_t k = 0; k < dim.taps; ++k) {
+              float* HWY_RESTRICT to = planes + p.at(oy) + off[k] + ox;
+              store_n(hn::MulAdd(hn::Set(d, wt[o * dim.taps + k]), v, load_n(m, to, n)), m, to, n);
+            }
+          }
+        }
+      p.unfill(planes, dim.cg, dx + (image * g.c + group * dim.cg) * dim.in);
+    }
+  });
 }
 
 // sums[i][t] += over all pixels dy[i][pixel] * planes[pixel + off[t]], lanes kept apart. OC channels by T taps.
@@ -250,33 +248,31 @@ void bwd_weight_rows(const Conv2dGeom& g, const float* x, const float* dy, float
   const int64_t max_taps = dim.og == 1 ? kDepthTaps : kTileTaps;
   const int64_t tap_tiles = (dim.taps + max_taps - 1) / max_taps, out_tiles = (dim.og + kTileOut - 1) / kTileOut;
   const int64_t work = dim.og * dim.taps * dim.out * g.n / parts;
-  parallel_for(
-      parts * g.groups, std::max<int64_t>(1, 50'000 / std::max<int64_t>(1, work)), [&](int64_t begin, int64_t end) {
-        float* planes = scratch(Scratch::Planes, p.size(dim.cg));
-        float* sums = scratch(Scratch::Col, dim.og * dim.taps * kLanes);
-        int64_t* off = reinterpret_cast<int64_t*>(scratch(Scratch::PackA, 2 * dim.taps));
-        p.offsets(dim.cg, off);
-        for (int64_t t = begin; t < end; ++t) {
-          const int64_t part = t / g.groups, group = t % g.groups;
-          std::memset(sums, 0, dim.og * dim.taps * kLanes * sizeof(float));
-          for (int64_t image = g.n * part / parts; image < g.n * (part + 1) / parts; ++image) {
-            p.fill(x + (image * g.c + group * dim.cg) * dim.in, dim.cg, planes);
-            const float* dyg = dy + (image * g.oc + group * dim.og) * dim.out;
-            for (int64_t a = 0; a < out_tiles; ++a) {
-              const int64_t o = dim.og * a / out_tiles, no = dim.og * (a + 1) / out_tiles - o;
-              for (int64_t b = 0; b < tap_tiles; ++b) {
-                const int64_t k = dim.taps * b / tap_tiles, nk = dim.taps * (b + 1) / tap_tiles - k;
-                const WeightTileFn fn = dim.og == 1 ? kDepthTiles[nk - 1] : kWeightTiles[(no - 1) * kTileTaps + nk - 1];
-                fn(p, planes, off + k, dyg + o * dim.out, dim.out, sums + (o * dim.taps + k) * kLanes,
-                   dim.taps * kLanes);
-              }
-            }
+  parallel_for(parts * g.groups, fma_grain(2 * work), [&](int64_t begin, int64_t end) {
+    float* planes = scratch(Scratch::Planes, p.size(dim.cg));
+    float* sums = scratch(Scratch::Col, dim.og * dim.taps * kLanes);
+    int64_t* off = reinterpret_cast<int64_t*>(scratch(Scratch::PackA, 2 * dim.taps));
+    p.offsets(dim.cg, off);
+    for (int64_t t = begin; t < end; ++t) {
+      const int64_t part = t / g.groups, group = t % g.groups;
+      std::memset(sums, 0, dim.og * dim.taps * kLanes * sizeof(float));
+      for (int64_t image = g.n * part / parts; image < g.n * (part + 1) / parts; ++image) {
+        p.fill(x + (image * g.c + group * dim.cg) * dim.in, dim.cg, planes);
+        const float* dyg = dy + (image * g.oc + group * dim.og) * dim.out;
+        for (int64_t a = 0; a < out_tiles; ++a) {
+          const int64_t o = dim.og * a / out_tiles, no = dim.og * (a + 1) / out_tiles - o;
+          for (int64_t b = 0; b < tap_tiles; ++b) {
+            const int64_t k = dim.taps * b / tap_tiles, nk = dim.taps * (b + 1) / tap_tiles - k;
+            const WeightTileFn fn = dim.og == 1 ? kDepthTiles[nk - 1] : kWeightTiles[(no - 1) * kTileTaps + nk - 1];
+            fn(p, planes, off + k, dyg + o * dim.out, dim.out, sums + (o * dim.taps + k) * kLanes, dim.taps * kLanes);
           }
-          float* out = partial + part * size + group * dim.og * dim.taps;
-          for (int64_t i = 0; i < dim.og * dim.taps; ++i)
-            out[i] = hn::GetLane(hn::SumOfLanes(DF(), hn::Load(DF(), sums + i * kLanes)));
         }
-      });
+      }
+      float* out = partial + part * size + group * dim.og * dim.taps;
+      for (int64_t i = 0; i < dim.og * dim.taps; ++i)
+        out[i] = hn::GetLane(hn::SumOfLanes(DF(), hn::Load(DF(), sums + i * kLanes)));
+    }
+  });
   if (parts > 1) conv2d_sum_parts(partial, parts, size, dw);
 }
 

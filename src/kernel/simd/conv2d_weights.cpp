@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/cost.h"
 #include "base/parallel.h"
 #include "kernel/simd/gemm_scratch.h"
 #include "kernel/simd/targets.h"
@@ -72,14 +73,14 @@ HWY_EXPORT(unpack_square_rows);
 
 void pack_input_blocks(const InputBlocks& p, const float* weight, float* dst) {
   const int64_t rows = (p.channels + p.block - 1) / p.block * p.outs;
-  parallel_for(rows, std::max<int64_t>(1, 16384 / (p.block * p.taps)), [&](int64_t b, int64_t e) {
+  parallel_for(rows, value_grain(p.block * p.taps), [&](int64_t b, int64_t e) {
     HWY_DYNAMIC_DISPATCH(pack_input_rows)(p, weight, b, e, dst);
   });
 }
 
 void unpack_square_blocks(const SquareBlocks& p, const float* src, float* weight) {
   const int64_t blocks = (p.outs + 15) / 16 * ((p.channels + 15) / 16);
-  parallel_for(blocks, std::max<int64_t>(1, 16384 / (256 * p.taps)), [&](int64_t b, int64_t e) {
+  parallel_for(blocks, value_grain(256 * p.taps), [&](int64_t b, int64_t e) {
     HWY_DYNAMIC_DISPATCH(unpack_square_rows)(p, src, b, e, weight);
   });
 }

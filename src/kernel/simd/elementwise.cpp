@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/cost.h"
 #include "base/parallel.h"
 #include "kernel/copy.h"
 #include "kernel/kernel.h"
@@ -38,10 +39,14 @@ RowTable& mutable_table() {
   return *t;
 }
 
-constexpr int64_t kParallelFrom = 32768;  // elements; below, waking the team costs more than it saves
-constexpr int64_t kPiece = 8192;          // what one thread takes at least
-constexpr int64_t kTile = 512;            // elements of a gathered or converted tile
-constexpr int64_t kShortRow = 32;         // rows below this are gathered into tiles instead of run one by one
+constexpr int64_t kPiece = 8192;   // of a long row
+constexpr int64_t kTile = 512;     // elements of a gathered or converted tile
+constexpr int64_t kShortRow = 32;  // rows below this are gathered into tiles instead of run one by one
+
+// The grain of items of so many elements each.
+int64_t grain_for(int64_t elements) { return value_grain(2 * elements); }
+// Whether so few elements are one thread's work: the team is a microsecond away, and they are most of what is run.
+bool stays_here(int64_t elements) { return 0.5 * costs().value * static_cast<double>(elements) <= costs().piece; }
 
 // One call: row function, operands, and for 16-bit floats the conversions around a float32 row.
 struct Job {
@@ -183,12 +188,12 @@ void run_span(const Job& job, const void* const* in, const int64_t* stride, void
 }
 
 void run_contiguous(const Job& job, const int64_t* stride, int64_t n) {
-  if (n <= kParallelFrom) {
+  if (stays_here(n)) {
     const void* in[3] = {job.in[0], job.in[1], job.in[2]};
     return run_span(job, in, stride, job.out, n);
   }
   // Ranges start at multiples of 64 elements, so that threads do not share cache lines of the output.
-  parallel_for((n + 63) / 64, kPiece / 64, [&](int64_t b, int64_t e) {
+  parallel_for((n + 63) / 64, grain_for(64), [&](int64_t b, int64_t e) {
     b *= 64;
     e = std::min(e * 64, n);
     const void* in[3];
@@ -259,10 +264,10 @@ void run_rows(Job job, const LoopNest& nest) {
     }
     if (job.stream) stream_end();
   };
-  if (rows * len <= kParallelFrom)
+  if (stays_here(rows * len))
     body(0, rows * pieces);
   else
-    parallel_for(rows * pieces, std::max<int64_t>(1, kPiece / piece), body);
+    parallel_for(rows * pieces, grain_for(piece), body);
 }
 
 // Copies elements [start, start+n) of operand k, in nest order, between its strided memory and a dense buffer.
@@ -372,10 +377,10 @@ void run_gathered(Job job, const LoopNest& nest) {
       }
     }
   };
-  if (total <= kParallelFrom)
+  if (stays_here(total))
     body(0, tiles);
   else
-    parallel_for(tiles, kPiece / kTile, body);
+    parallel_for(tiles, grain_for(kTile), body);
 }
 
 // A block of a transposed operand (unit stride across rows) as dense rows of kBlockCols.
@@ -437,10 +442,10 @@ void run_blocked(Job job, const LoopNest& nest) {
     }
   };
   const int64_t items = outer * row_blocks * col_blocks;
-  if (outer * nest.size[mid] * nest.size[inner] <= kParallelFrom)
+  if (stays_here(outer * nest.size[mid] * nest.size[inner]))
     body(0, items);
   else
-    parallel_for(items, kPiece / (kBlockRows * kBlockCols), body);
+    parallel_for(items, grain_for(kBlockRows * kBlockCols), body);
 }
 
 // The nest with the dims in the order of the output's strides, so that outputs that are not row-major (channels last)

@@ -2,6 +2,7 @@
 // walk over dimensions is paid once for each row. Each row of indices is checked while it is in the first cache.
 #include <algorithm>
 
+#include "base/cost.h"
 #include "base/parallel.h"
 #include "kernel/kernel.h"
 #include "kernel/simd/register.h"
@@ -12,7 +13,6 @@
 namespace mge {
 namespace {
 
-constexpr int64_t kPiece = 8192;  // elements a thread takes at least
 constexpr int64_t kBlock = 1024;  // indices checked at once
 
 // Where the runs of an index lie in x.
@@ -102,7 +102,7 @@ void gather(const KernelArgs& a, const Runs& r) {
   const T* x = a.in[0].data<T>();
   T* y = a.out[0].data<T>();
   const auto* index = a.in[1].data<int32_t>();
-  parallel_for(r.count, 1 + kPiece / r.length, [&](int64_t b, int64_t e) {
+  parallel_for(r.count, value_grain(2 * r.length), [&](int64_t b, int64_t e) {
     each_place("gather", r, index, b, e, [&](int64_t p, int64_t from) { y[p] = x[from]; });
   });
 }
@@ -132,7 +132,7 @@ void run_gather_bwd(const KernelArgs& a) {
   std::fill_n(gx, a.out[0].numel(), 0.f);
   if (a.in[1].numel() == 0) return;
   const int64_t each = r.count / r.before_axis;
-  parallel_for(r.before_axis, 1 + kPiece / (each * r.length), [&](int64_t b, int64_t e) {
+  parallel_for(r.before_axis, value_grain(2 * each * r.length), [&](int64_t b, int64_t e) {
     each_place("gather_bwd", r, index, b * each, e * each, [&](int64_t p, int64_t to) { gx[to] += gy[p]; });
   });
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/cost.h"
 #include "base/parallel.h"
 #include "kernel/simd/gemm_scratch.h"
 #include "kernel/simd/targets.h"
@@ -178,9 +179,6 @@ HWY_EXPORT(pack_serial);
 HWY_EXPORT(multiply_packed);
 HWY_EXPORT(tile_shape);
 
-// Below this many multiply-adds one thread is faster than waking a second.
-constexpr int64_t kSerialWork = 200'000;
-
 struct Grid {
   int64_t rows, cols;  // pieces of C
 };
@@ -223,19 +221,24 @@ void sgemm_batched(int64_t batch, bool ta, bool tb, int64_t m, int64_t n, int64_
     return;
   }
   const auto serial = HWY_DYNAMIC_DISPATCH(sgemm_serial);
-  const int64_t work = m * n * k, threads = num_threads();
-  if (threads == 1 || work * batch < kSerialWork) {
+  const int64_t threads = num_threads();
+  // Each piece packs what it reads, so there are no more than there is work for.
+  const double work = costs().fma * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+  const double worth = work * static_cast<double>(batch) / std::max(costs().piece, 1e-3);
+  if (threads == 1 || worth < 2) {
     for (int64_t i = 0; i < batch; ++i)
       serial(ta, tb, m, n, k, a + i * stride_a, lda, b + i * stride_b, ldb, c + i * stride_c, ldc, accumulate, bias);
     return;
   }
   Grid grid{1, 1};
-  if (batch < 4 * threads) grid = choose_grid(m, n, batch == 1 ? threads : (4 * threads + batch - 1) / batch);
+  if (batch < 4 * threads) {
+    const int64_t wanted = batch == 1 ? threads : 4 * threads;
+    grid = choose_grid(m, n, (static_cast<int64_t>(std::min(worth, static_cast<double>(wanted))) + batch - 1) / batch);
+  }
   int64_t mr, nr;
   HWY_DYNAMIC_DISPATCH(tile_shape)(&mr, &nr);
   const int64_t pieces = grid.rows * grid.cols;
-  const int64_t grain = std::max<int64_t>(1, kSerialWork / 2 / std::max<int64_t>(1, work / pieces));
-  parallel_for(batch * pieces, grain, [&](int64_t begin, int64_t end) {
+  parallel_for(batch * pieces, grain_of(work / static_cast<double>(pieces)), [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
       const int64_t i = t / pieces, r = t % pieces / grid.cols, s = t % grid.cols;
       const int64_t i0 = cut(m, r, grid.rows, 1), i1 = cut(m, r + 1, grid.rows, 1);
@@ -262,7 +265,7 @@ void each_columns(int64_t n, int64_t work_per_column, F f) {
   int64_t mr, nr;
   HWY_DYNAMIC_DISPATCH(tile_shape)(&mr, &nr);
   const int64_t tiles = (n + nr - 1) / nr;
-  parallel_for(tiles, std::max<int64_t>(1, kSerialWork / 2 / std::max<int64_t>(1, work_per_column * nr)),
+  parallel_for(tiles, fma_grain(work_per_column * nr),
                [&](int64_t b, int64_t e) { f(b * nr, std::min(n, e * nr) - b * nr); });
 }
 }  // namespace

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/cost.h"
 #include "base/parallel.h"
 #include "kernel/copy.h"
 #include "kernel/kernel.h"
@@ -92,7 +93,7 @@ void run_take(const KernelArgs& a) {
   if (rows * row == 0) return;
   const Take t{
       a.in[0].data<char>(), a.out[0].data<char>(), index, count, g.size, row, row >= 512 && streams(rows * row)};
-  parallel_for(rows, std::max<int64_t>(1, (32 << 10) / row), [&](int64_t b, int64_t e) { t.run(b, e); });
+  parallel_for(rows, byte_grain(2 * row), [&](int64_t b, int64_t e) { t.run(b, e); });
 }
 
 void run_concat(const KernelArgs& a) {

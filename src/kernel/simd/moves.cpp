@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/cost.h"
 #include "base/parallel.h"
 #include "kernel/copy.h"
 #include "kernel/simd/register.h"
@@ -187,7 +188,7 @@ void pack_weight(const WeightBlocks& b, const float* weight, float* dst) {
   const int64_t length = b.channels * b.taps, chunks = (length + kRows - 1) / kRows,
                 blocks = (b.outs + b.block - 1) / b.block;
   MGE_ASSERT(b.block <= kMaxBlock, "weight blocks of {} outputs", b.block);
-  parallel_for(blocks * chunks, std::max<int64_t>(1, 16384 / (kRows * b.block)), [&](int64_t i, int64_t e) {
+  parallel_for(blocks * chunks, value_grain(kRows * b.block), [&](int64_t i, int64_t e) {
     for (; i < e; ++i) {
       const int64_t block = i / chunks, from = i % chunks * kRows, rows = std::min(kRows, length - from);
       const int64_t outs = std::min(b.block, b.outs - block * b.block);
@@ -213,7 +214,7 @@ void pack_weight(const WeightBlocks& b, const float* weight, float* dst) {
 void unpack_weight_1x1(int64_t outs, int64_t channels, int64_t out_step, int64_t channel_step, const float* src,
                        float* dst) {
   const int64_t across = (channels + 15) / 16;
-  parallel_for((outs + 15) / 16 * across, 64, [&](int64_t i, int64_t e) {
+  parallel_for((outs + 15) / 16 * across, value_grain(256), [&](int64_t i, int64_t e) {
     for (; i < e; ++i) {
       const int64_t o = i / across, c = i % across;
       transpose(4, src + o * out_step + c * channel_step, 16, dst + o * 16 * channels + c * 16, channels,

@@ -1,5 +1,6 @@
 // float16 and bfloat16 for the heavy ops: inputs are widened to float32, the kernel that float32 would get runs, and
 // its results are rounded once. Images stay in the memory order that kernel wants.
+#include "base/cost.h"
 #include "base/parallel.h"
 #include "kernel/layouts.h"
 #include "kernel/simd/nn_simd.h"
@@ -69,7 +70,7 @@ void convert(const TensorArg& from, const TensorArg& to) {
   static const OpDef& typecvt = OpRegistry::global().get("typecvt");
   const RowFn row = find_row(typecvt, from.dtype, to.dtype);
   const size_t step_from = dtype_size(from.dtype), step_to = dtype_size(to.dtype);
-  parallel_for(from.numel(), 1 << 15, [&](int64_t b, int64_t e) {
+  parallel_for(from.numel(), value_grain(0.5), [&](int64_t b, int64_t e) {
     const void* src = static_cast<const char*>(from.ptr) + static_cast<size_t>(b) * step_from;
     const int64_t one = 1;
     row(&src, &one, static_cast<char*>(to.ptr) + static_cast<size_t>(b) * step_to, e - b);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "base/cost.h"
 #include "base/parallel.h"
 #include "kernel/simd/gemm.h"
 #include "kernel/simd/nn_simd.h"
@@ -54,7 +55,7 @@ void each_run(const Plan& p, int64_t first, int64_t width, int64_t row, F f) {
 
 void fill_columns(const Plan& p, const float* image, int64_t first, int64_t width, float* cols) {
   int64_t s = p.g.stride[2], n = p.g.out[2];
-  parallel_for(p.depth, 1 + 8192 / (width + 1), [&](int64_t row, int64_t end) {
+  parallel_for(p.depth, value_grain(2 * width), [&](int64_t row, int64_t end) {
     for (; row < end; ++row) {
       const float* channel = image + row / p.g.taps() * p.in;
       float* col = cols + row * width;
@@ -76,7 +77,7 @@ void fill_columns(const Plan& p, const float* image, int64_t first, int64_t widt
 // The adjoint: columns are added back. Channels go to threads, so the order of the additions is fixed.
 void add_columns(const Plan& p, const float* cols, int64_t first, int64_t width, float* image) {
   int64_t s = p.g.stride[2], taps = p.g.taps();
-  parallel_for(p.cg, 1 + 8192 / (width * taps + 1), [&](int64_t c, int64_t end) {
+  parallel_for(p.cg, value_grain(2 * width * taps), [&](int64_t c, int64_t end) {
     for (; c < end; ++c)
       for (int64_t row = c * taps; row < (c + 1) * taps; ++row)
         each_run(p, first, width, row, [&](int64_t at, int64_t to, int64_t lo, int64_t hi, int64_t shift) {
@@ -157,7 +158,7 @@ void run_conv3d_dw(const KernelArgs& a) {
                   p.out, weight, p.og, true);
     }
   });
-  parallel_for(p.g.o, 1 + 4096 / (p.depth + 1), [&](int64_t o, int64_t end) {
+  parallel_for(p.g.o, value_grain(4 * p.depth), [&](int64_t o, int64_t end) {
     for (; o < end; ++o)
       for (int64_t d = 0; d < p.depth; ++d) {
         const float* from = memory.get() + o / p.og * group_size + d * p.og + o % p.og;

@@ -1,5 +1,6 @@
 #include "kernel/simd/nn_epilogue.h"
 
+#include "base/cost.h"
 #include "base/parallel.h"
 #include "kernel/simd/targets.h"
 
@@ -52,7 +53,7 @@ void epilogue_last(const simd::Epilogue& e, int64_t pixels, int64_t oc, float* y
 
 void sum_parts(const float* parts, int64_t n, int64_t count, float* to) {
   if (count == 1 && parts == to) return;
-  parallel_for((n + 15) / 16, 1024, [&](int64_t b, int64_t end) {
+  parallel_for((n + 15) / 16, value_grain(16), [&](int64_t b, int64_t end) {
     const int64_t from = b * 16, len = std::min(n, end * 16) - from;
     each_vector(len, [&](int64_t i, int k) {
       VF v = load_n(parts + from + i, k);

@@ -1,4 +1,5 @@
 // Optimizer steps, one pass over memory. Every step is rounded on its own, so the bits are those of ref.
+#include "base/cost.h"
 #include "base/parallel.h"
 #include "kernel/optim_step.h"
 #include "kernel/simd/nn_simd.h"
@@ -17,7 +18,7 @@ namespace mge::simd_nn::HWY_NAMESPACE {
 // f(i, lanes) over all elements, in parallel; outputs may be the inputs.
 template <class F>
 void each_element(const KernelArgs& a, F f) {
-  parallel_for(a.out[0].numel(), 8192,
+  parallel_for(a.out[0].numel(), value_grain(2),
                [&](int64_t b, int64_t e) { each_vector(e - b, [&](int64_t i, int k) { f(b + i, k); }); });
 }
 

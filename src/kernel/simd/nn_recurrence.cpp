@@ -1,6 +1,7 @@
 // Recurrent layers: the weight of the state is packed once, then each step is one product and one pass over its gates.
 #include <cstring>
 
+#include "base/cost.h"
 #include "base/parallel.h"
 #include "kernel/simd/gemm.h"
 #include "kernel/simd/gemm_scratch.h"
@@ -113,7 +114,7 @@ namespace {
 HWY_EXPORT(cell_row);
 HWY_EXPORT(cell_grad_row);
 
-int64_t rows_per_thread(const RecurrenceGeom& g) { return std::max<int64_t>(1, 8192 / std::max<int64_t>(1, g.gates)); }
+int64_t rows_per_thread(const RecurrenceGeom& g) { return value_grain(2 * g.gates); }
 
 void run_recurrence(const KernelArgs& a) {
   const RecurrenceGeom g = recurrence_geom(a.as<RecurrenceAttrs>(), a.in[0].shape, a.in[1].shape);

@@ -1,4 +1,5 @@
 // Philox with one counter per lane: the stream of base/philox.h, whatever the vector length or the number of threads.
+#include "base/cost.h"
 #include "base/parallel.h"
 #include "kernel/simd/nn_simd.h"
 #include "kernel/simd/targets.h"
@@ -64,7 +65,7 @@ void draw_block(uint64_t seed, uint64_t counter, float* out) {
 template <class F>
 void each_block(const int32_t* state, int64_t n, F f) {
   RngState s = read_rng_state(state);
-  parallel_for((n + kBlock - 1) / kBlock, 8, [&](int64_t b, int64_t e) {
+  parallel_for((n + kBlock - 1) / kBlock, value_grain(8 * kBlock), [&](int64_t b, int64_t e) {
     HWY_ALIGN float u[kBlock];
     for (; b < e; ++b) {
       draw_block(s.philox.seed, s.counter + static_cast<uint64_t>(b) * (kBlock / 4), u);

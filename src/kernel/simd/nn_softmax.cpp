@@ -2,6 +2,7 @@
 // last one, along `inner` otherwise.
 #include <limits>
 
+#include "base/cost.h"
 #include "base/parallel.h"
 #include "kernel/copy.h"
 #include "kernel/simd/gemm_scratch.h"
@@ -59,7 +60,7 @@ HWY_INLINE VF first_n(VF v, int n, VF other) {
 // f(first element, row number) in parallel over rows along the last axis.
 template <class F>
 void each_row(const AxisGeom& g, F f) {
-  parallel_for(g.outer, std::max<int64_t>(1, 4096 / std::max<int64_t>(1, g.size)), [&](int64_t b, int64_t e) {
+  parallel_for(g.outer, value_grain(4 * g.size), [&](int64_t b, int64_t e) {
     for (; b < e; ++b) f(b * g.size, b);
     simd::stream_end();
   });
@@ -68,13 +69,12 @@ void each_row(const AxisGeom& g, F f) {
 template <class F>
 void each_bundle(const AxisGeom& g, F f) {
   int64_t bundles = (g.inner + kLanes - 1) / kLanes;
-  parallel_for(
-      g.outer * bundles, std::max<int64_t>(1, 4096 / std::max<int64_t>(1, g.size * kLanes)), [&](int64_t b, int64_t e) {
-        for (; b < e; ++b) {
-          int64_t o = b / bundles, j = b % bundles * kLanes;
-          f(o * g.size * g.inner + j, o * g.inner + j, static_cast<int>(std::min<int64_t>(kLanes, g.inner - j)));
-        }
-      });
+  parallel_for(g.outer * bundles, value_grain(4 * g.size * kLanes), [&](int64_t b, int64_t e) {
+    for (; b < e; ++b) {
+      int64_t o = b / bundles, j = b % bundles * kLanes;
+      f(o * g.size * g.inner + j, o * g.inner + j, static_cast<int>(std::min<int64_t>(kLanes, g.inner - j)));
+    }
+  });
 }
 
 // The maximum of each lane's elements; NaN is passed over.
@@ -101,7 +101,7 @@ void softmax_streamed(const AxisGeom& g, const float* x, float* y, float* top, f
   const DF d;
   const int64_t n = g.size;
   constexpr int64_t kApart = 256;  // rows of a page's length would share the sets of the cache
-  parallel_for(g.outer, std::max<int64_t>(1, 65536 / n), [&](int64_t b, int64_t e) {
+  parallel_for(g.outer, 4 * value_grain(n), [&](int64_t b, int64_t e) {
     if (b >= e) return;
     float *exps = simd::scratch(simd::Scratch::Out, 2 * n + kApart), *before = exps + n + kApart;
     VF scale = hn::Zero(d);

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 
+#include "base/cost.h"
 #include "base/parallel.h"
 #include "kernel/simd/nn_simd.h"
 #include "kernel/sort_key.h"
@@ -83,7 +84,7 @@ void order_rows(const KernelArgs& a, int64_t axis_attr, bool descending, int64_t
   auto* move = bytes == 4 ? copy_element<4> : bytes == 2 ? copy_element<2> : copy_element<1>;
   auto* place = a.out[1].data<int32_t>();
   uint64_t flip = descending ? 0xFFFFFFFF00000000u : 0;
-  int64_t grain = std::max<int64_t>(1, 16384 / std::max<int64_t>(1, g.size));
+  int64_t grain = value_grain(g.size);
   with_sort_key(x.dtype, [&](auto key_at) {
     parallel_for(g.outer * g.inner, grain, [&](int64_t row, int64_t end) {
       auto words = std::make_unique_for_overwrite<uint64_t[]>(static_cast<size_t>(2 * g.size));

@@ -11,6 +11,8 @@
 
 #include <hwy/highway.h>
 
+#include "base/cost.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace mge::simd_nn::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
@@ -74,9 +76,7 @@ HWY_INLINE float sum_of(int64_t n, F term) {
 }
 
 // Items per thread so that one gets about 16k floats of work.
-inline int64_t grain_for(int64_t floats_per_item) {
-  return std::max<int64_t>(1, 16384 / std::max<int64_t>(1, floats_per_item));
-}
+inline int64_t grain_for(int64_t floats_per_item) { return value_grain(floats_per_item); }
 
 }  // namespace mge::simd_nn::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

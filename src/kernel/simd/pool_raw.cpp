@@ -4,6 +4,7 @@
 #include <cstring>
 #include <limits>
 
+#include "base/cost.h"
 #include "base/parallel.h"
 #include "kernel/simd/gemm_scratch.h"
 #include "kernel/simd/targets.h"
@@ -42,9 +43,7 @@ struct Span {
 inline bool is_2x2(const Pool2dGeom& g) {
   return g.kh == 2 && g.kw == 2 && g.sh == 2 && g.sw == 2 && g.ph == 0 && g.pw == 0;
 }
-inline int64_t plane_grain(const Pool2dGeom& g) {
-  return std::max<int64_t>(1, 16 * 1024 / std::max<int64_t>(1, g.h * g.w));
-}
+inline int64_t plane_grain(const Pool2dGeom& g) { return value_grain(g.h * g.w); }
 
 // The even and odd elements of p[0..2n).
 HWY_INLINE void load_pairs(const float* HWY_RESTRICT p, int n, VF* even, VF* odd) {

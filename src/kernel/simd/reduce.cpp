@@ -1,4 +1,5 @@
 // Vector leaves of the reduction order that kernel/reduce_order.h defines.
+#include "base/cost.h"
 #include "kernel/simd/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -293,7 +294,7 @@ void run_channels_last(const KernelArgs& a, const ReduceLeaves<float>& ops, Redu
     part.reset(new float[static_cast<size_t>(images * channels)]);
     per_image = part.get();
   }
-  parallel_for(images * chunks, std::max<int64_t>(1, 16384 / (pixels * kChunk)), [&](int64_t b, int64_t e) {
+  parallel_for(images * chunks, value_grain(pixels * kChunk), [&](int64_t b, int64_t e) {
     for (; b < e; ++b) {
       const int64_t c = b % chunks * kChunk, n = std::min(kChunk, channels - c);
       const float* x = in.data<float>() + b / chunks * pixels * channels + c;

@@ -7,10 +7,13 @@
 
 #include <atomic>
 #include <chrono>
+#include <filesystem>
+#include <fstream>
 #include <mutex>
 #include <numeric>
 #include <set>
 #include <stdexcept>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -22,14 +25,11 @@ namespace {
 class ParallelTest : public testing::Test {
  protected:
   void SetUp() override { before_ = num_threads(); }
-  void TearDown() override {
-    set_parallel_backend(nullptr);
-    set_num_threads(before_);
-  }
+  void TearDown() override { set_num_threads(before_); }
   int before_ = 1;
 };
 
-/// Every index exactly once, in ranges of at least `grain` (but for rounding), at most num_threads() of them.
+/// Every index exactly once, in ranges of at least `grain` (but for rounding), at most a few for each thread.
 void expect_partition(int64_t n, int64_t grain) {
   std::vector<std::atomic<int>> hits(static_cast<size_t>(n));
   std::atomic<int> ranges{0};
@@ -40,7 +40,7 @@ void expect_partition(int64_t n, int64_t grain) {
   });
   for (int64_t i = 0; i < n; ++i)
     ASSERT_EQ(hits[static_cast<size_t>(i)], 1) << "index " << i << " of " << n << ", grain " << grain;
-  EXPECT_LE(ranges, num_threads());
+  EXPECT_LE(ranges, num_threads() == 1 ? 1 : num_threads() * kRangesPerThread);
   EXPECT_EQ(ranges > 0, n > 0);
   EXPECT_LE(ranges, grain > 0 ? (n + grain - 1) / grain : n);
 }
@@ -215,21 +215,107 @@ TEST_F(ParallelTest, ManyShortRegionsBackToBack) {
   EXPECT_EQ(sum[1], 199990000 + 20000);
 }
 
-TEST_F(ParallelTest, BackendIsUsedAndToldTheThreadCount) {
-  static int told = 0, runs = 0;
-  static const ParallelBackend serial = {[](int n, FunctionRef<void(int)> task) {
-                                           ++runs;
-                                           for (int i = n - 1; i >= 0; --i) task(i);
-                                         },
-                                         [](int n) { told = n; }};
+/// Ids of the threads of this process, the workers of the team among them by name.
+std::set<std::string> tasks(bool team_only) {
+  std::set<std::string> ids;
+  for (auto& entry : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::string name;
+    std::getline(std::ifstream(entry.path() / "comm"), name);
+    if (!team_only || name.starts_with("mge-team-")) ids.insert(entry.path().filename());
+  }
+  return ids;
+}
+
+TEST_F(ParallelTest, NoRegionStartsOrEndsAThread) {
+  for (int threads : {2, 3, 8, 16}) {
+    set_num_threads(threads);
+    expect_partition(1000, 1);
+    const auto team = tasks(true);
+    EXPECT_EQ(team.size(), static_cast<size_t>(threads - 1));
+    const auto all = tasks(false);
+    for (int round = 0; round < 50; ++round) {
+      for (int64_t n : {1, 2, 3, 7, 20, 1000}) expect_partition(n, 1);  // regions for fewer threads and for all
+      ThreadLimit fewer(1 + round % threads);
+      expect_partition(100, 1);
+    }
+    EXPECT_EQ(tasks(false), all);
+  }
+  set_num_threads(2);  // asked for fewer: the others end
+  EXPECT_EQ(tasks(true).size(), 1u);
+  EXPECT_EQ(thread_report().workers, 1);
+  EXPECT_EQ(thread_report().count, 2);
+  EXPECT_EQ(thread_report().from, "set_num_threads");
+}
+
+TEST_F(ParallelTest, ManyCallersShareOneTeam) {
   set_num_threads(3);
-  set_parallel_backend(&serial);
-  EXPECT_EQ(told, 3);
-  set_num_threads(2);
-  EXPECT_EQ(told, 2);
+  std::vector<std::thread> callers;
+  for (int t = 0; t < 4; ++t)
+    callers.emplace_back([] {
+      for (int i = 0; i < 200; ++i) expect_partition(30, 1);
+    });
+  for (auto& c : callers) c.join();
+  EXPECT_LE(tasks(true).size(), 2u);
+}
+
+TEST_F(ParallelTest, WhoeverIsLateDelaysNobody) {
+  set_num_threads(4);
   expect_partition(100, 1);
-  EXPECT_EQ(runs, 1);
-  EXPECT_THROW(parallel_for(2, 1, [](int64_t, int64_t) { throw 1; }), int);
+  // A range that another thread has taken holds that thread; all others are done by those that are free.
+  std::atomic<int> done{0};
+  std::atomic<bool> stuck{false};
+  parallel_for(16, 1, [&](int64_t b, int64_t) {
+    if (b == 15) {
+      stuck = true;
+      auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+      while (done < 15 && std::chrono::steady_clock::now() < until) std::this_thread::yield();
+      EXPECT_EQ(done, 15);
+    } else {
+      ++done;
+    }
+  });
+  EXPECT_TRUE(stuck);
+}
+
+TEST_F(ParallelTest, InsideThereIsOneThread) {
+  set_num_threads(4);
+  parallel_for(4, 1, [](int64_t, int64_t) { EXPECT_EQ(num_threads(), 1); });
+  EXPECT_EQ(num_threads(), 4);
+}
+
+TEST_F(ParallelTest, SetNumThreadsInsideAndBesideARegion) {
+  set_num_threads(4);
+  parallel_for(16, 1, [](int64_t b, int64_t) {
+    if (b == 5) set_num_threads(2);
+  });
+  expect_partition(100, 1);
+  std::atomic<bool> stop{false};
+  std::thread busy([&] {
+    while (!stop) parallel_for(8, 1, [](int64_t, int64_t) {});
+  });
+  for (int i = 0; i < 300; ++i) set_num_threads(1 + i % 5);
+  stop = true;
+  busy.join();
+  set_num_threads(3);
+  expect_partition(100, 1);
+  EXPECT_EQ(tasks(true).size(), 2u);
+  // Asked for one while the team is at work: the others end, though no further region is opened.
+  for (int i = 0; i < 20; ++i) {
+    set_num_threads(4);
+    std::atomic<int> begun{0};
+    std::atomic<bool> asked{false};
+    std::thread caller([&] {
+      parallel_for(8, 1, [&](int64_t, int64_t) {
+        ++begun;
+        while (!asked) std::this_thread::yield();
+      });
+    });
+    while (begun == 0) std::this_thread::yield();
+    set_num_threads(1);
+    asked = true;
+    caller.join();
+    EXPECT_EQ(tasks(true).size(), 0u);
+  }
 }
 
 // The thread sanitizer takes threads that a forked child starts for those of its parent ("dup thread with used id").
@@ -265,7 +351,7 @@ TEST_F(ParallelTest, ForkedChildHasATeamOfItsOwn) {
     for (int round = 0; round < 3; ++round) {
       std::atomic<int> begun{0};
       std::atomic<int64_t> items{0};
-      parallel_for(1000, 1, [&](int64_t b, int64_t e) {
+      parallel_for(1000, 250, [&](int64_t b, int64_t e) {
         for (++begun; begun < 4;) std::this_thread::yield();
         items += e - b;
       });
