@@ -50,7 +50,7 @@ struct Types {
                *np_dtype = imported("numpy", "dtype"), *enumeration = imported("enum", "Enum"),
                *deque = imported("collections", "deque"), *partial = imported("functools", "partial"),
                *defaultdict = imported("collections", "defaultdict"), *cell = imported("types", "CellType"),
-               *space = imported("types", "SimpleNamespace"), *random = imported("_random", "Random");
+               *space = imported("types", "SimpleNamespace");
 };
 const Types& types() {
   static const Types t;
@@ -72,7 +72,6 @@ class KeyBuilder {
 
   std::string bytes;
   int nodes = 0;
-  bool iterates = false;  // an iterator was met: each look at it may give something else
 
   void add(PyObject* o) {
     if (o == Py_None) return put('N');
@@ -326,7 +325,6 @@ class KeyBuilder {
     }
     if (is(o, types().cell)) return cell(o);
     address('o', o);
-    iterates |= PyIter_Check(o) || !std::strncmp(type->tp_name, "numpy.random.", 13) || is(o, types().random);
     if (PyLong_Check(o) || PyFloat_Check(o) || PyUnicode_Check(o) || PyBytes_Check(o)) return;  // immutable
     // Attributes are not all there is to a file.
     const bool plain = PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) || is(o, types().space);
@@ -471,7 +469,7 @@ bool holds_public_containers(PyObject* o) {
   return false;
 }
 
-// A note: (target, name, bytes, held, volatile, deep, iterates). With a name the target is a dict and the note is of
+// A note: (target, name, bytes, held, volatile, deep). With a name the target is a dict and the note is of
 // one entry.
 enum { kTarget, kName, kBytes, kHeld, kVolatile, kDeep };
 
@@ -488,8 +486,8 @@ PyObject* make_note(PyObject* target, PyObject* name, bool is_volatile, bool dee
   KeyBuilder b(deep ? Mode::State : Mode::Shallow, held.get(), nullptr);
   build_state(b, target, name);
   if (is_volatile && deep && b.nodes > kMaxNoteNodes) return make_note(target, name, is_volatile, false);
-  return Py_BuildValue("(OOy#Oiii)", target, name, b.bytes.data(), static_cast<Py_ssize_t>(b.bytes.size()), held.get(),
-                       int{is_volatile}, int{deep}, int{b.iterates});
+  return Py_BuildValue("(OOy#Oii)", target, name, b.bytes.data(), static_cast<Py_ssize_t>(b.bytes.size()), held.get(),
+                       int{is_volatile}, int{deep});
 }
 
 bool holds(PyObject* note) {

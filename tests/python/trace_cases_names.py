@@ -368,6 +368,37 @@ def a_property_of_an_object(t: Run) -> None:
     each(t, lambda x: x * s.factor, lambda v: setattr(s, "_steps", v), (1, 2, 4))
 
 
+@case()
+def the_mode_of_a_module_in_an_object_that_is_not_called(t: Run) -> None:
+    class World:
+        def __init__(self) -> None:
+            self.net = M.Sequential(M.Linear(3, 3), M.Dropout(0.5))
+
+    w = World()
+    f = t(lambda x: F.relu(x - 0.5) if w.net.training else x * 2)
+    for mode in (True, True, False, False, True):
+        w.net.train(mode)
+        t.call(f, ramp(3))
+
+
+@case()
+def the_mode_of_a_module_before_a_result_sized_by_values(t: Run) -> None:
+    class World:
+        def __init__(self) -> None:
+            self.net = M.Dropout(0.5)
+
+    w = World()
+
+    def fn(x: Tensor) -> Tensor:
+        y = F.exp(x) if w.net.training else x * 2
+        return y[y > 1.0] + 1
+
+    f = t(fn)
+    for mode in (True, True, False, False, True):
+        w.net.train(mode)
+        t.call(f, ramp(8))
+
+
 class HandMade(optim.Optimizer):
     """An optimizer that reads its groups as plain Python."""
 
@@ -438,3 +469,48 @@ def an_optimizer_derived_from_another(t: Run) -> None:
         if i == 3:
             opt.factor = 0.5
         t.call(f, ramp(2, start=i))
+
+
+@case()
+def a_trainer_with_a_sampler_and_a_log(t: Run) -> None:
+    """Iterators and generators that the step does not touch are no reason to run Python."""
+
+    class Trainer:
+        def __init__(self) -> None:
+            self.rng, self.plain, self.left = np.random.RandomState(0), random.Random(1), iter([1, 2, 3])
+            self.generator = np.random.default_rng(2)
+            self.w = Parameter([1.0, 2.0])
+
+        def step(self, x: Tensor) -> Tensor:
+            self.w[...] = self.w * 2 + x
+            return self.w.sum()
+
+    trainer = Trainer()
+    f = t(trainer.step)
+    t.watch(trainer.w)
+    for i in range(5):
+        t.call(f, ramp(2, start=i))
+    t.python_ran_at_most(2)
+
+
+@case()
+def generators_of_random_numbers_in_an_object(t: Run) -> None:
+    class Noise:
+        def __init__(self) -> None:
+            self.a, self.b, self.c = np.random.RandomState(0), random.Random(1), np.random.default_rng(2)
+            self.it, self.count = iter([1.0, 2.0, 3.0, 4.0, 5.0]), itertools.count(1)
+
+    n = Noise()
+    draws: list[Any] = [
+        lambda: n.a.rand(),
+        lambda: n.b.random(),
+        lambda: n.c.random(),
+        lambda: next(n.it),
+        lambda: next(n.count),
+    ]
+    for draw in draws:
+        f = t(lambda x, draw=draw: x * float(draw()))
+        g = t(lambda x, draw=draw: x * float(draw()))
+        for i in range(2):
+            t.call(f, ramp(2, start=i))
+            t.call(g, ramp(2, start=i))

@@ -134,7 +134,8 @@ class GradScaler:
             return self
         bad = self._holds_non_finite(list(maybe.values()))
         self._non_finite._reset(ops.logical_or(self._non_finite, bad))
-        if _core.is_tracing():
+        # To an outer manager a parameter is another tensor after a step and the same after a dropped one: no select.
+        if _core.is_tracing() and not _core.is_recording():
             for t, g in held:
                 c = g if isinstance(g, Conditional) else maybe[id(g)]
                 absent = bad if c.absent is _NEVER else ops.logical_or(bad, c.absent)

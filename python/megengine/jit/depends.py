@@ -7,6 +7,10 @@ count of mutations moved, those of names on every call.
 
 from __future__ import annotations
 
+import io
+import itertools
+import operator
+import pickle
 import random
 import threading
 import types
@@ -22,7 +26,7 @@ from ..tensor import Tensor
 from .tree import Builder, ResultPlan
 
 # Places in a note.
-TARGET, HELD, VOLATILE, ITERATES = 0, 3, 4, 6
+TARGET, HELD, VOLATILE = 0, 3, 4
 
 
 def _names_of(code: types.CodeType) -> set[str]:
@@ -138,6 +142,33 @@ class Name:
             and all(a is b for a, b in zip(self._items, self.value))
             and (len(self.value) >= len(self._items))
         )
+
+
+def positions(objects: Iterable[Any]) -> list[Any]:
+    """How far the iterators and random generators among the objects are; one that cannot tell is a position of its own.
+
+    Iterators and generators written in Python tell by their attributes, which are noted anyway.
+    """
+    return [_position(o) for o in objects if isinstance(o, _MOVING) and not isinstance(o, io.IOBase)]
+
+
+_MOVING = (Iterator, np.random.RandomState, np.random.Generator, np.random.BitGenerator, random.Random)
+
+
+def _position(o: Any) -> Any:
+    if isinstance(o, np.random.RandomState):
+        return pickle.dumps(o.get_state(legacy=False))
+    if isinstance(o, np.random.Generator):
+        o = o.bit_generator
+    if isinstance(o, np.random.BitGenerator):
+        return pickle.dumps(o.state)
+    if isinstance(o, random.Random):
+        return o.getstate()
+    if isinstance(o, itertools.count):
+        return repr(o)
+    if isinstance(o, (type(iter([])), type(iter(())), type(iter("")))):
+        return operator.length_hint(o)
+    return None if hasattr(o, "__dict__") else object()
 
 
 def random_states() -> Any:

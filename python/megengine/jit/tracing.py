@@ -27,7 +27,7 @@ from ..core import _amp, _core
 from ..module import Module
 from ..tensor import Tensor
 from .config import DTRConfig, GraphOptimizationConfig, SublinearMemoryConfig
-from .depends import HELD, ITERATES, TARGET, VOLATILE, Entry, Name, function_names, grad_builder, random_states
+from .depends import HELD, TARGET, VOLATILE, Entry, Name, function_names, grad_builder, positions, random_states
 from .tree import CannotRebuild, ResultPlan, flatten
 
 CompGraphDumpResult = collections.namedtuple(
@@ -286,9 +286,11 @@ class trace:
         notes: dict[int, Any] = {}
         grads: dict[int, tuple[Tensor, Tensor | None]] = {}
         before = [Name(*name) for name in function_names(self.__wrapped__, held)]
-        draws = random_states() if strict else None
+        reached = [o for name in before for o in name.deep[HELD]]
+        draws, moving = (random_states(), positions(reached)) if strict else (None, [])
         with _recording_into(entry.refresh, notes, grads):
-            for obj in (*held, *(name.value for name in before)):
+            # Also what other objects refer to: its attributes may be read without calling it.
+            for obj in (*held, *(name.value for name in before), *reached):
                 if hasattr(type(obj), "_trace_state"):
                     for part in obj.modules() if isinstance(obj, Module) else (obj,):
                         _core.note_use(part)
@@ -307,13 +309,13 @@ class trace:
         self._last, self._last_args = entry, tensors if self._capture_as_const else []
         self.traced = True
         reason = reason or recording.host_only
+        kept, other = self._still_true(before if strict else (), notes.values())
         if strict and not recording.is_cut:
-            if any(name.deep[ITERATES] for name in before):
+            if moving != positions(reached):
                 reason = reason or "the function uses an iterator or a generator of random numbers"
             if draws != random_states():
                 reason = reason or "the function draws random numbers of NumPy or Python, not of megengine.random"
             reason = reason or self._changed_arguments(key, args, kwargs, tensors)
-            kept, other = self._still_true(before, notes.values())
             reason = reason or other
             if not reason:
                 entry.host_only = False
@@ -326,8 +328,6 @@ class trace:
             else:
                 entry.eager = not recording.boundaries
                 self._tell(reason)
-        else:
-            kept, _ = self._still_true((), notes.values())
         classes = {type(note[TARGET]) for note in notes.values()}
         entry.notes = kept + [
             _core.note(c, None, True, True) for c in classes if not c.__module__.startswith("megengine.")
