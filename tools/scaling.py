@@ -110,10 +110,12 @@ def table(a: argparse.Namespace) -> int:
             text = show(ours) + (f" / {show(theirs)}, {theirs / ours:.2f}x" if theirs else "")
             line += f" | {text:>30}"
         best = min((theirs for _, theirs in rows.values() if theirs), default=None)
+        verdict = "-"
         if best is not None:
             ratio = best / rows[max(rows)][0]
             missed += ratio < WANTED
-            line += f" | {ratio:5.2f}x {'' if ratio >= WANTED else 'MISSED':8}"
+            verdict = f"{ratio:.2f}x" + ("" if ratio >= WANTED else " MISSED")
+        line += f" | {verdict:16}"
         print(f"{line} |", flush=True)
     if a.torch_python:
         print(
