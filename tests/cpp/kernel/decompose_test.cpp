@@ -46,10 +46,10 @@ TEST(Decompose, ChooseHidesKernelsOfCompositesOnly) {
       FAIL() << "a kernel was chosen";
     } catch (const Error& e) {
       EXPECT_EQ(e.kind(), ErrorKind::NotImplemented);
-      EXPECT_THAT(e.text(), testing::HasSubstr("softmax: only kernels of primitives are in use"));
+      EXPECT_THAT(e.text(), testing::HasSubstr("only kernels of primitives are in use"));
     }
     // The oracle judges by kernels, whatever is hidden from the engines.
-    EXPECT_STREQ(r.find(composite, KernelTier::Ref).name, "ref_softmax");
+    EXPECT_STREQ(r.find(composite, KernelTier::Ref).kernel->name, "ref_softmax");
   }
   EXPECT_EQ(&r.choose(composite), &before);
 }
