@@ -11,8 +11,8 @@
 #include "base/cost.h"
 #include "base/parallel.h"
 #include "common.h"
-#include "core/pool.h"
 #include "core/fake_device.h"
+#include "core/pool.h"
 #include "eager/tape.h"
 #include "eager/trace.h"
 #include "jit/interp/interp.h"
@@ -254,10 +254,11 @@ NB_MODULE(_core, m) {
       "set_memory_limit", [](size_t bytes, nb::handle device) { pool_of(device).set_limit(bytes); }, nb::arg("bytes"),
       nb::arg("device") = nb::none());
   m.def("trim_memory", [] { return Pool::trim_all(); });
-  m.def("test_device", test_device, nb::arg("delay_us") = 0, nb::arg("fail_at") = 0, nb::arg("fault") = "kernel",
-        nb::arg("seed") = 1,
-        "From now on devices fake0, fake1 … exist: memory the host cannot read, streams in an order drawn from the seed, "
-        "delays and faults as asked.");
+  m.def(
+      "test_device", test_device, nb::arg("delay_us") = 0, nb::arg("fail_at") = 0, nb::arg("fault") = "kernel",
+      nb::arg("seed") = 1,
+      "From now on devices fake0, fake1 … exist: memory the host cannot read, streams in an order drawn from the seed, "
+      "delays and faults as asked.");
   m.def(
       "test_device_ops", [] { return fake_ops_run(); }, "Ops run on fake devices since the last test_device call.");
   m.def("get_option", option);

@@ -28,13 +28,12 @@ PyObject* interned(const char* s) { return PyUnicode_InternFromString(s); }
 
 struct Names {
   PyObject *trace_state = interned("_trace_state"), *dict = interned("__dict__"),
-           *fields = interned("__dataclass_fields__"), *qparams = interned("_qparams"),
-           *dtype = interned("dtype"), *shape = interned("shape"), *tobytes = interned("tobytes"),
-           *nbytes = interned("nbytes"), *metadata = interned("metadata"), *hasobject = interned("hasobject"),
+           *fields = interned("__dataclass_fields__"), *qparams = interned("_qparams"), *dtype = interned("dtype"),
+           *shape = interned("shape"), *tobytes = interned("tobytes"), *nbytes = interned("nbytes"),
+           *metadata = interned("metadata"), *hasobject = interned("hasobject"),
            *cell_contents = interned("cell_contents"), *default_factory = interned("default_factory"),
            *func = interned("func"), *args = interned("args"), *keywords = interned("keywords"),
-           *is_volatile = interned("_trace_volatile"),
-           *slots = interned("__slots__");
+           *is_volatile = interned("_trace_volatile"), *slots = interned("__slots__");
 };
 const Names& names() {
   static const Names n;

@@ -51,10 +51,10 @@ class Machine {
   // ---- work
   struct Item {
     enum Kind { Begin, Call, End, Wait } kind;
-    RefPtr<FakeWork> work;                                      // null for Wait
-    std::function<void()> call;                                 // Call
-    FakeStream* other = nullptr;                                // Wait: until it has done …
-    uint64_t ticket = 0;                                        // … so many items
+    RefPtr<FakeWork> work;        // null for Wait
+    std::function<void()> call;   // Call
+    FakeStream* other = nullptr;  // Wait: until it has done …
+    uint64_t ticket = 0;          // … so many items
   };
   void push(FakeStream& s, Item item);
   void loop();

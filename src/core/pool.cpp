@@ -68,8 +68,8 @@ struct Pool::Impl {
   size_t small_size[kClassCount] = {};
   struct Slab {
     char* base;
-    size_t carved = 0;  // cut into blocks so far
-    size_t free = 0;    // of that, bytes in free lists
+    size_t carved = 0;                              // cut into blocks so far
+    size_t free = 0;                                // of that, bytes in free lists
     uint64_t handed_out[kSlab / kAlign / 64] = {};  // by the first 64 bytes of a block
     size_t index(char* p) const { return static_cast<size_t>(p - base) / kAlign; }
     bool is_out(char* p) const { return handed_out[index(p) / 64] >> index(p) % 64 & 1; }

@@ -120,7 +120,8 @@ struct Task {
 };
 
 void run_task(const Task& t, Work* work) {
-  if (!t.job && t.out.size() == 1) return run_op(*t.op, t.attrs, t.in, {&t.out[0]->meta, 1}, {&t.out[0]->buffer, 1}, {false, work});
+  if (!t.job && t.out.size() == 1)
+    return run_op(*t.op, t.attrs, t.in, {&t.out[0]->meta, 1}, {&t.out[0]->buffer, 1}, {false, work});
   SmallVec<Buffer, 4> buffers(t.out.size());
   auto hand_over = [&] {
     for (size_t i = 0; i < t.out.size(); ++i) t.out[i]->buffer = std::move(buffers[i]);
@@ -178,7 +179,12 @@ void execute(Command& c) {
     bool dies = donate && v->ref_count() == 1 && v->buffer.storage->ref_count() == 1;
     in.push_back({&v->meta, &v->buffer, dies});
   }
-  execute({c.op, c.attrs.get(), {in.data(), in.size()}, {c.out.data(), c.out.size()}, c.loc, c.job.get(),
+  execute({c.op,
+           c.attrs.get(),
+           {in.data(), in.size()},
+           {c.out.data(), c.out.size()},
+           c.loc,
+           c.job.get(),
            {c.replaces.data(), c.replaces.size()}});
 }
 
@@ -207,9 +213,9 @@ void wait_patiently(std::condition_variable& cv, std::unique_lock<std::mutex>& l
   }
 }
 
-// One for each device whose ops are queued; all CPU devices share one, because OpenMP gives each calling thread a team of
-// its own. A fork waits until the running ops are done, so that the child inherits no lock that a worker holds inside an
-// op. The child starts with workers of its own; what the parent had queued fails there.
+// One for each device whose ops are queued; all CPU devices share one, because OpenMP gives each calling thread a team
+// of its own. A fork waits until the running ops are done, so that the child inherits no lock that a worker holds
+// inside an op. The child starts with workers of its own; what the parent had queued fails there.
 class Worker {
  public:
   static Worker& of(const Meta& m) {
@@ -281,7 +287,8 @@ class Worker {
     static const int watched = [] {
       Pool::of(Device{});  // the youngest handler comes first before a fork: the running op may still need memory
       return pthread_atfork([] { each([](Worker& w) { w.before_fork(); }); },
-                            [] { each([](Worker& w) { w.after_fork(); }); }, [] {
+                            [] { each([](Worker& w) { w.after_fork(); }); },
+                            [] {
                               for (auto& kind : slots())
                                 for (auto& slot : kind)
                                   if (Worker* w = slot.load()) slot.store(w->start_over());

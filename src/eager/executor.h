@@ -22,7 +22,8 @@ struct Command {
   SmallVec<ValuePtr, 4> in, out;
   LocId loc = 0;  // negative: backward of the op at -loc
   std::unique_ptr<Job> job = nullptr;
-  SmallVec<int, 4> replaces = {};  // of a job, per output: the input whose value it keeps when it is not computed, or -1
+  SmallVec<int, 4> replaces =
+      {};  // of a job, per output: the input whose value it keeps when it is not computed, or -1
 };
 
 enum class ExecPolicy : int { Inline = 0, Async = 1 };
@@ -51,7 +52,8 @@ int async_level();
 /// Memory of inputs that die may be reused for outputs. Off only to find a fault.
 void set_donation(bool on);
 bool donation();
-/// Stops the workers after their queues are empty. Called once at interpreter exit; errors that nobody read go to stderr.
+/// Stops the workers after their queues are empty. Called once at interpreter exit; errors that nobody read go to
+/// stderr.
 void shutdown_executor();
 struct Place {
   std::string file, function;

@@ -6,7 +6,8 @@ namespace mge {
 
 /// dst[i] = src[i] over dst.shape (== src.shape); dtypes equal; either side may be strided, dst without overlap.
 void copy_strided(const TensorArg& src, const TensorArg& dst);
-/// The same as a part of `work` (null: now). Both are memory of its device and outlive the work by the order of streams.
+/// The same as a part of `work` (null: now). Both are memory of its device and outlive the work by the order of
+/// streams.
 void copy_strided(const TensorArg& src, const TensorArg& dst, Work* work);
 
 /// Whether a result of that many bytes is written past the cache: it would not stay there, and a plain store reads the

@@ -50,8 +50,8 @@ Buffer make_contiguous(const Meta& m, const Buffer& b, Work* work = nullptr);
 /// Waits for the value and returns it in memory that the host can read: its own, or a copy. Throws what the value's
 /// work failed with.
 Buffer to_host(const Meta& m, const Buffer& b);
-/// Memory for the host to fill with the value of `m`, contiguous; then to_device brings it to where `m` says. On the CPU
-/// that is where it is.
+/// Memory for the host to fill with the value of `m`, contiguous; then to_device brings it to where `m` says. On the
+/// CPU that is where it is.
 Buffer allocate_for_host(const Meta& m);
 Buffer to_device(const Meta& m, Buffer host);
 }  // namespace mge

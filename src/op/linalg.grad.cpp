@@ -1,5 +1,5 @@
-#include "op/copy_to.h"
 #include "op/linalg.h"
+#include "op/copy_to.h"
 #include "op/emitter.h"
 #include "op/nn.h"
 

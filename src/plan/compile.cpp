@@ -139,8 +139,7 @@ struct Compiler {
   // The one op whose result may be elsewhere than its input.
   bool lower_move(NodeId n) {
     const ir::Node& x = g.node(n);
-    if (x.inputs.size() != 1 || x.outputs.empty() ||
-        queue_of(g.meta(x.inputs[0])) == queue_of(g.meta(x.outputs[0])))
+    if (x.inputs.size() != 1 || x.outputs.empty() || queue_of(g.meta(x.inputs[0])) == queue_of(g.meta(x.outputs[0])))
       return false;
     ValueId from = x.inputs[0], to = x.outputs[0];
     Place at = p.place[from];

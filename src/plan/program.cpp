@@ -15,8 +15,8 @@ Buffer as_declared(const Meta& m, const Buffer& b, const Layout& want) {
   if (want.is_contiguous(m.shape)) return make_contiguous(m, b);
   int64_t lo = 0, hi = 0;
   for (int i = 0; i < m.shape.rank; ++i) (want.stride[i] < 0 ? lo : hi) += want.stride[i] * (m.shape[i] - 1);
-  Buffer out{
-      allocate_storage(device_of(m), dtype_bytes(m.dtype, m.shape.numel() ? hi - lo + 1 : 0), queue_of(m)), want};
+  Buffer out{allocate_storage(device_of(m), dtype_bytes(m.dtype, m.shape.numel() ? hi - lo + 1 : 0), queue_of(m)),
+             want};
   out.layout.offset = -lo;
   Work* after = b.work.get();
   OpenWork own(queue_of(m) ? queue_of(m)->open({&after, 1}, nullptr, {}) : nullptr);

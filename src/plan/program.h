@@ -63,9 +63,9 @@ class Program : public RefCounted {
   void bind_var(size_t i, Buffer b);
 
   /// begin + run_until(n_instrs()) + finish.
-  /// A kernel's error comes out with the op named and the user's location; the program can be run again. On devices with
-  /// streams the work is enqueued when this returns: outputs and vars carry it. `command` is the open work that the
-  /// program is part of, for its stream; on other streams it opens its own, whose errors `explain` words.
+  /// A kernel's error comes out with the op named and the user's location; the program can be run again. On devices
+  /// with streams the work is enqueued when this returns: outputs and vars carry it. `command` is the open work that
+  /// the program is part of, for its stream; on other streams it opens its own, whose errors `explain` words.
   void run(Work* command = nullptr, Explain explain = {});
   // Piecewise, for callers that feed and read in the middle: inputs may be bound up to needed_at(), outputs read from
   // ready_at().

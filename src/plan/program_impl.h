@@ -26,7 +26,7 @@ struct Home {
   Stream* queue = nullptr;
   size_t bytes = 0;  // of the arena
   RefPtr<Storage> arena;
-  RefPtr<Work> work;     // of this run
+  RefPtr<Work> work;      // of this run
   bool borrowed = false;  // the caller opened it and will close it
 };
 

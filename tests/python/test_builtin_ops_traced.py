@@ -10,7 +10,7 @@ import pytest
 import megengine as mge
 from megengine import tensor
 from megengine.autodiff import GradManager
-from megengine.core._core import op_class_info
+from megengine.core._core import TraceError, op_class_info
 from megengine.core._imperative_rt import ops as rt
 from megengine.core._imperative_rt.core2 import Const, apply
 from megengine.core._imperative_rt.ops import OPS
@@ -196,6 +196,10 @@ def operands(inputs: tuple[Any, ...], given: tuple[Any, ...]) -> list[Any]:
     return [Const(v.value) if isinstance(v, Fixed) else next(rest) for v in inputs]
 
 
+#: Classes that look at values, which a call that is replayed without Python cannot.
+READS_VALUES = {"AssertEqual"}
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_traced_without_host_is_eager(name: str) -> None:
     params, inputs = CASES[name]
@@ -213,6 +217,10 @@ def test_traced_without_host_is_eager(name: str) -> None:
         grow = 1 + 0.125 * call
         return [tensor(np.float32(v * grow) if np.asarray(v).dtype == np.float32 else v) for v in data]
 
+    if name in READS_VALUES:
+        with pytest.raises(TraceError, match="data unreadable"):
+            traced(*fed(0))
+        return
     for call in range(3):
         want = apply(first, *operands(inputs, tuple(fed(call))))
         got = traced(*fed(call))

@@ -239,7 +239,9 @@ def test_numpy_pickle_and_dlpack_copy_what_others_cannot_read(tmp_path: pathlib.
 def test_random_numbers_are_those_of_the_cpu() -> None:
     def draw() -> list[bytes]:
         rng = mge.random.RNG(seed=5, device=mge.get_default_device())
-        return bits([rng.normal(0, 1, (100,)), rng.uniform(0, 1, (7,)), rng.permutation(50), rng.gamma(Tensor(2.0), 1.0)])
+        return bits(
+            [rng.normal(0, 1, (100,)), rng.uniform(0, 1, (7,)), rng.permutation(50), rng.gamma(Tensor(2.0), 1.0)]
+        )
 
     want = draw()
     mge.set_default_device(FAKE)

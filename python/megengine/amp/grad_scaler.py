@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..autodiff import GradManager
-from ..autodiff.conditional import Conditional, at
 from ..core import _core
 from ..core._core import ops
+from ..jit.conditional import Conditional, at
 from ..tensor import Tensor
 
 

@@ -12,9 +12,9 @@ import numpy as np
 from ..core import _core
 from ..core._core import ops
 from ..core.tensor.dtype import is_differentible_dtype
+from ..jit.conditional import Conditional
 from ..tensor import Tensor
 from ..utils.future import Future
-from .conditional import Conditional
 
 __all__ = ["AttachSpec", "GradManager", "GradManagerGroup", "get_backwarding_grad_manager"]
 

@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from ..autodiff.conditional import Conditional
 from ..core import _core
 from ..module import Module
 from ..tensor import Tensor
+from .conditional import Conditional
 from .tree import Builder, ResultPlan
 
 # Places in a note.

@@ -22,10 +22,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import IO, Any
 
 from .. import config
-from ..autodiff.conditional import settle
 from ..core import _core
 from ..module import Module
 from ..tensor import Tensor
+from .conditional import settle
 from .config import DTRConfig, GraphOptimizationConfig, SublinearMemoryConfig
 from .depends import HELD, TARGET, VOLATILE, Entry, Name, function_names, grad_builder, positions, random_states
 from .tree import CannotRebuild, ResultPlan, flatten

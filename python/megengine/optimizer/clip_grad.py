@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ..autodiff.conditional import Conditional, at
 from ..core._core import ops
 from ..functional import clip, norm
+from ..jit.conditional import Conditional, at
 from ..tensor import Tensor
 
 __all__ = ["clip_grad_norm", "clip_grad_value"]

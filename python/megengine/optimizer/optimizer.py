@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ..autodiff.conditional import Conditional, at
 from ..core import _core
 from ..core._core import ops
+from ..jit.conditional import Conditional, at
 from ..tensor import Parameter, Tensor
 
 __all__ = ["Optimizer", "required"]

@@ -91,7 +91,12 @@ const char* refuse_product(const KernelArgs& a) {
   if (const char* why = refuse_not_f32(a)) return why;
   const Conv2dGeom g = conv2d_geom_of(a);
   if (g.groups != 1) return "groups";
-  return g.n * g.oh * g.ow * g.h * g.w == 0 ? "empty" : nullptr;
+  const int64_t pixels = g.n * g.oh * g.ow;
+  if (pixels * g.h * g.w == 0) return "empty";
+  // One plain sum over all pixels; other kernels add up parts, which loses fewer digits.
+  const int64_t most = g.kh * g.kw == 1 ? 1 << 14 : g.sh * g.sw > 1 ? 4096 : 1024;
+  if (a.op->name == "conv2d_dw" && pixels > most) return "sums too long";
+  return nullptr;
 }
 const char* avoid_product(const KernelArgs& a) {
   return conv2d_is_product(conv2d_geom_of(a), a.op->name == "conv2d_dw") ? nullptr : "not so few pixels";
