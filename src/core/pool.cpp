@@ -60,22 +60,25 @@ struct Pool::Impl {
   PoolStats stats;
   explicit Impl(Device d) : device(d), backend(Backend::of(d.kind)), name(d.name()) {}
 
+  struct Slab {
+    char* base;
+    uintptr_t key;                                  // address / kSlab
+    size_t carved = 0;                              // cut into blocks so far
+    uint64_t handed_out[kSlab / kAlign / 64] = {};  // by the first 64 bytes of a block
+    uint64_t& word(char* p, uint64_t* bit) {
+      const size_t i = static_cast<size_t>(p - base) / kAlign;
+      *bit = uint64_t{1} << i % 64;
+      return handed_out[i / 64];
+    }
+  };
   struct FreeBlock {
     char* at;
+    Slab* slab;
     Streams used;  // by work that may not be done
   };
   std::vector<FreeBlock> small[kClassCount];
   size_t small_size[kClassCount] = {};
-  struct Slab {
-    char* base;
-    size_t carved = 0;                              // cut into blocks so far
-    size_t free = 0;                                // of that, bytes in free lists
-    uint64_t handed_out[kSlab / kAlign / 64] = {};  // by the first 64 bytes of a block
-    size_t index(char* p) const { return static_cast<size_t>(p - base) / kAlign; }
-    bool is_out(char* p) const { return handed_out[index(p) / 64] >> index(p) % 64 & 1; }
-    void flip(char* p) { handed_out[index(p) / 64] ^= uint64_t{1} << index(p) % 64; }
-  };
-  std::unordered_map<uintptr_t, std::unique_ptr<Slab>> slabs;  // by address / kSlab
+  std::unordered_map<uintptr_t, std::unique_ptr<Slab>> slabs;  // by key
   Slab* cut = nullptr;                                         // the one being cut
   Slab* last = nullptr;                                        // the one looked up last
   size_t slab_left = 0;
@@ -114,7 +117,7 @@ struct Pool::Impl {
 
   Slab& slab_of(char* p) {
     const auto key = reinterpret_cast<uintptr_t>(p) / kSlab;
-    if (last && reinterpret_cast<uintptr_t>(last->base) / kSlab == key) return *last;
+    if (__builtin_expect(last && last->key == key, 1)) return *last;
     auto it = slabs.find(key);
     MGE_ASSERT(it != slabs.end(), "a block that is not of this pool was freed");
     return *(last = it->second.get());
@@ -122,38 +125,39 @@ struct Pool::Impl {
 
   char* take_small(int cls, size_t rounded, Streams* used) {
     auto& list = small[cls];
-    small_size[cls] = rounded;
-    if (!list.empty()) {
-      FreeBlock b = list.back();
+    uint64_t bit;
+    if (__builtin_expect(!list.empty(), 1)) {
+      const FreeBlock b = list.back();
       list.pop_back();
-      Slab& slab = slab_of(b.at);
-      slab.flip(b.at);
-      slab.free -= rounded;
+      b.slab->word(b.at, &bit) |= bit;
       *used = b.used;
       return b.at;
     }
+    small_size[cls] = rounded;
     if (slab_left < rounded) {
       char* p = map(kSlab);
       if (!p) return nullptr;
       auto slab = std::make_unique<Slab>();
       slab->base = p;
+      slab->key = reinterpret_cast<uintptr_t>(p) / kSlab;
       cut = slab.get();
-      slabs[reinterpret_cast<uintptr_t>(p) / kSlab] = std::move(slab);
+      slabs[slab->key] = std::move(slab);
       slab_left = kSlab;
     }
     char* p = cut->base + cut->carved;
-    cut->flip(p);
+    cut->word(p, &bit) |= bit;
     cut->carved += rounded;
     slab_left -= rounded;
     return p;
   }
 
-  void give_small(int cls, size_t rounded, char* p, Streams used) {
+  void give_small(int cls, char* p, Streams used) {
     Slab& slab = slab_of(p);
-    MGE_ASSERT(slab.is_out(p), "a block was freed twice");
-    slab.flip(p);
-    slab.free += rounded;
-    small[cls].push_back({p, used});
+    uint64_t bit;
+    uint64_t& word = slab.word(p, &bit);
+    MGE_ASSERT(word & bit, "a block was freed twice");
+    word ^= bit;
+    small[cls].push_back({p, &slab, used});
   }
 
   char* take_large(size_t bytes, Streams* used) {
@@ -210,10 +214,12 @@ struct Pool::Impl {
     stats.reserved -= bytes;
   }
 
-  // A slab is wholly free when its free blocks add up to all that was cut from it.
+  // A slab is wholly free when none of its blocks is handed out.
   void trim_slabs() {
-    auto whole = [](const Slab& s) { return s.free == s.carved; };
-    for (auto& list : small) std::erase_if(list, [&](const FreeBlock& b) { return whole(slab_of(b.at)); });
+    auto whole = [](const Slab& s) {
+      return std::all_of(std::begin(s.handed_out), std::end(s.handed_out), [](uint64_t w) { return w == 0; });
+    };
+    for (auto& list : small) std::erase_if(list, [&](const FreeBlock& b) { return whole(*b.slab); });
     if (cut && whole(*cut)) slab_left = 0, cut = nullptr;
     last = nullptr;
     std::erase_if(slabs, [&](auto& entry) {
@@ -365,7 +371,7 @@ void Pool::free(void* ptr, size_t bytes, Stream* stream) {
   if (counted <= kSmallMax) {
     size_t rounded;
     int cls = class_of(counted, &rounded);
-    s.give_small(cls, rounded, static_cast<char*>(ptr), used);
+    s.give_small(cls, static_cast<char*>(ptr), used);
   } else {
     s.give_large(static_cast<char*>(ptr), used);
   }

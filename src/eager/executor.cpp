@@ -119,7 +119,7 @@ struct Task {
   }
 };
 
-void run_task(const Task& t, Work* work) {
+__attribute__((noinline)) void run_task(const Task& t, Work* work) {
   if (!t.job && t.out.size() == 1)
     return run_op(*t.op, t.attrs, t.in, {&t.out[0]->meta, 1}, {&t.out[0]->buffer, 1}, {false, work});
   SmallVec<Buffer, 4> buffers(t.out.size());
@@ -152,6 +152,8 @@ void execute(const Task& t) {
       for (auto& i : t.in) after.push_back(i.buffer->work.get());
       OpenWork work(cn->queue->open({after.data(), after.size()}, t.job ? "program" : t.op->name.c_str(), t.later()));
       run_task(t, work.get());
+    } else if (!t.job && t.out.size() == 1) {
+      run_op(*t.op, t.attrs, t.in, {&t.out[0]->meta, 1}, {&t.out[0]->buffer, 1});
     } else {
       run_task(t, nullptr);
     }

@@ -82,14 +82,16 @@ const Kernel& reference_kernel(const KernelArgs& a) {
 void run_op(const OpDef& op, const AttrsBase* attrs, std::span<const OpInput> in, std::span<const Meta> out_meta,
             std::span<Buffer> out, const RunOptions& opt) {
   Work* work = opt.work;
-  if (in.size() == 1 && queue_of(*in[0].meta) != queue_of(out_meta[0])) {
+  if (in.size() == 1 && in[0].meta->cn != out_meta[0].cn && queue_of(*in[0].meta) != queue_of(out_meta[0])) {
     out[0] = move_to(in[0], out_meta[0], work);
     return;
   }
   if (op.view && !opt.ref_only) {
     Layout l;
     if (op.view({attrs, in[0].meta->shape, in[0].buffer->layout, out_meta[0].shape, &l})) {
-      out[0] = {in[0].buffer->storage, l, RefPtr<Work>(work)};
+      out[0].storage = in[0].buffer->storage;
+      out[0].layout = l;
+      if (__builtin_expect(work != nullptr, 0)) out[0].work = RefPtr<Work>(work);
       return;
     }
   }
@@ -105,15 +107,10 @@ void run_op(const OpDef& op, const AttrsBase* attrs, std::span<const OpInput> in
   KernelArgs args{&op, attrs, {ins.data(), ins.size()}, {outs.data(), outs.size()}, nullptr};
   args.device = device_of(out_meta[0]).kind;
   args.work = work;
-  KernelRegistry& reg = KernelRegistry::global();
-  const Kernel* chosen = nullptr;
-  if (opt.ref_only) {
-    chosen = &reference_kernel(args);
-  } else {
-    Choice none;
-    chosen = reg.choose(args, &none);
-    if (!chosen && op.decompose) return run_decomposed(op, attrs, in, out_meta, out, work);
-    if (!chosen) fail_no_kernel(args, none);
+  const Kernel* chosen = opt.ref_only ? &reference_kernel(args) : KernelRegistry::global().choose(args, nullptr);
+  if (__builtin_expect(!chosen, 0)) {
+    if (op.decompose) return run_decomposed(op, attrs, in, out_meta, out, work);
+    KernelRegistry::global().choose(args);  // throws the reasons
   }
   const Kernel& k = *chosen;
 
@@ -128,27 +125,33 @@ void run_op(const OpDef& op, const AttrsBase* attrs, std::span<const OpInput> in
     }
   }
   for (size_t o = 0; o < out.size(); ++o) {
-    Buffer b;
-    for (size_t i = 0; i < in.size() && !b.storage; ++i) {
+    const Buffer* taken = nullptr;
+    for (size_t i = 0; i < in.size() && !taken; ++i) {
       if (!in[i].donated || !k.in_place(o, i) || !in[i].meta->same_type(out_meta[o])) continue;
       bool original = ins[i].ptr == in[i].buffer->data(in[i].meta->dtype);  // not a copy made above
       if (original && in[i].buffer->storage->writable &&
           in[i].buffer->layout.same_strides(out_meta[o].shape, outs[o].layout))
-        b = {in[i].buffer->storage, in[i].buffer->layout};
+        taken = in[i].buffer;
     }
-    if (!b.storage) b = allocate_buffer(out_meta[o], outs[o].layout);
-    outs[o].ptr = b.data(out_meta[o].dtype);
+    Buffer& b = out[o];
+    b.layout = taken ? taken->layout : outs[o].layout;
+    b.storage =
+        taken ? taken->storage : allocate_storage(device_of(out_meta[o]), out_meta[o].bytes(), queue_of(out_meta[o]));
     if (__builtin_expect(work != nullptr, 0)) b.work = RefPtr<Work>(work);
-    out[o] = std::move(b);
+    outs[o].ptr = b.data(out_meta[o].dtype);
   }
-  Buffer workspace;
+  RefPtr<Storage> workspace;
   if (k.workspace) {
     if (size_t bytes = k.workspace(args)) {
-      workspace.storage = allocate_storage(device_of(out_meta[0]), bytes, queue_of(out_meta[0]));
-      args.workspace = workspace.storage->ptr;
+      workspace = allocate_storage(device_of(out_meta[0]), bytes, queue_of(out_meta[0]));
+      args.workspace = workspace->ptr;
     }
   }
-  launch(k, args);
+  args.kernel = &k;
+  if (__builtin_expect(work != nullptr, 0))
+    launch(k, args);
+  else
+    k.run(args);
 }
 
 }  // namespace mge
