@@ -4,8 +4,6 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include <unistd.h>
-
 #include <algorithm>
 
 #include "base/cost.h"
@@ -99,9 +97,10 @@ nb::dict memory_stats(nb::handle device) {
   d["allocations"] = s.allocations;
   d["blocks"] = s.blocks;
   d["largest_free"] = pool.largest_free();
-  size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  d["total"] = page * static_cast<size_t>(sysconf(_SC_PHYS_PAGES));
-  d["free"] = page * static_cast<size_t>(sysconf(_SC_AVPHYS_PAGES));
+  const Device where = to_comp_node(device.ptr())->device;
+  auto [total, free] = Backend::of(where.kind).memory(where);
+  d["total"] = total;
+  d["free"] = free;
   return d;
 }
 

@@ -6,12 +6,7 @@
 #include <algorithm>
 #include <thread>
 
-#if defined(__SANITIZE_ADDRESS__)
-#include <sanitizer/asan_interface.h>
-#else
-#define ASAN_POISON_MEMORY_REGION(p, n) ((void)(p), (void)(n))
-#define ASAN_UNPOISON_MEMORY_REGION(p, n) ((void)(p), (void)(n))
-#endif
+#include "core/poison.h"
 
 namespace mge {
 namespace {
@@ -33,12 +28,7 @@ class CpuBackend final : public Backend {
     return p;
   }
   void unmap(Device, void* p, size_t bytes) override { munmap(p, bytes); }
-  void poison(void* p, size_t bytes, bool on) override {
-    if (on)
-      ASAN_POISON_MEMORY_REGION(p, bytes);
-    else
-      ASAN_UNPOISON_MEMORY_REGION(p, bytes);
-  }
+  void poison(void* p, size_t bytes, bool on) override { poison_memory(p, bytes, on); }
   Stream* stream(Device, int) override { return nullptr; }
   std::pair<size_t, size_t> memory(Device) const override {
     const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));

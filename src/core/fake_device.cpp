@@ -14,14 +14,8 @@
 #include <vector>
 
 #include "core/backend.h"
+#include "core/poison.h"
 #include "core/pool.h"
-
-#if defined(__SANITIZE_ADDRESS__)
-#include <sanitizer/asan_interface.h>
-#else
-#define ASAN_POISON_MEMORY_REGION(p, n) ((void)(p), (void)(n))
-#define ASAN_UNPOISON_MEMORY_REGION(p, n) ((void)(p), (void)(n))
-#endif
 
 namespace mge {
 namespace {
@@ -126,12 +120,7 @@ class FakeBackend final : public Backend {
   void unmap(Device, void* p, size_t bytes) override { Machine::get().unmap(p, bytes); }
   void poison(void* p, size_t bytes, bool on) override {
     Machine& m = Machine::get();
-    if (!m.owns(p)) return;
-    void* real = m.real + (static_cast<char*>(p) - m.seen);
-    if (on)
-      ASAN_POISON_MEMORY_REGION(real, bytes);
-    else
-      ASAN_UNPOISON_MEMORY_REGION(real, bytes);
+    if (m.owns(p)) poison_memory(m.real + (static_cast<char*>(p) - m.seen), bytes, on);
   }
   Stream* stream(Device device, int index) override {
     std::lock_guard<std::mutex> lock(Machine::get().mutex);
