@@ -396,6 +396,20 @@ TensorPtr operand(PyObject* o, DType like, const CompNode* cn, bool elementwise)
   return tensor_from_object(o, opt);
 }
 
+namespace {
+
+// A size is about to be read from a tensor. A traced call whose sizes may be others next time runs eagerly from here
+// on.
+void before_sizes(PyObject* o) {
+  const Tensor& t = *tensor_of(o);
+  MGE_CHECK(is_int(t.meta().dtype) || t.meta().dtype == DType::Bool, Value,
+            "shape: sizes must be integers; got a tensor of {}. Cast it with astype first.",
+            dtype_name(t.meta().dtype));
+  if (Tracer* tracer = active_tracer(); tracer && tracer->varies(t)) tracer->cut("shape");
+}
+
+}  // namespace
+
 Ints to_ints(PyObject* o) {
   Ints out;
   if (PyLong_Check(o)) {
@@ -408,10 +422,12 @@ Ints to_ints(PyObject* o) {
         out.push_back(PyLong_AsLongLong(item));
         continue;
       }
+      if (is_tensor(item)) before_sizes(item);
       Obj index = check(PyNumber_Index(item));  // NumPy ints, 0-d int tensors
       out.push_back(PyLong_AsLongLong(index.get()));
     }
   } else if (is_tensor(o) || PyObject_HasAttrString(o, "tolist")) {
+    if (is_tensor(o)) before_sizes(o);
     Obj list = check(PyObject_CallMethod(o, "tolist", nullptr));
     return to_ints(list.get());
   } else if (PyIndex_Check(o)) {

@@ -363,10 +363,7 @@ PyObject* reshape(PyObject* o, PyObject* const* args, Py_ssize_t n) {
   if (n == 1 && !PyLong_Check(args[0])) {
     a.shape = to_ints(args[0]);
   } else {
-    for (Py_ssize_t i = 0; i < n; ++i) {
-      Obj index = check(PyNumber_Index(args[i]));
-      a.shape.push_back(PyLong_AsLongLong(index.get()));
-    }
+    for (Py_ssize_t i = 0; i < n; ++i) a.shape.push_back(to_ints(args[i])[0]);
   }
   if (PyErr_Occurred()) return nullptr;
   return wrap(apply1(*ops().reshape, make_attrs(std::move(a)), {tensor_of(o)}));

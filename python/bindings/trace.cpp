@@ -113,6 +113,11 @@ void bind_trace(nb::module_& m) {
   m.def("cut_trace", [](const std::string& who) {
     if (Tracer* t = active_tracer()) t->cut(who);
   });
+  m.def("sizes_in", [](nb::handle x) {
+    nb::list sizes;
+    for (int64_t n : to_ints(x.ptr())) sizes.append(n);
+    return sizes;
+  });
   // A part of the call that is not seen and may differ from call to call.
   m.def("exclude_begin", [] {
     Tracer* t = active_tracer();

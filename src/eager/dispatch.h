@@ -64,6 +64,8 @@ class Tracer {
   virtual void on_read(Tensor& t) = 0;
   /// The rest of the call is not to be seen, because the size of a result of `who` depends on values.
   virtual void cut(const std::string& who) = 0;
+  /// Whether this value may be another one in the next call: an argument, or computed from one.
+  virtual bool varies(const Tensor& t) const = 0;
   /// Around a part of the call that is not seen; the caller takes the tracer off its thread meanwhile.
   virtual void exclude_begin() = 0;
   virtual void exclude_end() = 0;

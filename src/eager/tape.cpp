@@ -518,13 +518,20 @@ class BackwardPass {
   std::vector<RefPtr<GradNode>> alive_;
 };
 
+bool broadcasts_to(const Shape& from, const Shape& to) {
+  if (from.rank > to.rank) return false;
+  for (int i = 1; i <= from.rank; ++i)
+    if (from[from.rank - i] != to[to.rank - i] && from[from.rank - i] != 1) return false;
+  return true;
+}
+
 }  // namespace
 
 void GradSession::backward(std::span<Tensor* const> ys, std::span<Tensor* const> dys) {
   MGE_CHECK(active_, Env, "no computation history. did you forget record() or call a method that clears the history?");
   MGE_CHECK(ys.size() == dys.size(), Value, "backward: {} tensors but {} gradients.", ys.size(), dys.size());
   for (size_t i = 0; i < ys.size(); ++i)
-    MGE_CHECK(ys[i]->meta().shape == dys[i]->meta().shape, Value, "backward: y has shape {} but dy {}.",
+    MGE_CHECK(broadcasts_to(dys[i]->meta().shape, ys[i]->meta().shape), Value, "backward: y has shape {} but dy {}.",
               ys[i]->meta().shape.str(), dys[i]->meta().shape.str());
   // What backward computes is seen by sessions started earlier, not by this one, its group or later ones.
   struct Pause {
@@ -542,7 +549,11 @@ void GradSession::backward(std::span<Tensor* const> ys, std::span<Tensor* const>
     }
   BackwardPass pass;
   for (size_t i = 0; i < ys.size(); ++i)
-    if (auto* l = find_link(*ys[i], id_)) pass.give({l->node, l->index}, TensorPtr(dys[i]));
+    if (auto* l = find_link(*ys[i], id_)) {
+      EagerEmitter& em = EagerEmitter::get();
+      Val dy = broadcast_to(em.val(TensorPtr(dys[i])), ys[i]->meta().shape);
+      pass.give({l->node, l->index}, TensorPtr(EagerEmitter::tensor(dy)));
+    }
   pass.run();
 }
 

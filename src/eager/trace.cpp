@@ -161,6 +161,14 @@ void Recording::on_read(Tensor& t) {
   reads_.push_back({TensorPtr(const_cast<Tensor*>(cell)), t.value});
 }
 
+bool Recording::varies(const Tensor& t) const {
+  const Value& v = *t.value;
+  if (v.trace_epoch == epoch_) return !vars_[v.trace_var].is_static;
+  for (size_t i = 0; i < n_args_; ++i)
+    if (vars_[i].value.get() == &v) return true;
+  return false;
+}
+
 void Recording::refuse_read() const {
   mismatch("data unreadable",
            "a value is read on the host in a call that is recorded with without_host=True. Later calls do not run "

@@ -135,6 +135,7 @@ class Recording : public RefCounted, public Tracer {
   uint32_t epoch() const override { return epoch_; }
   void on_read(Tensor& t) override;
   void cut(const std::string& who) override;
+  bool varies(const Tensor& t) const override;
 
   void enter(State s);
   void leave();

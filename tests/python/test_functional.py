@@ -514,3 +514,8 @@ def test_permutation_and_shuffle():
         mge.random.shuffle(z)
         gm.backward(z * Tensor([[1.0, 2.0]]))
     assert sorted(z.tolist()) == y.tolist() and x.grad.tolist() == [[1.0, 2.0]] * 6
+
+
+@pytest.mark.parametrize(("axes", "shape"), [([0, 0], (1, 1, 2)), ([1, 1], (2, 1, 1)), ([-1, -1], (2, 1, 1))])
+def test_expand_dims_takes_an_axis_twice(axes: list[int], shape: tuple[int, ...]) -> None:
+    assert F.expand_dims(mge.Tensor([1.0, 2.0]), axes).shape == shape

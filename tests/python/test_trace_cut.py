@@ -157,3 +157,33 @@ def test_a_traced_function_called_after_it() -> None:
     outer = trace(lambda x: inner((x * w)[x > 0]), without_host=True)
     for x in ([1.0, -1.0], [1.0, 2.0], [-1.0, -2.0]):
         assert outer(Tensor(x)).tolist() == [6 * v for v in x if v > 0]
+
+
+@pytest.mark.parametrize("without_host", [False, True])
+def test_sizes_given_as_tensors_may_change_from_call_to_call(without_host: bool) -> None:
+    x = mge.Tensor([1.0, 2.0])
+    bodies = {
+        "repeat": lambda x, n: F.repeat(x, n) * 2,
+        "broadcast_to": lambda x, n: F.broadcast_to(x, F.concat([n.reshape(1), mge.Tensor([2], dtype="int32")])) * 2,
+        "reshape": lambda x, n: F.broadcast_to(x, (6, 2)).reshape(n, -1) * 2,
+        "tile": lambda x, n: F.tile(x, n.reshape(1)) * 2,
+    }
+    for name, body in bodies.items():
+        traced = trace(body, without_host=without_host)
+        for n in (1, 2, 3, 2):
+            size = mge.Tensor(n, dtype="int32")
+            want = body(x, size).numpy()
+            np.testing.assert_array_equal(traced(x, size).numpy(), want, err_msg=name)
+
+
+def test_sizes_that_depend_on_an_argument_are_not_frozen_into_a_file() -> None:
+    traced = trace(lambda x, n: x.reshape(n, -1), capture_as_const=True)
+    with pytest.raises(NotImplementedError, match="size of the result depends on values"):
+        traced(mge.Tensor([1.0, 2.0]), mge.Tensor(2, dtype="int32"))
+    fixed = trace(lambda x: x.reshape(mge.Tensor([2, 1], dtype="int32")), capture_as_const=True)
+    assert fixed(mge.Tensor([1.0, 2.0])).shape == (2, 1)
+
+
+def test_a_shape_of_floats_is_refused_at_the_call() -> None:
+    with pytest.raises(RuntimeError, match="sizes must be integers; got a tensor of float32"):
+        F.reshape(mge.Tensor([1.0, 2.0]), mge.Tensor([2.0, 1.0]))

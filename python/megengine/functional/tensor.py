@@ -278,7 +278,13 @@ def expand_dims(inp: Tensor, axis: int | Sequence[int]) -> Tensor:
     >>> F.expand_dims(mge.tensor([1, 2]), 0).shape
     (1, 2)
     """
-    return ops.expand_dims(inp, axes=(axis,) if isinstance(axis, int) else make_shape_tuple(axis))
+    axes = (axis,) if isinstance(axis, int) else make_shape_tuple(axis)
+    if len(set(axes)) == len(axes):
+        return ops.expand_dims(inp, axes=axes)
+    places = sorted(_normalize_axis(inp.ndim + len(axes), a) for a in axes)
+    for at in places:  # one after the other: an axis may be named twice
+        inp = ops.expand_dims(inp, axes=(min(at, inp.ndim),))
+    return inp
 
 
 def squeeze(inp: Tensor, axis: int | Sequence[int] | None = None) -> Tensor:
@@ -395,6 +401,8 @@ def repeat(inp: Tensor, repeats: int, axis: int | None = None) -> Tensor:
     >>> F.repeat(mge.tensor([1, 2]), 2).tolist()
     [1, 1, 2, 2]
     """
+    if isinstance(repeats, Tensor):
+        (repeats,) = make_shape_tuple(repeats)
     if repeats < 1 or int(repeats) != repeats:
         raise ArgumentError(f"repeat: repeats must be an integer of at least 1; got {repeats}.")
     if axis is None:

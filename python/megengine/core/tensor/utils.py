@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from .. import _amp, _core
-from .._core import CompNode, TensorBase, UserError, get_default_device
+from .._core import CompNode, TensorBase, UserError, get_default_device, sizes_in
 
 if TYPE_CHECKING:
     from ...tensor import Tensor
@@ -62,7 +62,7 @@ def make_shape_tuple(*shape: Any) -> tuple[int, ...]:
         elif isinstance(s, (list, tuple)):
             out.extend(make_shape_tuple(*s))
         elif isinstance(s, TensorBase):
-            out.extend(int(v) for v in s.numpy().reshape(-1))
+            out.extend(sizes_in(s))
         elif isinstance(s, np.ndarray):
             out.extend(int(v) for v in s.reshape(-1))
         else:
