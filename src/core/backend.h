@@ -1,9 +1,9 @@
 // What a kind of device can do, as everything above sees it: pages for the pool, streams that take work in order, and
 // the work itself, which is done or has failed some time later. The CPU runs on the thread that calls: its comp nodes
 // have no stream, and memory, copies and kernels are there when the call returns.
-//   RefPtr<Work> w = cn->stream->open({}, "add", explain);   // a command begins
-//   w->call([=] { … });                                      // enqueued, in order
-//   w->close();                                              // complete: w->wait_for(…), w->error()
+//   RefPtr<Work> w = cn->queue->open({}, "add", explain);   // a command begins
+//   w->call([=] { … });                                     // enqueued, in order
+//   w->close();                                             // complete: w->wait_for(…), w->error()
 #pragma once
 #include <atomic>
 #include <chrono>
@@ -112,6 +112,7 @@ class Backend {
   virtual Stream* stream(Device device, int index) = 0;
   /// Bytes the device has in all, and free for anybody.
   virtual std::pair<size_t, size_t> memory(Device device) const = 0;
+  /// Devices there are.
   virtual int count() const = 0;
 };
 

@@ -4,7 +4,6 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
-#include <thread>
 #include <unordered_map>
 
 #include "base/error.h"
@@ -159,7 +158,7 @@ std::vector<Stream*> CompNode::queues() {
 
 int device_count(std::string_view type) {
   if (type != "cpu" && type != "xpu") return 0;
-  return static_cast<int>(std::max(std::thread::hardware_concurrency(), 1u));
+  return Backend::of(DeviceKind::Cpu).count();
 }
 
 std::string Device::name() const {

@@ -304,12 +304,7 @@ TensorPtr tensor_from_buffer(const Meta& meta, Buffer buffer) {
   return make_ref<Tensor>(std::move(v));
 }
 
-TensorPtr tensor_from_host(const Meta& meta, Buffer host) {
-  const Meta m = [&] {
-    Meta m = meta;
-    if (!m.cn) m.cn = CompNode::default_node();
-    return m;
-  }();
+TensorPtr tensor_from_host(const Meta& m, Buffer host) {
   RefPtr<Storage> known = m.cn->queue && is_tiny(m) ? host.storage : nullptr;
   TensorPtr t = tensor_from_buffer(m, to_device(m, std::move(host)));
   t->value->known = std::move(known);

@@ -25,8 +25,8 @@ bool host_compute();
 
 /// A ready value around memory that already exists.
 TensorPtr tensor_from_buffer(const Meta& meta, Buffer buffer);
-/// The same from allocate_for_host memory, brought to the device of `meta`.
-TensorPtr tensor_from_host(const Meta& meta, Buffer host);
+/// The same from allocate_for_host memory, brought to the device that `m` names.
+TensorPtr tensor_from_host(const Meta& m, Buffer host);
 /// A 0-d tensor; small common constants are shared.
 TensorPtr scalar_tensor(double value, DType dtype, const CompNode* cn);
 /// Same value, no gradient history.

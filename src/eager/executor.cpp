@@ -106,7 +106,8 @@ struct Task {
   }
   // An error that comes when the stream gets there: by then only what is kept here is left of the command.
   Explain later() const {
-    if (job) return [what = what(), loc = loc](std::exception_ptr) { return note(explain_this(what, loc)); };
+    // Made for every run of a program, so it holds no text; the op and its line come with the exception.
+    if (job) return [loc = loc](std::exception_ptr) { return note(explain_this("a traced program", loc)); };
     SmallVec<Meta, 4> metas;
     for (auto& i : in) metas.push_back(*i.meta);
     return [op = op, attrs = Attrs(attrs), metas, loc = loc](std::exception_ptr) {

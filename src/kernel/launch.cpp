@@ -36,10 +36,6 @@ struct Later {
   }
 };
 
-[[noreturn]] void refuse_stream(const char* what, const Stream& s) {
-  fail(ErrorKind::NotImplemented, "{}: {} has no such operation.", what, s.device.name());
-}
-
 }  // namespace
 
 void launch(const Kernel& k, KernelArgs& a, std::function<void()> rethrow) {
@@ -52,7 +48,8 @@ void launch(const Kernel& k, KernelArgs& a, std::function<void()> rethrow) {
 
 void copy_strided(const TensorArg& src, const TensorArg& dst, Work* work) {
   if (!work) return copy_strided(src, dst);
-  if (!work->stream.runs_host_kernels) refuse_stream("strided copy", work->stream);
+  MGE_CHECK(work->stream.runs_host_kernels, NotImplemented, "copy: {} has no strided copies.",
+            work->stream.device.name());
   work->call([from = TensorArg(src), to = TensorArg(dst), s = &work->stream]() mutable {
     from.ptr = s->reach(from.ptr);
     to.ptr = s->reach(to.ptr);
@@ -81,9 +78,9 @@ Buffer to_device(const Meta& m, Buffer host) {
   if (!queue_of(m)) return host;
   Buffer b = allocate_buffer(m);
   const size_t offset = static_cast<size_t>(host.layout.offset) * dtype_size(m.dtype);
-  b.work = queue_of(m)->open({}, nullptr, {});
-  b.work->copy(b.storage, 0, host.storage, offset, m.bytes());
-  b.work->close();
+  OpenWork w(queue_of(m)->open({}, nullptr, {}));
+  w->copy(b.storage, 0, host.storage, offset, m.bytes());
+  b.work = w.close();
   return b;
 }
 
