@@ -1,12 +1,20 @@
 # mge_room(<name> DEPS <targets> [FOLDERS <subfolders>] [EXCLUDE <subfolder>])
 # One static library mge_<name> from every .cpp of src/<name>; an interface library while the room has none.
-# With FOLDERS only those subfolders belong to the room, "." being src/<name> itself; EXCLUDE leaves one out.
+# With FOLDERS only those subfolders belong to the room, each with all below it, "." being the files of src/<name> itself;
+# EXCLUDE leaves one out.
 function(mge_room name)
   cmake_parse_arguments(arg "" "EXCLUDE" "DEPS;FOLDERS" ${ARGN})
   set(dir "${CMAKE_SOURCE_DIR}/src/${name}")
   if(arg_FOLDERS)
-    list(TRANSFORM arg_FOLDERS REPLACE "(.+)" "${dir}/\\1/*.cpp" OUTPUT_VARIABLE globs)
-    file(GLOB sources CONFIGURE_DEPENDS ${globs})
+    set(sources)
+    foreach(folder IN LISTS arg_FOLDERS)
+      if(folder STREQUAL ".")
+        file(GLOB found CONFIGURE_DEPENDS "${dir}/*.cpp")
+      else()
+        file(GLOB_RECURSE found CONFIGURE_DEPENDS "${dir}/${folder}/*.cpp")
+      endif()
+      list(APPEND sources ${found})
+    endforeach()
   else()
     file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${dir}/*.cpp")
   endif()

@@ -9,8 +9,8 @@
 #include "base/parallel.h"
 #include "eager/dispatch.h"
 #include "eager/tape.h"
-#include "op/reduce.h"
-#include "op/shape_ops.h"
+#include "op/reduce/reduce.h"
+#include "op/shape/shape_ops.h"
 
 namespace mge {
 namespace {

@@ -1,8 +1,8 @@
 // x[...] with ints, slices, None and Ellipsis: one slice and, when axes come or go, one reshape. x[i] with one int32
 // tensor: rows of x. Anything else goes to the Python hooks.
-#include "op/indexing.h"
+#include "op/index/indexing.h"
 #include "common.h"
-#include "op/shape_ops.h"
+#include "op/shape/shape_ops.h"
 
 namespace mge::py {
 namespace {

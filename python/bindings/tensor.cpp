@@ -2,8 +2,8 @@
 // Python on top of this type.
 #include "common.h"
 #include "eager/tape.h"
-#include "op/quantize.h"
-#include "op/shape_ops.h"
+#include "op/elementwise/quantize.h"
+#include "op/shape/shape_ops.h"
 #include "trace_key.h"
 
 namespace mge::py {

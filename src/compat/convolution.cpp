@@ -1,8 +1,8 @@
 // Convolutions in two and three dimensions, their adjoints, and those with weights or regions of their own.
 #include "compat/convolution.h"
 
-#include "op/conv2d.h"
-#include "op/conv3d.h"
+#include "op/conv/conv2d.h"
+#include "op/conv/conv3d.h"
 
 namespace mge::compat {
 namespace {

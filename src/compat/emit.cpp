@@ -6,11 +6,11 @@
 #include <cstring>
 #include <numeric>
 
-#include "op/copy_to.h"
-#include "op/indexing.h"
-#include "op/multi_index.h"
-#include "op/quantize.h"
-#include "op/shape_ops.h"
+#include "op/elementwise/quantize.h"
+#include "op/index/indexing.h"
+#include "op/index/multi_index.h"
+#include "op/shape/copy_to.h"
+#include "op/shape/shape_ops.h"
 
 namespace mge::compat {
 

@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include "compat/emit.h"
-#include "op/multi_index.h"
-#include "op/shape_ops.h"
+#include "op/index/multi_index.h"
+#include "op/shape/shape_ops.h"
 
 namespace mge::compat {
 namespace {

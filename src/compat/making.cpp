@@ -1,6 +1,6 @@
 // Tensors made from sizes and numbers.
 #include "compat/emit.h"
-#include "op/shape_ops.h"
+#include "op/shape/shape_ops.h"
 
 namespace mge::compat {
 namespace {

@@ -1,11 +1,11 @@
 // Reductions, casts, products, linear algebra, running sums.
-#include "op/matmul.h"
+#include "op/matmul/matmul.h"
 
 #include "compat/emit.h"
 #include "compat/enums.h"
-#include "op/linalg.h"
-#include "op/reduce.h"
-#include "op/scan.h"
+#include "op/linalg/linalg.h"
+#include "op/reduce/reduce.h"
+#include "op/reduce/scan.h"
 
 namespace mge::compat {
 namespace {

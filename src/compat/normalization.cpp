@@ -1,10 +1,10 @@
 // Normalisation, softmax and their statistics.
-#include "op/batch_norm.h"
+#include "op/norm/batch_norm.h"
 
 #include "compat/emit.h"
 #include "compat/enums.h"
-#include "op/layer_norm.h"
-#include "op/softmax.h"
+#include "op/loss/softmax.h"
+#include "op/norm/layer_norm.h"
 
 namespace mge::compat {
 namespace {

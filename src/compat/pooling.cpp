@@ -1,5 +1,5 @@
 // Pooling and windows.
-#include "op/pool.h"
+#include "op/pool/pool.h"
 
 #include "compat/enums.h"
 #include "compat/windows.h"

@@ -1,8 +1,8 @@
 // Random numbers. The state of the generator is the last input; the state after the draw is the last output.
-#include "op/rng.h"
+#include "op/rng/rng.h"
 
 #include "compat/emit.h"
-#include "op/shape_ops.h"
+#include "op/shape/shape_ops.h"
 
 namespace mge::compat {
 namespace {

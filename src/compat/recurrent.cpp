@@ -1,14 +1,14 @@
 // Recurrent cells and layers, attention. Where dropout draws, the state of a generator is the last input.
-#include "op/recurrence.h"
+#include "op/recurrence/recurrence.h"
 
 #include <cmath>
 #include <limits>
 
 #include "compat/emit.h"
 #include "compat/enums.h"
-#include "op/matmul.h"
-#include "op/rng.h"
-#include "op/softmax.h"
+#include "op/loss/softmax.h"
+#include "op/matmul/matmul.h"
+#include "op/rng/rng.h"
 
 namespace mge::compat {
 namespace {

@@ -2,10 +2,10 @@
 #include <algorithm>
 
 #include "compat/emit.h"
-#include "op/indexing.h"
-#include "op/reduce.h"
-#include "op/shape_ops.h"
-#include "op/sort.h"
+#include "op/index/indexing.h"
+#include "op/index/sort.h"
+#include "op/reduce/reduce.h"
+#include "op/shape/shape_ops.h"
 
 namespace mge::compat {
 namespace {

@@ -1,10 +1,10 @@
 // Joining, cutting and rearranging; copies.
-#include "op/shape_ops.h"
+#include "op/shape/shape_ops.h"
 
 #include <numeric>
 
 #include "compat/emit.h"
-#include "op/copy_to.h"
+#include "op/shape/copy_to.h"
 
 namespace mge::compat {
 namespace {

@@ -2,7 +2,7 @@
 #include <cstdio>
 
 #include "compat/emit.h"
-#include "op/optim.h"
+#include "op/optim/optim.h"
 
 namespace mge::compat {
 namespace {

@@ -1,12 +1,12 @@
 // Images: sampling, warping, regions, turning, blurring, suppression.
-#include "op/vision.h"
+#include "op/vision/vision.h"
 
 #include <cmath>
 
 #include "compat/emit.h"
 #include "compat/enums.h"
-#include "op/conv2d.h"
-#include "op/pool.h"
+#include "op/conv/conv2d.h"
+#include "op/pool/pool.h"
 
 namespace mge::compat {
 namespace {

@@ -1,6 +1,6 @@
 #include "compat/windows.h"
 
-#include "op/shape_ops.h"
+#include "op/shape/shape_ops.h"
 
 namespace mge::compat {
 namespace {

@@ -1,11 +1,11 @@
-// What the optional inputs of optimizer steps (op/optim.h) mean to a kernel.
+// What the optional inputs of optimizer steps (op/optim/optim.h) mean to a kernel.
 #pragma once
 #include <algorithm>
 #include <array>
 #include <cstring>
 
 #include "kernel/kernel.h"
-#include "op/optim.h"
+#include "op/optim/optim.h"
 
 namespace mge {
 

@@ -19,7 +19,7 @@
 #include "base/parallel.h"
 #include "kernel/kernel.h"
 #include "kernel/row_io.h"
-#include "op/reduce.h"
+#include "op/reduce/reduce.h"
 
 namespace mge {
 

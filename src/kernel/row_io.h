@@ -1,6 +1,6 @@
-// Rows of tensor elements to and from the few types that kernels compute in (op/scalar_body.h).
+// Rows of tensor elements to and from the few types that kernels compute in (op/elementwise/scalar_body.h).
 #pragma once
-#include "op/scalar_body.h"
+#include "op/elementwise/scalar_body.h"
 
 namespace mge {
 

@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "jit/interp/interp.h"
-#include "op/shape_ops.h"
+#include "op/shape/shape_ops.h"
 #include "pass/pipeline.h"
 #include "plan/evaluate.h"
 

@@ -1,8 +1,8 @@
 #include "op/compose.h"
 
-#include "op/indexing.h"
-#include "op/multi_index.h"
-#include "op/shape_ops.h"
+#include "op/index/indexing.h"
+#include "op/index/multi_index.h"
+#include "op/shape/shape_ops.h"
 
 namespace mge {
 namespace {

@@ -3,9 +3,9 @@
 #include <string_view>
 #include <unordered_map>
 
-#include "op/matmul.h"
-#include "op/reduce.h"
-#include "op/shape_ops.h"
+#include "op/matmul/matmul.h"
+#include "op/reduce/reduce.h"
+#include "op/shape/shape_ops.h"
 
 namespace mge {
 namespace {

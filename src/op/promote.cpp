@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "op/scalar_body.h"
+#include "op/elementwise/scalar_body.h"
 
 namespace mge {
 namespace {

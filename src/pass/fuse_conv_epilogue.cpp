@@ -1,6 +1,6 @@
 #include "pass/fuse_conv_epilogue.h"
 
-#include "op/conv2d.h"
+#include "op/conv/conv2d.h"
 
 namespace mge::pass {
 namespace {

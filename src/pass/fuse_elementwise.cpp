@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "op/fused.h"
+#include "op/elementwise/fused.h"
 
 namespace mge::pass {
 namespace {

@@ -1,6 +1,6 @@
 """One row per op. Every registered op must have one; the grid in test_conformance.py derives the tests.
 
-Adding an elementwise op takes a struct in src/op/elementwise.h and a row here.
+Adding an elementwise op takes a struct in src/op/elementwise/elementwise.h and a row here.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 #include <unordered_map>
 
 #ifdef MGE_WITH_SIMD
-#include "kernel/simd/rows.h"
+#include "kernel/simd/elementwise/rows.h"
 #endif
 
 namespace mge::interp {

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "op/fused.h"
-#include "op/scalar_body.h"
+#include "op/elementwise/fused.h"
+#include "op/elementwise/scalar_body.h"
 
 namespace mge::interp {
 

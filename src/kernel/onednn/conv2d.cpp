@@ -2,12 +2,12 @@
 // (docs/adr/0007-physical-layout.md): images are asked for and given in it, weights stay row-major and are reordered
 // into the workspace. conv2d and conv2d_fused take the same path for the same geometry and apply the epilogue as a
 // pass, so their bits agree. Weight gradients are in conv2d_dw.cpp.
-#include "op/conv2d.h"
+#include "op/conv/conv2d.h"
 #include "base/parallel.h"
 #include "kernel/onednn/conv2d.h"
-#include "kernel/simd/conv2d_weights.h"
-#include "kernel/simd/moves.h"
+#include "kernel/simd/conv/conv2d_weights.h"
 #include "kernel/simd/nn_simd.h"
+#include "kernel/simd/shape/moves.h"
 
 namespace mge::onednn {
 namespace {

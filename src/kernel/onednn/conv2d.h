@@ -1,7 +1,7 @@
 // What the convolution kernels of this leaf share.
 #pragma once
 #include "kernel/onednn/leaf.h"
-#include "op/conv2d.h"
+#include "op/conv/conv2d.h"
 
 namespace mge::onednn {
 

@@ -4,10 +4,10 @@
 #include "base/parallel.h"
 #include "kernel/layouts.h"
 #include "kernel/onednn/conv2d.h"
-#include "kernel/simd/conv2d_weights.h"
-#include "kernel/simd/moves.h"
-#include "kernel/simd/nn_epilogue.h"
+#include "kernel/simd/conv/conv2d_weights.h"
+#include "kernel/simd/conv/epilogue.h"
 #include "kernel/simd/nn_simd.h"
+#include "kernel/simd/shape/moves.h"
 
 namespace mge::onednn {
 namespace {

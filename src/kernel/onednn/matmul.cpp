@@ -1,5 +1,5 @@
 // matmul where oneDNN is faster than our GEMM: large products, many small ones, few rows against a large matrix.
-#include "op/matmul.h"
+#include "op/matmul/matmul.h"
 #include "base/parallel.h"
 #include "kernel/onednn/leaf.h"
 

@@ -4,8 +4,8 @@
 #include <array>
 
 #include "kernel/kernel.h"
-#include "kernel/simd/conv2d_raw.h"
-#include "op/conv2d.h"
+#include "kernel/simd/conv/conv2d_raw.h"
+#include "op/conv/conv2d.h"
 
 namespace mge {
 

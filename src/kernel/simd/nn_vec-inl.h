@@ -1,4 +1,4 @@
-// Vectors of float32 for the nn_*.cpp kernels, once per instruction set: tails, sums, rows.
+// Vectors of float32 for the kernels of neural-network ops, once per instruction set: tails, sums, rows.
 #if defined(MGE_NN_VEC_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef MGE_NN_VEC_INL_H_
 #undef MGE_NN_VEC_INL_H_

@@ -1,5 +1,5 @@
-// The op bodies of op/elementwise.h on Highway vectors: wrappers with operators, so that the same source compiles for
-// float and for a register of floats. Included once per instruction set, after foreach_target.
+// The op bodies of op/elementwise/elementwise.h on Highway vectors: wrappers with operators, so that the same source
+// compiles for float and for a register of floats. Included once per instruction set, after foreach_target.
 #if defined(MGE_SIMD_VEC_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef MGE_SIMD_VEC_INL_H_
 #undef MGE_SIMD_VEC_INL_H_
@@ -16,13 +16,13 @@
 #include <limits>
 #include <type_traits>
 
+#include "op/elementwise/scalar_body.h"
 #include "op/opdef.h"
-#include "op/scalar_body.h"
 
 HWY_BEFORE_NAMESPACE();
 
 #define MGE_BODY_TARGET HWY_NAMESPACE
-#include "op/scalar_math.h"
+#include "op/elementwise/scalar_math.h"
 
 namespace mge::body::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
@@ -179,7 +179,7 @@ HWY_INLINE VB mask_not(VB a) { return {hn::Xor(a.v, hn::Set(DB(), 1))}; }
 
 }  // namespace mge::body::HWY_NAMESPACE
 
-#include "op/elementwise.h"
+#include "op/elementwise/elementwise.h"
 #undef MGE_BODY_TARGET
 
 HWY_AFTER_NAMESPACE();

@@ -1,7 +1,7 @@
 // Several devices, the fake one, and several threads at once.
 #include "core/fake_device.h"
 #include "eager_test_util.h"
-#include "op/copy_to.h"
+#include "op/shape/copy_to.h"
 
 namespace mge {
 namespace {

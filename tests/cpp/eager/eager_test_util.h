@@ -19,9 +19,9 @@
 #include "core/pool.h"
 #include "eager/tape.h"
 #include "kernel/copy.h"
-#include "op/matmul.h"
-#include "op/reduce.h"
-#include "op/shape_ops.h"
+#include "op/matmul/matmul.h"
+#include "op/reduce/reduce.h"
+#include "op/shape/shape_ops.h"
 
 namespace mge {
 

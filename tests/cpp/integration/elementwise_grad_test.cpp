@@ -7,9 +7,9 @@
 #include <random>
 
 #include "kernel/run.h"
+#include "op/elementwise/scalar_body.h"
 #include "op/emitter.h"
-#include "op/reduce.h"
-#include "op/scalar_body.h"
+#include "op/reduce/reduce.h"
 
 namespace mge {
 namespace {

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "ir/builder.h"
-#include "op/shape_ops.h"
+#include "op/shape/shape_ops.h"
 
 namespace mge::ir {
 namespace {

@@ -7,8 +7,8 @@
 #include "base/parallel.h"
 #include "jit/interp/lower.h"
 #include "kernel/run.h"
-#include "op/fused.h"
-#include "op/typecvt.h"
+#include "op/elementwise/fused.h"
+#include "op/elementwise/typecvt.h"
 
 namespace mge {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/parallel.h"
-#include "op/shape_cases.h"
+#include "op/shape/shape_cases.h"
 
 namespace mge {
 namespace {

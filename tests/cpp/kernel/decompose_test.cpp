@@ -4,9 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "op/reduce.h"
-#include "op/shape_ops.h"
-#include "op/softmax.h"
+#include "op/loss/softmax.h"
+#include "op/reduce/reduce.h"
+#include "op/shape/shape_ops.h"
 
 namespace mge {
 namespace {

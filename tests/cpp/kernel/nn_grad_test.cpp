@@ -8,19 +8,19 @@
 
 #include <gtest/gtest.h>
 
+#include "kernel/nn_arrays.h"
 #include "kernel/run.h"
-#include "nn_arrays.h"
-#include "op/batch_norm.h"
-#include "op/conv2d.h"
+#include "op/conv/conv2d.h"
 #include "op/emitter.h"
-#include "op/indexing.h"
-#include "op/layer_norm.h"
-#include "op/loss.h"
-#include "op/matmul.h"
+#include "op/index/indexing.h"
+#include "op/loss/loss.h"
+#include "op/loss/softmax.h"
+#include "op/matmul/matmul.h"
 #include "op/nn.h"
-#include "op/pool.h"
-#include "op/rng.h"
-#include "op/softmax.h"
+#include "op/norm/batch_norm.h"
+#include "op/norm/layer_norm.h"
+#include "op/pool/pool.h"
+#include "op/rng/rng.h"
 
 namespace mge::testing_nn {
 namespace {

@@ -9,8 +9,8 @@
 #include <cstring>
 #include <functional>
 
-#include "op/shape_cases.h"
-#include "op/typecvt.h"
+#include "op/elementwise/typecvt.h"
+#include "op/shape/shape_cases.h"
 
 namespace mge {
 namespace {

@@ -1,17 +1,17 @@
 // Shapes, dtypes and every error text of the neural-network ops.
 #include <gtest/gtest.h>
 
-#include "op/batch_norm.h"
-#include "op/conv2d.h"
-#include "op/indexing.h"
-#include "op/layer_norm.h"
-#include "op/loss.h"
-#include "op/matmul.h"
+#include "op/conv/conv2d.h"
+#include "op/index/indexing.h"
+#include "op/loss/loss.h"
+#include "op/loss/softmax.h"
+#include "op/matmul/matmul.h"
+#include "op/norm/batch_norm.h"
+#include "op/norm/layer_norm.h"
 #include "op/opdef.h"
-#include "op/optim.h"
-#include "op/pool.h"
-#include "op/rng.h"
-#include "op/softmax.h"
+#include "op/optim/optim.h"
+#include "op/pool/pool.h"
+#include "op/rng/rng.h"
 
 namespace mge {
 namespace {

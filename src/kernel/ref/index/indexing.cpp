@@ -1,0 +1,129 @@
+// Picking and placing moves bytes, so it serves every dtype of a whole number of bytes.
+#include <algorithm>
+#include <cstring>
+
+#include "kernel/copy.h"
+#include "kernel/ref/nn_ref.h"
+#include "op/index/indexing.h"
+#include "op/loss/softmax.h"
+
+namespace mge {
+namespace {
+
+const char* refuse_packed(const KernelArgs& a) { return dtype_size(a.in[0].dtype) ? nullptr : "packed dtype"; }
+
+AxisGeom one_hot_geom(const KernelArgs& a) {
+  const Shape& s = a.in[0].shape;
+  return axis_geom(s, normalize_axis(a.op->name.c_str(), a.as<OneHotAttrs>().axis, s.rank));
+}
+
+// f(row number, element offset of what the row's index names)
+template <class F>
+void each_picked(const KernelArgs& a, const AxisGeom& g, F f) {
+  const auto* index = a.in[1].data<int32_t>();
+  for (int64_t row = 0; row < g.outer * g.inner; ++row) {
+    int64_t k = index[row];
+    if (k < 0 || k >= g.size) throw_bad_index(a.op->name.c_str(), "index", k, 0, g.size, row);
+    f(row, (row / g.inner * g.size + k) * g.inner + row % g.inner);
+  }
+}
+
+void run_indexing_one_hot(const KernelArgs& a) {
+  size_t bytes = dtype_size(a.in[0].dtype);
+  each_picked(a, one_hot_geom(a), [&](int64_t row, int64_t at) {
+    std::memcpy(a.out[0].data<char>() + static_cast<size_t>(row) * bytes,
+                a.in[0].data<char>() + static_cast<size_t>(at) * bytes, bytes);
+  });
+}
+
+// x may be a broadcast zero, so it is read through its strides; index and v are made contiguous here.
+void run_set_one_hot(const KernelArgs& a) {
+  size_t bytes = dtype_size(a.in[0].dtype);
+  if (a.out[0].ptr != a.in[0].ptr) copy_strided(a.in[0], a.out[0]);
+  std::vector<char> memory[2];
+  SmallVec<TensorArg, 3> in(a.in.begin(), a.in.end());
+  for (size_t i : {1, 2}) {
+    if (in[i].contiguous()) continue;
+    auto& m = memory[i - 1];
+    m.resize(static_cast<size_t>(in[i].numel()) * dtype_size(in[i].dtype));
+    TensorArg flat = in[i];
+    flat.ptr = m.data();
+    flat.layout = Layout::contiguous(flat.shape);
+    copy_strided(in[i], flat);
+    in[i] = flat;
+  }
+  KernelArgs c = a;
+  c.in = {in.data(), in.size()};
+  each_picked(c, one_hot_geom(a), [&](int64_t row, int64_t at) {
+    std::memcpy(a.out[0].data<char>() + static_cast<size_t>(at) * bytes,
+                in[2].data<char>() + static_cast<size_t>(row) * bytes, bytes);
+  });
+}
+
+// f(position in index, index made non-negative)
+template <class F>
+void each_index(const KernelArgs& a, int64_t size, F f) {
+  const auto* index = a.in[1].data<int32_t>();
+  for (int64_t i = 0; i < a.in[1].numel(); ++i) {
+    int64_t k = index[i];
+    if (k < -size || k >= size) throw_bad_index(a.op->name.c_str(), "index", k, -size, size, i);
+    f(i, k < 0 ? k + size : k);
+  }
+}
+
+void run_wrap_index(const KernelArgs& a) {
+  const auto& at = a.as<WrapIndexAttrs>();
+  const auto* index = a.in[0].data<int32_t>();
+  auto* y = a.out[0].data<int32_t>();
+  int64_t lo = at.negative ? -at.size : 0;
+  for (int64_t i = 0; i < a.in[0].numel(); ++i) {
+    int64_t k = index[i];
+    if (k < lo || k >= at.size) throw_bad_index(at.who.c_str(), "index", k, lo, at.size, i);
+    y[i] = static_cast<int32_t>(k < 0 ? k + at.size : k);
+  }
+}
+
+void run_take(const KernelArgs& a) {
+  const Shape& s = a.in[0].shape;
+  AxisGeom g = axis_geom(s, normalize_axis("take", a.as<TakeAttrs>().axis, s.rank));
+  int64_t count = a.in[1].numel();
+  size_t bytes = static_cast<size_t>(g.inner) * dtype_size(a.in[0].dtype);
+  const char* x = a.in[0].data<char>();
+  char* y = a.out[0].data<char>();
+  each_index(a, g.size, [&](int64_t i, int64_t k) {
+    for (int64_t o = 0; o < g.outer; ++o)
+      std::memcpy(y + static_cast<size_t>(o * count + i) * bytes, x + static_cast<size_t>(o * g.size + k) * bytes,
+                  bytes);
+  });
+}
+
+struct TakeBwd {
+  template <class T>
+  static void run(const KernelArgs& a, DType) {
+    const Shape& s = a.out[0].shape;
+    AxisGeom g = axis_geom(s, normalize_axis("take_bwd", a.as<TakeBwdAttrs>().axis, s.rank));
+    int64_t count = a.in[1].numel();
+    const T* gy = a.in[0].data<T>();
+    T* gx = a.out[0].data<T>();
+    std::fill_n(gx, a.out[0].numel(), T(0));
+    each_index(a, g.size, [&](int64_t i, int64_t k) {
+      for (int64_t o = 0; o < g.outer; ++o)
+        for (int64_t j = 0; j < g.inner; ++j) gx[(o * g.size + k) * g.inner + j] += gy[(o * count + i) * g.inner + j];
+    });
+  }
+};
+
+}  // namespace
+
+void register_ref_indexing(KernelRegistry& r) {
+  auto add = [&](const char* op, const char* name, void (*run)(const KernelArgs&), uint32_t flags) {
+    r.add(op, KernelTier::Ref, Kernel{.name = name, .refuse = refuse_packed, .run = run, .flags = flags});
+  };
+  add("indexing_one_hot", "ref_indexing_one_hot", run_indexing_one_hot, 0);
+  add("set_one_hot", "ref_set_one_hot", run_set_one_hot, kStridedInputs | kInPlace0);
+  add("take", "ref_take", run_take, 0);
+  add("wrap_index", "ref_wrap_index", run_wrap_index, kInPlace0);
+  ref::add_floating<TakeBwd>(r, "take_bwd", "ref_take_bwd");
+}
+
+}  // namespace mge

@@ -1,0 +1,184 @@
+// x[i, j, ..]: the indices become element offsets once, then blocks that lie together in x are moved whole.
+#include <algorithm>
+#include <cstring>
+#include <unordered_set>
+#include <vector>
+
+#include "base/cost.h"
+#include "base/parallel.h"
+#include "kernel/copy.h"
+#include "kernel/ref/nn_ref.h"
+#include "op/index/indexing.h"
+#include "op/index/multi_index.h"
+
+namespace mge {
+namespace {
+
+using Offsets = std::vector<int64_t>;
+
+struct Places {
+  Offsets outer, index, inner;  // element offsets in x; a place is the sum of one of each
+  int64_t block = 1;            // elements that follow each place
+  int64_t count() const { return static_cast<int64_t>(outer.size() * index.size() * inner.size()); }
+};
+
+Offsets product(const Shape& x, const Layout& l, std::span<const int64_t> axes) {
+  Offsets out{0};
+  for (int64_t a : axes) {
+    Offsets next;
+    next.reserve(out.size() * static_cast<size_t>(x[static_cast<int>(a)]));
+    for (int64_t o : out)
+      for (int64_t i = 0; i < x[static_cast<int>(a)]; ++i) next.push_back(o + i * l.stride[a]);
+    out = std::move(next);
+  }
+  return out;
+}
+
+Places find_places(const KernelArgs& a, const Shape& x, size_t first_index) {
+  const auto& at = a.as<MultiIndexAttrs>();
+  const char* op = a.op->name.c_str();
+  SmallVec<Shape, kMaxRank> shapes;
+  for (size_t i = first_index; i < a.in.size(); ++i) shapes.push_back(a.in[i].shape);
+  MultiIndexGeom g = multi_index_geom(op, at, x, {shapes.data(), shapes.size()});
+  Layout l = Layout::contiguous(x);
+  Places p;
+  while (!g.inner_axes.empty() && l.stride[g.inner_axes.back()] == p.block) {
+    p.block *= x[static_cast<int>(g.inner_axes.back())];
+    g.inner_axes.pop_back();
+  }
+  p.outer = product(x, l, {g.outer_axes.data(), g.outer_axes.size()});
+  p.inner = product(x, l, {g.inner_axes.data(), g.inner_axes.size()});
+  p.index.assign(static_cast<size_t>(g.index.numel()), 0);
+  for (size_t k = 0; k < shapes.size(); ++k) {
+    auto axis = static_cast<int>(at.axes[k]);
+    int64_t size = x[axis], pos[kMaxRank] = {};
+    const Shape& s = shapes[k];
+    int shift = g.index.rank - s.rank;
+    Layout own = Layout::contiguous(s);
+    const auto* values = a.in[first_index + k].data<int32_t>();
+    bool whole = s == g.index;  // then positions run along
+    int64_t next = 0;
+    for (auto& offset : p.index) {
+      int64_t from = whole ? next++ : 0;
+      for (int d = 0; !whole && d < s.rank; ++d)
+        if (s[d] != 1) from += pos[d + shift] * own.stride[d];
+      int64_t v = values[from];
+      if (v < -size || v >= size) throw_bad_index(op, "index", v, -size, size, from);
+      offset += (v < 0 ? v + size : v) * l.stride[axis];
+      for (int d = g.index.rank - 1; !whole && d >= 0 && ++pos[d] == g.index[d]; --d) pos[d] = 0;
+    }
+  }
+  return p;
+}
+
+template <size_t kBytes>
+void move_fixed(char* to, const char* from, size_t) {
+  std::memcpy(to, from, kBytes);
+}
+void move_any(char* to, const char* from, size_t bytes) { std::memcpy(to, from, bytes); }
+
+void run_get(const KernelArgs& a) {
+  Places p = find_places(a, a.in[0].shape, 1);
+  size_t one = dtype_size(a.in[0].dtype), bytes = static_cast<size_t>(p.block) * one;
+  auto* move = bytes == 4 ? move_fixed<4> : bytes == 8 ? move_fixed<8> : bytes == 16 ? move_fixed<16> : move_any;
+  const char* x = a.in[0].data<char>();
+  char* y = a.out[0].data<char>();
+  auto m = static_cast<int64_t>(p.index.size());
+  int64_t rows = static_cast<int64_t>(p.outer.size()) * m;
+  parallel_for(rows, step_grain(0.125 * bytes * p.inner.size()), [&](int64_t row, int64_t end) {
+    char* to = y + static_cast<size_t>(row) * p.inner.size() * bytes;
+    for (int64_t o = row / m, k = row % m; row < end; ++row) {
+      int64_t base = p.outer[static_cast<size_t>(o)] + p.index[static_cast<size_t>(k)];
+      for (int64_t i : p.inner) {
+        move(to, x + static_cast<size_t>(base + i) * one, bytes);
+        to += bytes;
+      }
+      if (++k == m) k = 0, ++o;
+    }
+  });
+}
+
+void run_get_last(const KernelArgs& a) {
+  run_get(a);
+  Places p = find_places(a, a.in[0].shape, 1);
+  size_t bytes = static_cast<size_t>(p.block) * dtype_size(a.in[0].dtype);
+  // Later positions in the result name the same element only through the indices.
+  std::vector<bool> hidden(p.index.size());
+  std::unordered_set<int64_t> seen;
+  for (size_t i = p.index.size(); i-- > 0;) hidden[i] = !seen.insert(p.index[i]).second;
+  auto n = static_cast<int64_t>(p.inner.size()), m = static_cast<int64_t>(p.index.size());
+  for (int64_t i = 0; i < p.count(); ++i)
+    if (hidden[static_cast<size_t>(i / n % m)])
+      std::memset(a.out[0].data<char>() + static_cast<size_t>(i) * bytes, 0, bytes);
+}
+
+// Runs put(place in x, position in v, elements) so that equal places come in the order of v: threads share the axes
+// that are not indexed.
+template <class F>
+void each_put(const Places& p, F put) {
+  auto n = static_cast<int64_t>(p.inner.size()), m = static_cast<int64_t>(p.index.size());
+  int64_t columns = p.outer.size() == 1 && n == 1 ? std::max<int64_t>(1, p.block / 64) : 1;
+  int64_t width = (p.block + columns - 1) / std::max<int64_t>(1, columns);
+  parallel_for(
+      static_cast<int64_t>(p.outer.size()) * n * columns, step_grain(0.5 * m * width), [&](int64_t task, int64_t end) {
+        for (; task < end; ++task) {
+          int64_t c = task % columns * width, o = task / columns / n, i = task / columns % n;
+          int64_t len = std::min(width, p.block - c);
+          for (int64_t k = 0; k < m && len > 0; ++k)
+            put(p.outer[static_cast<size_t>(o)] + p.index[static_cast<size_t>(k)] + p.inner[static_cast<size_t>(i)] + c,
+                ((o * m + k) * n + i) * p.block + c, len);
+        }
+      });
+}
+
+void run_set(const KernelArgs& a) {
+  Places p = find_places(a, a.in[0].shape, 2);
+  size_t bytes = dtype_size(a.in[0].dtype);
+  if (a.out[0].ptr != a.in[0].ptr) copy_strided(a.in[0], a.out[0]);
+  const char* v = a.in[1].data<char>();
+  char* y = a.out[0].data<char>();
+  each_put(p, [&](int64_t to, int64_t from, int64_t n) {
+    std::memcpy(y + static_cast<size_t>(to) * bytes, v + static_cast<size_t>(from) * bytes,
+                static_cast<size_t>(n) * bytes);
+  });
+}
+
+template <class T>
+void incr(const KernelArgs& a) {
+  Places p = find_places(a, a.in[0].shape, 2);
+  if (a.out[0].ptr != a.in[0].ptr) copy_strided(a.in[0], a.out[0]);
+  const T* v = a.in[1].data<T>();
+  T* y = a.out[0].data<T>();
+  each_put(p, [&](int64_t to, int64_t from, int64_t n) {
+    for (int64_t i = 0; i < n; ++i) y[to + i] = y[to + i] + v[from + i];
+  });
+}
+
+struct IndexIncr {
+  template <class T>
+  static void run(const KernelArgs& a, DType) {
+    incr<T>(a);
+  }
+};
+
+const char* refuse_packed(const KernelArgs& a) { return dtype_size(a.in[0].dtype) ? nullptr : "packed dtype"; }
+const char* refuse_not_int32(const KernelArgs& a) { return a.in[0].dtype == DType::I32 ? nullptr : "needs int32"; }
+
+// int32 wraps, as NumPy does.
+void run_incr_int(const KernelArgs& a) { incr<uint32_t>(a); }
+
+}  // namespace
+
+void register_ref_multi_index(KernelRegistry& r) {
+  auto add = [&](const char* op, const char* name, void (*run)(const KernelArgs&), uint32_t flags) {
+    r.add(op, KernelTier::Ref, Kernel{.name = name, .refuse = refuse_packed, .run = run, .flags = flags});
+  };
+  add("index_get", "ref_index_get", run_get, 0);
+  add("index_get_last", "ref_index_get_last", run_get_last, 0);
+  add("index_set", "ref_index_set", run_set, kInPlace0);
+  ref::add_floating<IndexIncr>(r, "index_incr", "ref_index_incr");
+  r.add("index_incr", KernelTier::Ref,
+        Kernel{.name = "ref_index_incr_i32", .refuse = refuse_not_int32, .run = run_incr_int, .flags = kInPlace0});
+}
+
+}  // namespace mge

@@ -1,0 +1,288 @@
+// Sampling and resizing of images. Plain loops over rows, channels in threads; every backward pass adds in one order.
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "base/cost.h"
+#include "base/parallel.h"
+#include "kernel/ref/nn_ref.h"
+#include "op/loss/softmax.h"
+#include "op/vision/vision.h"
+
+namespace mge {
+namespace {
+
+// The pixel of 0..n-1 that position p stands for; -1: the constant outside.
+int64_t bordered(const std::string& mode, int64_t p, int64_t n) {
+  if (p >= 0 && p < n) return p;
+  if (mode == "replicate") return std::clamp<int64_t>(p, 0, n - 1);
+  if (mode == "constant") return -1;
+  if (mode == "wrap") return (p % n + n) % n;
+  if (n == 1) return 0;
+  int64_t edge = mode == "reflect_101" ? 1 : 0, period = 2 * (n - edge);
+  p = ((p % period) + period) % period;
+  return p < n ? p : period - 1 + edge - p;
+}
+
+// The pixels around a position and their weights. d*: derivative of the weight along x and y.
+template <class T>
+struct Corners {
+  int count = 0;
+  int64_t at[4];  // offset in the plane, -1 outside
+  T weight[4], dx[4], dy[4];
+};
+
+template <class T, class A>
+Corners<T> corners_at(const A& at, T x, T y, int64_t height, int64_t width) {
+  Corners<T> c;
+  // Positions so far away that they are no int64 any more mean nothing; NaN goes to the first pixel.
+  constexpr T kFar = T(1 << 30);
+  x = x != x ? T(0) : std::clamp(x, -kFar, kFar);
+  y = y != y ? T(0) : std::clamp(y, -kFar, kFar);
+  auto place = [&](int64_t row, int64_t col) {
+    int64_t r = bordered(at.border, row, height), q = bordered(at.border, col, width);
+    return r < 0 || q < 0 ? -1 : r * width + q;
+  };
+  if (at.nearest) {
+    c.count = 1;
+    c.at[0] = place(static_cast<int64_t>(std::round(y)), static_cast<int64_t>(std::round(x)));
+    c.weight[0] = 1, c.dx[0] = c.dy[0] = 0;
+    return c;
+  }
+  T x0 = std::floor(x), y0 = std::floor(y), wx = x - x0, wy = y - y0;
+  c.count = 4;
+  for (int i = 0; i < 4; ++i) {
+    int r = i / 2, q = i % 2;
+    T fy = r ? wy : 1 - wy, fx = q ? wx : 1 - wx;
+    c.at[i] = place(static_cast<int64_t>(y0) + r, static_cast<int64_t>(x0) + q);
+    c.weight[i] = fy * fx;
+    c.dx[i] = q ? fy : -fy;
+    c.dy[i] = r ? fx : -fx;
+  }
+  return c;
+}
+
+// f(image, point in the plane of the result, corners) for every point of map, images and rows on threads.
+template <class T, class A, class F>
+void each_point(const A& at, const TensorArg& map, int64_t height, int64_t width, F f) {
+  const T* m = map.data<T>();
+  int64_t points = map.shape[1] * map.shape[2];
+  parallel_for(map.shape[0] * points, step_grain(32), [&](int64_t i, int64_t end) {
+    for (; i < end; ++i) f(i / points, i % points, corners_at<T>(at, m[2 * i], m[2 * i + 1], height, width));
+  });
+}
+
+struct Remap {
+  template <class T>
+  static void run(const KernelArgs& a, DType) {
+    const auto& at = a.as<RemapAttrs>();
+    const Shape &x = a.in[0].shape, &y = a.out[0].shape;
+    int64_t plane = x[2] * x[3], points = y[2] * y[3];
+    T outside = static_cast<T>(at.value);
+    each_point<T>(at, a.in[1], x[2], x[3], [&](int64_t n, int64_t p, const Corners<T>& c) {
+      const T* src = a.in[0].data<T>() + n * x[1] * plane;
+      T* dst = a.out[0].data<T>() + n * x[1] * points + p;
+      for (int64_t ch = 0; ch < x[1]; ++ch, src += plane, dst += points) {
+        T sum = 0;
+        for (int i = 0; i < c.count; ++i) sum += c.weight[i] * (c.at[i] < 0 ? outside : src[c.at[i]]);
+        *dst = sum;
+      }
+    });
+  }
+};
+
+struct RemapDx {
+  template <class T>
+  static void run(const KernelArgs& a, DType) {
+    const auto& at = a.as<RemapDxAttrs>();
+    const Shape &x = a.out[0].shape, &y = a.in[0].shape;
+    int64_t plane = x[2] * x[3], points = y[2] * y[3];
+    T* gx = a.out[0].data<T>();
+    std::fill_n(gx, a.out[0].numel(), T(0));
+    const T* m = a.in[1].data<T>();
+    parallel_for(x[0] * x[1], 1, [&](int64_t image, int64_t end) {  // planes on threads: points may share a pixel
+      for (; image < end; ++image)
+        for (int64_t p = 0; p < points; ++p) {
+          const T* pos = m + 2 * (image / x[1] * points + p);
+          Corners<T> c = corners_at<T>(at, pos[0], pos[1], x[2], x[3]);
+          for (int i = 0; i < c.count; ++i)
+            if (c.at[i] >= 0) gx[image * plane + c.at[i]] += c.weight[i] * a.in[0].data<T>()[image * points + p];
+        }
+    });
+  }
+};
+
+struct RemapDmap {
+  template <class T>
+  static void run(const KernelArgs& a, DType) {
+    const auto& at = a.as<RemapAttrs>();
+    const Shape &x = a.in[0].shape, &y = a.in[2].shape;
+    int64_t plane = x[2] * x[3], points = y[2] * y[3];
+    T outside = static_cast<T>(at.value);
+    each_point<T>(at, a.in[1], x[2], x[3], [&](int64_t n, int64_t p, const Corners<T>& c) {
+      double gx = 0, gy = 0;
+      for (int64_t ch = 0; ch < x[1]; ++ch) {
+        const T* src = a.in[0].data<T>() + (n * x[1] + ch) * plane;
+        T g = a.in[2].data<T>()[(n * x[1] + ch) * points + p];
+        for (int i = 0; i < c.count; ++i) {
+          T v = c.at[i] < 0 ? outside : src[c.at[i]];
+          gx += static_cast<double>(g * v * c.dx[i]);
+          gy += static_cast<double>(g * v * c.dy[i]);
+        }
+      }
+      T* dst = a.out[0].data<T>() + 2 * (n * points + p);
+      dst[0] = static_cast<T>(gx), dst[1] = static_cast<T>(gy);
+    });
+  }
+};
+
+// ---- resize: each output element of one axis is a sum of a few input elements
+
+struct Taps {
+  int count = 1;
+  std::vector<int64_t> at;     // count for each output element
+  std::vector<double> weight;  // likewise
+};
+
+Taps axis_taps(const std::string& mode, bool corners, int64_t in, int64_t out) {
+  Taps t;
+  t.count = mode == "nearest" ? 1 : mode == "linear" ? 2 : 4;
+  for (int64_t j = 0; j < out; ++j) {
+    if (mode == "nearest") {
+      t.at.push_back(std::min(in - 1, j * in / out));
+      t.weight.push_back(1);
+      continue;
+    }
+    double scale = static_cast<double>(in) / static_cast<double>(out);
+    double pos =
+        corners ? (out > 1 ? static_cast<double>(j) * static_cast<double>(in - 1) / static_cast<double>(out - 1) : 0)
+                : (static_cast<double>(j) + 0.5) * scale - 0.5;
+    double base = std::floor(pos), f = pos - base;
+    auto first = static_cast<int64_t>(base);
+    auto add = [&](int64_t i, double w) {
+      t.at.push_back(std::clamp<int64_t>(i, 0, in - 1));
+      t.weight.push_back(w);
+    };
+    if (mode == "linear") {
+      add(first, 1 - f);
+      add(first + 1, f);
+      continue;
+    }
+    constexpr double a = -0.75;
+    auto inner = [](double d) { return ((a + 2) * d - (a + 3)) * d * d + 1; };
+    auto outer = [](double d) { return ((a * d - 5 * a) * d + 8 * a) * d - 4 * a; };
+    add(first - 1, outer(f + 1));
+    add(first, inner(f));
+    add(first + 1, inner(1 - f));
+    add(first + 2, outer(2 - f));
+  }
+  return t;
+}
+
+// One axis of x [outer,in,inner] -> y [outer,out,inner], or backwards: y's elements added to where they came from.
+template <class T>
+void resize_axis(const Taps& t, const AxisGeom& g, int64_t out, const T* x, T* y) {
+  auto count = static_cast<size_t>(t.count);
+  std::vector<T> weight(t.weight.begin(), t.weight.end());
+  if (g.inner == 1) {  // the last axis: one line at a time
+    parallel_for(g.outer, step_grain(0.5 * out), [&](int64_t row, int64_t end) {
+      for (; row < end; ++row) {
+        const T* src = x + row * g.size;
+        T* dst = y + row * out;
+        for (size_t j = 0, tap = 0; j < static_cast<size_t>(out); ++j) {
+          T sum = 0;
+          for (size_t k = 0; k < count; ++k, ++tap) sum += weight[tap] * src[t.at[tap]];
+          dst[j] = sum;
+        }
+      }
+    });
+    return;
+  }
+  parallel_for(g.outer * out, step_grain(0.5 * g.inner), [&](int64_t row, int64_t end) {
+    for (; row < end; ++row) {
+      const T* src = x + row / out * g.size * g.inner;
+      T* dst = y + row * g.inner;
+      auto first = static_cast<size_t>(row % out) * count;
+      for (int64_t i = 0; i < g.inner; ++i) dst[i] = 0;
+      for (size_t k = 0; k < count; ++k) {
+        T w = weight[first + k];
+        const T* from = src + t.at[first + k] * g.inner;
+        for (int64_t i = 0; i < g.inner; ++i) dst[i] += w * from[i];
+      }
+    }
+  });
+}
+template <class T>
+void resize_axis_back(const Taps& t, const AxisGeom& g, int64_t out, const T* gy, T* gx) {
+  std::fill_n(gx, g.outer * g.size * g.inner, T(0));
+  parallel_for(g.outer, step_grain(0.5 * g.inner * out), [&](int64_t o, int64_t end) {
+    for (; o < end; ++o)
+      for (int64_t j = 0; j < out; ++j)
+        for (size_t k = 0; k < static_cast<size_t>(t.count); ++k) {
+          auto tap = static_cast<size_t>(j * t.count) + k;
+          T w = static_cast<T>(t.weight[tap]);
+          T* dst = gx + (o * g.size + t.at[tap]) * g.inner;
+          const T* src = gy + (o * out + j) * g.inner;
+          for (int64_t i = 0; i < g.inner; ++i) dst[i] += w * src[i];
+        }
+  });
+}
+
+// From one shape to another, axis by axis: the last first; backwards, where `from` is that of gy, the first first.
+template <class T>
+void resize_all(const Shape& from, const Shape& to, bool back, const std::string& mode, bool corners, const T* x,
+                T* y) {
+  const Shape &in = back ? to : from, &out = back ? from : to;
+  Shape now = from;
+  std::vector<T> memory[2];
+  const T* src = x;
+  int left = now.rank - 2;
+  for (int step = 0; step < now.rank - 2; ++step) {
+    int axis = back ? 2 + step : now.rank - 1 - step;
+    Taps t = axis_taps(mode, corners, in[axis], out[axis]);
+    Shape next = now;
+    next[axis] = back ? in[axis] : out[axis];
+    T* dst = y;
+    if (--left > 0) {
+      auto& m = memory[step % 2];
+      m.resize(static_cast<size_t>(next.numel()));
+      dst = m.data();
+    }
+    AxisGeom g = axis_geom(back ? next : now, axis);
+    if (back)
+      resize_axis_back(t, g, now[axis], src, dst);
+    else
+      resize_axis(t, g, next[axis], src, dst);
+    src = dst;
+    now = next;
+  }
+}
+
+struct Resize {
+  template <class T>
+  static void run(const KernelArgs& a, DType) {
+    const auto& at = a.as<ResizeAttrs>();
+    resize_all<T>(a.in[0].shape, a.out[0].shape, false, at.mode, at.align_corners, a.in[0].data<T>(),
+                  a.out[0].data<T>());
+  }
+};
+struct ResizeBwd {
+  template <class T>
+  static void run(const KernelArgs& a, DType) {
+    const auto& at = a.as<ResizeBwdAttrs>();
+    resize_all<T>(a.in[0].shape, a.out[0].shape, true, at.mode, at.align_corners, a.in[0].data<T>(),
+                  a.out[0].data<T>());
+  }
+};
+
+}  // namespace
+
+void register_ref_vision(KernelRegistry& r) {
+  ref::add_floating<Remap>(r, "remap", "ref_remap");
+  ref::add_floating<RemapDx>(r, "remap_dx", "ref_remap_dx");
+  ref::add_floating<RemapDmap>(r, "remap_dmap", "ref_remap_dmap");
+  ref::add_floating<Resize>(r, "resize", "ref_resize");
+  ref::add_floating<ResizeBwd>(r, "resize_bwd", "ref_resize_bwd");
+}
+
+}  // namespace mge

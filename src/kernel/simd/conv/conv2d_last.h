@@ -1,0 +1,29 @@
+// float32 2-d convolutions on channels-last memory (x [n,h,w,c], y [n,oh,ow,oc]; the weight stays [oc,c/groups,kh,kw]),
+// for the geometries where the kernels of conv2d_raw.h would need their images reordered or a library is slow.
+// Raw pointers, no checks. Results do not depend on the number of threads.
+#pragma once
+
+#include "kernel/simd/conv/conv2d_raw.h"
+
+namespace mge::simd {
+
+/// One filter for each channel: groups == c == oc. The forward pass gives the bits of conv2d_fwd on plain memory.
+void depthwise_last_fwd(const Conv2dGeom& geom, const float* x, const float* wt, float* y);
+void depthwise_last_bwd_data(const Conv2dGeom& geom, const float* dy, const float* wt, float* dx);
+void depthwise_last_bwd_weight(const Conv2dGeom& geom, const float* x, const float* dy, float* dw);
+
+/// Adjoints as one matrix product over the whole batch, the weight read and written as it lies: for so few pixels that
+/// reordering the weight would take longer than the sums. One group.
+void product_last_bwd_data(const Conv2dGeom& geom, const float* dy, const float* wt, float* dx);
+void product_last_bwd_weight(const Conv2dGeom& geom, const float* x, const float* dy, float* dw);
+
+/// 3x3, stride 1, no dilation, one group, padding at most 2, c and oc multiples of 16: products of transformed tiles
+/// with 4/9 of the multiplications. A NaN or infinity spreads to all four outputs of the tiles that read it.
+void winograd_last_fwd(const Conv2dGeom& geom, const float* x, const float* wt, float* y);
+void winograd_last_bwd_data(const Conv2dGeom& geom, const float* dy, const float* wt, float* dx);
+void winograd_last_bwd_weight(const Conv2dGeom& geom, const float* x, const float* dy, float* dw);
+
+/// x [n,c,h,w] in planes, dy channels-last: for images of few channels. One group, oc a multiple of 16.
+void few_channels_bwd_weight(const Conv2dGeom& geom, const float* x, const float* dy, float* dw);
+
+}  // namespace mge::simd

@@ -1,0 +1,277 @@
+// Depthwise convolution with lanes along the channels: a vector of 16 channels walks along a row, its weights beside
+// it.
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include "base/cost.h"
+#include "base/parallel.h"
+#include "kernel/simd/conv/conv2d_last.h"
+#include "kernel/simd/conv/conv2d_raw_impl.h"
+#include "kernel/simd/matmul/gemm_scratch.h"
+#include "kernel/simd/targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernel/simd/conv/conv2d_last_depthwise.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "kernel/simd/matmul/gemm_lanes-inl.h"
+
+#ifndef MGE_DEPTHWISE_ONCE
+#define MGE_DEPTHWISE_ONCE
+namespace mge::simd {
+
+alignas(64) inline constexpr float kZeroLanes[16] = {};  // what a tap outside the image reads
+
+// Where one row of outputs reads, for all taps: output i of `count` takes, from row r and tap s, the pixel at
+// from[r][s] + i * step; a null row and pixels outside [0, size) are zeros. Outputs are `apart` pixels from each other.
+struct DepthRow {
+  static constexpr int64_t kMaxTaps = 64;
+  int64_t taps = 0, count = 0, step = 1, apart = 1, size = 0, channels = 0;
+  const float* row[kMaxTaps];     // start of the image row a tap reads; null: outside
+  int64_t first[kMaxTaps];        // the pixel of that row which output 0 takes
+  const float* weight[kMaxTaps];  // [channels]
+  void add(const float* r, int64_t f, const float* w) { row[taps] = r, first[taps] = f, weight[taps] = w, ++taps; }
+};
+
+}  // namespace mge::simd
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace mge::simd::HWY_NAMESPACE {
+
+// Outputs [i, i + N) of one vector of channels at c. All taps lie inside their row; at an edge N is 1.
+template <int N, bool kEdge>
+HWY_INLINE void depth_tile(const DepthRow& p, int64_t i, int64_t c, MF m, int lanes, float* HWY_RESTRICT y) {
+  const DF d;
+  VF acc[N];
+#pragma GCC unroll 8
+  for (int j = 0; j < N; ++j) acc[j] = hn::Zero(d);
+  const bool whole = lanes == kLanes;
+  for (int64_t t = 0; t < p.taps; ++t) {
+    const VF w = whole ? hn::LoadU(d, p.weight[t] + c) : load_n(m, p.weight[t] + c, lanes);
+    const int64_t at = p.first[t] + i * p.step;
+    const bool outside = !p.row[t] || (kEdge && (at < 0 || at >= p.size));
+    const float* HWY_RESTRICT src = outside ? kZeroLanes : p.row[t] + at * p.channels + c;
+    const int64_t next = outside ? 0 : p.step * p.channels;
+    if (whole) {
+#pragma GCC unroll 8
+      for (int j = 0; j < N; ++j) acc[j] = hn::MulAdd(w, hn::LoadU(d, src + j * next), acc[j]);
+    } else {
+#pragma GCC unroll 8
+      for (int j = 0; j < N; ++j) acc[j] = hn::MulAdd(w, load_n(m, src + j * next, lanes), acc[j]);
+    }
+  }
+#pragma GCC unroll 8
+  for (int j = 0; j < N; ++j) {
+    float* HWY_RESTRICT to = y + (i + j) * p.apart * p.channels + c;
+    if (whole)
+      hn::StoreU(acc[j], d, to);
+    else
+      store_n(acc[j], m, to, lanes);
+  }
+}
+
+// A row of outputs, every channel. y points to output 0.
+void depth_row(const DepthRow& p, float* HWY_RESTRICT y) {
+  int64_t lo = 0, hi = p.count;  // outputs whose taps all lie inside
+  for (int64_t t = 0; t < p.taps; ++t) {
+    if (!p.row[t]) continue;
+    lo = std::max(lo, p.first[t] >= 0 ? 0 : (-p.first[t] + p.step - 1) / p.step);
+    hi = std::min(hi, p.first[t] >= p.size ? 0 : (p.size - 1 - p.first[t]) / p.step + 1);
+  }
+  lo = std::min(lo, p.count);
+  hi = std::max(lo, hi);
+  for (int64_t c = 0; c < p.channels; c += kLanes) {
+    const int lanes = static_cast<int>(std::min<int64_t>(kLanes, p.channels - c));
+    const MF m = hn::FirstN(DF(), static_cast<size_t>(lanes));
+    int64_t i = 0;
+    for (; i < lo; ++i) depth_tile<1, true>(p, i, c, m, lanes, y);
+    for (; i + 8 <= hi; i += 8) depth_tile<8, false>(p, i, c, m, lanes, y);
+    if (i + 4 <= hi) depth_tile<4, false>(p, i, c, m, lanes, y), i += 4;
+    if (i + 2 <= hi) depth_tile<2, false>(p, i, c, m, lanes, y), i += 2;
+    for (; i < p.count; ++i) depth_tile<1, true>(p, i, c, m, lanes, y);
+  }
+}
+
+// [tap][channel] of a weight [channel][tap].
+const float* weight_by_tap(const Conv2dGeom& g, const float* wt) {
+  const int64_t taps = g.kh * g.kw;
+  float* w = scratch(Scratch::Weight, taps * g.c + kLanes);
+  transpose(wt, taps, g.c, taps, w, g.c);
+  return w;
+}
+
+inline int64_t depth_grain(const Conv2dGeom& g, int64_t row_pixels) {
+  return fma_grain(2 * g.kh * g.kw * g.c * row_pixels);
+}
+
+void depth_fwd(const Conv2dGeom& g, const float* x, const float* wt, float* y) {
+  const float* w = weight_by_tap(g, wt);
+  parallel_for(g.n * g.oh, depth_grain(g, g.ow), [&](int64_t b, int64_t e) {
+    for (; b < e; ++b) {
+      const float* image = x + b / g.oh * g.h * g.w * g.c;
+      DepthRow p{.count = g.ow, .step = g.sw, .size = g.w, .channels = g.c};
+      for (int64_t r = 0; r < g.kh; ++r) {
+        const int64_t iy = b % g.oh * g.sh - g.ph + r * g.dh;
+        const float* row = iy < 0 || iy >= g.h ? nullptr : image + iy * g.w * g.c;
+        for (int64_t s = 0; s < g.kw; ++s) p.add(row, s * g.dw - g.pw, w + (r * g.kw + s) * g.c);
+      }
+      depth_row(p, y + b * g.ow * g.c);
+    }
+  });
+}
+
+// Pixels of dx whose distance is the stride take the same taps: one DepthRow for each of those phases.
+void depth_bwd_data(const Conv2dGeom& g, const float* dy, const float* wt, float* dx) {
+  const float* w = weight_by_tap(g, wt);
+  parallel_for(g.n * g.h, depth_grain(g, g.w), [&](int64_t b, int64_t e) {
+    for (; b < e; ++b) {
+      const float* image = dy + b / g.h * g.oh * g.ow * g.c;
+      const int64_t iy = b % g.h;
+      for (int64_t phase = 0; phase < std::min(g.sw, g.w); ++phase) {
+        DepthRow p{.count = (g.w - phase + g.sw - 1) / g.sw, .step = 1, .apart = g.sw, .size = g.ow, .channels = g.c};
+        for (int64_t r = 0; r < g.kh; ++r) {
+          const int64_t ty = iy + g.ph - r * g.dh;
+          if (ty < 0 || ty % g.sh || ty / g.sh >= g.oh) continue;
+          for (int64_t s = 0; s < g.kw; ++s) {
+            const int64_t tx = phase + g.pw - s * g.dw;
+            if ((tx % g.sw + g.sw) % g.sw) continue;
+            p.add(image + ty / g.sh * g.ow * g.c, tx / g.sw, w + (r * g.kw + s) * g.c);
+          }
+        }
+        depth_row(p, dx + (b * g.w + phase) * g.c);
+      }
+    }
+  });
+}
+
+// T taps of row r, from tap s on: sums[t][c] += over outputs [lo, hi) of dy * x.
+template <int T>
+void depth_weight_tile(const float* HWY_RESTRICT x, int64_t x_step, const float* HWY_RESTRICT dy, int64_t c_step,
+                       const int64_t* off, int64_t count, MF m, int lanes, float* HWY_RESTRICT sums) {
+  const DF d;
+  VF acc[T];
+#pragma GCC unroll 9
+  for (int t = 0; t < T; ++t) acc[t] = hn::Load(d, sums + t * kLanes);
+  const float* src[T];
+#pragma GCC unroll 9
+  for (int t = 0; t < T; ++t) src[t] = x + off[t];
+  if (lanes == kLanes) {
+    for (int64_t i = 0; i < count; ++i) {
+      const VF g = hn::LoadU(d, dy + i * c_step);
+#pragma GCC unroll 9
+      for (int t = 0; t < T; ++t) acc[t] = hn::MulAdd(g, hn::LoadU(d, src[t] + i * x_step), acc[t]);
+    }
+  } else {
+    for (int64_t i = 0; i < count; ++i) {
+      const VF g = load_n(m, dy + i * c_step, lanes);
+#pragma GCC unroll 9
+      for (int t = 0; t < T; ++t) acc[t] = hn::MulAdd(g, load_n(m, src[t] + i * x_step, lanes), acc[t]);
+    }
+  }
+#pragma GCC unroll 9
+  for (int t = 0; t < T; ++t) hn::Store(acc[t], d, sums + t * kLanes);
+}
+
+constexpr int kDepthTile = 9;
+using DepthWeightFn = void (*)(const float*, int64_t, const float*, int64_t, const int64_t*, int64_t, MF, int, float*);
+template <int... I>
+constexpr std::array<DepthWeightFn, kDepthTile> make_depth_weight(std::integer_sequence<int, I...>) {
+  return {{depth_weight_tile<I + 1>...}};
+}
+inline constexpr auto kDepthWeight = make_depth_weight(std::make_integer_sequence<int, kDepthTile>());
+
+// One vector of channels, the outputs of rows [oy0, oy1) of an image, added to sums [taps][kLanes]. Row by row, so that
+// each tap adds its terms in the order of the pixels.
+void depth_weight_band(const Conv2dGeom& g, const float* x, const float* dy, int64_t oy0, int64_t oy1, int64_t c,
+                       float* sums) {
+  const int lanes = static_cast<int>(std::min<int64_t>(kLanes, g.c - c));
+  const MF m = hn::FirstN(DF(), static_cast<size_t>(lanes));
+  // Outputs for which every tap of a row lies inside; the few others take their taps one by one.
+  const int64_t reach = (g.kw - 1) * g.dw;
+  const int64_t lo = std::clamp<int64_t>((g.pw + g.sw - 1) / g.sw, 0, g.ow);
+  const int64_t inside = g.w - 1 - reach + g.pw;
+  const int64_t hi = std::clamp<int64_t>(inside < 0 ? 0 : inside / g.sw + 1, lo, g.ow);
+  for (int64_t oy = oy0; oy < oy1; ++oy) {
+    const float* gy = dy + oy * g.ow * g.c + c;
+    int64_t off[DepthRow::kMaxTaps], tap[DepthRow::kMaxTaps], n = 0;
+    for (int64_t r = 0; r < g.kh; ++r) {
+      const int64_t iy = oy * g.sh - g.ph + r * g.dh;
+      if (iy < 0 || iy >= g.h) continue;
+      for (int64_t s = 0; s < g.kw; ++s) off[n] = (iy * g.w + s * g.dw - g.pw) * g.c + c, tap[n++] = r * g.kw + s;
+    }
+    auto one_by_one = [&](int64_t from, int64_t to) HWY_ATTR {
+      for (int64_t i = from; i < to; ++i)
+        for (int64_t k = 0; k < n; ++k) {
+          const int64_t ix = i * g.sw - g.pw + tap[k] % g.kw * g.dw;
+          if (ix < 0 || ix >= g.w) continue;
+          kDepthWeight[0](x + i * g.sw * g.c, 0, gy + i * g.c, 0, off + k, 1, m, lanes, sums + tap[k] * kLanes);
+        }
+    };
+    one_by_one(0, lo);
+    // Taps of neighbouring rows lie side by side in `sums`, so up to nine are taken at once.
+    for (int64_t k = 0; k < n; k += kDepthTile)
+      kDepthWeight[std::min<int64_t>(kDepthTile, n - k) - 1](x + lo * g.sw * g.c, g.sw * g.c, gy + lo * g.c, g.c,
+                                                             off + k, hi - lo, m, lanes, sums + tap[k] * kLanes);
+    one_by_one(hi, g.ow);
+  }
+}
+
+void depth_bwd_weight(const Conv2dGeom& g, const float* x, const float* dy, float* dw) {
+  const int64_t taps = g.kh * g.kw, vectors = (g.c + kLanes - 1) / kLanes;
+  // The sum is cut by the geometry alone: by images, and a large image into bands.
+  const int64_t bands = std::clamp<int64_t>(g.oh * g.ow / 4096, 1, g.oh), parts = g.n * bands;
+  const int64_t size = taps * vectors * 16;
+  float* partial = scratch(Scratch::Partial, parts * size);
+  // Rows that stay in the second cache while the vectors of channels go over them.
+  const int64_t rows = std::clamp<int64_t>(32 * 1024 / (g.w * g.c * g.sh), 1, g.oh);
+  // Few parts are cut by channels as well; those do not meet in any sum.
+  const int64_t cuts = std::clamp<int64_t>(2 * num_threads() / parts, 1, vectors);
+  const int64_t work = taps * g.c * g.oh * g.ow / bands / cuts;
+  parallel_for(parts * cuts, fma_grain(2 * work), [&](int64_t b, int64_t e) {
+    for (; b < e; ++b) {
+      const int64_t part = b / cuts, image = part / bands, band = part % bands;
+      const int64_t oy0 = g.oh * band / bands, oy1 = g.oh * (band + 1) / bands;
+      const int64_t v0 = vectors * (b % cuts) / cuts, v1 = vectors * (b % cuts + 1) / cuts;
+      float* sums = partial + part * size;
+      std::memset(sums + v0 * taps * kLanes, 0, static_cast<size_t>((v1 - v0) * taps * kLanes) * sizeof(float));
+      for (int64_t oy = oy0; oy < oy1; oy += rows)
+        for (int64_t v = v0; v < v1; ++v)
+          depth_weight_band(g, x + image * g.h * g.w * g.c, dy + image * g.oh * g.ow * g.c, oy,
+                            std::min(oy + rows, oy1), v * kLanes, sums + v * taps * kLanes);
+    }
+  });
+  parallel_for(vectors, value_grain(parts * taps * kLanes), [&](int64_t b, int64_t e) {
+    for (int64_t i = 1; i < parts; ++i)
+      add_n(partial + i * size + b * taps * kLanes, (e - b) * taps * kLanes, partial + b * taps * kLanes);
+  });
+  for (int64_t c = 0; c < g.c; ++c)
+    for (int64_t t = 0; t < taps; ++t) dw[c * taps + t] = partial[(c / kLanes * taps + t) * kLanes + c % kLanes];
+}
+
+}  // namespace mge::simd::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace mge::simd {
+namespace {
+HWY_EXPORT(depth_fwd);
+HWY_EXPORT(depth_bwd_data);
+HWY_EXPORT(depth_bwd_weight);
+}  // namespace
+
+void depthwise_last_fwd(const Conv2dGeom& g, const float* x, const float* wt, float* y) {
+  HWY_DYNAMIC_DISPATCH(depth_fwd)(g, x, wt, y);
+}
+void depthwise_last_bwd_data(const Conv2dGeom& g, const float* dy, const float* wt, float* dx) {
+  HWY_DYNAMIC_DISPATCH(depth_bwd_data)(g, dy, wt, dx);
+}
+void depthwise_last_bwd_weight(const Conv2dGeom& g, const float* x, const float* dy, float* dw) {
+  HWY_DYNAMIC_DISPATCH(depth_bwd_weight)(g, x, dy, dw);
+}
+
+}  // namespace mge::simd
+#endif

@@ -1,0 +1,144 @@
+// Ops that put memory together. take on all cores: every output row is a copy of an input row; indices are checked
+// before anything is written. concat and copy keep channels-last order.
+#include <algorithm>
+#include <cstring>
+
+#include "base/cost.h"
+#include "base/parallel.h"
+#include "kernel/copy.h"
+#include "kernel/kernel.h"
+#include "kernel/layouts.h"
+#include "kernel/simd/register.h"
+#include "kernel/simd/shape/moves.h"
+#include "op/index/indexing.h"
+#include "op/loss/softmax.h"
+#include "op/shape/shape_ops.h"
+
+namespace mge {
+namespace {
+
+// The first index outside [-size, size), or -1.
+int64_t first_bad(const int32_t* index, int64_t n, int64_t size) {
+  const auto lo = static_cast<int32_t>(std::max<int64_t>(-size, INT32_MIN));
+  const auto hi = static_cast<int32_t>(std::min<int64_t>(size - 1, INT32_MAX));
+  constexpr int64_t kBlock = 1024;
+  for (int64_t i = 0; i < n; i += kBlock) {
+    const int64_t end = std::min(n, i + kBlock);
+    int32_t bad = 0;
+    for (int64_t k = i; k < end; ++k) bad |= static_cast<int32_t>(index[k] < lo) | static_cast<int32_t>(index[k] > hi);
+    if (!bad) continue;
+    for (int64_t k = i; k < end; ++k)
+      if (index[k] < lo || index[k] > hi) return k;
+  }
+  return -1;
+}
+
+// Rows [b, e) of the output, counted over outer and index.
+struct Take {
+  const char* x;
+  char* y;
+  const int32_t* index;
+  int64_t count, size, row;  // row: bytes of an output row
+  bool stream;               // long rows of a result that would not stay in the cache
+  template <class T>
+  void elements(int64_t b, int64_t e) const {
+    auto* from = reinterpret_cast<const T*>(x);
+    auto* to = reinterpret_cast<T*>(y);
+    while (b < e) {
+      const int64_t o = b / count, i0 = b % count, n = std::min(e - b, count - i0);
+      const T* base = from + o * size;
+      const int32_t* k = index + i0;
+      T* d = to + b;
+      for (int64_t i = 0; i < n; ++i) d[i] = base[k[i] < 0 ? k[i] + size : k[i]];
+      b += n;
+    }
+  }
+  const char* source(int64_t b) const {
+    const int64_t k = index[b % count];
+    return x + (b / count * size + (k < 0 ? k + size : k)) * row;
+  }
+  void rows(int64_t b, int64_t e) const {
+    const auto bytes = static_cast<size_t>(row);
+    if (!stream) {
+      for (; b < e; ++b) std::memcpy(y + b * row, source(b), bytes);
+      return;
+    }
+    for (; b < e; ++b) simd::stream_copy(y + b * row, source(b), bytes, b + 1 < e ? source(b + 1) : nullptr);
+    simd::stream_end();
+  }
+  void run(int64_t b, int64_t e) const {
+    switch (row) {
+      case 1:
+        return elements<uint8_t>(b, e);
+      case 2:
+        return elements<uint16_t>(b, e);
+      case 4:
+        return elements<uint32_t>(b, e);
+      case 8:
+        return elements<uint64_t>(b, e);
+      default:
+        return rows(b, e);
+    }
+  }
+};
+
+void run_take(const KernelArgs& a) {
+  const Shape& s = a.in[0].shape;
+  AxisGeom g = axis_geom(s, normalize_axis("take", a.as<TakeAttrs>().axis, s.rank));
+  const auto* index = a.in[1].data<int32_t>();
+  const int64_t count = a.in[1].numel(), rows = g.outer * count;
+  if (int64_t bad = first_bad(index, count, g.size); bad >= 0)
+    throw_bad_index("take", "index", index[bad], -g.size, g.size, bad);
+  const int64_t row = g.inner * static_cast<int64_t>(dtype_size(a.in[0].dtype));
+  if (rows * row == 0) return;
+  const Take t{
+      a.in[0].data<char>(), a.out[0].data<char>(), index, count, g.size, row, row >= 512 && streams(rows * row)};
+  parallel_for(rows, byte_grain(2 * row), [&](int64_t b, int64_t e) { t.run(b, e); });
+}
+
+void run_concat(const KernelArgs& a) {
+  const int axis = normalize_axis("concat", a.as<AxisAttrs>().axis, a.out[0].shape.rank);
+  int64_t at = 0;
+  for (auto& in : a.in) {
+    TensorArg region = a.out[0];
+    region.ptr = a.out[0].data<char>() + at * a.out[0].layout.stride[axis] * static_cast<int64_t>(dtype_size(in.dtype));
+    region.shape = in.shape;
+    copy_strided(in, region);
+    at += in.shape[axis];
+  }
+}
+// All of them: reading one of several in the other order costs more than it saves.
+void concat_layouts(const KernelArgs& a, TensorArg* in, TensorArg* out) {
+  for (size_t i = 0; i < a.in.size(); ++i)
+    if (!in_channels_last(in[i])) return;
+  ask_channels_last(out[0]);
+}
+
+void run_copy(const KernelArgs& a) { copy_strided(a.in[0], a.out[0]); }
+
+// Elements keep their row-major order: one copy from however they lie.
+void run_reshape(const KernelArgs& a) {
+  TensorArg to = a.out[0];
+  to.shape = a.in[0].shape;
+  ask_row_major(to);
+  copy_strided(a.in[0], to);
+}
+
+}  // namespace
+
+void register_simd_indexing(KernelRegistry& r) {
+  r.add("take", KernelTier::Simd,
+        {.name = "simd_take",
+         .refuse = [](const KernelArgs& a) -> const char* {
+           return dtype_size(a.in[0].dtype) ? nullptr : "packed dtype";
+         },
+         .run = run_take});
+  r.add("concat", KernelTier::Simd,
+        {.name = "simd_concat", .run = run_concat, .flags = kStridedInputs, .layouts = concat_layouts});
+  for (const char* op : {"reshape", "expand_dims", "squeeze", "flatten"})
+    r.add(op, KernelTier::Simd, {.name = "simd_reshape", .run = run_reshape, .flags = kStridedInputs});
+  r.add("copy", KernelTier::Simd,
+        {.name = "simd_copy", .run = run_copy, .flags = kStridedInputs, .layouts = keep_channels_last});
+}
+
+}  // namespace mge

@@ -1,0 +1,354 @@
+// Vector leaves of the reduction order that kernel/reduce_order.h defines.
+#include "base/cost.h"
+#include "kernel/simd/targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernel/simd/reduce/reduce.cpp"
+#include <hwy/foreach_target.h>
+
+#include <hwy/highway.h>
+
+#include <limits>
+
+#include "kernel/layouts.h"
+#include "kernel/reduce_order.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace mge::simd::reduce::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using DF = hn::CappedTag<float, 16>;
+using VF = hn::Vec<DF>;
+constexpr int64_t kPixelChannels = 128;  // channels of a pixel_block; 16 KiB of partial results
+constexpr int64_t kLanes = static_cast<int64_t>(hn::MaxLanes(DF()));
+constexpr int64_t kVectors = kRowLanes / kLanes;
+
+struct SumOp {
+  static constexpr float identity = 0;
+  static constexpr bool kQuick = false;
+  template <class V>
+  static HWY_INLINE V apply(V a, V b) {
+    return hn::Add(a, b);
+  }
+  static float combine(float a, float b) { return a + b; }
+};
+struct ProdOp {
+  static constexpr float identity = 1;
+  static constexpr bool kQuick = false;
+  template <class V>
+  static HWY_INLINE V apply(V a, V b) {
+    return hn::Mul(a, b);
+  }
+  static float combine(float a, float b) { return a * b; }
+};
+// x86's max(a, b) is a > b ? a : b, which is `apply` where a is a number.
+struct MaxOp {  // NaN wins; of equals the later one, as in body::maximum
+  static constexpr float identity = -std::numeric_limits<float>::infinity();
+  static constexpr bool kQuick = HWY_ARCH_X86;
+  template <class V>
+  static HWY_INLINE V quick(V a, V b) {
+    return hn::Max(a, b);
+  }
+  template <class V>
+  static HWY_INLINE V apply(V a, V b) {
+    return hn::IfThenElse(hn::Or(hn::Gt(a, b), hn::Not(hn::Eq(a, a))), a, b);
+  }
+  static float combine(float a, float b) { return a > b || a != a ? a : b; }
+};
+struct MinOp {
+  static constexpr float identity = std::numeric_limits<float>::infinity();
+  static constexpr bool kQuick = HWY_ARCH_X86;
+  template <class V>
+  static HWY_INLINE V quick(V a, V b) {
+    return hn::Min(a, b);
+  }
+  template <class V>
+  static HWY_INLINE V apply(V a, V b) {
+    return hn::IfThenElse(hn::Or(hn::Gt(b, a), hn::Not(hn::Eq(a, a))), a, b);
+  }
+  static float combine(float a, float b) { return b > a || a != a ? a : b; }
+};
+
+// Lane l with lane l + half, down to one.
+template <class Op, class D>
+HWY_INLINE float fold(D, hn::Vec<D> v) {
+  if constexpr (hn::MaxLanes(D()) == 1) {
+    return hn::GetLane(v);
+  } else {
+    const hn::Half<D> h;
+    return fold<Op>(h, Op::apply(hn::LowerHalf(h, v), hn::UpperHalf(h, v)));
+  }
+}
+
+// The first n lanes from x, the identity in the others.
+template <class Op, class D>
+HWY_INLINE hn::Vec<D> load_part(D d, const float* x, int64_t n) {
+  constexpr int64_t N = static_cast<int64_t>(hn::MaxLanes(D()));
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
+  if constexpr (N >= 4) {
+    const auto m = hn::FirstN(d, static_cast<size_t>(n));
+    return hn::IfThenElse(m, hn::MaskedLoad(m, d, x), hn::Set(d, Op::identity));
+  }
+#endif
+  HWY_ALIGN float part[N];
+  for (int64_t i = 0; i < N; ++i) part[i] = i < n ? x[i] : Op::identity;
+  return hn::Load(d, part);
+}
+// Rows that fit one vector of D. The other lanes of the 32 would hold the identity, and combining with it changes no
+// bit.
+template <class Op, class D>
+HWY_INLINE void short_rows(D d, const float* x, int64_t rows, int64_t n, float* y) {
+  const auto identity = hn::Set(d, Op::identity);
+  for (int64_t r = 0; r < rows; ++r, x += n) y[r] = fold<Op>(d, Op::apply(identity, load_part<Op>(d, x, n)));
+}
+
+// The elements [x, end), a multiple of the 32 lanes, without regard for NaN: false, and acc as it was, when there is
+// one.
+template <class Op>
+HWY_INLINE bool whole_lanes(const float* x, const float* end, VF* acc) {
+  if constexpr (Op::kQuick) {
+    const DF d;
+    VF quick[kVectors], sum[kVectors];  // a sum is NaN when an element is, or for inf - inf, which may go the long way
+    for (int64_t v = 0; v < kVectors; ++v) quick[v] = acc[v], sum[v] = hn::Zero(d);
+    for (; x < end; x += kRowLanes)
+      for (int64_t v = 0; v < kVectors; ++v) {
+        const VF e = hn::LoadU(d, x + v * kLanes);
+        quick[v] = Op::quick(quick[v], e);
+        sum[v] = hn::Add(sum[v], e);
+      }
+    for (int64_t v = 1; v < kVectors; ++v) sum[0] = hn::Add(sum[0], sum[v]);
+    if (!hn::AllFalse(d, hn::IsNaN(sum[0]))) return false;
+    for (int64_t v = 0; v < kVectors; ++v) acc[v] = quick[v];
+    return true;
+  } else {
+    return false;
+  }
+}
+
+// The same for any values. A whole block is part of a longer row: hardware stops fetching at the end of a page, so what
+// lies a page on is asked for here.
+template <class Op, bool kBlock>
+HWY_INLINE void join_lanes(const float* x, const float* end, VF* acc) {
+  const DF d;
+  VF a[kVectors];  // of its own, or it would not stay in registers
+  for (int64_t v = 0; v < kVectors; ++v) a[v] = acc[v];
+  for (; x < end; x += kRowLanes)
+#pragma GCC unroll 8
+    for (int64_t v = 0; v < kVectors; ++v) {
+      if (kBlock) __builtin_prefetch(x + v * kLanes + kRowBlock, 0, 2);
+      a[v] = Op::apply(a[v], hn::LoadU(d, x + v * kLanes));
+    }
+  for (int64_t v = 0; v < kVectors; ++v) acc[v] = a[v];
+}
+
+template <class Op>
+void row_leaf(const float* x, int64_t rows, int64_t n, float* y) {
+  const DF d;
+  if (n <= 4) return short_rows<Op>(hn::CappedTag<float, 4>(), x, rows, n, y);
+  if (n <= 8 && kLanes > 8) return short_rows<Op>(hn::CappedTag<float, 8>(), x, rows, n, y);
+  if (n <= kLanes) return short_rows<Op>(d, x, rows, n, y);
+  const int64_t left = n % kRowLanes;
+  for (int64_t r = 0; r < rows; ++r) {
+    VF acc[kVectors];
+    for (auto& a : acc) a = hn::Set(d, Op::identity);
+    const float* const end = x + (n - left);
+    if (!whole_lanes<Op>(x, end, acc))
+      n == kRowBlock ? join_lanes<Op, true>(x, end, acc) : join_lanes<Op, false>(x, end, acc);
+    x = end;
+    for (int64_t v = 0; v * kLanes < left; ++v)
+      acc[v] = Op::apply(acc[v], load_part<Op>(d, x + v * kLanes, std::min(kLanes, left - v * kLanes)));
+    x += left;
+    for (int64_t half = kVectors / 2; half > 0; half /= 2)
+      for (int64_t v = 0; v < half; ++v) acc[v] = Op::apply(acc[v], acc[v + half]);
+    y[r] = fold<Op>(d, acc[0]);
+  }
+}
+
+// Row blocks of channels-last images: y[c] = the pixels x[i*stride + c], i < n <= kRowBlock, combined as row_leaf does
+// it for each channel. The 32 lanes of the order are pixels here: 32 rows of partial results, which memory runs past in
+// the order it lies in.
+template <class Op>
+HWY_INLINE void pixel_block(const float* x, int64_t stride, int64_t n, int64_t channels, float* y) {
+  const DF d;
+  constexpr int64_t kMost = kPixelChannels;
+  HWY_ALIGN float part[kRowLanes][kMost];
+  const int64_t full = channels - channels % kLanes;
+  auto join = [&](float* to, const float* from, int64_t m) HWY_ATTR {  // m lanes of to = to op from
+    if (m == kLanes)
+      hn::StoreU(Op::apply(hn::LoadU(d, to), hn::LoadU(d, from)), d, to);
+    else
+      hn::StoreU(Op::apply(hn::LoadU(d, to), load_part<Op>(d, from, m)), d, to);
+  };
+  const int64_t lanes = std::min<int64_t>(n, kRowLanes);
+  for (int64_t l = 0; l < lanes; ++l) std::fill_n(part[l], (channels + kLanes - 1) / kLanes * kLanes, Op::identity);
+  for (int64_t i = 0; i < n; ++i) {
+    float* to = part[i % kRowLanes];
+    const float* from = x + i * stride;
+    for (int64_t c = 0; c < full; c += kLanes) join(to + c, from + c, kLanes);
+    if (full < channels) join(to + full, from + full, channels - full);
+  }
+  // Lanes that no pixel fell to hold the identity, and combining with it changes no bit.
+  for (int64_t half = kRowLanes / 2; half > 0; half /= 2)
+    for (int64_t l = 0; l < half && l + half < lanes; ++l)
+      for (int64_t c = 0; c < channels; c += kLanes) join(part[l] + c, part[l + half] + c, kLanes);
+  std::copy_n(part[0], channels, y);
+}
+
+template <class Op>
+HWY_INLINE void columns_scalar(float* acc, const float* x, int64_t stride, int64_t rows, int64_t n) {
+  for (int64_t c = 0; c < n; ++c) {
+    float a = acc[c];
+    for (int64_t r = 0; r < rows; ++r) a = Op::combine(a, x[r * stride + c]);
+    acc[c] = a;
+  }
+}
+template <class Op>
+void column_leaf(float* acc, const float* x, int64_t stride, int64_t rows, int64_t n) {
+  const DF d;
+  const int64_t full = n - n % kLanes;
+  int64_t r = 0;
+  // Four rows per pass over acc: a quarter of its loads and stores.
+  for (; r + 4 <= rows; r += 4) {
+    const float* p = x + r * stride;
+    const float* soon = r + 8 <= rows ? p + 4 * stride : p;  // more streams than a hardware prefetcher follows
+    for (int64_t c = 0; c < full; c += kLanes) {
+#pragma GCC unroll 4
+      for (int64_t k = 0; k < 4; ++k) __builtin_prefetch(soon + k * stride + c, 0, 2);
+      VF a = hn::LoadU(d, acc + c);
+      a = Op::apply(a, hn::LoadU(d, p + c));
+      a = Op::apply(a, hn::LoadU(d, p + stride + c));
+      a = Op::apply(a, hn::LoadU(d, p + 2 * stride + c));
+      a = Op::apply(a, hn::LoadU(d, p + 3 * stride + c));
+      hn::StoreU(a, d, acc + c);
+    }
+  }
+  for (; r < rows; ++r)
+    for (int64_t c = 0; c < full; c += kLanes)
+      hn::StoreU(Op::apply(hn::LoadU(d, acc + c), hn::LoadU(d, x + r * stride + c)), d, acc + c);
+  columns_scalar<Op>(acc + full, x + full, stride, rows, n - full);
+}
+
+template <class Op>
+ReduceLeaves<float> make() {
+  return {Op::identity, row_leaf<Op>, column_leaf<Op>, Op::combine, nullptr};
+}
+ReduceLeaves<float> leaves(ReduceMode mode) {
+  switch (mode) {
+    case ReduceMode::Max:
+      return make<MaxOp>();
+    case ReduceMode::Min:
+      return make<MinOp>();
+    case ReduceMode::Prod:
+      return make<ProdOp>();
+    default:
+      return make<SumOp>();
+  }
+}
+
+using PixelLeaf = void (*)(const float*, int64_t, int64_t, int64_t, float*);
+PixelLeaf pixel_leaf(ReduceMode mode) {
+  switch (mode) {
+    case ReduceMode::Max:
+      return pixel_block<MaxOp>;
+    case ReduceMode::Min:
+      return pixel_block<MinOp>;
+    case ReduceMode::Prod:
+      return pixel_block<ProdOp>;
+    default:
+      return pixel_block<SumOp>;
+  }
+}
+
+}  // namespace mge::simd::reduce::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+#include "kernel/simd/elementwise/row_table.h"
+#include "kernel/simd/register.h"
+
+namespace mge {
+namespace simd::reduce {
+HWY_EXPORT(leaves);
+HWY_EXPORT(pixel_leaf);
+
+// Over all pixels of each channel, or of each channel and image.
+bool over_pixels(const KernelArgs& a, const Shape& s) {
+  if (a.in[0].dtype != DType::F32 || a.out[0].dtype != DType::F32 || s.rank < 3) return false;
+  const uint32_t mask = reduced_axes(a.as<ReduceAttrs>().axes, s.rank), pixels = ((1u << s.rank) - 1) & ~3u;
+  return (mask & ~1u) == pixels;
+}
+
+// The steps run_reduce takes on row-major memory: pixels of each channel and image first, then images.
+void run_channels_last(const KernelArgs& a, const ReduceLeaves<float>& ops, ReduceMode mode) {
+  const TensorArg& in = a.in[0];
+  const Shape& s = in.shape;
+  const int64_t images = s[0], channels = s[1], pixels = in.numel() / (images * channels);
+  const bool all_images = images > 1 && reduced_axes(a.as<ReduceAttrs>().axes, s.rank) & 1u;
+  const auto leaf = HWY_DYNAMIC_DISPATCH(pixel_leaf)(mode);
+  const int64_t blocks = (pixels + kRowBlock - 1) / kRowBlock;
+  constexpr int64_t kChunk = 128;
+  const int64_t chunks = (channels + kChunk - 1) / kChunk;
+  std::unique_ptr<float[]> part;
+  float *y = a.out[0].data<float>(), *per_image = y;
+  if (all_images) {
+    part.reset(new float[static_cast<size_t>(images * channels)]);
+    per_image = part.get();
+  }
+  parallel_for(images * chunks, value_grain(pixels * kChunk), [&](int64_t b, int64_t e) {
+    for (; b < e; ++b) {
+      const int64_t c = b % chunks * kChunk, n = std::min(kChunk, channels - c);
+      const float* x = in.data<float>() + b / chunks * pixels * channels + c;
+      detail::PairwiseTree<float> tree(ops, n, blocks);
+      for (int64_t i = 0; i < blocks; ++i) {
+        leaf(x + i * kRowBlock * channels, channels, std::min(kRowBlock, pixels - i * kRowBlock), n, tree.next());
+        tree.push();
+      }
+      std::copy_n(tree.finish(), n, per_image + b / chunks * channels + c);
+    }
+  });
+  if (all_images) detail::column_step<float>(ops, {per_image, DType::F32}, 1, images, channels, y);
+  if (mode != ReduceMode::Mean) return;
+  const auto count = static_cast<float>(in.numel() / a.out[0].numel());
+  for (int64_t i = 0; i < a.out[0].numel(); ++i) y[i] /= count;
+}
+
+void layouts(const KernelArgs& a, TensorArg* in, TensorArg*) {
+  if (!in_channels_last(in[0]) || !over_pixels(a, in[0].shape)) ask_row_major(in[0]);
+}
+
+void load(DType t, const void* src, float* dst, int64_t n) {
+  RowFn row = row_table().cast[static_cast<int>(t)][static_cast<int>(DType::F32)];
+  const int64_t one = 1;
+  if (row)
+    row(&src, &one, dst, n);
+  else
+    load_accumulators(t, src, dst, n);
+}
+
+void run(const KernelArgs& a) {
+  ReduceMode mode = parse_reduce_mode(a.as<ReduceAttrs>().mode);
+  ReduceLeaves<float> ops = HWY_DYNAMIC_DISPATCH(leaves)(mode);
+  ops.load = load;
+  if (in_channels_last(a.in[0])) return run_channels_last(a, ops, mode);
+  run_reduce<float>(a, ops, mode == ReduceMode::Mean);
+}
+
+const char* refuse(const KernelArgs& a) {
+  DType t = a.in[0].dtype;
+  if (t == DType::F32 || t == DType::F16 || t == DType::BF16) return nullptr;
+  if (t != DType::F64 && a.as<ReduceAttrs>().mode == "mean") return nullptr;
+  return "vector code accumulates in float32 only";
+}
+
+}  // namespace simd::reduce
+
+void register_simd_reduce(KernelRegistry& r) {
+  r.add("reduce", KernelTier::Simd,
+        {.name = "simd_reduce",
+         .refuse = simd::reduce::refuse,
+         .run = simd::reduce::run,
+         .layouts = simd::reduce::layouts});
+}
+
+}  // namespace mge
+#endif

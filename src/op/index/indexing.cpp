@@ -1,0 +1,150 @@
+#include "op/index/indexing.h"
+
+#include "op/compose.h"
+#include "op/nn.h"
+
+namespace mge {
+namespace {
+
+// index must have the shape of x without the axis.
+int check_one_hot(const InferCtx& c) {
+  nn::check_rank(c, 0, 1, kMaxRank);
+  nn::check_dtype(c, 1, DType::I32);
+  int axis = normalize_axis(c.op->name.c_str(), attrs_as<OneHotAttrs>(c.attrs).axis, c.shape(0).rank);
+  Shape want = c.shape(0);
+  want.erase(axis);
+  nn::check_shape_is(c, 1, want, format("(x {} without axis {})", c.shape(0).str(), axis));
+  return axis;
+}
+
+void infer_indexing_one_hot(InferCtx& c) {
+  check_one_hot(c);
+  c.out[0].dtype = c.dtype(0);
+  c.out[0].shape = c.shape(1);
+}
+
+void infer_set_one_hot(InferCtx& c) {
+  check_one_hot(c);
+  nn::check_dtype(c, 2, c.dtype(0));
+  nn::check_shape_is(c, 2, c.shape(1), "(that of index)");
+  c.out[0].dtype = c.dtype(0);
+  c.out[0].shape = c.shape(0);
+}
+
+Shape take_shape(const InferCtx& c, const Shape& x, int axis, const Shape& index) {
+  int rank = x.rank - 1 + index.rank;
+  MGE_CHECK(rank <= kMaxRank, Value, "{}: the result would have {} dimensions, more than {}; x {}, index {}.",
+            c.op->name, rank, kMaxRank, x.str(), index.str());
+  Shape s(x.d, static_cast<size_t>(axis));
+  for (int64_t d : index) s.push_back(d);
+  for (int i = axis + 1; i < x.rank; ++i) s.push_back(x[i]);
+  return s;
+}
+
+void infer_take(InferCtx& c) {
+  nn::check_rank(c, 0, 1, kMaxRank);
+  nn::check_dtype(c, 1, DType::I32);
+  int axis = normalize_axis("take", attrs_as<TakeAttrs>(c.attrs).axis, c.shape(0).rank);
+  c.out[0].dtype = c.dtype(0);
+  c.out[0].shape = take_shape(c, c.shape(0), axis, c.shape(1));
+}
+
+void infer_take_bwd(InferCtx& c) {
+  const auto& at = attrs_as<TakeBwdAttrs>(c.attrs);
+  nn::check_float(c, 0);
+  nn::check_dtype(c, 1, DType::I32);
+  Shape x = to_shape(at.x_shape);
+  check_shape("take_bwd", x);
+  int axis = normalize_axis("take_bwd", at.axis, x.rank);
+  nn::check_shape_is(c, 0, take_shape(c, x, axis, c.shape(1)),
+                     format("(take of x_shape {} by index {})", x.str(), c.shape(1).str()));
+  c.out[0].dtype = c.dtype(0);
+  c.out[0].shape = x;
+}
+
+void infer_wrap_index(InferCtx& c) {
+  nn::check_dtype(c, 0, DType::I32);
+  int64_t size = attrs_as<WrapIndexAttrs>(c.attrs).size;
+  MGE_CHECK(size >= 0, Value, "wrap_index: size must be at least 0; got {}.", size);
+  c.out[0].dtype = DType::I32;
+  c.out[0].shape = c.shape(0);
+}
+
+// The one element of each position is what gather takes with an index of size 1 along the axis.
+Val one_hot_index(const AttrsBase* attrs, const Val& x, const Val& index, const char* who, int* axis) {
+  *axis = normalize_axis(who, attrs_as<OneHotAttrs>(attrs).axis, x.shape().rank);
+  Shape keep = x.shape();
+  keep[*axis] = 1;
+  return reshape(checked_index(index, x.shape()[*axis], who), keep);
+}
+void decompose_indexing_one_hot(Emitter&, const AttrsBase* attrs, std::span<const Val> in, std::span<Val> out) {
+  int axis;
+  Val index = one_hot_index(attrs, in[0], in[1], "indexing_one_hot", &axis);
+  out[0] = reshape(get_along(in[0], axis, index), in[1].shape());
+}
+void decompose_set_one_hot(Emitter&, const AttrsBase* attrs, std::span<const Val> in, std::span<Val> out) {
+  int axis;
+  Val index = one_hot_index(attrs, in[0], in[1], "set_one_hot", &axis);
+  out[0] = set_along(in[0], reshape(in[2], index.shape()), axis, index);
+}
+void decompose_take(Emitter&, const AttrsBase* attrs, std::span<const Val> in, std::span<Val> out) {
+  out[0] = take_rows(in[0], normalize_axis("take", attrs_as<TakeAttrs>(attrs).axis, in[0].shape().rank), in[1]);
+}
+void decompose_take_bwd(Emitter&, const AttrsBase* attrs, std::span<const Val> in, std::span<Val> out) {
+  const auto& at = attrs_as<TakeBwdAttrs>(attrs);
+  Shape x = to_shape(at.x_shape);
+  int axis = normalize_axis("take_bwd", at.axis, x.rank);
+  Val gy = wide(in[0]);
+  out[0] = cast(index_incr(filled(gy, 0, gy.dtype(), x), gy, {axis}, axis, {in[1]}), in[0].dtype());
+}
+
+}  // namespace
+
+void throw_bad_index(const char* op, const char* what, int64_t got, int64_t lo, int64_t size, int64_t position) {
+  fail(ErrorKind::Index, "{}: {} {} at position {} is out of range; valid are {}..{} ({} {}).", op, what, got, position,
+       lo, size - 1, size, what == std::string_view("label") ? "classes" : "entries");
+}
+
+void register_indexing(OpRegistry& r) {
+  r.op("indexing_one_hot")
+      .attrs<OneHotAttrs>()
+      .in("x", "index")
+      .out("y")
+      .infer(infer_indexing_one_hot)
+      .decompose(decompose_indexing_one_hot)
+      .doc("y[..] = x[.., index[..], ..]: one element along the axis for each position; index is int32.");
+  r.op("set_one_hot")
+      .attrs<OneHotAttrs>()
+      .in("x", "index", "v")
+      .out("y")
+      .infer(infer_set_one_hot)
+      .decompose(decompose_set_one_hot)
+      .doc("x with y[.., index[..], ..] = v[..].");
+  r.op("take")
+      .attrs<TakeAttrs>()
+      .in("x", "index")
+      .out("y")
+      .infer(infer_take)
+      .decompose(decompose_take)
+      .doc(
+          "Slices of x along the axis, one for each entry of index (int32, negative counts from the end): embedding "
+          "lookup.");
+  r.op("wrap_index")
+      .attrs<WrapIndexAttrs>()
+      .in("index")
+      .out("y")
+      .infer(infer_wrap_index)
+      .traits(kNoGrad)
+      .doc(
+          "index with negative entries counted from the end of size; an error when one is out of range. Integers "
+          "only.");
+  r.op("take_bwd")
+      .attrs<TakeBwdAttrs>()
+      .in("gy", "index")
+      .out("gx")
+      .infer(infer_take_bwd)
+      .decompose(decompose_take_bwd)
+      .doc("Adjoint of take: adds each slice of gy to where it came from, in index order, so the bits never vary.");
+}
+
+}  // namespace mge
