@@ -64,6 +64,40 @@ function(mge_kernel_leaf name)
   endif()
 endfunction()
 
+# mge_registration(<target> <function> <registry class> <header> <folder> [GRADS])
+# Adds a source to the target that defines mge::<function>(<registry>&), declared in the header: it calls every
+# register_...(<registry>&) of the families in src/<folder>; with GRADS those of *.grad.cpp files, without it those of all
+# others. So a new family is a new folder and nothing else. Files named like their folder come first, the rest by path:
+# among kernels of one op and tier the order says which is asked first.
+function(mge_registration target function registry header folder)
+  file(GLOB sources CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/src/${folder}/*/*.cpp")
+  set(mode EXCLUDE)
+  if("GRADS" IN_LIST ARGN)
+    set(mode INCLUDE)
+  endif()
+  list(FILTER sources ${mode} REGEX "\\.grad\\.cpp$")
+  foreach(source IN LISTS sources)
+    cmake_path(GET source STEM stem)
+    if(source MATCHES "/${stem}/${stem}\\.")
+      list(REMOVE_ITEM sources "${source}")
+      list(PREPEND sources "${source}")
+    endif()
+  endforeach()
+  set(out "${CMAKE_BINARY_DIR}/generated/${folder}/${function}.cpp")
+  set(list "${CMAKE_BINARY_DIR}/generated/${folder}/${function}.txt")
+  list(JOIN sources "\n" lines)
+  file(CONFIGURE OUTPUT "${list}" CONTENT "${lines}\n" @ONLY)
+  set(script "${CMAKE_SOURCE_DIR}/cmake/registration.cmake")
+  add_custom_command(
+    OUTPUT "${out}"
+    COMMAND "${CMAKE_COMMAND}" "-DLIST=${list}" "-DREGISTRY=${registry}" "-DFUNCTION=${function}" "-DHEADER=${header}"
+      "-DOUT=${out}" -P "${script}"
+    DEPENDS ${sources} "${list}" "${script}"
+    COMMENT "${function}: the list of src/${folder}"
+    VERBATIM)
+  target_sources(${target} PRIVATE "${out}")
+endfunction()
+
 # mge_flatbuffers(<room>): every src/<room>/<x>.fbs becomes "<room>/<x>_generated.h" in the build folder.
 function(mge_flatbuffers room)
   set(out "${CMAKE_BINARY_DIR}/generated/${room}")

@@ -2,27 +2,6 @@
 
 namespace mge {
 
-void register_nn(OpRegistry& r) {
-  register_matmul(r);
-  register_conv2d(r);
-  register_pool(r);
-  register_batch_norm(r);
-  register_layer_norm(r);
-  register_softmax(r);
-  register_loss(r);
-  register_indexing(r);
-  register_optim(r);
-  register_rng(r);
-  register_sort(r);
-  register_multi_index(r);
-  register_linalg(r);
-  register_conv3d(r);
-  register_vision(r);
-  register_ctc(r);
-  register_complex(r);
-  register_recurrence(r);
-}
-
 namespace nn {
 
 std::string input_name(const InferCtx& c, size_t i) {

@@ -179,7 +179,7 @@ class OpRegistry {
   std::vector<std::unique_ptr<OpDef>> ops_;
 };
 
-/// src/op/all_ops.cpp and all_grads.grad.cpp: the two lists.
+/// All ops, all vjp rules: the build writes both lists, from src/op/*/*.cpp (cmake/registration.cmake).
 void register_all(OpRegistry& r);
 void register_all_grads(OpRegistry& r);
 

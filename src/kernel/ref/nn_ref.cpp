@@ -4,29 +4,6 @@
 
 namespace mge {
 
-void register_ref_nn(KernelRegistry& r) {
-  register_ref_matmul(r);
-  register_ref_conv2d(r);
-  register_ref_pool(r);
-  register_ref_norm(r);
-  register_ref_softmax(r);
-  register_ref_indexing(r);
-  register_ref_optim(r);
-  register_ref_rng(r);
-  register_ref_scan(r);
-  register_ref_quantize(r);
-  register_ref_rng_more(r);
-  register_ref_sort(r);
-  register_ref_multi_index(r);
-  register_ref_linalg(r);
-  register_ref_conv3d(r);
-  register_ref_vision(r);
-  register_ref_regions(r);
-  register_ref_ctc(r);
-  register_ref_complex(r);
-  register_ref_recurrence(r);
-}
-
 namespace ref {
 namespace {
 

@@ -8,29 +8,6 @@
 
 namespace mge {
 
-void register_ref_nn(KernelRegistry& r);
-
-void register_ref_matmul(KernelRegistry& r);
-void register_ref_conv2d(KernelRegistry& r);
-void register_ref_pool(KernelRegistry& r);
-void register_ref_norm(KernelRegistry& r);
-void register_ref_softmax(KernelRegistry& r);
-void register_ref_indexing(KernelRegistry& r);
-void register_ref_optim(KernelRegistry& r);
-void register_ref_rng(KernelRegistry& r);
-void register_ref_scan(KernelRegistry& r);
-void register_ref_quantize(KernelRegistry& r);
-void register_ref_rng_more(KernelRegistry& r);
-void register_ref_sort(KernelRegistry& r);
-void register_ref_multi_index(KernelRegistry& r);
-void register_ref_linalg(KernelRegistry& r);
-void register_ref_conv3d(KernelRegistry& r);
-void register_ref_vision(KernelRegistry& r);
-void register_ref_regions(KernelRegistry& r);
-void register_ref_ctc(KernelRegistry& r);
-void register_ref_complex(KernelRegistry& r);
-void register_ref_recurrence(KernelRegistry& r);
-
 namespace ref {
 
 using FloatRun = void (*)(const KernelArgs&, DType store);

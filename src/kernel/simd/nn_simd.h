@@ -9,22 +9,7 @@
 
 namespace mge {
 
-void register_simd_nn(KernelRegistry& r);
-
 namespace simd_nn {
-
-void register_matmul(KernelRegistry& r);
-void register_conv2d(KernelRegistry& r);
-void register_pool(KernelRegistry& r);
-void register_batch_norm(KernelRegistry& r);
-void register_layer_norm(KernelRegistry& r);
-void register_softmax(KernelRegistry& r);
-void register_optim(KernelRegistry& r);
-void register_rng(KernelRegistry& r);
-void register_sort(KernelRegistry& r);
-void register_conv3d(KernelRegistry& r);
-void register_recurrence(KernelRegistry& r);
-void register_16bit(KernelRegistry& r);
 
 /// The geometry of conv2d, conv2d_fused, conv2d_dx or conv2d_dw.
 Conv2dGeom conv2d_geom_of(const KernelArgs& a);

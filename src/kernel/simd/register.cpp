@@ -1,15 +1,10 @@
 #include "kernel/simd/register.h"
 
-#include "kernel/kernel.h"
-
 namespace mge {
 
 void register_simd_kernels(KernelRegistry& r) {
-  register_simd_elementwise(r);
-  register_simd_reduce(r);
-  register_simd_nn(r);
-  register_simd_indexing(r);
-  register_simd_gather(r);
+  register_simd_families(r);
+  simd_nn::register_through_float(r);  // asked after the kernels of each op itself
   install_simd_moves();
 }
 

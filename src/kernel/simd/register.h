@@ -1,14 +1,14 @@
-// Registration functions of the vector kernels.
+// Registration of the vector kernels. Every register_... function of a family's folder is called by
+// register_simd_families, which the build writes (cmake/registration.cmake).
 #pragma once
+#include "kernel/kernel.h"
 
 namespace mge {
 
-class KernelRegistry;
-void register_simd_elementwise(KernelRegistry& r);
-void register_simd_reduce(KernelRegistry& r);
-void register_simd_indexing(KernelRegistry& r);
-void register_simd_gather(KernelRegistry& r);
-void install_simd_moves();                 // moves.cpp
-void register_simd_nn(KernelRegistry& r);  // nn_simd.cpp
+void register_simd_families(KernelRegistry& r);
+namespace simd_nn {
+void register_through_float(KernelRegistry& r);  // through_float.cpp
+}
+void install_simd_moves();  // shape/moves.cpp
 
 }  // namespace mge

@@ -5,6 +5,7 @@
 #include "kernel/layouts.h"
 #include "kernel/simd/elementwise/rows.h"
 #include "kernel/simd/nn_simd.h"
+#include "kernel/simd/register.h"
 #include "op/elementwise/typecvt.h"
 
 namespace mge::simd_nn {
@@ -97,7 +98,7 @@ void run(const KernelArgs& a) {
 
 }  // namespace
 
-void register_16bit(KernelRegistry& r) {
+void register_through_float(KernelRegistry& r) {
   // Not conv2d_fused and batch_norm_infer: their steps are rounded one by one, like the ops they stand for.
   for (const char* op :
        {"matmul",         "conv2d",       "conv2d_dx",        "conv2d_dw",  "conv3d",         "conv3d_dx",

@@ -1,7 +1,6 @@
 // vjp rules of the elementwise ops. Rules emit ops, so each can be differentiated again. Where the derivative can be
 // written from the output, only the output is saved: it is usually alive anyway. A table: one rule, one line.
 // clang-format off
-#include "op/all_ops.h"
 #include "op/emitter.h"
 
 namespace mge {

@@ -2,7 +2,6 @@
 
 #include <charconv>
 
-#include "op/all_ops.h"
 #include "op/emitter.h"
 
 namespace mge {

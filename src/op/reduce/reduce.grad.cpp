@@ -1,5 +1,4 @@
 #include "op/reduce/reduce.h"
-#include "op/all_ops.h"
 #include "op/emitter.h"
 
 namespace mge {

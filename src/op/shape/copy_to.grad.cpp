@@ -1,5 +1,4 @@
 #include "op/shape/copy_to.h"
-#include "op/all_ops.h"
 #include "op/emitter.h"
 
 namespace mge {

@@ -5,7 +5,6 @@
 #include "base/cost.h"
 #include "base/parallel.h"
 #include "kernel/copy.h"
-#include "kernel/ref/ref.h"
 #include "kernel/row_io.h"
 
 namespace mge {

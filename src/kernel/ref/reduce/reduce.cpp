@@ -5,7 +5,6 @@
 #include "base/cost.h"
 #include "core/half.h"
 #include "kernel/reduce_order.h"
-#include "kernel/ref/ref.h"
 #include "op/elementwise/scalar_math.h"
 
 namespace mge {

@@ -188,7 +188,7 @@ void run_permutation(const KernelArgs& a) {
 
 }  // namespace
 
-void register_ref_rng_more(KernelRegistry& r) {
+void register_ref_distributions(KernelRegistry& r) {
   r.add("rng_gamma", KernelTier::Ref, Kernel{.name = "ref_rng_gamma", .run = run_gamma});
   r.add("rng_poisson", KernelTier::Ref, Kernel{.name = "ref_rng_poisson", .run = run_poisson});
   r.add("rng_multinomial", KernelTier::Ref, Kernel{.name = "ref_rng_multinomial", .run = run_multinomial});

@@ -9,7 +9,6 @@
 #include "kernel/layouts.h"
 #include "kernel/simd/elementwise/row_table.h"
 #include "kernel/simd/elementwise/rows.h"
-#include "kernel/simd/register.h"
 #include "kernel/simd/shape/moves.h"
 #include "op/elementwise/typecvt.h"
 

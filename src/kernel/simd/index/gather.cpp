@@ -5,7 +5,6 @@
 #include "base/cost.h"
 #include "base/parallel.h"
 #include "kernel/kernel.h"
-#include "kernel/simd/register.h"
 #include "op/index/indexing.h"
 #include "op/index/sort.h"
 #include "op/loss/softmax.h"

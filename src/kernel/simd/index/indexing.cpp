@@ -8,7 +8,6 @@
 #include "kernel/copy.h"
 #include "kernel/kernel.h"
 #include "kernel/layouts.h"
-#include "kernel/simd/register.h"
 #include "kernel/simd/shape/moves.h"
 #include "op/index/indexing.h"
 #include "op/loss/softmax.h"

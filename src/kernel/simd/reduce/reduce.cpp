@@ -264,7 +264,6 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 #include "kernel/simd/elementwise/row_table.h"
-#include "kernel/simd/register.h"
 
 namespace mge {
 namespace simd::reduce {
