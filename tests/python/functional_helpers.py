@@ -12,6 +12,7 @@ from megengine.autodiff import GradManager
 from megengine.core import _core
 
 RNG = np.random.default_rng(0)
+X = np.arange(12, dtype="float32").reshape(3, 4) - 4
 
 
 def rand(*shape: int, lo: float = -2.0, hi: float = 2.0) -> np.ndarray:
@@ -45,3 +46,16 @@ def gradcheck(f: Callable[..., Tensor], *arrays: np.ndarray, eps: float = 1e-5, 
             want[i] = (values[0] - values[1]) / (2 * eps)
         assert xs[k].grad is not None, f"no gradient for input {k}"
         np.testing.assert_allclose(xs[k].grad.numpy(), want, rtol=tol, atol=tol)
+
+
+def same(got: Tensor, want: np.ndarray) -> None:
+    assert got.shape == want.shape, (got.shape, want.shape)
+    np.testing.assert_allclose(got.numpy(), want, rtol=1e-5, atol=1e-6)
+
+
+def grad_of(fn, x: np.ndarray) -> np.ndarray:
+    t = Tensor(x)
+    gm = GradManager().attach([t])
+    with gm:
+        gm.backward(fn(t).sum())
+    return t.grad.numpy()

@@ -1,129 +1,34 @@
 """One row per op. Every registered op must have one; the grid in test_conformance.py derives the tests.
+op_cases_<family>.py have the rows of large families.
 
 Adding an elementwise op takes a struct in src/op/elementwise/elementwise.h and a row here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import op_cases_index
+import op_cases_linalg
+import op_cases_sequence
+import op_cases_vision
 import reference as ref
+from op_case import (
+    NO_GRAD,
+    OpCase,
+    Shape,
+    away_from,
+    away_from_multiples,
+    binary,
+    bools,
+    distinct,
+    draw,
+    ints,
+    ordered,
+    unary,
+)
 
-Shape = tuple[int, ...]
-UNARY_SHAPES: tuple[Shape, ...] = ((7,), (2, 3, 17), (), (0, 3), (1, 33))
-BINARY_SHAPES: tuple[tuple[Shape, Shape], ...] = (
-    ((5,), (5,)), ((2, 3, 4), (1, 4)), ((3, 1), (1, 19)), ((), (4,)), ((2, 0, 3), (3,)), ((), ()), ((2, 5, 3, 3), (1, 5, 1, 1)),
-)  # fmt: skip
-
-
-@dataclass(frozen=True)
-class OpCase:
-    """How to call an op and what NumPy says it gives.
-
-    ``inputs`` draws the arguments from a seeded generator in float64; integer and bool arrays are kept as they are.
-    """
-
-    name: str
-    ref: Callable[..., Any]
-    inputs: Callable[[np.random.RandomState], list[np.ndarray]]
-    attrs: dict[str, Any] = field(default_factory=dict)
-    label: str = ""
-    grad: bool = True  # first order checked
-    grad2: bool = True  # second order checked
-    wrt: Sequence[int] | None = None  # inputs to differentiate; None = all floating ones
-    outs: Sequence[int] | None = None  # outputs that enter the checked loss; None = all floating ones
-    tol: float = 2e-5  # relative, float32 against float64; say why when larger
-    lite: bool = True  # goes through trace, file and Lite
-
-    @property
-    def id(self) -> str:
-        return f"{self.name}-{self.label}" if self.label else self.name
-
-
-def draw(
-    shapes: Sequence[Shape], lo: float = -2.0, hi: float = 2.0
-) -> Callable[[np.random.RandomState], list[np.ndarray]]:
-    return lambda rng: [rng.uniform(lo, hi, s) for s in shapes]
-
-
-def away_from(
-    points: Sequence[float], shapes: Sequence[Shape], lo: float = -2.0, hi: float = 2.0, gap: float = 0.05
-) -> Any:
-    """Values that keep a distance from points where the op has a kink, so that finite differences mean something."""
-
-    def make(rng: np.random.RandomState) -> list[np.ndarray]:
-        out = []
-        for s in shapes:
-            v = rng.uniform(lo, hi, s)
-            for p in points:
-                v = np.where(np.abs(v - p) < gap, p + np.copysign(gap, v - p) * 2, v)
-            out.append(np.asarray(v))
-        return out
-
-    return make
-
-
-def distinct(shape: Shape) -> Callable[[np.random.RandomState], list[np.ndarray]]:
-    """All values at least 0.1 apart, shuffled: argmax is stable under small steps."""
-    return lambda rng: [rng.permutation(int(np.prod(shape))).reshape(shape) * 0.1 - 1.0]
-
-
-def unary(
-    name: str,
-    fn: Callable[[np.ndarray], Any],
-    lo: float = -2.0,
-    hi: float = 2.0,
-    kinks: Sequence[float] = (),
-    **kw: Any,
-) -> list[OpCase]:
-    return [
-        OpCase(name, fn, away_from(kinks, [s], lo, hi), label="x".join(map(str, s)) or "scalar", **kw)
-        for s in UNARY_SHAPES
-    ]
-
-
-def binary(
-    name: str, fn: Callable[..., Any], lo: float = -2.0, hi: float = 2.0, apart: bool = False, **kw: Any
-) -> list[OpCase]:
-    def make(pair: tuple[Shape, Shape]) -> Callable[[np.random.RandomState], list[np.ndarray]]:
-        def inputs(rng: np.random.RandomState) -> list[np.ndarray]:
-            a, b = (rng.uniform(lo, hi, s) for s in pair)
-            if apart:  # keeps |a - b| away from 0
-                a = np.round(a, 1)
-                b = np.round(b, 1) + 0.05
-            return [np.asarray(a), np.asarray(b)]
-
-        return inputs
-
-    return [
-        OpCase(name, fn, make(p), label="_".join("x".join(map(str, s)) or "scalar" for s in p), **kw)
-        for p in BINARY_SHAPES
-    ]
-
-
-def ints(*shapes: Shape, lo: int = -5, hi: int = 6) -> Callable[[np.random.RandomState], list[np.ndarray]]:
-    return lambda rng: [rng.randint(lo, hi, s).astype(np.int32) for s in shapes]
-
-
-def bools(*shapes: Shape) -> Callable[[np.random.RandomState], list[np.ndarray]]:
-    return lambda rng: [rng.rand(*s) > 0.5 for s in shapes]
-
-
-def ordered(*parts: Any) -> Callable[[np.random.RandomState], list[np.ndarray]]:
-    """Joins generators of argument lists."""
-    return lambda rng: [np.asarray(a) for p in parts for a in p(rng)]
-
-
-def away_from_multiples(rng: np.random.RandomState) -> list[np.ndarray]:
-    """x and y with x / y at least 0.1 from a whole number, where floor and remainder jump."""
-    y = rng.uniform(1.2, 2.2, (4,))
-    return [(rng.randint(-3, 3, (3, 4)) + rng.uniform(0.1, 0.9, (3, 4))) * y, y]
-
-
-NO_GRAD: dict[str, Any] = {"grad": False, "grad2": False}
 CASES: list[OpCase] = []
 
 # ---- elementwise, one argument
@@ -330,6 +235,23 @@ for label, xs, ws, a in CONVS:
         OpCase("conv2d_fused", ref.conv2d_fused, draw([xs, ws, (1, n_out, 1, 1), (1, n_out, 1, 1), (1, n_out, 1, 1), ys]),
                {**full, "has_bias": True, "has_scale": True, "has_add": True, "act": "relu"}, label=label, **NO_GRAD),
     ]  # fmt: skip
+for label, xs, ws, a in [
+    ("3x3x3", (2, 2, 4, 3, 5), (3, 2, 3, 3, 3), {"pad": (1, 1, 1)}),
+    ("stride", (1, 2, 5, 6, 4), (2, 2, 2, 3, 1), {"stride": (2, 3, 1), "pad": (1, 0, 0)}),
+    ("dilate", (1, 1, 5, 5, 6), (2, 1, 2, 2, 3), {"dilate": (2, 3, 2), "pad": (1, 1, 2)}),
+    ("groups", (1, 4, 3, 3, 3), (2, 1, 2, 2, 2, 2), {"groups": 2}),
+    ("1x1x1", (2, 3, 2, 2, 2), (2, 3, 1, 1, 1), {}),
+]:
+    n_out = ws[0] * (ws[1] if len(ws) == 6 else 1)
+    full = {"stride": (1, 1, 1), "pad": (0, 0, 0), "dilate": (1, 1, 1), "groups": 1, **a}
+    ys = (xs[0], n_out) + tuple(
+        ref.windows(xs[2 + i], ws[-3 + i], full["stride"][i], full["pad"][i], full["dilate"][i]) for i in range(3)
+    )
+    CASES += [
+        OpCase("conv3d", ref.conv3d, draw([xs, ws]), full, label=label),
+        OpCase("conv3d_dx", ref.conv3d_dx, draw([ys, ws]), {**full, "x_shape": xs}, label=label),
+        OpCase("conv3d_dw", ref.conv3d_dw, draw([xs, ys]), {**full, "w_shape": ws}, label=label),
+    ]  # fmt: skip
 
 # ---- pooling
 for label, xs, a in [
@@ -408,7 +330,7 @@ for label, xs, n in [("last", (3, 4, 8), 1), ("two", (2, 3, 4), 2)]:
         OpCase("layer_norm_bwd", ref.layer_norm_bwd, ln_bwd_args, {"n_axes": n}, label=label, wrt=(0, 1, 4), tol=1e-4),
     ]  # fmt: skip
 
-# ---- softmax, losses, indexing
+# ---- softmax, losses
 for label, xs, axis in [("last", (3, 7), 1), ("middle", (2, 5, 3), 1), ("first", (4, 3), 0)]:
     lab = tuple(d for i, d in enumerate(xs) if i != axis)
 
@@ -429,38 +351,7 @@ for label, xs, axis in [("last", (3, 7), 1), ("middle", (2, 5, 3), 1), ("first",
         OpCase("softmax_xent_bwd", ref.softmax_xent_bwd,
                lambda rng, f=labels, xs=xs, axis=axis, lab=lab: [ref.softmax(rng.uniform(-1, 1, xs), axis), *f(rng), rng.uniform(-1, 1, lab)],
                {"axis": axis}, label=label),
-        OpCase("indexing_one_hot", ref.indexing_one_hot, ordered(draw([xs]), labels), {"axis": axis}, label=label),
-        OpCase("set_one_hot", ref.set_one_hot, ordered(draw([xs]), labels, draw([lab])), {"axis": axis}, label=label),
     ]  # fmt: skip
-CASES += [
-    OpCase(
-        "take",
-        ref.take,
-        ordered(draw([(5, 3)]), lambda rng: [np.array([[0, 4], [2, 2]], np.int32)]),
-        {"axis": 0},
-        label="rows",
-    ),
-    OpCase(
-        "take",
-        ref.take,
-        ordered(draw([(2, 5, 3)]), lambda rng: [np.array([4, 0, 4], np.int32)]),
-        {"axis": 1},
-        label="middle",
-    ),
-    OpCase(
-        "wrap_index",
-        lambda i, size, **_: np.where(i < 0, i + size, i),
-        lambda rng: [np.array([[0, -1, 4], [-5, 2, 2]], np.int32)],
-        {"size": 5},
-        **NO_GRAD,
-    ),
-    OpCase(
-        "take_bwd",
-        ref.take_bwd,
-        ordered(draw([(2, 2, 3)]), lambda rng: [np.array([[0, 4], [2, 2]], np.int32)]),
-        {"axis": 0, "x_shape": (5, 3)},
-    ),
-]
 
 # ---- running sums and products
 for scan_axis, scan_shape in ((0, (7,)), (-1, (2, 3, 5)), (1, (2, 4, 70)), (0, (0, 3)), (0, (9, 1))):
@@ -517,6 +408,22 @@ for skip in (False, True):
         )
     ]  # fmt: skip
 
+
+# ---- random
+def skipped(state: np.ndarray, n: int) -> np.ndarray:
+    words = state.view(np.uint32).astype(np.uint64)
+    counter = (int(words[2]) | int(words[3]) << 32) + (n + 3) // 4
+    return np.array([words[0], words[1], counter & 0xFFFFFFFF, counter >> 32 & 0xFFFFFFFF], np.uint32).view(np.int32)
+
+
+CASES += [
+    OpCase("rng_skip", skipped, lambda rng: [np.array([7, 1, -3, 5], np.int32)], {"n": n}, label=str(n), **NO_GRAD)
+    for n in (0, 1, 9, 2**30)
+]
+
+for family in (op_cases_index, op_cases_linalg, op_cases_sequence, op_cases_vision):
+    CASES += family.CASES
+
 # Ops checked by tests of their own, and why they have no row above.
 ELSEWHERE = {
     "rng_bits": "random: test_primitives.py compares its words with a Philox in NumPy",
@@ -526,4 +433,11 @@ ELSEWHERE = {
     "quantize": "its result has a quantised dtype: test_quantized_dtypes.py compares with NumPy",
     "dequantize": "its input has a quantised dtype: test_quantized_dtypes.py",
     "fused": "made by a pass: tests/cpp/pass and tests/cpp/jit compare it with the unfused graph",
+    "complex": "complex64 has no float64 to differentiate in: test_complex.py",
+    "real": "test_complex.py",
+    "imag": "test_complex.py",
+    "rng_gamma": "random: test_random.py checks moments, distribution, determinism and thread independence",
+    "rng_poisson": "random: test_random.py",
+    "rng_multinomial": "random: test_random.py",
+    "rng_permutation": "random: test_random.py",
 }

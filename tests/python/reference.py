@@ -118,6 +118,59 @@ def conv2d_fused(x, w, *extras, has_bias=False, has_scale=False, has_add=False, 
     return np.maximum(y, 0) if act == "relu" else y
 
 
+def _taps3(x_shape, w_shape, stride, pad, dilate, groups):
+    """Yields slices: output channel, its channels of x, tap, part of y, part of x."""
+    oc = w_shape[0] * (w_shape[1] if len(w_shape) == 6 else 1)
+    cg = w_shape[-4]
+    k = w_shape[-3:]
+    out = [windows(x_shape[2 + i], k[i], stride[i], pad[i], dilate[i]) for i in range(3)]
+    for o in range(oc):
+        c0 = o // (oc // groups) * cg
+        for tap in np.ndindex(*k):
+            ys, xs = [], []
+            for i in range(3):
+                at = np.arange(out[i]) * stride[i] - pad[i] + tap[i] * dilate[i]
+                ok = (at >= 0) & (at < x_shape[2 + i])
+                ys.append(np.arange(out[i])[ok])
+                xs.append(at[ok])
+            yield o, slice(c0, c0 + cg), tap, ys, xs
+
+
+def _at(a, rows, columns):
+    """The block of a [N, C.., D, H, W] at three lists of positions."""
+    return a[(..., *np.ix_(*columns))] if rows is None else a[:, rows][(..., *np.ix_(*columns))]
+
+
+def conv3d(x, w, stride=(1, 1, 1), pad=(0, 0, 0), dilate=(1, 1, 1), groups=1):
+    flat = w.reshape(-1, *w.shape[-4:])
+    out = tuple(windows(x.shape[2 + i], w.shape[-3 + i], stride[i], pad[i], dilate[i]) for i in range(3))
+    y = np.zeros((x.shape[0], flat.shape[0], *out), x.dtype)
+    for o, cs, tap, ys, xs in _taps3(x.shape, w.shape, stride, pad, dilate, groups):
+        part = np.einsum("ncdhw,c->ndhw", _at(x, cs, xs), flat[(o, slice(None), *tap)])
+        y[(slice(None), o, *np.ix_(*ys))] += part
+    return y
+
+
+def conv3d_dx(gy, w, x_shape=(), stride=(1, 1, 1), pad=(0, 0, 0), dilate=(1, 1, 1), groups=1):
+    flat = w.reshape(-1, *w.shape[-4:])
+    gx = np.zeros(x_shape, gy.dtype)
+    for o, cs, tap, ys, xs in _taps3(x_shape, w.shape, stride, pad, dilate, groups):
+        part = gy[(slice(None), o, *np.ix_(*ys))]
+        gx[:, cs][(..., *np.ix_(*xs))] += np.einsum("ndhw,c->ncdhw", part, flat[(o, slice(None), *tap)])
+    return gx
+
+
+def conv3d_dw(x, gy, w_shape=(), stride=(1, 1, 1), pad=(0, 0, 0), dilate=(1, 1, 1), groups=1):
+    gw = np.zeros((gy.shape[1], *w_shape[-4:]), gy.dtype)
+    for o, cs, tap, ys, xs in _taps3(x.shape, w_shape, stride, pad, dilate, groups):
+        part = gy[(slice(None), o, *np.ix_(*ys))]
+        gw[(o, slice(None), *tap)] += np.einsum("ncdhw,ndhw->c", _at(x, cs, xs), part)
+    return gw.reshape(w_shape)
+
+
+# ---- vision
+
+
 def _pool_windows(shape, kernel, stride, pad):
     stride = stride or kernel
     for r in range(windows(shape[2], kernel[0], stride[0], pad[0])):
@@ -263,28 +316,6 @@ def softmax_xent_bwd(p, label, gloss, axis=1):
     hot = np.zeros_like(p)
     np.put_along_axis(hot, one_hot_index(p, label, axis), 1.0, axis)
     return (p - hot) * np.expand_dims(gloss, axis)
-
-
-def indexing_one_hot(x, index, axis=1):
-    return np.squeeze(np.take_along_axis(x, one_hot_index(x, index, axis), axis), axis)
-
-
-def set_one_hot(x, index, v, axis=1):
-    y = x.copy()
-    np.put_along_axis(y, one_hot_index(x, index, axis), np.expand_dims(v, axis), axis)
-    return y
-
-
-def take(x, index, axis=0):
-    return np.take(x, index, axis)
-
-
-def take_bwd(gy, index, axis=0, x_shape=()):
-    gx = np.zeros(x_shape, gy.dtype)
-    moved = np.moveaxis(gx, axis, 0)
-    flat = np.moveaxis(gy.reshape(x_shape[:axis] + (index.size,) + x_shape[axis + 1 :]), axis, 0)
-    np.add.at(moved, index.reshape(-1), flat)
-    return gx
 
 
 def matmul(a, b, bias=0, ta=False, tb=False):

@@ -8,18 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from op_cases import CASES as FIRST_CASES
-from op_cases import ELSEWHERE as FIRST_ELSEWHERE
-from op_cases import OpCase
-from op_cases_more import MORE_CASES, MORE_ELSEWHERE
+from op_case import OpCase
+from op_cases import CASES, ELSEWHERE
 from op_gradients import CONSTANT_INPUTS, GRADIENT_ELSEWHERE, NO_GRADIENT, NO_SECOND_ORDER
 
 import megengine as mge
 from megengine.core import _core
 from megengine.jit import trace
 
-CASES = [*FIRST_CASES, *MORE_CASES]
-ELSEWHERE = {**FIRST_ELSEWHERE, **MORE_ELSEWHERE}
 case_grid = pytest.mark.parametrize("case", CASES, ids=[c.id for c in CASES])
 
 

@@ -12,7 +12,7 @@ import pytest
 
 import megengine as mge
 import megengine.functional as F
-from megengine import Tensor
+from megengine import Tensor, tensor
 from megengine.core._core import CompNode
 from megengine.device import DeviceType, _sh, _valid_device, what_is_xpu
 
@@ -450,3 +450,25 @@ def test_version():
     import megengine.version as version
 
     assert version.git_version
+
+
+def test_devices_compare_with_names() -> None:
+    assert tensor([1]).device == "xpux" and str(tensor([1], device="cpu0:1").device) == "cpu0:1"
+
+
+def test_devices_are_not_mixed() -> None:
+    a, b = tensor([1.0], device="cpu0"), tensor([1.0], device="cpu0:1")
+    for fn in (F.concat, F.stack):
+        with pytest.raises((ValueError, RuntimeError)):
+            fn([a, b])
+        assert fn([a, b], device="cpu0:1").device == "cpu0:1"
+
+
+def test_memory_statistics_of_one_tensor() -> None:
+    mge._full_sync()
+    mge.coalesce_free_memory()
+    mge.reset_max_memory_stats()
+    before = mge.get_max_allocated_memory()
+    x = F.arange(1024)
+    mge._full_sync()
+    assert 4096 <= mge.get_max_allocated_memory() - before <= 8192 and x.shape == (1024,)

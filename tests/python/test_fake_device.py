@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from op_cases import OpCase
+from op_case import OpCase
 from test_conformance import CASES, GRAD_CASES, as_float32, call, case_grid, differentiable, seeded, weights_for
 
 import megengine as mge

@@ -6,11 +6,11 @@ import math
 
 import numpy as np
 import pytest
-from functional_helpers import RNG, check, gradcheck, rand
+from functional_helpers import RNG, X, check, grad_of, gradcheck, rand, same
 
 import megengine as mge
 import megengine.functional as F
-from megengine import Tensor
+from megengine import Tensor, tensor
 from megengine.autodiff import GradManager
 
 # ---- elemwise
@@ -519,3 +519,93 @@ def test_permutation_and_shuffle():
 @pytest.mark.parametrize(("axes", "shape"), [([0, 0], (1, 1, 2)), ([1, 1], (2, 1, 1)), ([-1, -1], (2, 1, 1))])
 def test_expand_dims_takes_an_axis_twice(axes: list[int], shape: tuple[int, ...]) -> None:
     assert F.expand_dims(mge.Tensor([1.0, 2.0]), axes).shape == shape
+
+
+# ---- what functions take and refuse
+
+
+def test_reductions_of_bools_and_integers() -> None:
+    b = np.array([[True, False], [True, True]])
+    for name in ("sum", "prod", "min", "max", "mean"):
+        for axis in (None, 0, 1):
+            got = getattr(F, name)(tensor(b), axis)
+            np.testing.assert_allclose(got.numpy().astype(float), getattr(b, name)(axis).astype(float), rtol=1e-6)
+    assert F.mean(tensor([1, 2])).dtype == np.float32 and F.mean(tensor(np.ones(2, "float16"))).dtype == np.float32
+    assert F.sum(tensor(np.array([250, 10], "uint8"))).item() == 4
+    with pytest.raises(AssertionError):
+        F.sum(tensor(np.ones((2, 3, 4))), axis=(-1, 2))
+
+
+@pytest.mark.parametrize("name", [n for n in F.elemwise.__all__ if n != "erf" and not n.startswith("logical")])
+def test_elementwise_functions_take_integers(name: str) -> None:
+    fn, x = getattr(F.elemwise, name), tensor([1, 2], dtype="int32")
+    try:
+        fn(x)
+    except (TypeError, AssertionError):
+        fn(x, x)
+
+
+def test_argmax_of_infinities_and_nan() -> None:
+    for v in (np.inf, -np.inf):
+        a = np.full((2, 3), v, "float32")
+        assert F.argmax(tensor(a), 1).tolist() == [0, 0] and F.argmin(tensor(a), 1).tolist() == [0, 0]
+    n = np.array([1, np.nan, 3], "float32")
+    assert np.isnan(F.max(tensor(n)).item()) and np.isnan(F.min(tensor(n)).item())
+    assert F.argmax(tensor(n)).item() == np.argmax(n) and F.argmin(tensor(n)).item() == np.argmin(n)
+
+
+def test_split_counts_and_refusals() -> None:
+    assert [p.shape[0] for p in F.split(F.arange(20), 3)] == [7, 7, 6]
+    with pytest.raises(ValueError, match=r"Invalid nsplits_or_secions: \[3, 2, 5\]"):
+        F.split(F.arange(20), [3, 2, 5])
+    with pytest.raises(ValueError):
+        F.split(F.arange(2), 4)
+
+
+def test_broadcast_to_none_and_refusals() -> None:
+    v = tensor([1.0, 2.0, 3.0])
+    same(F.broadcast_to(v, (2, None)), np.broadcast_to(v.numpy(), (2, 3)))
+    for bad, kind in (((2, -1), ValueError), ((None, 1, 2, 3), ValueError), ((2, 4), RuntimeError), ((), RuntimeError)):
+        with pytest.raises(kind):
+            F.broadcast_to(v, bad)
+
+
+def test_expand_dims_and_reshape_arguments() -> None:
+    for axis in (1, -2, (1, 2)):
+        with pytest.raises(RuntimeError):
+            F.expand_dims(tensor(1.0), axis)
+    same(F.expand_dims(tensor(X), (0, 3)), np.expand_dims(X, (0, 3)))
+    for shape in ((2, tensor(6)), (np.int64(2), 6), np.array([2, 6]), tensor([2, 6]), (tensor(2), -1)):
+        assert tensor(X).reshape(shape).shape == (2, 6)
+
+
+def test_clip_bounds_of_zero_count() -> None:
+    same(F.clip(tensor(X), 0, 6), np.clip(X, 0, 6))
+    same(F.clip(tensor(X), -6, 0), np.clip(X, -6, 0))
+
+
+def test_gradient_of_equal_maximum() -> None:
+    assert grad_of(lambda x: F.maximum(x, x), np.ones(3, "float32")).tolist() == [1, 1, 1]
+
+
+def test_ones_eye_full_take_tensors() -> None:
+    assert F.ones(tensor(2)).shape == (2,) and F.ones(tensor([2, 3])).shape == (2, 3)
+    assert F.eye([10, 20]).shape == (10, 20) and F.eye(tensor([30])).shape == (30, 30) and F.eye((2, 3)).shape == (2, 3)
+    assert F.eye(2, dtype="bool").dtype == np.bool_
+    for v in (1, 1.0, True):
+        assert F.full((2,), v).dtype == tensor(v).dtype
+    assert F.one_hot(tensor([[0, 1]]), 3).dtype == np.int32
+
+
+def test_full_broadcasts_its_value() -> None:
+    same(F.full((2, 2), [1.5, 2.5]), np.full((2, 2), [1.5, 2.5]))
+    got = F.full((2, 2), np.array([1, 2]))
+    assert got.dtype == np.int32 and got.numpy().tolist() == [[1, 2], [1, 2]]
+    assert F.full((2,), [1.5, 2.5], dtype="int32").numpy().tolist() == [1, 2]
+
+
+def test_norms_of_integers_and_counts() -> None:
+    count = F.norm(tensor(X[0]), 0)
+    assert count.dtype == np.int32 and count.item() == np.linalg.norm(X[0], 0)
+    size = F.norm(tensor([3, -4, 0]), 1)
+    assert size.dtype == np.float32 and size.item() == 7.0

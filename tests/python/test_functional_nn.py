@@ -6,11 +6,12 @@ import math
 
 import numpy as np
 import pytest
-from functional_helpers import RNG, check, gradcheck, rand
+from functional_helpers import RNG, X, check, grad_of, gradcheck, rand, same
 
 import megengine as mge
 import megengine.functional as F
-from megengine import Tensor
+import megengine.module as M
+from megengine import Tensor, tensor
 from megengine.autodiff import GradManager
 from megengine.core._core import ops
 from megengine.device import get_num_threads, set_num_threads
@@ -593,3 +594,103 @@ def test_a_bias_that_broadcasts() -> None:
     assert F.linear(x, w, Tensor(np.ones((2, 1), "float32"))).shape == (2, 4)
     with pytest.raises(ValueError, match=r"matmul: bias must have shape \[4\]"):
         ops.matmul(x, w, Tensor([1.0, 2.0]), tb=True)
+
+
+# ---- what functions take and refuse
+
+
+def test_arguments_of_losses() -> None:
+    label = np.array([0, 1, 2], "int32")
+    base = F.nn.cross_entropy(tensor(X), tensor(label)).item()
+    assert F.nn.cross_entropy(tensor(X), label, axis=-1).item() == base
+    for bad in ("MEAN", "max"):
+        with pytest.raises(ValueError):
+            F.nn.cross_entropy(tensor(X), label, reduction=bad)
+    smooth = F.nn.cross_entropy(tensor(X), label, label_smooth=0.1, reduction="none").mean().item()
+    assert smooth == pytest.approx(F.nn.cross_entropy(tensor(X), label, label_smooth=0.1).item(), rel=1e-6)
+    wide = F.nn.cross_entropy(tensor([[150.0, -150.0]]), tensor([1]))
+    assert wide.item() == pytest.approx(300)
+    assert F.nn.hinge_loss(tensor([[1.0, 2.0], [0.5, 0.5]]), tensor([[-1.0, -1.0], [1.0, 1.0]])).item() == 3.0
+
+
+def test_dropout_mask_is_the_gradient_mask() -> None:
+    x = tensor(np.ones((100,), "float32"))
+    gm = GradManager().attach([x])
+    with gm:
+        y = F.dropout(x, 0.4)
+        gm.backward(y.sum())
+    np.testing.assert_array_equal(x.grad.numpy(), y.numpy())
+    assert F.dropout(tensor(1.0), 0.5).shape == ()
+    mge.random.seed(3)
+    a = F.dropout(x, 0.4).numpy()
+    mge.random.seed(3)
+    np.testing.assert_array_equal(F.dropout(x, 0.4).numpy(), a)
+
+
+def test_pads_and_pools() -> None:
+    for mode, np_mode in (("CONSTANT", "constant"), ("EDGE", "edge"), ("REFLECT", "reflect"), ("replicate", "edge")):
+        same(F.nn.pad(tensor(X), ((1, 2),), mode), np.pad(X, ((1, 2), (0, 0)), np_mode))
+    image = np.arange(16, dtype="float32").reshape(1, 1, 4, 4)
+    same(F.adaptive_max_pool2d(tensor(image), 2), image[:, :, 1::2, 1::2])
+    assert grad_of(lambda x: F.adaptive_max_pool2d(x, 2), image).sum() == 4
+
+
+def test_conv_with_zero_strides_and_mixed_floats() -> None:
+    base = np.random.RandomState(0).uniform(-1, 1, (1, 3, 5, 5)).astype("float32")
+    wide = np.broadcast_to(base, (4, 3, 5, 5))
+    w = np.ones((2, 3, 3, 3), "float32")
+    same(F.conv2d(tensor(wide), tensor(w))[0], F.conv2d(tensor(base), tensor(w)).numpy()[0])
+    half = F.conv2d(tensor(base.astype("float16")), tensor(w))
+    want = F.conv2d(tensor(base.astype("float16").astype("float32")), tensor(w))
+    assert half.dtype == np.float32
+    np.testing.assert_array_equal(half.numpy(), want.numpy())
+
+
+def test_batch_norm_statistics() -> None:
+    bn = M.BatchNorm2d(3)
+    x = np.random.RandomState(1).normal(2, 3, (4, 3, 5, 5)).astype("float32")
+    bn(tensor(x))
+    same(bn.running_var.reshape(-1), 0.9 + 0.1 * x.var((0, 2, 3), ddof=1))
+    bn.eval()
+    a, b = bn(tensor(x)).numpy(), bn(tensor(x)).numpy()
+    np.testing.assert_array_equal(a, b)
+    bn.train()
+    assert bn(tensor(np.zeros((0, 3, 2, 2)))).shape == (0, 3, 2, 2)
+
+
+def test_transposed_convolution_sizes() -> None:
+    x, w = tensor(np.zeros((2, 16, 5, 8), "float32")), tensor(np.zeros((16, 4, 3, 5), "float32"))
+    y = F.conv_transpose2d(x, w, stride=(2, 1), padding=(4, 2), output_padding=(1, 0), dilation=(2, 1))
+    assert y.shape == (2, 4, (5 - 1) * 2 - 8 + 2 * 2 + 1 + 1, 8 - 1 - 4 + 4 + 1)
+
+
+def test_leaky_gradients_at_zero_are_those_of_positive_numbers() -> None:
+    x = np.array([0.0, 3.0, -1.0], "float32")
+    np.testing.assert_allclose(grad_of(lambda t: F.leaky_relu(t, 0.25), x), [1.0, 1.0, 0.25])
+    np.testing.assert_allclose(grad_of(lambda t: F.prelu(t, tensor([0.25])), x), [1.0, 1.0, 0.25])
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_pools_of_bytes_are_bytes(dtype: str) -> None:
+    x = np.array([[1, 2, 5, 6], [3, 5, 7, 8]], dtype).reshape(1, 1, 2, 4)
+    assert F.max_pool2d(tensor(x), 2).dtype == np.dtype(dtype) == F.avg_pool2d(tensor(x), 2).dtype
+    assert F.max_pool2d(tensor(x), 2).numpy().tolist() == [[[[5, 8]]]]
+    assert F.avg_pool2d(tensor(x), 2).numpy().tolist() == [[[[3, 7]]]]  # 2.75 and 6.5: halves away from zero
+
+
+def test_modes_in_capitals() -> None:
+    x = F.arange(16).reshape(1, 1, 4, 4)
+    same(F.avg_pool2d(x, 3, 2, 1, mode="AVERAGE"), F.avg_pool2d(x, 3, 2, 1, mode="average").numpy())
+    same(F.vision.interpolate(x, (8, 8), mode="BILINEAR"), F.vision.interpolate(x, (8, 8)).numpy())
+
+
+def test_activations_have_old_names_too() -> None:
+    for name in ("relu", "relu6", "sigmoid", "hsigmoid", "hswish"):
+        assert getattr(F.elemwise, name)(tensor(X)).numpy().tolist() == getattr(F, name)(tensor(X)).numpy().tolist()
+        assert name not in F.elemwise.__all__
+
+
+def test_topk_accuracy_of_more_than_there_is():
+    for bad in (0, 5, (1, 9), ()):
+        with pytest.raises(RuntimeError, match="from 1 to the number of classes"):
+            F.topk_accuracy(Tensor(rand(3, 4)), Tensor([0, 1, 2]), bad)

@@ -451,3 +451,264 @@ def test_layers_start_with_variance_one_over_fan_in_and_zero_bias():
     assert not conv.bias.numpy().any()
     fc = M.Linear(100, 50)
     assert abs(fc.weight.numpy().std() - 0.1) < 5e-3 and not fc.bias.numpy().any()
+
+
+# ---- states, hooks and reprs as MegEngine 1.13 has them
+
+
+@pytest.mark.parametrize(
+    "module, state",
+    [
+        (M.Conv1d(4, 6, 3, groups=2), {"bias": (1, 6, 1), "weight": (2, 3, 2, 3)}),
+        (M.Conv2d(4, 6, 3), {"bias": (1, 6, 1, 1), "weight": (6, 4, 3, 3)}),
+        (M.Conv3d(4, 6, 3), {"bias": (1, 6, 1, 1, 1), "weight": (6, 4, 3, 3, 3)}),
+        (M.ConvTranspose2d(4, 6, 3, groups=2), {"bias": (1, 6, 1, 1), "weight": (2, 2, 3, 3, 3)}),
+        (M.LocalConv2d(4, 6, 8, 8, 3, groups=2), {"weight": (2, 6, 6, 2, 3, 3, 3)}),
+        (M.BatchMatMulActivation(2, 3, 5), {"bias": (5,), "weight": (2, 5, 3)}),
+        (M.BatchNorm2d(4), dict.fromkeys(("bias", "running_mean", "running_var", "weight"), (4,))),
+        (M.GroupNorm(2, 4), {"bias": (4,), "weight": (4,)}),
+        (M.InstanceNorm(4), {"bias": (4,), "weight": (4,)}),
+        (M.LayerNorm((2, 3)), {"bias": (6,), "weight": (6,)}),
+        (M.GeneralNorm((2, 3), (1, 2)), {"bias": (2, 3), "weight": (2, 3)}),
+        (M.PReLU(4), {"weight": (1, 4, 1, 1)}),
+        (M.PReLU(), {"weight": (1,)}),
+        (M.Embedding(5, 3), {"weight": (5, 3)}),
+        (M.MultiHeadAttention(4, 2, kdim=3, vdim=6), {"io_weight_bias": (1, (4 + 3 + 6 + 4) * 4 + 16)}),
+        (
+            M.LinearBn1d(3, 2),
+            {
+                "bias": (2,),
+                **{f"bn.{k}": (2,) for k in ("bias", "running_mean", "running_var", "weight")},
+                "linear.bias": (2,),
+                "linear.weight": (2, 3),
+            },
+        ),
+        (
+            M.LSTM(3, 4, num_layers=1),
+            {
+                "_flatten_weights": (16, 9),
+                "cells.0.0.bias_hh": (16,),
+                "cells.0.0.bias_ih": (16,),
+                "cells.0.0.weight_hh": (16, 4),
+                "cells.0.0.weight_ih": (16, 3),
+            },
+        ),
+        (M.RNNCell(3, 4, bias=False), {"bias_hh": (4,), "bias_ih": (4,), "weight_hh": (4, 4), "weight_ih": (4, 3)}),
+    ],
+    ids=lambda v: type(v).__name__ if isinstance(v, M.Module) else "",
+)
+def test_names_and_shapes_of_the_state(module, state):
+    assert {k: v.shape for k, v in module.state_dict().items()} == state
+    module.load_state_dict(module.state_dict())
+
+
+def test_a_shared_tensor_is_under_both_modules_but_once_in_one():
+    a, b = M.Linear(2, 2, bias=False), M.Linear(2, 2, bias=False)
+    b.weight = a.weight
+    net = M.Sequential(a, b)
+    assert list(net.state_dict()) == ["0.weight", "1.weight"] and len(list(net.parameters())) == 1
+    a.twin = a.weight
+    assert list(a.state_dict()) == ["twin"]
+
+
+def test_load_keeps_format_device_and_identity_and_takes_the_dtype():
+    net = M.Conv2d(3, 4, 3)
+    net.weight.format = "nhwc"
+    weight = net.weight
+    state = {k: v.astype("float16") for k, v in net.state_dict().items()}
+    net.load_state_dict(state)
+    assert net.weight is weight and weight.format == "nhwc" and weight.dtype == np.float16
+    assert weight.shape == (4, 3, 3, 3)
+
+
+def test_containers():
+    class Net(M.Module):
+        def __init__(self):
+            super().__init__()
+            self.b = M.Linear(1, 1)
+            self.a = self.b
+            self.t = Parameter([1.0])
+            self.l = [self.t, Tensor([2.0])]
+            self.d = {"y": M.ReLU(), "x": Tensor([1.0])}
+            self.z = (M.ReLU(),)
+
+        def forward(self, x):
+            return x
+
+    net = Net()
+    assert list(net.state_dict()) == ["d.x", "l.0", "l.1", "a.bias", "a.weight"]
+    assert [k for k, _ in net.named_parameters()] == ["a.bias", "a.weight", "l.0"]
+    assert [k for k, _ in net.named_buffers()] == ["d.x", "l.1"]
+    assert [k for k, _ in net.named_buffers(recursive=False)] == ["d.x", "l.1"]
+    assert [k for k, _ in net.named_modules()] == ["", "a", "d.y", "z.0"]
+    assert [k for k, _ in net.named_tensors(prefix="q")] == ["q.a.bias", "q.a.weight", "q.d.x", "q.l.0", "q.l.1"]
+    assert "(b): Linear" in repr(net) and "(a): Linear" in repr(net) and "(d.y): ReLU()" in repr(net)
+    del net.b
+    assert "(b)" not in repr(net)
+
+
+def test_a_hook_may_return_one_input_or_change_the_output_in_place():
+    m = M.Linear(2, 3)
+    h = m.register_forward_pre_hook(lambda mod, inputs: inputs[0] * 0)  # wrapped into a tuple
+    assert not m(rand(1, 2)).numpy().any()
+    h.remove()
+
+    class Pair(M.Module):
+        def forward(self, x, scale=1):
+            return [x * scale]
+
+    p = Pair()
+    seen = []
+
+    def post(mod, inputs, outputs):
+        seen.append(inputs)
+        outputs.append(outputs[0] + 1)
+        return outputs
+
+    p.register_forward_hook(post)
+    out = p(Tensor([1.0]), scale=3)
+    assert [t.item() for t in out] == [3.0, 4.0] and len(seen[0]) == 1  # keyword arguments are not shown
+
+
+def test_copies_share_nothing():
+    net = M.Sequential(M.Linear(2, 2), M.BatchNorm1d(2))
+    twin = copy.deepcopy(net)
+    twin[0].weight[...] = Tensor(np.zeros((2, 2), "float32"))
+    assert net[0].weight.numpy().any() and twin[1].running_mean is not net[1].running_mean
+
+
+@pytest.mark.parametrize(
+    "module, text",
+    [
+        (
+            M.ConvTranspose2d(4, 6, 3, 2, 1, 1),
+            "ConvTranspose2d(4, 6, kernel_size=(3, 3), stride=(2, 2), padding=(1, 1))",
+        ),
+        (M.BatchMatMulActivation(2, 3, 5), "BatchMatMulActivation(batch=2, in_features=3, out_features=5, bias=True)"),
+        (M.GroupNorm(2, 4), "GroupNorm(groups=2, channels=4, eps=1e-05, affine=True)"),
+        (M.Sequential(), "Sequential()"),
+        (M.RNN(3, 2), "RNN(\n  (cells.0.0): RNNCell()\n)"),
+    ],
+    ids=lambda v: type(v).__name__ if isinstance(v, M.Module) else "",
+)
+def test_repr_of_layers(module, text):
+    assert repr(module) == text
+
+
+def test_layers_that_say_their_mode_and_those_that_say_nothing():
+    assert repr(M.AvgPool2d(2, mode="average")) == "AvgPool2d(kernel_size=2, stride=2, padding=0, mode=average)"
+    assert repr(M.Elemwise("add")) == "Elemwise()" and repr(M.LocalResponseNorm()) == "LocalResponseNorm()"
+
+
+def test_a_hook_handle_knows_its_number():
+    m = M.ReLU()
+    handle = m.register_forward_hook(lambda *_: None)
+    assert list(m._forward_hooks) == [handle.id] and handle.source_ref() is m._forward_hooks
+
+
+@pytest.mark.parametrize(
+    "change, error",
+    [
+        (lambda s: s.pop("1.weight"), KeyError),
+        (lambda s: s.update(more=np.zeros(2)), KeyError),
+        (lambda s: s.update({"1.weight": np.zeros((9, 9), "float32")}), ValueError),
+        (lambda s: s.update({"1.weight": Tensor([1.0])}), AssertionError),
+    ],
+    ids=["missing", "unused", "shape", "tensor"],
+)
+def test_a_state_that_does_not_fit_changes_nothing(change, error):
+    net = M.Sequential(M.Linear(2, 3), M.Linear(3, 2))
+    before = net.state_dict()
+    state = {k: v + 1 for k, v in before.items()}
+    change(state)
+    with pytest.raises(error):
+        net.load_state_dict(state)
+    for key, value in net.state_dict().items():
+        np.testing.assert_array_equal(value, before[key])
+
+
+@pytest.mark.parametrize("bad", [None, [1], 3, "net.pkl"])
+def test_a_state_must_be_a_dict_or_a_function(bad):
+    with pytest.raises(ValueError, match="must load a dict or callable"):
+        M.Linear(2, 3).load_state_dict(bad)
+
+
+def test_replace_param_takes_a_dict():
+    with pytest.raises(AssertionError, match="params must be a dict; got list"):
+        M.Linear(2, 3).replace_param([Parameter([1.0])], 0)
+
+
+class Node(M.Module):
+    def forward(self):
+        pass
+
+
+def test_a_child_may_know_its_parent():
+    parent, child = Node(), Node()
+    parent.child = child
+    child.parent = [parent]
+    parent.weight = Parameter([1.0])
+    assert [k for k, _ in parent.named_modules()] == ["", "child"]
+    assert [k for k, _ in child.named_parameters()] == ["parent.0.weight"]
+    assert (parent._name, child._name, parent.weight._name) == (
+        "child.parent.0",
+        "child.parent.0.child",
+        "child.parent.0.weight",
+    )
+    parent.eval()
+    assert not child.training
+    alone = Node()
+    alone.me = alone
+    assert alone._name == "me" and [k for k, _ in alone.named_modules()] == [""]
+
+
+def test_parameters_are_named_by_attributes_not_by_the_names_of_modules():
+    net = Node(name="net")
+    net.fc = M.Linear(1, 1, name="own")
+    net.parts = [M.Linear(1, 1, name="other")]
+    assert (net.fc.name, net.fc._short_name, net.fc._name, net.fc.weight._name) == (
+        "own",
+        "fc",
+        "net.fc",
+        "net.fc.weight",
+    )
+    assert net.parts[0]._name == "net.parts.0"
+
+
+def test_repr_shows_what_was_put_into_a_container_later():
+    net = Node()
+    net.layers, net.named, net.numbers = [], {}, {"k": 1}
+    net.last = M.ReLU()
+    net.layers.append(M.ReLU())
+    net.named["x"] = [M.Sigmoid()]
+    assert repr(net) == "Node(\n  (layers.0): ReLU()\n  (named.x.0): Sigmoid()\n  (last): ReLU()\n)"
+
+
+def test_repr_shows_a_module_that_came_back_last():
+    net = Node()
+    net.a, net.b = M.ReLU(), M.ReLU()
+    net.a = None
+    net.a = M.Sigmoid()
+    assert repr(net) == "Node(\n  (b): ReLU()\n  (a): Sigmoid()\n)"
+
+
+def test_repr_of_several_lines_about_the_module_itself():
+    class Talkative(Node):
+        def _module_info_string(self):
+            return "a=1\nb=2"
+
+    net = Talkative()
+    assert repr(net) == "Talkative(\n  a=1\n  b=2\n)"
+    net.inner = Talkative()
+    assert repr(net) == "Talkative(\n  a=1\n  b=2\n  (inner): Talkative(\n    a=1\n    b=2\n  )\n)"
+
+
+def test_a_childs_own_state_dict_is_for_its_callers_alone():
+    class Own(M.Linear):
+        def state_dict(self):
+            return {"mine": 1}
+
+    net = M.Sequential(Own(1, 1))
+    assert list(net.state_dict()) == ["0.bias", "0.weight"] and net[0].state_dict() == {"mine": 1}
+    net.load_state_dict({"0.bias": np.ones(1, "float32"), "0.weight": np.ones((1, 1), "float32")})
+    assert net[0].weight.item() == 1

@@ -269,93 +269,6 @@ def test_sequential():
     assert named(rand(1, 2)).shape == (1, 2)
 
 
-def test_attention_layer():
-    m = M.MultiHeadAttention(8, 2, attn_dropout=0.1)
-    assert m.io_weight_bias.shape == (1, 4 * 64 + 32)
-    assert m.attn_dropout == 0.1  # not lost at construction
-    assert not m.io_weight_bias.numpy()[:, -32:].any()
-    assert "embed_dim=8" in repr(m)
-    m.eval()
-    x = rand(2, 3, 8)
-    y, w = m(x, x, x, need_weights=True)
-    assert y.shape == (2, 3, 8) and w.shape == (4, 3, 3)
-    with pytest.raises(AssertionError):
-        M.MultiHeadAttention(8, 3)
-
-
-def np_sigmoid(x):
-    return 1 / (1 + np.exp(-x))
-
-
-def test_recurrent_cells():
-    x, h, c = rand(4, 3), rand(4, 2), rand(4, 2)
-    cell = M.RNNCell(3, 2)
-    w = {k: v.numpy().astype("float64") for k, v in cell.named_tensors()}
-    want = np.tanh(x.numpy() @ w["weight_ih"].T + w["bias_ih"] + h.numpy() @ w["weight_hh"].T + w["bias_hh"])
-    np.testing.assert_allclose(cell(x, h).numpy(), want, rtol=1e-5, atol=1e-6)
-    lstm = M.LSTMCell(3, 2)
-    w = {k: v.numpy().astype("float64") for k, v in lstm.named_tensors()}
-    g = x.numpy() @ w["weight_ih"].T + w["bias_ih"] + h.numpy() @ w["weight_hh"].T + w["bias_hh"]
-    i, f, n, o = np.split(g, 4, axis=1)
-    want_c = np_sigmoid(f) * c.numpy() + np_sigmoid(i) * np.tanh(n)
-    got_h, got_c = lstm(x, (h, c))
-    np.testing.assert_allclose(got_c.numpy(), want_c, rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(got_h.numpy(), np_sigmoid(o) * np.tanh(want_c), rtol=1e-5, atol=1e-6)
-    bare = M.RNNCell(3, 2, bias=False)
-    assert set(dict(bare.named_buffers())) == {"bias_ih", "bias_hh"} and bare(x).shape == (4, 2)
-    assert (M.RNNCell(3, 2, nonlinearity="relu")(x).numpy() >= 0).all()
-    with pytest.raises(ValueError):
-        M.RNNCell(3, 2, nonlinearity="sin")
-
-
-@pytest.mark.parametrize("bidirectional", [False, True])
-def test_lstm_matches_cells(bidirectional):
-    net = M.LSTM(3, 2, num_layers=2, bidirectional=bidirectional, batch_first=True)
-    d = 2 if bidirectional else 1
-    x = rand(4, 5, 3)
-    y, (h, c) = net(x)
-    assert y.shape == (4, 5, 2 * d) and h.shape == c.shape == (2 * d, 4, 2)
-    weights = net._weights()
-    steps = [x[:, t] for t in range(5)]
-    for layer in range(2):
-        outs = []
-        for k in range(d):
-            cell = M.LSTMCell(steps[0].shape[1], 2)
-            for name, value in zip(("weight_ih", "weight_hh", "bias_ih", "bias_hh"), weights[layer][k]):
-                getattr(cell, name)._reset(value.detach())
-            state = None
-            mine = []
-            for t in range(5) if k == 0 else range(4, -1, -1):
-                state = cell(steps[t], state)
-                mine.append(state[0])
-            outs.append(mine if k == 0 else mine[::-1])
-            np.testing.assert_allclose(h.numpy()[layer * d + k], state[0].numpy(), rtol=1e-5, atol=1e-6)
-        steps = [F.concat(list(p), axis=1) for p in zip(*outs)]
-    np.testing.assert_allclose(y.numpy(), F.stack(steps, 1).numpy(), rtol=1e-5, atol=1e-6)
-    with pytest.raises(ValueError):
-        M.RNN(3, 2, dropout=2)
-
-
-@pytest.mark.parametrize("kind", [M.RNN, M.LSTM])
-def test_dropout_lies_between_recurrent_layers(kind):
-    x = rand(6, 3, 4)
-    one, two = kind(4, 8, num_layers=1, dropout=0.5), kind(4, 8, num_layers=2, dropout=0.5)
-    np.testing.assert_array_equal(one(x)[0].numpy(), one(x)[0].numpy())  # nothing follows the only layer
-    mge.random.seed(3)
-    first = two(x)[0].numpy()
-    assert not np.allclose(first, two(x)[0].numpy())
-    mge.random.seed(3)
-    np.testing.assert_array_equal(two(x)[0].numpy(), first)
-    two.eval()
-    quiet = two(x)[0].numpy()
-    two.train()
-    mean = np.mean([two(x)[0].numpy() for _ in range(300)], axis=0)
-    assert np.abs(mean - quiet).mean() < 0.5 * np.abs(first - quiet).mean()  # the noise averages out
-    two.dropout = 1.0
-    silent, silent2 = two(x)[0].numpy(), two(Tensor(np.zeros_like(np.asarray(x))))[0].numpy()
-    np.testing.assert_array_equal(silent, silent2)  # the second layer sees zeros alone
-
-
 # ---- training
 
 
@@ -373,3 +286,112 @@ def test_a_small_network_learns():
         opt.step().clear_grad()
     assert loss.item() < 0.1
     assert F.topk_accuracy(net(Tensor(x)), Tensor(t)).item() > 0.95
+
+
+# ---- what layers take and refuse
+
+
+@pytest.mark.parametrize(
+    "module, x",
+    [
+        (M.Conv1d(4, 6, 3), rand(2, 4, 9)),
+        (M.Conv2d(4, 6, 3), rand(2, 4, 6, 6)),
+        (M.ConvTranspose2d(4, 6, 3), rand(2, 4, 6, 6)),
+        (M.Linear(4, 6), rand(2, 4)),
+    ],
+    ids=lambda v: type(v).__name__ if isinstance(v, M.Module) else "",
+)
+def test_a_float16_input_of_a_float32_layer_is_widened(module, x):
+    half = x.astype("float16")
+    got = module(half)
+    assert got.dtype == np.float32
+    np.testing.assert_array_equal(got.numpy(), module(half.astype("float32")).numpy())
+
+
+def test_batch_matmul_bias_goes_to_rows():
+    m = M.BatchMatMulActivation(2, 3, 5)
+    m.bias[...] = rand(5)
+    x = rand(2, 3, 4)
+    want = m.weight.numpy() @ x.numpy() + m.bias.numpy()[:, None]
+    np.testing.assert_allclose(m(x).numpy(), want, rtol=1e-5, atol=1e-6)
+
+
+def test_norm_layers_against_numpy():
+    x = rand(2, 6, 3, 4)
+    d = x.numpy().astype("float64")
+
+    def norm(a, axes):
+        return (a - a.mean(axes, keepdims=True)) / np.sqrt(a.var(axes, keepdims=True) + 1e-5)
+
+    cases = [
+        (M.LayerNorm((3, 4)), norm(d, (2, 3)), (1, 1, 3, 4)),
+        (M.GroupNorm(3, 6), norm(d.reshape(2, 3, 2, 3, 4), (2, 3, 4)).reshape(d.shape), (1, 6, 1, 1)),
+        (M.InstanceNorm(6), norm(d, (2, 3)), (1, 6, 1, 1)),
+        (M.GeneralNorm((6, 4), (1, 3)), norm(d, (1, 3)), (1, 6, 1, 4)),
+        (M.GeneralNorm((6, 4), (1, -1)), norm(d, (1, 3)), (1, 6, 1, 4)),
+    ]
+    for m, want, shape in cases:
+        m.weight[...], m.bias[...] = rand(*m.weight.shape), rand(*m.bias.shape)
+        want = want * m.weight.numpy().reshape(shape) + m.bias.numpy().reshape(shape)
+        np.testing.assert_allclose(m(x).numpy(), want, rtol=1e-4, atol=1e-4)
+    with pytest.raises(AssertionError):
+        M.GeneralNorm((6, 4), (3, 1))(x)
+
+
+@pytest.mark.parametrize("shape", [(5, 3), (5, 3, 4), (5, 3, 2, 2)])
+def test_sync_batch_norm_takes_two_to_four_dimensions(shape):
+    x = rand(*shape)
+    d = x.numpy().astype("float64")
+    axes = tuple(i for i in range(len(shape)) if i != 1)
+    got = M.SyncBatchNorm(3)(x)
+    want = (d - d.mean(axes, keepdims=True)) / np.sqrt(d.var(axes, keepdims=True) + 1e-5)
+    np.testing.assert_allclose(got.numpy(), want, rtol=1e-4, atol=1e-5)
+    with pytest.raises(ValueError):
+        M.SyncBatchNorm(3)(rand(3))
+
+
+def test_frozen_normalisation_without_affine():
+    bn = M.BatchNorm2d(3, affine=False, freeze=True)
+    x = rand(2, 3, 4, 4)
+    np.testing.assert_allclose(bn(x).numpy(), x.numpy() / np.sqrt(1 + 1e-5), rtol=1e-5)
+
+
+def test_local_shapes():
+    assert M.SlidingWindow(3, 1, 2)(rand(2, 4, 6, 6)).shape == (2, 4, 3, 3, 3, 3)
+    x = rand(2, 4, 3, 3, 2, 2)
+    back = M.SlidingWindowTranspose((6, 6), (2, 2), 0, 2)(x)
+    np.testing.assert_array_equal(back.numpy(), x.numpy().transpose(0, 1, 2, 4, 3, 5).reshape(2, 4, 6, 6))
+    with pytest.raises(ValueError):
+        M.Embedding.from_pretrained(rand(2, 3), padding_idx=1)
+
+
+def test_indices_of_an_embedding_are_integers():
+    with pytest.raises(RuntimeError, match="indices must be integers; got float32"):
+        M.Embedding(5, 3)(rand(2))
+
+
+def test_pixel_shuffle_of_channels_that_do_not_fit():
+    with pytest.raises(RuntimeError, match=r"4 channels are not a multiple of 3 \* 3"):
+        M.PixelShuffle(3)(rand(1, 4, 2, 2))
+
+
+def test_programs_for_accelerators_say_what_is_missing():
+    from megengine.module import external as E
+
+    for m, library in (
+        (E.TensorrtRuntimeSubgraph(b"ab"), "TensorRT"),
+        (E.AtlasRuntimeSubgraph(b"ab"), "ACL"),
+        (E.CambriconRuntimeSubgraph(b"ab", "main", True), "CNRT"),
+        (E.MagicMindRuntimeSubgraph(b"ab"), "MagicMind"),
+        (E.ExternOprSubgraph([(1, 2)], "npu", b"ab"), "'npu'"),
+    ):
+        assert m.data == b"ab" and m.state_dict() == {}
+        m.data = b"xyz"
+        assert m.data.tolist() == [120, 121, 122] and m.data.dtype == np.uint8
+        with pytest.raises(NotImplementedError, match=f"needs .*{library}.*Run the model in the vendor's runtime"):
+            m(rand(1))
+    assert E.TensorrtRuntimeSubgraph(None)(rand(1)) is None
+    m = E.ExternOprSubgraph([(1, 2)], "npu", b"ab")
+    assert m.name == "npu" and m._output_dtypes == [np.float32]
+    m.name = "other"
+    assert m.name == "other"

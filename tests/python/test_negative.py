@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from op_cases import CASES, OpCase
+from op_case import OpCase
+from op_cases import CASES
 
 import megengine as mge
 import megengine.functional as F
@@ -134,10 +135,17 @@ def little_memory() -> Iterator[None]:
         _core.set_memory_limit(0, d)
 
 
+NOT_YET = {
+    "ctc_loss_bwd": "its errors carry the name of ctc_loss",
+    "roi_align_bwd": "counts of samples have no bound that keeps it short",
+}
+
+
 def cases_by_op() -> dict[str, list[OpCase]]:
     by: dict[str, list[OpCase]] = {}
     for c in CASES:
-        by.setdefault(c.name, []).append(c)
+        if c.name not in NOT_YET:
+            by.setdefault(c.name, []).append(c)
     return by
 
 

@@ -10,7 +10,8 @@ import pytest
 
 import megengine as mge
 import megengine.functional as F
-from megengine import Tensor
+from megengine import Tensor, tensor
+from megengine.core.tensor import dtype as dt
 from megengine.core.tensor.dtype import bfloat16, intb1, intb2, intb4, is_bfloat16, is_lowbit
 
 pytestmark = pytest.mark.asan_subset
@@ -341,3 +342,16 @@ def test_low_bit_tensors_only_hold_values(bits) -> None:
         x.astype("float32")
     with pytest.raises(NotImplementedError, match="cannot be filled"):
         F.zeros((2,), dtype=LOW_BIT[bits])
+
+
+def test_low_bit_dtypes() -> None:
+    for bits, kind in ((1, dt.intb1), (2, dt.intb2), (4, dt.intb4)):
+        top = 2**bits - 1
+        odd = np.arange(-top, top + 1, 2)
+        assert odd.astype(kind).astype("int32").tolist() == odd.tolist()
+        assert pickle.loads(pickle.dumps(kind)) is kind
+        with pytest.raises(ValueError):
+            np.array([2], dtype=kind)
+    assert np.arange(1, 9, 2, dtype=dt.intb2).tolist() == [1, 3, -3, -1]
+    assert pickle.loads(pickle.dumps(dt.bfloat16)) is dt.bfloat16
+    assert tensor([1.0, 2.5]).astype(dt.bfloat16).numpy().dtype == dt.bfloat16

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import reference_more as ref
-from functional_helpers import gradcheck, rand
+import reference_index as ref
+from functional_helpers import X, gradcheck, rand, same
 
 import megengine as mge
 import megengine.functional as F
-from megengine import Tensor
+from megengine import Tensor, tensor
 from megengine.core import _core
 from megengine.jit import trace
 
@@ -257,3 +257,42 @@ def test_the_input_of_set_is_not_changed_for_others():
     y = mge.functional.copy(x)
     y[Tensor([0, 1]), Tensor([1, 2])] = 0.0
     np.testing.assert_array_equal(x.numpy(), keep)
+
+
+@pytest.mark.parametrize("key", [
+    np.s_[None, 0], np.s_[[0, 2], 1:], np.s_[..., [1, 1, 0]], np.s_[[0, 1], [1, 2]], np.s_[::-1, ::-2], np.s_[[]],
+    np.s_[np.array([[0, 1], [2, 0]])], np.s_[[True, False, True]], np.s_[:, [True, False, True, True]], np.s_[100:200],
+    np.s_[-10:2:2], np.s_[None, [0, 1], None, 1], np.s_[[0, 1], None, [1, 2]], np.s_[X > 0], np.s_[-1, ..., -1],
+    np.s_[np.array([True, False, True]), ..., 1], np.s_[np.array([[-1], [0]]), np.array([0, 1])], np.s_[True],
+    np.s_[False],
+])  # fmt: skip
+def test_index_forms_agree_with_numpy(key) -> None:
+    same(tensor(X)[key], X[key])
+    y, want = tensor(X), X.copy()
+    y[key] = 7
+    want[key] = 7
+    same(y, want)
+
+
+def test_keys_and_values_that_do_not_fit() -> None:
+    x = tensor(X)
+    for key in (np.s_[..., ...], np.s_[0, 0, 0], np.s_[X[:2] > 0]):
+        with pytest.raises(IndexError):
+            x[key]
+    with pytest.raises(ValueError):
+        x[:] = np.ones(3)
+    b = tensor(np.ones((2, 2), bool))
+    b[np.array([[True, False], [False, True]])] = False
+    assert b.tolist() == [[False, True], [True, False]]
+    assert x[tensor(0) : tensor(2), tensor(1)].tolist() == X[0:2, 1].tolist()
+
+
+def test_indices_are_integers():
+    x = Tensor(rand(5, 1))
+    for fn in (
+        lambda: F.gather(x, 0, Tensor([[0.5]])),
+        lambda: F.scatter(x, 0, Tensor([[1.0]]), Tensor(rand(1, 1))),
+        lambda: F.one_hot(Tensor([1.0]), 3),
+    ):
+        with pytest.raises(RuntimeError, match=r"integers; got float32. Cast .* with astype"):
+            fn()

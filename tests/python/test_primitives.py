@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from op_cases import OpCase
+from op_case import OpCase
 from primitives import PRIMITIVES
 from test_conformance import (
     CASES,

@@ -57,3 +57,11 @@ def test_made_from_other_dtypes_than_its_carrier(dtype, kind) -> None:
 def test_packed_dtypes_say_what_is_missing() -> None:
     with pytest.raises(NotImplementedError, match="quantize: quint4"):
         mge.tensor([1.0]).astype(dt.quint4(0.5, 8))
+
+
+def test_quantised_dtype_arguments() -> None:
+    for bad in ((0.05, 0.233), (0.02, 777), (0.02, -1)):
+        with pytest.raises(ValueError):
+            dt.quint8(*bad)
+    with pytest.raises(ValueError):
+        dt.quint4(0.02, 18)

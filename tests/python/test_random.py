@@ -354,3 +354,16 @@ def test_parameters_say_where_the_global_generator_draws() -> None:
     x = mge.Tensor([1, 2, 3], device=there)
     mge.random.shuffle(x)
     assert x.device == there and sorted(x.tolist()) == [1, 2, 3]
+
+
+def test_random_means_and_streams() -> None:
+    for draw, mean, std in (
+        (lambda g: g.uniform(2, 4, (10000,)), 3, 2 / 12**0.5),
+        (lambda g: g.normal(3, 2, (10000,)), 3, 2),
+        (lambda g: g.exponential(2.0, (10000,)), 0.5, 0.5),
+    ):
+        a, b = mge.random.RNG(seed=5, device="cpu0"), mge.random.RNG(seed=5, device="cpu0:1")
+        x, y = draw(a), draw(b)
+        assert y.device == "cpu0:1" and np.allclose(x.numpy(), y.numpy(), atol=1e-6)
+        assert abs(x.numpy().mean() - mean) < 0.1 and abs(x.numpy().std() - std) < 0.1
+    assert sorted(mge.random.permutation(1000).tolist()) == list(range(1000))

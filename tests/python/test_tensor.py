@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import copy
 import gc
+import io
 import math
 import pickle
 import weakref
 
 import numpy as np
 import pytest
+from functional_helpers import X
 
 import megengine as mge
 import megengine.functional as F
 import megengine.tensor as T
-from megengine import Parameter, Tensor
+from megengine import Parameter, Tensor, tensor
 from megengine.core.tensor.dtype import qint8, quint8
 
 pytestmark = pytest.mark.asan_subset
@@ -679,3 +681,57 @@ def test_a_bool_adds_an_axis_to_a_number():
 def test_indexing_of_empty_axes():
     x = Tensor(np.zeros((0, 3), "float32"))
     assert x[:, 1].shape == (0,) and x[0:0].shape == (0, 3) and x[:, [0, 2]].shape == (0, 2)
+
+
+# ---- what programs written for MegEngine rely on
+
+
+def test_construction_narrows_to_32_bits() -> None:
+    assert tensor(np.arange(3)).dtype == np.int32 and tensor(np.arange(3.0)).dtype == np.float32
+    assert tensor([1, 2]).dtype == np.int32 and tensor(True).dtype == np.bool_ and tensor([1, 2.0]).dtype == np.float32
+    for bad in ({"dtype": "int32"}, {"device": "cpu0:1"}):
+        with pytest.raises(RuntimeError):
+            tensor(tensor([1.0]), **bad)
+    assert tensor(tensor([1.0], name="a")).name == ""
+    for bad in (np.arange(3, dtype="uint32"), "abc", np.array([object()])):
+        with pytest.raises(RuntimeError):
+            tensor(bad)
+
+
+def test_the_class_is_reached_through_the_module_name() -> None:
+    import megengine.tensor as T
+
+    assert T is Tensor and mge.tensor is Tensor
+
+
+def test_none_as_an_operand() -> None:
+    with pytest.raises(TypeError, match="^the operand is None and is not supported.$"):
+        tensor([1.0]) + None
+
+
+def test_pickles() -> None:
+    x = tensor(X)
+    assert [type(a) for a in x.__getnewargs__()[3:]] == [bool, bool, type(None), str]
+    assert x.__getnewargs__()[2] == "xpux:0" and x.__getstate__() == {}
+    p = Parameter([1.0])
+    for twin in (copy.copy(p), copy.deepcopy(p), pickle.loads(pickle.dumps(p))):
+        assert type(twin) is Parameter and twin.tolist() == [1.0]
+    p.qparams.scale = tensor(0.5)
+    assert copy.copy(p).qparams is p.qparams and copy.deepcopy(p).qparams is not p.qparams
+    f = io.BytesIO()
+    mge.save({"p": p}, f)
+    f.seek(0)
+    assert type(mge.load(f, map_location="cpu0:1")["p"]) is Parameter
+
+
+def test_a_subclass_may_have_an_init() -> None:
+    class Scaled(mge.Parameter):
+        def __new__(cls, data: object, scale: float = 1.0) -> Scaled:
+            return super().__new__(cls, data)
+
+        def __init__(self, data: object, scale: float = 1.0) -> None:
+            super().__init__(data)
+            self.scale = scale
+
+    x = Scaled([1.0, 2.0], scale=3.0)
+    assert x.scale == 3.0 and x.numpy().tolist() == [1.0, 2.0]

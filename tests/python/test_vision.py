@@ -1,14 +1,14 @@
-"""Functions on images against NumPy written pixel by pixel (reference_more.py)."""
+"""Functions on images against NumPy written pixel by pixel (reference_vision.py)."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-import reference_more as ref
-from functional_helpers import check, gradcheck, rand
+import reference_vision as ref
+from functional_helpers import check, gradcheck, rand, same
 
 import megengine.functional as F
-from megengine import Tensor
+from megengine import Tensor, tensor
 from megengine.jit import trace
 
 V = F.vision
@@ -256,3 +256,9 @@ def test_rotate_by_right_angles():
     quarter = V.rotate(Tensor(x), 90.0).numpy()
     assert any(np.allclose(quarter, np.rot90(x, k, (2, 3)), atol=1e-4) for k in (1, -1))
     assert V.rotate(Tensor(x.transpose(0, 2, 3, 1).copy()), 30.0, "NHWC", "area").shape == (2, 5, 5, 2)
+
+
+def test_flip_and_rot90_are_nhwc() -> None:
+    a = np.arange(24, dtype="float32").reshape(1, 2, 3, 4)
+    same(F.vision.flip(tensor(a)), a[:, ::-1, ::-1])
+    same(F.vision.rot90(tensor(a)), np.rot90(a, -1, (1, 2)))
