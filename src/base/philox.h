@@ -1,5 +1,5 @@
 // Philox 4x32-10 (Salmon et al., SC'11): random numbers as a function of (seed, counter), so any split of the work and
-// any thread count gives the same stream.
+// any thread count gives the same stream (a counter-based generator).
 #pragma once
 #include <array>
 #include <cstdint>

@@ -1,5 +1,5 @@
 // The threads that compute. One team per process, for parallel_for and for the OpenMP regions of oneDNN alike; it grows
-// to the number asked for and no region makes it smaller (docs/adr/0013-one-team.md).
+// to the number asked for and no region makes it smaller (docs/adr/0013-one-team.md). A fork-join thread pool.
 //   Team& t = Team::get();
 //   if (t.open(chunks, threads, task)) t.close();  // else somebody else has the team: run the chunks here
 #pragma once

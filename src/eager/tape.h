@@ -14,7 +14,7 @@ struct GradEdge {
 };
 
 /// For user-defined functions: output gradients in (empty = none), input gradients out. For an Unrecorded part: nothing
-/// in, its outputs computed again out.
+/// in, its outputs computed again out (rematerialisation, checkpointing).
 using CustomVjp = std::function<std::vector<TensorPtr>(const std::vector<TensorPtr>&)>;
 /// Told once, when the gradient of an attached tensor is complete.
 using GradCallback = std::function<void(TensorPtr)>;

@@ -3,7 +3,8 @@
 //   Host mode: Python runs again and every op is matched against the recording; values are computed by compiled
 //   programs
 //              when the call ends, or where the recorded call read a value on the host (a segment ends there).
-//              A result whose size depends on values ends the recording (cut): the rest of each call runs eagerly.
+//              A result whose size depends on values ends the recording (cut, graph break): the rest of each call runs
+//              eagerly.
 //   Replay:    no Python at all; one program computes outputs and commits state.
 // Variables of a recording are External (made outside: arguments, parameters, constants) or Internal (results of ops).
 #pragma once

@@ -11,7 +11,7 @@ void copy_strided(const TensorArg& src, const TensorArg& dst);
 void copy_strided(const TensorArg& src, const TensorArg& dst, Work* work);
 
 /// Whether a result of that many bytes is written past the cache: it would not stay there, and a plain store reads the
-/// line it overwrites first.
+/// line it overwrites first (non-temporal, or streaming, stores).
 inline bool streams(int64_t bytes) { return bytes >= 32 << 20; }
 
 /// The inner loops of copies; a leaf with vector code installs its own.

@@ -1,5 +1,5 @@
 // Which memory order kernels give their outputs. Tensors are values and strides are not seen by users, so a convolution
-// may answer in channels-last order and everything after it keeps that order (docs/adr/0007-physical-layout.md).
+// may answer in channels-last (NHWC) order and everything after it keeps that order (docs/adr/0007-physical-layout.md).
 #pragma once
 #include "kernel/kernel.h"
 

@@ -8,9 +8,9 @@
 //     takes elements l, l+32, … in turn starting from the identity, then lanes are folded: l with l+16, l+8, l+4, l+2,
 //     l+1.
 //   - column step [A,R,C] -> [A,C]. Rows are cut into blocks of 64; a block is combined row after row.
-//   Block results are combined pairwise: blocks 2i and 2i+1, then pairs of those, … and the left-overs from the right.
-//   float16 and bfloat16 accumulate in float32, integers in int64 (wrapping when stored), mean divides the sum by the
-//   count.
+//   Block results are combined pairwise (pairwise summation): blocks 2i and 2i+1, then pairs of those, … and the
+//   left-overs from the right. float16 and bfloat16 accumulate in float32, integers in int64 (wrapping when stored),
+//   mean divides the sum by the count.
 #pragma once
 #include <algorithm>
 #include <memory>

@@ -1,5 +1,5 @@
 // Numbers as unsigned integers with the same order: NaN last, and the same for every NaN, -0 equal to 0. A descending
-// order is that of the inverted key, so equal elements stay in their order both ways.
+// order is that of the inverted key, so equal elements stay in their order both ways (a stable sort).
 #pragma once
 #include <bit>
 #include <cstdint>

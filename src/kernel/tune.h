@@ -1,5 +1,5 @@
-// Fast-run: how choose() picks among the kernels that accept. Heuristic takes the first of the list; profile measures
-// them once on scratch memory and remembers the winner, in memory and in a file that processes share.
+// Fast-run (autotuning): how choose() picks among the kernels that accept. Heuristic takes the first of the list;
+// profile measures them once on scratch memory and remembers the winner, in memory and in a file that processes share.
 //   set_kernel_strategy(kProfile); set_tuning_file(default_tuning_file());
 #pragma once
 #include <cstdint>

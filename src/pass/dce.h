@@ -1,4 +1,4 @@
-// Removes nodes whose results nobody reads, and constants nobody uses. Nodes with kEffect stay.
+// Removes nodes whose results nobody reads (dead code), and constants nobody uses. Nodes with kEffect stay.
 //   %0 = exp %x            |
 //   %1 = neg %x            |  %1 = neg %x
 //   } returns(%1)          |  } returns(%1)

@@ -6,7 +6,7 @@
 
 namespace mge {
 
-/// Alive from instruction `begin` to `end`, both inclusive.
+/// Alive (liveness) from instruction `begin` to `end`, both inclusive.
 struct MemInterval {
   int begin = 0, end = 0;
   size_t bytes = 0;

@@ -1,4 +1,4 @@
-"""Gradients for less memory: intermediate results are computed again instead of kept."""
+"""Gradients for less memory: intermediate results are computed again instead of kept (rematerialisation)."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ recording while a compiled program does the work; with ``without_host=True`` Pyt
 other arguments, or after something that the recording depends on has changed (``depends.py``), is recorded anew, and
 several recordings are kept; one that cannot be replayed runs its body each time and says so. A result whose size
 depends on values (``x[mask]``, ``F.non_zero``) ends the recording: Python runs on every call, the program does the work
-up to there, and the rest runs eagerly.
+up to there, and the rest runs eagerly (a graph break).
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ HWY_INLINE void each_vector(int64_t n, F f) {
   if (i < n) f(i, static_cast<int>(n - i));
 }
 
-// y[i ..] = f(i) for a row of whole cache lines, past the cache.
+// y[i ..] = f(i) for a row of whole cache lines, past the cache (non-temporal stores).
 template <class F>
 HWY_INLINE void stream_row(float* y, int64_t n, F f) {
   for (int64_t i = 0; i < n; i += kLanes) hn::Stream(f(i), DF(), y + i);

@@ -1,6 +1,6 @@
 // 3-D convolution as matrix products: the windows of some output positions become columns [C/g * taps, positions], a
-// few at a time so that they stay in the cache. The chunks depend on the geometry alone and sgemm's sums on k alone, so
-// threads do not change a bit.
+// few at a time so that they stay in the cache (im2col). The chunks depend on the geometry alone and sgemm's sums on k
+// alone, so threads do not change a bit.
 #include <algorithm>
 #include <memory>
 

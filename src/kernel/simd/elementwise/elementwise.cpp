@@ -55,7 +55,7 @@ struct Job {
   const char* in[3];
   char* out = nullptr;
   int64_t in_size[3], out_size = 0;  // bytes of an element
-  bool stream = false;               // the result is written past the cache
+  bool stream = false;               // the result is written past the cache (non-temporal stores)
 };
 
 RowPair find(const OpDef& op, DType in, DType out) {

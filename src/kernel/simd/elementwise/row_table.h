@@ -8,7 +8,7 @@
 namespace mge::simd {
 
 /// A row, and the same row with stores past the cache for results that would not stay there: `out` is then 64-byte
-/// aligned, and the caller ends with stream_end(). Null where there is none.
+/// aligned (non-temporal stores), and the caller ends with stream_end(). Null where there is none.
 struct RowPair {
   RowFn row = nullptr, streamed = nullptr;
 };

@@ -92,10 +92,10 @@ HWY_INLINE VF max_of(const float* x, int64_t n) {
   return hn::Max(hn::Max(m[0], m[1]), hn::Max(m[2], m[3]));
 }
 
-// Probabilities of rows of whole cache lines, past the cache. While the exponentials of a row are computed, the row
-// before is scaled and stored and the row after is fetched, so that neither memory nor arithmetic waits for the other.
-// It is fetched into the second cache: the first is full. NOTE(perf): 26 GB/s on one core, 20 into the first cache, 15
-// with one pass after the other.
+// Probabilities of rows of whole cache lines, past the cache (non-temporal). While the exponentials of a row are
+// computed, the row before is scaled and stored and the row after is fetched, so that neither memory nor arithmetic
+// waits for the other. It is fetched into the second cache: the first is full. NOTE(perf): 26 GB/s on one core, 20 into
+// the first cache, 15 with one pass after the other.
 constexpr int64_t kLongestStreamed = 8192;  // two rows of exponentials and one to come stay in the second cache
 void softmax_streamed(const AxisGeom& g, const float* x, float* y, float* top, float* sum) {
   const DF d;

@@ -26,7 +26,7 @@ inline int64_t packed_pitch(int64_t n) { return (n + 15) / 16 * 16; }
 HWY_BEFORE_NAMESPACE();
 namespace mge::simd::HWY_NAMESPACE {
 
-// Rows and columns of C worked on at a time: a small block of A leaves L2 to B.
+// Rows and columns of C worked on at a time (cache blocking, loop tiling): a small block of A leaves L2 to B.
 constexpr int64_t kMC = 4 * kMR;
 constexpr int64_t kNC = 32 * kNR;
 constexpr int64_t kTurned = (kMR + kLanes - 1) / kLanes * kLanes;  // a row of a transposed tile

@@ -1,5 +1,5 @@
-// The inside of a matrix product, once per instruction set: packing, the register tile, and one k-block of C.
-// Included by gemm.cpp and conv2d_raw*.cpp after foreach_target.
+// The inside of a matrix product, once per instruction set: packing, the register tile (register blocking), one k-block
+// of C. Included by gemm.cpp and conv2d_raw*.cpp after foreach_target.
 //
 // Operand layout of the tile: A is [k][rows of the tile], B is [k][kNR columns]; both may be read in place from a
 // matrix that already runs that way (a transposed A, a plain B), because the tile takes the distance between two k as

@@ -1,4 +1,5 @@
-// Moving memory with vectors: transposed blocks and stores past the cache. See MoveKernels in kernel/copy.h.
+// Moving memory with vectors: transposed blocks, stores past the cache (non-temporal). See MoveKernels in
+// kernel/copy.h.
 #pragma once
 #include <cstddef>
 #include <cstdint>
