@@ -16,11 +16,14 @@ struct PyTensor {
 
 extern PyTypeObject* g_base_type;    // TensorBase
 extern PyTypeObject* g_tensor_type;  // what op results are: megengine.Tensor once it is set
+extern PyTypeObject* g_size_type;    // its subclass for sizes in a traced call; null until it is set
 
 inline bool is_tensor(PyObject* o) { return Py_TYPE(o) == g_tensor_type || PyObject_TypeCheck(o, g_base_type); }
 inline Tensor* tensor_of(PyObject* o) { return reinterpret_cast<PyTensor*>(o)->t.get(); }
+/// Sizes as a traced call sees them: beside other tensors they count as the numbers they stand for.
+inline bool is_size(PyObject* o) { return Py_TYPE(o) == g_size_type; }
 /// New reference.
-PyObject* wrap(TensorPtr t);
+PyObject* wrap(TensorPtr t, PyTypeObject* type = nullptr);
 
 /// Sets the Python error for the C++ exception now in flight. Use in a catch (...) block.
 void set_python_error();
@@ -80,11 +83,14 @@ TensorPtr tensor_from_object(PyObject* data, const TensorOptions& opt);
 PyObject* to_numpy(Tensor& t);
 /// Operand of an op beside tensors of dtype `like` (api §4.3 step 1); tensors pass through.
 TensorPtr operand(PyObject* o, DType like, const CompNode* cn, bool elementwise = true);
-/// Attribute value of any kind a field may have.
-AttrValue to_attr(PyObject* o);
+/// The attributes of a call that came as tensors and are others in later calls, as far as a trace is recorded.
+using SizeList = std::vector<SizeOperand>;
+/// Attribute value of any kind a field may have. Tensors in it go to `sizes` as field `field`.
+AttrValue to_attr(PyObject* o, SizeList* sizes = nullptr, int field = 0);
 PyObject* attr_object(const AttrValue& v);
-/// Ints from a tuple, list, int, Tensor or ndarray.
-Ints to_ints(PyObject* o);
+/// Ints from a tuple, list, int, Tensor or ndarray. Without `sizes`, a traced call that gives tensors is for these
+/// numbers alone.
+Ints to_ints(PyObject* o, SizeList* sizes = nullptr, int field = 0);
 PyObject* shape_tuple(const Shape& s);
 
 // numpy_dtypes.cpp

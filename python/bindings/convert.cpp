@@ -398,19 +398,19 @@ TensorPtr operand(PyObject* o, DType like, const CompNode* cn, bool elementwise)
 
 namespace {
 
-// A size is about to be read from a tensor. A traced call whose sizes may be others next time runs eagerly from here
-// on.
-void before_sizes(PyObject* o) {
-  const Tensor& t = *tensor_of(o);
-  MGE_CHECK(is_int(t.meta().dtype) || t.meta().dtype == DType::Bool, Value,
-            "shape: sizes must be integers; got a tensor of {}. Cast it with astype first.",
-            dtype_name(t.meta().dtype));
-  if (Tracer* tracer = active_tracer(); tracer && tracer->varies(t)) tracer->cut("shape");
+// The integers in a tensor, which goes to `sizes` when they are others in later calls. `element`: of a list.
+Ints from_tensor(Tensor& t, SizeList* sizes, int field, int element) {
+  bool later = false;
+  Ints out = size_numbers(t, sizes ? &later : nullptr);
+  MGE_CHECK(element == SizeOperand::kWhole || out.size() == 1, Value,
+            "shape: a size must be one number; got a tensor of shape {}.", t.meta().shape.str());
+  if (later) sizes->push_back({field, element, RefPtr<ValImpl>(&t)});
+  return out;
 }
 
 }  // namespace
 
-Ints to_ints(PyObject* o) {
+Ints to_ints(PyObject* o, SizeList* sizes, int field) {
   Ints out;
   if (PyLong_Check(o)) {
     out.push_back(PyLong_AsLongLong(o));
@@ -422,12 +422,16 @@ Ints to_ints(PyObject* o) {
         out.push_back(PyLong_AsLongLong(item));
         continue;
       }
-      if (is_tensor(item)) before_sizes(item);
+      if (is_tensor(item)) {
+        out.push_back(from_tensor(*tensor_of(item), sizes, field, static_cast<int>(i))[0]);
+        continue;
+      }
       Obj index = check(PyNumber_Index(item));  // NumPy ints, 0-d int tensors
       out.push_back(PyLong_AsLongLong(index.get()));
     }
-  } else if (is_tensor(o) || PyObject_HasAttrString(o, "tolist")) {
-    if (is_tensor(o)) before_sizes(o);
+  } else if (is_tensor(o)) {
+    return from_tensor(*tensor_of(o), sizes, field, SizeOperand::kWhole);
+  } else if (PyObject_HasAttrString(o, "tolist")) {
     Obj list = check(PyObject_CallMethod(o, "tolist", nullptr));
     return to_ints(list.get());
   } else if (PyIndex_Check(o)) {
@@ -441,7 +445,11 @@ Ints to_ints(PyObject* o) {
   return out;
 }
 
-AttrValue to_attr(PyObject* o) {
+AttrValue to_attr(PyObject* o, SizeList* sizes, int field) {
+  if (is_tensor(o)) {
+    Ints v = from_tensor(*tensor_of(o), sizes, field, SizeOperand::kWhole);
+    return tensor_of(o)->meta().shape.rank == 0 ? AttrValue(v[0]) : AttrValue(std::move(v));
+  }
   if (PyBool_Check(o)) return o == Py_True;
   if (PyLong_Check(o)) {
     int64_t v = PyLong_AsLongLong(o);
@@ -450,7 +458,7 @@ AttrValue to_attr(PyObject* o) {
   }
   if (PyFloat_Check(o)) return PyFloat_AS_DOUBLE(o);
   if (PyUnicode_Check(o)) return std::string(PyUnicode_AsUTF8(o));
-  if (PyTuple_Check(o) || PyList_Check(o)) return to_ints(o);
+  if (PyTuple_Check(o) || PyList_Check(o)) return to_ints(o, sizes, field);
   if (PyObject_TypeCheck(o, reinterpret_cast<PyTypeObject*>(g_np_dtype)) || PyType_Check(o)) return to_dtype(o);
   if (PyIndex_Check(o)) {
     Obj i = check(PyNumber_Index(o));

@@ -1,6 +1,9 @@
 // x[...] with ints, slices, None and Ellipsis: one slice and, when axes come or go, one reshape. x[i] with one int32
 // tensor: rows of x. Anything else goes to the Python hooks.
 #include "op/index/indexing.h"
+
+#include <algorithm>
+
 #include "common.h"
 #include "op/shape/shape_ops.h"
 
@@ -17,10 +20,9 @@ struct Index {
 
 const OpDef& op(const char* name) { return OpRegistry::global().get(name); }
 
-/// A slice bound may be None, an int, or anything with __index__ (0-d tensors too: their value decides a size).
+/// A slice bound may be None, an int, or anything with __index__.
 bool bound(PyObject* o, int64_t* out) {
   if (o == Py_None) return false;
-  if (Tracer* t = is_tensor(o) ? active_tracer() : nullptr) t->cut("index");
   Obj i = check(PyNumber_Index(o));
   Py_ssize_t v = PyNumber_AsSsize_t(i.get(), nullptr);
   if (v == -1 && PyErr_Occurred()) throw PythonError{};
@@ -109,6 +111,130 @@ bool parse(PyObject* key, const Shape& s, Index* ix) {
   return true;
 }
 
+// ---- the same for any sizes: while a call is recorded, an index is written down as Python has it
+
+struct AnyIndex {
+  SliceAttrs slice;
+  SizeList sizes;
+  Ints dropped;   // axes of x that an int names
+  Ints inserted;  // axes of the result that are new
+};
+
+bool is_basic(PyObject* k) {
+  return k == Py_Ellipsis || k == Py_None || PySlice_Check(k) || (PyLong_Check(k) && !PyBool_Check(k));
+}
+
+/// Whether the sizes of x, or bounds that are tensors, are others in later calls.
+bool any_size(const Tensor& x, std::span<PyObject* const> items) {
+  if (!(mode::t_word & mode::kTrace)) return false;
+  if (active_tracer()->any_size(x)) return true;
+  for (PyObject* k : items)
+    if (PySlice_Check(k)) {
+      auto* s = reinterpret_cast<PySliceObject*>(k);
+      if (is_tensor(s->start) || is_tensor(s->stop) || is_tensor(s->step)) return true;
+    }
+  return false;
+}
+
+/// Part `field` of the slice of one axis: a number, or a tensor that goes with it.
+int64_t any_bound(PyObject* o, int64_t open, const char* field, AnyIndex* ix) {
+  constexpr int64_t kOpen = SliceAttrs::kOpen;
+  if (o == Py_None) return open;
+  if (!is_tensor(o)) {
+    int64_t v = 0;
+    bound(o, &v);
+    return std::clamp(v, -kOpen, kOpen);
+  }
+  bool later = false;
+  Tensor& t = *tensor_of(o);
+  Ints v = size_numbers(t, &later);
+  MGE_CHECK(v.size() == 1, Type, "slice: a bound must be one integer; got a tensor of shape {}.", t.meta().shape.str());
+  if (later)
+    ix->sizes.push_back(
+        {field_index<SliceAttrs>(field), static_cast<int>(ix->slice.axes.size()) - 1, RefPtr<ValImpl>(&t)});
+  return v[0];
+}
+
+AnyIndex parse_any(std::span<PyObject* const> items, int rank) {
+  constexpr int64_t kOpen = SliceAttrs::kOpen;
+  int used = 0, ellipsis = 0;
+  for (PyObject* k : items) {
+    ellipsis += k == Py_Ellipsis;
+    used += k != Py_Ellipsis && k != Py_None;
+  }
+  if (ellipsis > 1) {
+    PyErr_SetString(PyExc_IndexError, "an index can only have a single ellipsis ('...')");
+    throw PythonError{};
+  }
+  if (used > rank) {
+    PyErr_Format(PyExc_IndexError, "too many indices for tensor: tensor is %d-dimensional, but %d were indexed", rank,
+                 used);
+    throw PythonError{};
+  }
+  AnyIndex ix;
+  ix.slice.python = true;
+  int axis = 0, result = 0;
+  for (PyObject* k : items) {
+    if (k == Py_Ellipsis) {
+      axis += rank - used;
+      result += rank - used;
+    } else if (k == Py_None) {
+      ix.inserted.push_back(result++);
+    } else {
+      auto* s = PySlice_Check(k) ? reinterpret_cast<PySliceObject*>(k) : nullptr;
+      if (s && s->start == Py_None && s->stop == Py_None && s->step == Py_None) {
+        ++axis;
+        ++result;
+        continue;
+      }
+      ix.slice.axes.push_back(axis);
+      int64_t step = s ? any_bound(s->step, 1, "steps", &ix) : 0;
+      MGE_CHECK(!s || step != 0, Value, "slice: a slice step cannot be 0.");
+      ix.slice.steps.push_back(step);
+      ix.slice.starts.push_back(any_bound(s ? s->start : k, step > 0 ? 0 : kOpen, "starts", &ix));
+      ix.slice.stops.push_back(s ? any_bound(s->stop, step > 0 ? kOpen : -kOpen, "stops", &ix) : 0);
+      if (s)
+        ++result;
+      else
+        ix.dropped.push_back(axis);
+      ++axis;
+    }
+  }
+  return ix;
+}
+
+TensorPtr with_axes(const char* name, TensorPtr t, const Ints& axes) {
+  return axes.empty() ? t : apply1(op(name), make_attrs(AxesAttrs{axes}), {t.get()});
+}
+
+TensorPtr get_any(Tensor* t, const AnyIndex& ix) {
+  TensorPtr y(t);
+  if (!ix.slice.axes.empty()) y = apply1(op("slice"), make_attrs(ix.slice, ix.sizes), {t});
+  y = with_axes("squeeze", std::move(y), ix.dropped);
+  return with_axes("expand_dims", std::move(y), ix.inserted);
+}
+
+void set_any(Tensor* t, const AnyIndex& ix, TensorPtr v) {
+  EagerEmitter& em = EagerEmitter::get();
+  Val part = em.val(get_any(t, ix)), value = em.val(v);
+  if (value.rank() > part.rank()) {  // NumPy drops leading ones of the value
+    Ints lead;
+    for (int i = 0; i < value.rank() - part.rank(); ++i) lead.push_back(i);
+    value = em.emit1("squeeze", {value}, make_attrs(AxesAttrs{lead}));
+  }
+  value = broadcast_to(value, part.sizes());
+  TensorPtr y = with_axes("squeeze", TensorPtr(EagerEmitter::tensor(value)), ix.inserted);
+  y = with_axes("expand_dims", std::move(y), ix.dropped);
+  if (!ix.slice.axes.empty()) y = apply1(op("set_slice"), make_attrs(ix.slice, ix.sizes), {t, y.get()});
+  assign(*t, *y);
+}
+
+std::span<PyObject* const> items_of(PyObject* const& key) {
+  if (!PyTuple_Check(key)) return {&key, 1};
+  return {reinterpret_cast<PyTupleObject*>(key)->ob_item, static_cast<size_t>(PyTuple_GET_SIZE(key))};
+}
+bool all_basic(std::span<PyObject* const> items) { return std::all_of(items.begin(), items.end(), is_basic); }
+
 TensorPtr reshaped(Tensor* t, const Shape& s) {
   static const OpDef& reshape = op("reshape");
   if (t->meta().shape == s) return TensorPtr(t);
@@ -131,6 +257,11 @@ PyObject* get_index(PyObject* self, PyObject* key) {
     static const Attrs first_axis = make_attrs(TakeAttrs{0});
     TensorPtr y = apply1(take, first_axis, {t, tensor_of(key)});
     if (y->meta().shape.rank == t->meta().shape.rank) y->modes |= t->modes & mode::kNhwc;
+    return wrap(std::move(y));
+  }
+  if (any_size(*t, items_of(key)) && all_basic(items_of(key))) {
+    TensorPtr y = get_any(t, parse_any(items_of(key), t->meta().shape.rank));
+    if (y.get() == t) y = apply1(op("copy"), nullptr, {t});
     return wrap(std::move(y));
   }
   if (!parse(key, t->meta().shape, &ix)) {
@@ -163,7 +294,10 @@ int set_index(PyObject* self, PyObject* key, PyObject* value) {
     return 0;
   }
   Index ix;
-  if (!parse(key, t->meta().shape, &ix)) {
+  const bool sized = any_size(*t, items_of(key)) || ((mode::t_word & mode::kTrace) && is_tensor(value) &&
+                                                     active_tracer()->any_size(*tensor_of(value)));
+  const bool any = sized && all_basic(items_of(key));
+  if (!any && !parse(key, t->meta().shape, &ix)) {
     MGE_CHECK(g_set_hook, NotImplemented, "indexing: this kind of index is not supported yet.");
     Obj r(PyObject_CallFunctionObjArgs(g_set_hook, self, key, value, nullptr));
     return r ? 0 : -1;
@@ -177,6 +311,10 @@ int set_index(PyObject* self, PyObject* key, PyObject* value) {
   if (v->meta().dtype != t->meta().dtype) {
     NamedAttr a{"dtype", t->meta().dtype};
     v = apply1(typecvt, typecvt.schema.build("typecvt", {&a, 1}), {v.get()});
+  }
+  if (any) {
+    set_any(t, parse_any(items_of(key), t->meta().shape.rank), std::move(v));
+    return 0;
   }
   Shape vs = v->meta().shape;
   while (vs.rank > ix.result.rank && vs[0] == 1) vs.erase(0);  // NumPy drops leading ones of the value

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "base/cost.h"
+#include "base/machine.h"
 #include "base/parallel.h"
 #include "common.h"
 #include "core/fake_device.h"
@@ -282,6 +283,7 @@ NB_MODULE(_core, m) {
     return d;
   });
   m.def("get_num_threads", [] { return num_threads(); });
+  m.def("machine_report", [] { return describe(machine()); });
   m.def("thread_report", [] {
     const ThreadReport r = thread_report();
     nb::dict d;

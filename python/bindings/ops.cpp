@@ -5,6 +5,7 @@
 #include <structmember.h>
 
 #include "kernel/kernel.h"
+#include "op/promote.h"
 
 namespace mge::py {
 namespace {
@@ -15,11 +16,33 @@ struct OpFn {
   Attrs defaults;
 };
 
-// Finds the dtype and device that non-tensor operands follow.
-const Meta* first_tensor(PyObject* const* args, Py_ssize_t n) {
-  for (Py_ssize_t i = 0; i < n; ++i)
-    if (is_tensor(args[i])) return &tensor_of(args[i])->meta();
-  return nullptr;
+// Finds the dtype and device that non-tensor operands follow. Sizes stand for numbers: others come first.
+const Meta* first_tensor(PyObject* const* args, Py_ssize_t n, bool sizes = true) {
+  const Meta* size = nullptr;
+  for (Py_ssize_t i = 0; i < n; ++i) {
+    if (!is_tensor(args[i])) continue;
+    const Meta* m = &tensor_of(args[i])->meta();
+    if (!is_size(args[i])) return m;
+    if (!size && sizes) size = m;
+  }
+  return size;
+}
+
+// An unknown name is refused when the attributes are built.
+int field_of(const OpDef& op, std::string_view name) {
+  const auto& known = op.schema.defaults;
+  for (size_t i = 0; i < known.size(); ++i)
+    if (known[i].name == name) return static_cast<int>(i);
+  return 0;
+}
+
+// Sizes of a traced call are tensors, but stand for numbers: beside a tensor they take a dtype as numbers do.
+TensorPtr size_beside(Tensor& size, const Meta& like) {
+  const DType t = number_beside(size.meta().dtype, like.dtype, true);
+  if (t == size.meta().dtype) return TensorPtr(&size);
+  static const OpDef& typecvt = OpRegistry::global().get("typecvt");
+  NamedAttr a{"dtype", t};
+  return apply1(typecvt, typecvt.schema.build("typecvt", {&a, 1}), {&size});
 }
 
 Attrs build_attrs(const OpFn* f, PyObject* const* values, PyObject* names) {
@@ -31,10 +54,13 @@ Attrs build_attrs(const OpFn* f, PyObject* const* values, PyObject* names) {
   if (!names || PyTuple_GET_SIZE(names) == 0) return f->defaults;
   SmallVec<NamedAttr, 6> given;
   const char* name = "";
+  SizeList sizes;
   try {
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names); ++i) {
       name = PyUnicode_AsUTF8(PyTuple_GET_ITEM(names, i));
-      given.push_back({name, to_attr(values[i])});
+      const size_t before = sizes.size();
+      given.push_back({name, to_attr(values[i], &sizes)});
+      for (size_t k = before; k < sizes.size(); ++k) sizes[k].field = field_of(*f->op, name);
     }
   } catch (const PythonError&) {  // what Python says of the value, but not which argument of which op it is
     PyObject *type, *value, *trace;
@@ -48,7 +74,9 @@ Attrs build_attrs(const OpFn* f, PyObject* const* values, PyObject* names) {
     fail(ErrorKind::Type, "{}: attribute '{}': {}.", f->op->name, name, text ? PyUnicode_AsUTF8(text.get()) : "?");
   }
   try {
-    return f->op->schema.build(f->op->name, {given.data(), given.size()});
+    Attrs a = f->op->schema.build(f->op->name, {given.data(), given.size()});
+    if (!sizes.empty()) const_cast<AttrsBase*>(a.get())->set_sizes(std::move(sizes));  // not shared yet
+    return a;
   } catch (const Error& e) {
     if (e.text().starts_with(f->op->name)) throw;
     throw Error(e.kind(), f->op->name + ": " + e.text());
@@ -65,6 +93,12 @@ struct Inputs {
       PyObject* a = args[i];
       if (is_tensor(a)) {
         in.push_back(tensor_of(a));
+        if (__builtin_expect(is_size(a), 0) && op.scalar) {
+          if (const Meta* other = first_tensor(args, n, false)) {
+            owned.push_back(size_beside(*tensor_of(a), *other));
+            in[in.size() - 1] = owned[owned.size() - 1].get();
+          }
+        }
         continue;
       }
       if (!like) like = first_tensor(args, n);
@@ -99,7 +133,7 @@ PyObject* op_call(PyObject* self, PyObject* const* args, size_t nargsf, PyObject
   Attrs attrs = build_attrs(f, args + n, names);
   Inputs inputs;
   inputs.parse(*f->op, args, n, true);
-  SmallVec<TensorPtr, 3> out(f->op->n_out());
+  SmallVec<TensorPtr, 3> out(f->op->n_out(attrs.get()));
   dispatch(*f->op, attrs, {inputs.in.data(), inputs.in.size()}, {out.data(), out.size()});
   return wrap_all(out);
   MGE_PY_CATCH(nullptr)
@@ -119,7 +153,7 @@ PyObject* op_uncast(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObjec
   Attrs attrs = build_attrs(f, args + n, names);
   Inputs inputs;
   inputs.parse(*f->op, args, n);
-  SmallVec<TensorPtr, 3> out(f->op->n_out());
+  SmallVec<TensorPtr, 3> out(f->op->n_out(attrs.get()));
   dispatch_uncast(*f->op, attrs, {inputs.in.data(), inputs.in.size()}, {out.data(), out.size()});
   return wrap_all(out);
   MGE_PY_CATCH(nullptr)

@@ -11,8 +11,11 @@ namespace mge::py {
 PyTypeObject* g_base_type = nullptr;
 PyTypeObject* g_tensor_type = nullptr;
 
-PyObject* wrap(TensorPtr t) {
-  PyObject* o = g_tensor_type->tp_alloc(g_tensor_type, 0);
+PyTypeObject* g_size_type = nullptr;
+
+PyObject* wrap(TensorPtr t, PyTypeObject* type) {
+  if (!type) type = g_tensor_type;
+  PyObject* o = type->tp_alloc(type, 0);
   if (!o) throw PythonError{};
   new (&reinterpret_cast<PyTensor*>(o)->t) TensorPtr(std::move(t));
   return o;
@@ -235,6 +238,14 @@ void tensor_free(PyObject* o) {
 
 PyObject* get_shape(PyObject* o, void*) {
   MGE_PY_TRY
+  if (mode::t_word & mode::kTrace && g_size_type)
+    if (TensorPtr sizes = traced_sizes(*tensor_of(o))) return wrap(std::move(sizes), g_size_type);
+  return shape_tuple(tensor_of(o)->meta().shape);
+  MGE_PY_CATCH(nullptr)
+}
+PyObject* get_tuple_shape(PyObject* o, void*) {
+  MGE_PY_TRY
+  if (mode::t_word & mode::kTrace) fix_sizes(*tensor_of(o));
   return shape_tuple(tensor_of(o)->meta().shape);
   MGE_PY_CATCH(nullptr)
 }
@@ -360,13 +371,18 @@ PyObject* astype(PyObject* o, PyObject* const* args, Py_ssize_t n, PyObject* nam
 PyObject* reshape(PyObject* o, PyObject* const* args, Py_ssize_t n) {
   MGE_PY_TRY
   ShapeAttrs a;
+  SizeList sizes;
   if (n == 1 && !PyLong_Check(args[0])) {
-    a.shape = to_ints(args[0]);
+    a.shape = to_ints(args[0], &sizes);
   } else {
-    for (Py_ssize_t i = 0; i < n; ++i) a.shape.push_back(to_ints(args[i])[0]);
+    for (Py_ssize_t i = 0; i < n; ++i) {
+      const size_t before = sizes.size();
+      a.shape.push_back(to_ints(args[i], &sizes)[0]);
+      if (sizes.size() > before) sizes.back().element = static_cast<int>(i);
+    }
   }
   if (PyErr_Occurred()) return nullptr;
-  return wrap(apply1(*ops().reshape, make_attrs(std::move(a)), {tensor_of(o)}));
+  return wrap(apply1(*ops().reshape, make_attrs(std::move(a), std::move(sizes)), {tensor_of(o)}));
   MGE_PY_CATCH(nullptr)
 }
 
@@ -394,12 +410,20 @@ PyObject* to_index(PyObject* o) {
   Obj v(as_scalar(o));
   return v ? PyNumber_Index(v.get()) : nullptr;
 }
+// len(x) is a number: a traced call is then for tensors of this length.
+void fix_first_size(Tensor& t) {
+  if (!active_tracer()->any_size(t)) return;
+  static const Attrs first = make_attrs(SliceAttrs{{0}, {0}, {1}, {1}});
+  TensorPtr length = apply1(OpRegistry::global().get("slice"), first, {active_tracer()->sizes_of(t).get()});
+  active_tracer()->on_read(*length);
+}
 Py_ssize_t length(PyObject* o) {
   const Shape& s = tensor_of(o)->meta().shape;
   if (s.rank == 0) {
     PyErr_SetString(PyExc_TypeError, "ndim is 0");
     return -1;
   }
+  if (mode::t_word & mode::kTrace) fix_first_size(*tensor_of(o));
   return s[0];
 }
 
@@ -417,7 +441,7 @@ PyMethodDef methods[] = {
     {nullptr, nullptr, 0, nullptr}};
 
 PyGetSetDef getset[] = {{"shape", get_shape, nullptr, "Sizes of the axes, a tuple.", nullptr},
-                        {"_tuple_shape", get_shape, nullptr, "Sizes of the axes, always a tuple.", nullptr},
+                        {"_tuple_shape", get_tuple_shape, nullptr, "Sizes of the axes, always a tuple.", nullptr},
                         {"ndim", get_ndim, nullptr, "Number of axes.", nullptr},
                         {"dtype", get_dtype, nullptr, "Element type as a NumPy dtype.", nullptr},
                         {"device", get_device, nullptr, "Where the value lives.", nullptr},

@@ -8,6 +8,7 @@
 #include "common.h"
 #include "eager/trace.h"
 #include "ir/text.h"
+#include "op/shape/shape_ops.h"
 
 namespace nb = nanobind;
 
@@ -27,8 +28,8 @@ Tensors tensors(nb::sequence seq) {
 
 class PyRecording {
  public:
-  PyRecording(int opt_level, bool capture_as_const, bool replay)
-      : r(make_ref<Recording>(TraceOptions{opt_level, capture_as_const, replay})) {}
+  PyRecording(int opt_level, bool capture_as_const, bool replay, bool any_size)
+      : r(make_ref<Recording>(TraceOptions{opt_level, capture_as_const, replay, any_size})) {}
   RefPtr<Recording> r;
   std::mutex running;  // a program runs once at a time
 };
@@ -43,8 +44,8 @@ ir::Graph recording_graph(nb::handle recording, bool as_constants, std::vector<s
 
 void bind_trace(nb::module_& m) {
   nb::class_<PyRecording>(m, "Recording")
-      .def(nb::init<int, bool, bool>(), nb::arg("opt_level") = 2, nb::arg("capture_as_const") = false,
-           nb::arg("replay") = false)
+      .def(nb::init<int, bool, bool, bool>(), nb::arg("opt_level") = 2, nb::arg("capture_as_const") = false,
+           nb::arg("replay") = false, nb::arg("any_size") = false)
       .def("record_begin",
            [](PyRecording& p, nb::sequence a) {
              auto t = tensors(a);
@@ -97,7 +98,7 @@ void bind_trace(nb::module_& m) {
       .def("is_inside", [](PyRecording& p, nb::handle t) { return p.r->is_inside(*tensor_of(t.ptr())); })
       .def_prop_ro("boundaries", [](PyRecording& p) { return p.r->boundaries(); })
       .def_prop_ro("host_only", [](PyRecording& p) { return p.r->host_only(); })
-      .def_prop_ro("is_cut", [](PyRecording& p) { return p.r->is_cut(); })
+      .def_prop_ro("n_programs", [](PyRecording& p) { return p.r->n_programs(); })
       .def_prop_ro("n_ops", [](PyRecording& p) { return p.r->n_ops(); })
       .def("report", [](PyRecording& p) { return p.r->report(); })
       .def("set_name",
@@ -110,14 +111,29 @@ void bind_trace(nb::module_& m) {
           },
           nb::arg("as_constants") = false);
   m.def("is_tracing", [] { return active_tracer() != nullptr; });
-  m.def("cut_trace", [](const std::string& who) {
-    if (Tracer* t = active_tracer()) t->cut(who);
-  });
+  // The integers in a tensor; while a call is recorded in which they may be others, as tensors.
   m.def("sizes_in", [](nb::handle x) {
     nb::list sizes;
-    for (int64_t n : to_ints(x.ptr())) sizes.append(n);
+    Tensor& t = *tensor_of(x.ptr());
+    bool later = false;
+    Ints numbers = size_numbers(t, &later);
+    for (size_t i = 0; i < numbers.size(); ++i) {
+      if (!later || !g_size_type) {
+        sizes.append(numbers[i]);
+        continue;
+      }
+      TensorPtr one(&t);
+      if (t.meta().shape.rank > 0) {
+        const auto at = static_cast<int64_t>(i);
+        one = apply1(OpRegistry::global().get("slice"), make_attrs(SliceAttrs{{0}, {at}, {at + 1}, {1}}), {&t});
+        one = apply1(OpRegistry::global().get("squeeze"), make_attrs(AxesAttrs{{0}}), {one.get()});
+      }
+      sizes.append(nb::steal(wrap(std::move(one), g_size_type)));
+    }
     return sizes;
   });
+  m.def("as_size", [](nb::handle x) { return nb::steal(wrap(TensorPtr(tensor_of(x.ptr())), g_size_type)); });
+  m.def("set_size_type", [](nb::handle t) { g_size_type = reinterpret_cast<PyTypeObject*>(t.inc_ref().ptr()); });
   // A part of the call that is not seen and may differ from call to call.
   m.def("exclude_begin", [] {
     Tracer* t = active_tracer();

@@ -71,6 +71,7 @@ class KeyBuilder {
 
   std::string bytes;
   int nodes = 0;
+  void set_any_size(bool on) { any_size_ = on; }  // sizes of tensors are none of the key's business
 
   void add(PyObject* o) {
     if (o == Py_None) return put('N');
@@ -291,7 +292,8 @@ class KeyBuilder {
     raw(m.quant.scale);
     raw(m.quant.zero_point);
     raw(m.shape.rank);
-    for (int64_t d : m.shape) raw(d);
+    if (!any_size_)
+      for (int64_t d : m.shape) raw(d);
     raw(t->modes);  // its memory format
     Obj qparams(PyObject_GetAttr(o, names().qparams));
     if (!qparams) return PyErr_Clear();  // a bare TensorBase
@@ -449,6 +451,7 @@ class KeyBuilder {
   };
   Mode mode_;
   PyObject *held_, *tensors_;
+  bool any_size_ = false;
   std::vector<Step> path_;
   std::unordered_map<const Tensor*, size_t> seen_;
 };
@@ -501,9 +504,10 @@ bool holds(PyObject* note) {
 
 PyObject* call_key(PyObject*, PyObject* const* args, Py_ssize_t n) {
   MGE_PY_TRY
-  MGE_CHECK(n == 4, Type, "call_key(args, kwargs, modes, strict)");
+  MGE_CHECK(n == 4 || n == 5, Type, "call_key(args, kwargs, modes, strict, any_size=False)");
   Obj tensors = check(PyList_New(0)), held = check(PyList_New(0));
   KeyBuilder b(PyObject_IsTrue(args[3]) ? Mode::Strict : Mode::Loose, held.get(), tensors.get());
+  b.set_any_size(n == 5 && PyObject_IsTrue(args[4]));
   b.add(args[2]);
   b.add(args[0]);
   b.add(args[1]);
@@ -586,7 +590,7 @@ PyObject* mutation(PyObject*, PyObject*) {
 
 PyMethodDef functions[] = {
     {"call_key", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(call_key)), METH_FASTCALL,
-     "call_key(args, kwargs, modes, strict): (bytes, tensors, what must be kept alive)."},
+     "call_key(args, kwargs, modes, strict, any_size=False): (bytes, tensors, what must be kept alive)."},
     {"note", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(note_of)), METH_FASTCALL,
      "note(target, name, volatile, deep): the state of an object, or of one entry of a dict, as it is now."},
     {"note_use", note_use, METH_O, "A call being recorded on this thread depends on the state of the object."},

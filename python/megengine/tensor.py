@@ -70,7 +70,7 @@ class ArrayMethodMixin:
         (3, 1)
         """
         n = 1
-        for d in self._tuple_shape:
+        for d in self.shape:
             n *= d
         return n
 
@@ -292,7 +292,7 @@ class Tensor(TensorBase, ArrayMethodMixin):
     def __iter__(self) -> Iterator[Tensor]:
         if self.ndim == 0:
             raise TypeError("iteration over a 0-d tensor")
-        for i in range(self._tuple_shape[0]):
+        for i in range(len(self)):
             yield self[i]
 
     def __contains__(self, item: Any) -> bool:

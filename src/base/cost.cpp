@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <sstream>
 #include <utility>
 
 #include "base/error.h"
+#include "base/named_numbers.h"
 
 namespace mge {
 
@@ -33,18 +33,12 @@ Costs parse_costs(const std::string& text, Costs c) {
                                                                        {"value", &Costs::value},
                                                                        {"byte", &Costs::byte},
                                                                        {"step", &Costs::step}};
-  std::stringstream items(text);
-  for (std::string item; std::getline(items, item, ',');) {
-    const size_t eq = item.find('=');
-    const std::string name = item.substr(0, eq), value = eq == std::string::npos ? "" : item.substr(eq + 1);
+  const std::string wrong = each_number(text, [&](const std::string& name, double ns) {
     auto row = std::find_if(std::begin(kNames), std::end(kNames), [&](auto& r) { return name == r.first; });
-    char* end = nullptr;
-    const double ns = std::strtod(value.c_str(), &end);
-    MGE_CHECK(row != std::end(kNames) && !value.empty() && *end == 0 && ns >= 0 && ns < 1e12, Value,
-              "MGE_COSTS: expected piece, fma, value, byte or step = nanoseconds, separated by commas; got '{}'.",
-              item);
-    c.*row->second = ns;
-  }
+    return row != std::end(kNames) && ns >= 0 && ns < 1e12 ? (c.*row->second = ns, true) : false;
+  });
+  MGE_CHECK(wrong.empty(), Value,
+            "MGE_COSTS: expected piece, fma, value, byte or step = nanoseconds, separated by commas; got '{}'.", wrong);
   return c;
 }
 

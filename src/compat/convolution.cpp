@@ -1,7 +1,6 @@
 // Convolutions in two and three dimensions, their adjoints, and those with weights or regions of their own.
 #include "compat/convolution.h"
 
-#include "op/conv/conv2d.h"
 #include "op/conv/conv3d.h"
 
 namespace mge::compat {
@@ -68,31 +67,32 @@ int64_t groups_of(const P& p, const Val& w) {
 
 Val convolved(const char* who, const Conv& p, const Val& x, const Val& w) {
   check_format(who, p);
-  return emit("conv2d", {x, turned(w, p.mode, 2)}, Conv2dAttrs{p.stride(), p.pad(), p.dilate(), groups_of(p, w)});
+  return emit("conv2d", {x, turned(w, p.mode, 2)}, p.attrs(groups_of(p, w)));
 }
 void conv2d(Emitter&, const ConvPolicy& p, In in, Out& out) {
   out.push_back(convolved("Convolution", p, in[0], in[1]));
 }
 
-Ints stride3(const Conv3d& p) { return {p.stride_d, p.stride_h, p.stride_w}; }
-Ints pad3(const Conv3d& p) { return {p.pad_d, p.pad_h, p.pad_w}; }
-Ints dilate3(const Conv3d& p) { return {p.dilate_d, p.dilate_h, p.dilate_w}; }
+Conv3dAttrs attrs_of(const Conv3d& p, int64_t groups) {
+  return {
+      {p.stride_d, p.stride_h, p.stride_w}, {p.pad_d, p.pad_h, p.pad_w}, {p.dilate_d, p.dilate_h, p.dilate_w}, groups};
+}
 
 void conv3d(Emitter&, const Conv3d& p, In in, Out& out) {
   check("Convolution3D", p);
-  out.push_back(emit("conv3d", {in[0], turned(in[1], p.mode, 3)},
-                     Conv3dAttrs{stride3(p), pad3(p), dilate3(p), groups_of(p, in[1])}));
+  out.push_back(emit("conv3d", {in[0], turned(in[1], p.mode, 3)}, attrs_of(p, groups_of(p, in[1]))));
 }
 
 /// The shape of the input of a convolution whose output is dy. Given sizes may exceed the least by less than a stride.
-Ints data_shape(const char* who, In in, int64_t groups, const Ints& stride, const Ints& pad, const Ints& dilate) {
+template <size_t D>
+Ints data_shape(const char* who, In in, const ConvAttrs<D>& at) {
   const Shape w = in[0].shape(), dy = in[1].shape();
-  const int n = static_cast<int>(stride.size());
+  constexpr int n = static_cast<int>(D);
   const bool grouped = w.rank == n + 3;
   MGE_CHECK(dy.rank == n + 2 && (w.rank == n + 2 || grouped), Value,
             "{}: needs a weight of {} or {} dimensions and a gradient of {}; got {} and {}.", who, n + 2, n + 3, n + 2,
             w.str(), dy.str());
-  Ints shape{dy[0], w[w.rank - n - 1] * groups};
+  Ints shape{dy[0], w[w.rank - n - 1] * at.groups};
   // Python gives the sizes; files give a tensor of that shape, whose values do not matter.
   Ints given;
   if (in.size() > 2)
@@ -101,29 +101,28 @@ Ints data_shape(const char* who, In in, int64_t groups, const Ints& stride, cons
             n);
   for (int i = 0; i < n; ++i) {
     const size_t k = static_cast<size_t>(i);
-    const int64_t least = (dy[2 + i] - 1) * stride[k] - 2 * pad[k] + dilate[k] * (w[w.rank - n + i] - 1) + 1;
+    const int64_t stride = at.stride[k];
+    const int64_t least = conv_inputs(dy[2 + i], w[w.rank - n + i], stride, at.pad[k], at.dilate[k]);
     const int64_t size = given.empty() ? least : given[given.size() - static_cast<size_t>(n) + k];
-    MGE_CHECK(size >= least && size < least + stride[k], Assertion,
+    MGE_CHECK(size >= least && size < least + stride, Assertion,
               "{}: size {} of axis {} does not fit: a gradient {} comes from {} to {}.", who, size, 2 + i, dy.str(),
-              least, least + stride[k] - 1);
+              least, least + stride - 1);
     shape.push_back(size);
   }
   return shape;
 }
 void conv2d_backward(Emitter&, const ConvTyped& p, In in, Out& out) {
   check_format("ConvolutionBackwardData", p);
-  const int64_t groups = groups_of(p, in[0]);
-  Ints shape = data_shape("ConvolutionBackwardData", in, groups, p.stride(), p.pad(), p.dilate());
-  out.push_back(converted(emit("conv2d_dx", {in[1], turned(in[0], p.mode, 2)},
-                               Conv2dDxAttrs{p.stride(), p.pad(), p.dilate(), groups, std::move(shape)}),
-                          p.dtype));
+  const Conv2dAttrs attrs = p.attrs(groups_of(p, in[0]));
+  Ints shape = data_shape("ConvolutionBackwardData", in, attrs);
+  out.push_back(
+      converted(emit("conv2d_dx", {in[1], turned(in[0], p.mode, 2)}, Conv2dDxAttrs{attrs, std::move(shape)}), p.dtype));
 }
 void conv3d_backward(Emitter&, const Conv3d& p, In in, Out& out) {
   check("Convolution3DBackwardData", p);
-  const int64_t groups = groups_of(p, in[0]);
-  Ints shape = data_shape("Convolution3DBackwardData", in, groups, stride3(p), pad3(p), dilate3(p));
-  out.push_back(emit("conv3d_dx", {in[1], turned(in[0], p.mode, 3)},
-                     Conv3dDxAttrs{stride3(p), pad3(p), dilate3(p), groups, std::move(shape)}));
+  const Conv3dAttrs attrs = attrs_of(p, groups_of(p, in[0]));
+  Ints shape = data_shape("Convolution3DBackwardData", in, attrs);
+  out.push_back(emit("conv3d_dx", {in[1], turned(in[0], p.mode, 3)}, Conv3dDxAttrs{attrs, std::move(shape)}));
 }
 
 // A weight of its own at every position: (groups, OH, OW, C/groups, kh, kw, O/groups).

@@ -2,6 +2,7 @@
 #pragma once
 #include "compat/enums.h"
 #include "compat/windows.h"
+#include "op/conv/conv2d.h"
 
 namespace mge::compat {
 
@@ -20,9 +21,9 @@ struct Conv {
                       &P::stride_w, "dilate_h", &P::dilate_h, "dilate_w", &P::dilate_w, "sparse", &P::sparse, "format",
                       &P::format, "compute_mode", &P::compute_mode);
   }
-  Ints stride() const { return {stride_h, stride_w}; }
-  Ints pad() const { return {pad_h, pad_w}; }
-  Ints dilate() const { return {dilate_h, dilate_w}; }
+  Conv2dAttrs attrs(int64_t groups) const {
+    return {{stride_h, stride_w}, {pad_h, pad_w}, {dilate_h, dilate_w}, groups};
+  }
   Window window(int64_t kh, int64_t kw) const { return {kh, kw, pad_h, pad_w, stride_h, stride_w, dilate_h, dilate_w}; }
 };
 struct ConvPolicy : Conv, Policy {

@@ -51,8 +51,8 @@ void deformable_conv(Emitter&, const ConvPolicy& p, In in, Out& out) {
   MGE_CHECK(w.rank == 4 || w.rank == 5, Value, "DeformableConv: the weight needs 4 or 5 dimensions; got {}.", w.str());
   const int64_t n = xs[0], c = xs[1], kh = w[w.rank - 2], kw = w[w.rank - 1], taps = kh * kw;
   const int64_t groups = p.sparse == Sparse::GROUP ? w[0] : 1;
-  const int64_t oh = (xs[2] + 2 * p.pad_h - p.dilate_h * (kh - 1) - 1) / p.stride_h + 1;
-  const int64_t ow = (xs[3] + 2 * p.pad_w - p.dilate_w * (kw - 1) - 1) / p.stride_w + 1;
+  const int64_t oh = conv_outputs(xs[2], kh, p.stride_h, p.pad_h, p.dilate_h);
+  const int64_t ow = conv_outputs(xs[3], kw, p.stride_w, p.pad_w, p.dilate_w);
   const int64_t parts = o.rank == 4 ? o[1] / (2 * taps) : 0;
   MGE_CHECK(
       parts >= 1 && c % parts == 0 && o == (Shape{n, 2 * parts * taps, oh, ow}), Value,

@@ -16,7 +16,7 @@ namespace mge::compat {
 
 Out emit_all(Emitter& em, const char* op, In in, Attrs attrs) {
   const OpDef& def = OpRegistry::global().get(op);
-  Out out(def.n_out());
+  Out out(def.n_out(attrs.get()));
   em.emit(def, attrs, in, out);
   return out;
 }

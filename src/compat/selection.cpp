@@ -82,35 +82,23 @@ void topk(Emitter& em, const TopK& p, In in, Out& out) {
   if (kth) out = {pick(out[0], s.rank - 1, count - 1)};
 }
 
-// How many elements are chosen depends on values: they are asked for, and a graph refuses.
-std::vector<int64_t> chosen(const char* who, const Val& mask) {
-  std::optional<HostValue> h = mask.em->known(mask, who);
-  MGE_CHECK(h, NotImplemented, "{}: the size of its result depends on values, which a graph does not hold yet; got {}.",
-            who, mask.meta().str());
-  const size_t width = dtype_size(h->dtype), n = h->bytes.size() / width;
-  std::vector<int64_t> out;
-  for (size_t i = 0; i < n; ++i) {
-    const char* p = h->bytes.data() + i * width;
-    bool nonzero = false;
-    if (is_float(h->dtype)) {  // -0.0 is 0 too: all bits but the sign
-      for (size_t b = 0; b < width; ++b)
-        nonzero |= (static_cast<unsigned char>(p[b]) & (b + 1 == width ? 0x7f : 0xff)) != 0;
-    } else {
-      nonzero = std::any_of(p, p + width, [](char c) { return c != 0; });
-    }
-    if (nonzero) out.push_back(static_cast<int64_t>(i));
-  }
-  return out;
+// Positions of what is not 0 in the flattened tensor; how many there are depends on values.
+Val chosen(Emitter& em, const Val& mask) {
+  Val found[2];
+  em.emit(OpRegistry::global().get("nonzero"), nullptr, {&mask, 1}, found);
+  const SizeValue n = em.size_value(found[1], found[0].meta().shape[0]);
+  std::vector<SizeOperand> sizes;
+  if (n.operand) sizes.push_back({field_index<SliceAttrs>("stops"), 0, n.operand.p});
+  return em.emit1("slice", {found[0]}, make_attrs(SliceAttrs{{0}, {0}, {n.now}, {1}, true}, std::move(sizes)));
 }
 
-void cond_take(Emitter&, const None&, In in, Out& out) {
+void cond_take(Emitter& em, const None&, In in, Out& out) {
   const Val &x = in[0], &mask = in[1];
   MGE_CHECK(mask.dtype() == DType::Bool, Value, "CondTake: the mask must be a bool tensor; got {}.",
             dtype_name(mask.dtype()));
   MGE_CHECK(mask.shape() == x.shape(), Value, "CondTake: the mask has shape {} but the data {}.", mask.shape().str(),
             x.shape().str());
-  const std::vector<int64_t> at = chosen("CondTake", mask);
-  const Val place = int_table(x, at, Shape{static_cast<int64_t>(at.size())});
+  const Val place = chosen(em, mask);
   out = {take(shaped(x, {-1}), place, 0), place};
 }
 
@@ -146,17 +134,11 @@ void compare_take(Emitter& em, const CompareTake& p, In in, Out& out) {
   cond_take(em, {}, both, out);
 }
 
-void non_zero(Emitter&, const None&, In in, Out& out) {
-  const Val x = in[0].shape().rank ? in[0] : shaped(in[0], {1});
-  const Shape s = x.shape();
-  const std::vector<int64_t> at = chosen("NonZero", x);
-  std::vector<int64_t> rows;
-  int64_t below = s.numel();
-  for (int axis = 0; axis < s.rank; ++axis) {
-    below = s[axis] ? below / s[axis] : 0;
-    for (int64_t i : at) rows.push_back(i / below % s[axis]);
-  }
-  out.push_back(int_table(in[0], rows, Shape{s.rank, static_cast<int64_t>(at.size())}));
+void non_zero(Emitter& em, const None&, In in, Out& out) {
+  const Val x = in[0].rank() ? in[0] : shaped(in[0], {1});
+  const Val place = chosen(em, x);
+  const Sizes s = x.sizes();
+  out.push_back(em.emit1("unravel", {place}, sized_attrs(ShapeAttrs{to_ints(s.now())}, "shape", s)));
 }
 
 void where(Emitter&, const None&, In in, Out& out) { out.push_back(select(in[0], in[1], in[2])); }

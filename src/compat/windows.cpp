@@ -1,11 +1,10 @@
 #include "compat/windows.h"
 
+#include "op/conv/conv_geom.h"
 #include "op/shape/shape_ops.h"
 
 namespace mge::compat {
 namespace {
-
-int64_t count(int64_t size, int64_t k, int64_t s, int64_t d) { return (size - d * (k - 1) - 1) / s + 1; }
 
 /// The elements of x that tap (i, j) of each window meets.
 SliceAttrs tap(const Window& w, int64_t i, int64_t j, int64_t oh, int64_t ow) {
@@ -26,7 +25,7 @@ Val sliding_window(const char* who, const Val& image, const Window& w) {
   MGE_CHECK(h > w.dh * (w.kh - 1) && wd > w.dw * (w.kw - 1), Value,
             "{}: a window of {} x {} with dilation {} x {} does not fit into {}.", who, w.kh, w.kw, w.dh, w.dw,
             x.shape().str());
-  const int64_t oh = count(h, w.kh, w.sh, w.dh), ow = count(wd, w.kw, w.sw, w.dw);
+  const int64_t oh = conv_outputs(h, w.kh, w.sh, 0, w.dh), ow = conv_outputs(wd, w.kw, w.sw, 0, w.dw);
   Out views;
   for (int64_t i = 0; i < w.kh; ++i)
     for (int64_t j = 0; j < w.kw; ++j) {
@@ -41,7 +40,7 @@ Val sliding_window(const char* who, const Val& image, const Window& w) {
 Val add_windows(const char* who, const Val& windows, int64_t height, int64_t width, const Window& w) {
   const Shape s = windows.shape();
   const int64_t h = height + 2 * w.ph, wd = width + 2 * w.pw;
-  const int64_t oh = count(h, w.kh, w.sh, w.dh), ow = count(wd, w.kw, w.sw, w.dw);
+  const int64_t oh = conv_outputs(h, w.kh, w.sh, 0, w.dh), ow = conv_outputs(wd, w.kw, w.sw, 0, w.dw);
   MGE_CHECK(s.rank == 6 && s[2] == oh && s[3] == ow && s[4] == w.kh && s[5] == w.kw, Assertion,
             "{}: windows of shape (N, C, {}, {}, {}, {}) are needed; got {}.", who, oh, ow, w.kh, w.kw, s.str());
   Val y = filled(windows, Shape{s[0], s[1], h, wd}, 0, windows.dtype());

@@ -258,7 +258,7 @@ DType cast_dtype(const OpDef& op, DType t) {
 }
 
 void dispatch_update(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> in, std::span<Tensor* const> cells) {
-  SmallVec<TensorPtr, 4> out(op.n_out());
+  SmallVec<TensorPtr, 4> out(op.n_out(attrs.get()));
   MGE_CHECK(cells.size() <= out.size(), Value, "{}: {} cells for {} outputs.", op.name, cells.size(), out.size());
   const uint32_t modes = mode::t_word;
   bool plain = !(modes & mode::kTrace) && !((modes & mode::kGrad) && tape_wants(op, in));
@@ -367,8 +367,43 @@ Val EagerEmitter::literal(const Meta& m, const void* data) {
   std::memcpy(b.storage->ptr, data, m.bytes());
   return val(tensor_from_buffer(placed, std::move(b)));
 }
-std::optional<HostValue> EagerEmitter::known(const Val& v, const char* sizes_of) {
-  if (sizes_of && g_tracer) g_tracer->cut(sizes_of);
+TensorPtr traced_sizes(Tensor& t) { return g_tracer ? g_tracer->sizes_of(t) : nullptr; }
+void fix_sizes(Tensor& t) {
+  if (g_tracer && g_tracer->any_size(t)) g_tracer->on_read(*g_tracer->sizes_of(t));
+}
+
+Ints size_numbers(Tensor& t, bool* later) {
+  const Meta& m = t.meta();
+  const int64_t n = m.shape.numel();
+  MGE_CHECK(is_int(m.dtype) || m.dtype == DType::Bool, Value,
+            "shape: sizes must be integers; got a tensor of {}. Cast it with astype first.", dtype_name(m.dtype));
+  MGE_CHECK(n <= kRowTile, Value, "shape: {} sizes are too many; got a tensor of shape {}.", n, m.shape.str());
+  Buffer b;
+  if (later && g_tracer) {
+    *later = g_tracer->on_size(t);
+    if (!t.value->ready()) g_tracer->materialize(*t.value);
+    wait(*t.value);
+    b = t.value->known ? Buffer{t.value->known, Layout::contiguous(m.shape)} : to_host(m, t.value->buffer);
+  } else {
+    b = read_buffer(t);
+  }
+  b = make_contiguous(m, b);
+  Ints out(static_cast<size_t>(n));
+  load_row(m.dtype, b.data(m.dtype), 1, Compute::I64, out.data(), n);
+  return out;
+}
+SizeValue EagerEmitter::size_value(const Val& v, int64_t) {
+  bool later = false;
+  const int64_t now = size_numbers(*tensor(v), &later)[0];
+  return {now, later ? v : Val()};
+}
+
+Val EagerEmitter::size_operand(const Val& v) { return any_size(v) ? val(g_tracer->sizes_of(*tensor(v))) : Val(); }
+bool EagerEmitter::any_size(const Val& v) { return g_tracer && g_tracer->any_size(*tensor(v)); }
+void EagerEmitter::fix(const Val& v) {
+  if (g_tracer) g_tracer->on_read(*tensor(v));
+}
+std::optional<HostValue> EagerEmitter::known(const Val& v) {
   Tensor& t = *tensor(v);
   const Buffer& buffer = read_buffer(t);
   const Meta& m = t.meta();

@@ -6,7 +6,7 @@
 
 namespace mge {
 
-/// Runs one op. `out` has op.n_out() entries. Errors of promotion and inference leave nothing behind.
+/// Runs one op. `out` has op.n_out(attrs) entries. Errors of promotion and inference leave nothing behind.
 void dispatch(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> in, std::span<TensorPtr> out);
 
 /// The same without the casts of autocast: for functions made of an op that autocast does not name.
@@ -33,6 +33,13 @@ TensorPtr scalar_tensor(double value, DType dtype, const CompNode* cn);
 TensorPtr detach(const Tensor& t);
 /// The cell takes over another value and its gradient history (`_reset`); recorded by an active trace.
 void assign(Tensor& cell, const Tensor& from);
+/// The sizes of `t` for a tensor attribute of Python: a tensor while a call is recorded for any sizes, else null.
+TensorPtr traced_sizes(Tensor& t);
+/// The integers in `t`, to make attributes of. `later`, where given, says whether later calls of a trace have others;
+/// then `t` goes with the attribute. Where not given, a recorded call is for these numbers alone.
+Ints size_numbers(Tensor& t, bool* later);
+/// Whoever goes by the sizes of `t` as numbers says so: a call that is being recorded then holds for these alone.
+void fix_sizes(Tensor& t);
 /// Waits; the value in memory that the host can read, possibly strided: its own, or a copy.
 Buffer read_buffer(Tensor& t);
 
@@ -42,8 +49,12 @@ class EagerEmitter final : public Emitter {
   const Meta& meta(const Val& v) override;
   Val constant(double value, DType dtype, const Val& like) override;
   Val literal(const Meta& m, const void* data) override;
-  std::optional<HostValue> known(const Val& v, const char* sizes_of) override;
+  std::optional<HostValue> known(const Val& v) override;
   Val detached(const Val& v) override { return val(detach(*tensor(v))); }
+  Val size_operand(const Val& v) override;
+  bool any_size(const Val& v) override;
+  void fix(const Val& v) override;
+  SizeValue size_value(const Val& v, int64_t guess) override;
   Val val(TensorPtr t);
   static Tensor* tensor(const Val& v) { return static_cast<Tensor*>(v.p.get()); }
   static EagerEmitter& get();
@@ -62,10 +73,14 @@ class Tracer {
   virtual uint32_t epoch() const = 0;
   /// A value is about to be read on the host, so that a recording can keep it readable, or refuse.
   virtual void on_read(Tensor& t) = 0;
-  /// The rest of the call is not to be seen, because the size of a result of `who` depends on values.
-  virtual void cut(const std::string& who) = 0;
-  /// Whether this value may be another one in the next call: an argument, or computed from one.
-  virtual bool varies(const Tensor& t) const = 0;
+  /// Whether the sizes of this tensor may be others in the next call, so that nobody may take them for numbers.
+  virtual bool any_size(const Tensor& t) const = 0;
+  /// The sizes of a tensor as one: int32, one per axis, already computed. Null: this call is recorded for its own
+  /// sizes.
+  virtual TensorPtr sizes_of(Tensor& t) = 0;
+  /// An attribute is about to be made of what `t` holds, which may be read now. True: it is another one in the next
+  /// call, and `t` goes with the attribute (SizeOperand).
+  virtual bool on_size(Tensor& t) = 0;
   /// Around a part of the call that is not seen; the caller takes the tracer off its thread meanwhile.
   virtual void exclude_begin() = 0;
   virtual void exclude_end() = 0;

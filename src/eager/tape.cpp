@@ -72,6 +72,16 @@ void add_link(Tensor& t, GradLink link) {
   t.links.push_back(std::move(link));
 }
 
+// A rule knows metas alone; in a recorded call the numbers in them are those of this call.
+void save_sizes(GradNode& n, std::span<Tensor* const> in, std::span<TensorPtr> out) {
+  Tracer* tracer = active_tracer();
+  n.sizes = std::make_unique<GradSizes>();
+  n.sizes->in.resize(in.size());
+  for (size_t i = 0; i < in.size(); ++i)
+    if (tracer->any_size(*in[i])) n.sizes->in[i] = tracer->sizes_of(*in[i]);
+  if (tracer->any_size(*out[0])) n.sizes->out = tracer->sizes_of(*out[0]);
+}
+
 RefPtr<GradNode> new_node(const GradSession& s) {
   auto node = make_ref<GradNode>();
   node->session_id = s.id();
@@ -263,6 +273,7 @@ void tape_record(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> i
       node->out_metas.push_back(out[i]->meta());
       if (saves.outputs >> i & 1) node->saved_out[i] = saved_view(*out[i], s->level());
     }
+    if (mode::t_word & mode::kTrace) save_sizes(*node, in, out);
     for (size_t i = 0; i < out.size(); ++i)
       if (has_gradient(out[i]->meta().dtype)) add_link(*out[i], {s, s->id(), node, static_cast<uint32_t>(i)});
   }
@@ -418,6 +429,7 @@ class BackwardPass {
       n->grads.clear();
       n->saved_in.clear();  // memory goes back as the walk passes
       n->saved_out.clear();
+      n->sizes.reset();
       n->spent = n->op || n->custom || !n->edges.empty();  // an attached leaf serves again
       n->edges.clear();
       n->custom = nullptr;
@@ -463,6 +475,12 @@ class BackwardPass {
       return v;
     };
     auto in = vals(n.saved_in, n.in_metas.size()), out = vals(n.saved_out, n.out_metas.size());
+    std::vector<Val> sizes;
+    if (n.sizes)
+      for (auto& t : n.sizes->in) sizes.push_back(t ? em.val(t) : Val());
+    if (n.attrs)
+      for (auto& s : n.attrs->sizes())
+        if (!(n.op->sized_vjp >> s.field & 1)) em.fix(Val{&em, s.value});
     SmallVec<Val, 4> gys(n.out_metas.size()), gxs(n.in_metas.size());
     for (size_t i = 0; i < n.grads.size(); ++i)
       if (n.grads[i]) gys[i] = em.val(n.grads[i]);
@@ -474,6 +492,7 @@ class BackwardPass {
     c.saved_out = {out.data(), out.size()};
     c.in_metas = {n.in_metas.data(), n.in_metas.size()};
     c.out_metas = {n.out_metas.data(), n.out_metas.size()};
+    c.in_sizes = {sizes.data(), sizes.size()};
     c.gys = {gys.data(), gys.size()};
     c.gxs = {gxs.data(), gxs.size()};
     c.wanted = 0;
@@ -481,7 +500,8 @@ class BackwardPass {
       if (n.edges[i].node && i < 64) c.wanted |= uint64_t{1} << i;
     // Rules take gy(0) for granted; the gradients of further outputs may be missing.
     if (!gys[0])
-      gys[0] = broadcast_to(em.val(scalar_tensor(0, n.out_metas[0].dtype, n.out_metas[0].cn)), n.out_metas[0].shape);
+      gys[0] = zeros(em.val(scalar_tensor(0, n.out_metas[0].dtype, n.out_metas[0].cn)),
+                     {n.out_metas[0].shape, n.sizes && n.sizes->out ? em.val(n.sizes->out) : Val()});
     n.op->vjp(c);
     for (size_t i = 0; i < n.edges.size(); ++i) {
       if (!n.edges[i].node || !gxs[i]) continue;
@@ -551,7 +571,7 @@ void GradSession::backward(std::span<Tensor* const> ys, std::span<Tensor* const>
   for (size_t i = 0; i < ys.size(); ++i)
     if (auto* l = find_link(*ys[i], id_)) {
       EagerEmitter& em = EagerEmitter::get();
-      Val dy = broadcast_to(em.val(TensorPtr(dys[i])), ys[i]->meta().shape);
+      Val dy = broadcast_to(em.val(TensorPtr(dys[i])), em.val(TensorPtr(ys[i])).sizes());
       pass.give({l->node, l->index}, TensorPtr(EagerEmitter::tensor(dy)));
     }
   pass.run();

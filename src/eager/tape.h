@@ -19,6 +19,12 @@ using CustomVjp = std::function<std::vector<TensorPtr>(const std::vector<TensorP
 /// Told once, when the gradient of an attached tensor is complete.
 using GradCallback = std::function<void(TensorPtr)>;
 
+/// Shapes of inputs, and of the first output, that may be others in later calls, as tensors.
+struct GradSizes {
+  std::vector<TensorPtr> in;
+  TensorPtr out;
+};
+
 struct GradNode : RefCounted {
   uint64_t session_id = 0, seq = 0;
   const OpDef* op = nullptr;  // null: an attached tensor or a custom rule
@@ -26,6 +32,7 @@ struct GradNode : RefCounted {
   SmallVec<GradEdge, 2> edges;
   SmallVec<TensorPtr, 2> saved_in, saved_out;
   SmallVec<Meta, 2> in_metas, out_metas;
+  std::unique_ptr<GradSizes> sizes;  // while a call is recorded for any sizes
   GradCallback callback;
   CustomVjp custom;
   bool unrecorded = false;  // custom runs a part of the forward pass again; its nodes then take the place of this one

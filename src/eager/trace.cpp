@@ -32,12 +32,14 @@ void Recording::enter(State s) {
   epochs_.assign(1, epoch_);
   state_ = s;
   externals_.clear();
+  size_tensors_.clear();
   set_active_tracer(this);
 }
 
 void Recording::leave() {
   set_active_tracer(nullptr);
   externals_.clear();
+  size_tensors_.clear();
 }
 
 uint32_t Recording::new_var(const Meta& m) {
@@ -59,14 +61,15 @@ void Recording::record_begin(std::span<Tensor* const> args) {
   boundaries_.clear();
   reads_.clear();
   host_only_.clear();
-  cut_ = false;
-  whole_ = nullptr;
+  guards_.clear();
+  parts_.clear();
   n_args_ = args.size();
   arg_cells_.clear();
   for (size_t i = 0; i < args.size(); ++i) {
     uint32_t v = new_var(args[i]->meta());
     vars_[v].external = true;
     vars_[v].arg = static_cast<int>(i);
+    vars_[v].sized = opt_.any_size && args[i]->meta().shape.rank > 0;
     vars_[v].cell = TensorPtr(args[i]);
     arg_cells_.push_back(args[i]);
     vars_[v].value = args[i]->value;
@@ -105,18 +108,38 @@ bool Recording::on_op(const OpDef& op, const Attrs& attrs, std::span<Tensor* con
                       LocId loc) {
   if (state_ == State::Matching) {
     match_op(op, attrs, in, out, loc);
-    return true;
+    return !vars_[ops_[pc_ - 1].out[0]].at_once;  // those are computed by whoever asked
   }
-  Op rec{&op, attrs, {}, {}, loc, backward_location() != 0, current_rerun()};
-  bool is_static = !(op.traits & (kEffect | kRandom));
+  Op rec{&op, attrs, {}, {}, {}, nullptr, loc, backward_location() != 0, current_rerun()};
+  const bool pure = !(op.traits & (kEffect | kRandom));
+  bool is_static = pure, sized = false, from_sizes = pure, any_sizes = false, late = false;
   for (auto* t : in) {
     rec.in.push_back(var_of(*t));
-    is_static &= vars_[rec.in.back()].is_static;
+    const Var& v = vars_[rec.in.back()];
+    is_static &= v.is_static;
+    sized |= v.sized;
+    any_sizes |= v.is_size;
+    late |= v.late;
+    from_sizes &= v.is_size || (v.is_static && ir::is_handful(v.meta));
   }
+  if (attrs && !attrs->sizes().empty()) {
+    note_sizes(rec);
+    for (auto& s : rec.sizes) {
+      const Var& v = vars_[s.var];
+      is_static &= v.is_static;
+      late |= v.late || !(v.is_size || v.is_static || v.arg >= 0);
+    }
+    sized |= !is_static;
+  }
+  for (auto& v : out) from_sizes &= ir::is_handful(v->meta);
   for (auto& v : out) {
     uint32_t id = new_var(v->meta);
     vars_[id].value = v;
     vars_[id].is_static = is_static;
+    vars_[id].sized = sized && !is_static;
+    vars_[id].is_size = any_sizes && from_sizes && !vars_[id].sized;
+    vars_[id].at_once = vars_[id].is_size || (is_static && from_sizes);
+    vars_[id].late = late;
     vars_[id].producer = static_cast<int>(ops_.size());
     v->trace_epoch = epoch_;
     v->trace_var = id;
@@ -148,6 +171,11 @@ void Recording::on_read(Tensor& t) {
   if (state_ != State::Recording) return;
   if (v.trace_epoch == epoch_) {
     Var& var = vars_[v.trace_var];
+    if (var.is_size && var.late) {
+      set_host_only("a size that depends on values is used as a number", current_location());
+      if (!opt_.capture_as_const) return;  // a file cannot run Python: it holds for this number
+    }
+    if (var.is_size) return guard(v.trace_var, t);
     if (opt_.replay && !var.is_static) refuse_read();
     var.read = true;
     if (breaks_.empty() || breaks_.back() != ops_.size()) breaks_.push_back(ops_.size());
@@ -161,12 +189,100 @@ void Recording::on_read(Tensor& t) {
   reads_.push_back({TensorPtr(const_cast<Tensor*>(cell)), t.value});
 }
 
-bool Recording::varies(const Tensor& t) const {
-  const Value& v = *t.value;
-  if (v.trace_epoch == epoch_) return !vars_[v.trace_var].is_static;
+// ---- sizes
+
+const Recording::Var* Recording::find_var(const Tensor& t) const {
+  const Value* v = t.value.get();
+  if (v->trace_epoch == epoch_) return &vars_[v->trace_var];
   for (size_t i = 0; i < n_args_; ++i)
-    if (vars_[i].value.get() == &v) return true;
+    if (vars_[i].value.get() == v) return &vars_[i];
+  return nullptr;
+}
+
+bool Recording::any_size(const Tensor& t) const {
+  const Var* v = opt_.any_size ? find_var(t) : nullptr;
+  return v && v->sized;
+}
+
+// Computed here and now from the meta, whatever mode the call is in.
+TensorPtr Recording::sizes_of(Tensor& t) {
+  if (!opt_.any_size) return nullptr;
+  static const OpDef& shape_of = OpRegistry::global().get("shape_of");
+  const Var* known = find_var(t);
+  if (known)
+    if (auto it = size_tensors_.find(t.value.get()); it != size_tensors_.end()) return it->second;
+  const Meta& m = t.meta();
+  Meta of;
+  const Meta* in = &m;
+  infer_op(shape_of, nullptr, {&in, 1}, {&of, 1});
+  of.cn = m.cn;
+  Buffer b = allocate_for_host(of);
+  std::copy(m.shape.begin(), m.shape.end(), static_cast<int32_t*>(b.storage->ptr));
+  TensorPtr sizes = tensor_from_host(of, std::move(b));
+  Tensor* x = &t;
+  LocId loc = -backward_location();
+  on_op(shape_of, nullptr, {&x, 1}, {&sizes->value, 1}, loc ? loc : current_location());
+  if (state_ == State::Recording) {
+    Var& var = vars_[sizes->value->trace_var];
+    var.is_size = true;
+    var.is_static = !known || !known->sized;
+    var.sized = false;
+  }
+  if (known) size_tensors_[t.value.get()] = sizes;
+  return sizes;
+}
+
+bool Recording::on_size(Tensor& t) {
+  Value& v = *t.value;
+  if (v.trace_epoch == epoch_) {
+    Var& var = vars_[v.trace_var];
+    if (var.is_static || var.is_size) return !var.is_static;
+    if (state_ == State::Recording) {
+      var.read = true;
+      if (breaks_.empty() || breaks_.back() != ops_.size()) breaks_.push_back(ops_.size());
+    }
+    return true;
+  }
+  if (v.birth_epoch == epoch_) return false;
+  if (find_var(t) || !opt_.replay) return true;
+  on_read(t);  // state: watched
   return false;
+}
+
+// The attributes of this call stay with the op, the tensors they were made of become variables.
+void Recording::note_sizes(Op& rec) {
+  for (auto& s : rec.attrs->sizes())
+    rec.sizes.push_back({s.field, s.element, var_of(*static_cast<Tensor*>(s.value.get()))});
+  rec.attrs = rec.op->schema.build(rec.op->name, rec.attrs->values());
+}
+
+void Recording::guard(uint32_t id, Tensor& t) {
+  if (vars_[id].is_static || vars_[id].meta.bytes() == 0) return;
+  for (auto& g : guards_)
+    if (g.var == id) return;
+  const Meta& m = t.meta();
+  wait(*t.value);
+  Buffer b = make_contiguous(
+      m, t.value->known ? Buffer{t.value->known, Layout::contiguous(m.shape)} : to_host(m, t.value->buffer));
+  const char* p = static_cast<const char*>(b.data(m.dtype));
+  LocId loc = -backward_location();
+  guards_.push_back({id, std::vector<char>(p, p + m.bytes()), loc ? loc : current_location()});
+}
+
+bool Recording::allows_sizes(std::span<Tensor* const> args) {
+  bool same = true, fits = true;
+  for (size_t i = 0; i < args.size(); ++i) {
+    same &= args[i]->meta().shape == vars_[i].meta.shape;
+    fits &= args[i]->meta().shape.rank == vars_[i].meta.shape.rank;
+  }
+  if (same || !opt_.any_size || !fits) return same;
+  make_parts();
+  std::vector<ValuePtr> slots(stages_.n_slots);
+  for (size_t i = 0; i < args.size(); ++i) slots[i] = args[i]->value;
+  for (size_t i = 0; i < whole_vars_.size(); ++i) slots[args.size() + i] = vars_[whole_vars_[i]].cell->value;
+  SmallVec<Meta, 4> metas;
+  for (int slot : stages_.parts[0].in) metas.push_back(slots[static_cast<size_t>(slot)]->meta);
+  return parts_[0].accepts({metas.data(), metas.size()}, known_inputs(stages_.parts[0], slots));
 }
 
 void Recording::refuse_read() const {
@@ -178,7 +294,6 @@ void Recording::refuse_read() const {
 }
 
 void Recording::record_end(std::span<Tensor* const> results) {
-  if (cut_) return;
   for (auto* t : results) results_.push_back(var_of(*t));
   if (opt_.replay && any_recording()) set_host_only("gradients are being recorded when the call ends", 0);
   for (auto* t : results) drop_stale_links(*t);
@@ -194,7 +309,7 @@ void Recording::finish_recording() {
       if (vars_[i].cell == c.cell) c.arg = static_cast<int>(i);
   for (auto& v : vars_)
     if (!v.external) v.kept = v.value->ref_count() > 1;  // somebody besides this recording still holds the value
-  if (opt_.replay && !cut_) find_leaks();
+  if (opt_.replay) find_leaks();
   for (auto& v : vars_) {
     if (v.constant || (opt_.capture_as_const && v.external && v.arg < 0)) v.fixed = v.value;
     if (v.arg >= 0) v.cell = nullptr;
@@ -247,7 +362,7 @@ void Recording::pin_arguments(std::span<Tensor* const> outside) {
       if (arg_cells_[i] == t) pinned_[i] = TensorPtr(t);
 }
 
-bool Recording::accepts(std::span<Tensor* const> args) const {
+bool Recording::accepts(std::span<Tensor* const> args) {
   if (args.size() != n_args_) return false;
   for (size_t i = 0; i < args.size(); ++i)
     if (pinned_[i] ? pinned_[i].get() != args[i] : captured_cells_.count(args[i]) != 0) return false;
@@ -257,7 +372,7 @@ bool Recording::accepts(std::span<Tensor* const> args) const {
   }
   for (auto& r : reads_)
     if (r.cell->value != r.value) return false;
-  return true;
+  return allows_sizes(args);
 }
 
 void Recording::rebind(Tensor& was, Tensor& now) {
@@ -296,25 +411,8 @@ void Recording::exclude_end() {
   externals_.clear();
 }
 
-void Recording::cut(const std::string& who) {
-  MGE_CHECK(!opt_.capture_as_const, NotImplemented,
-            "{}: the size of the result depends on values, which a trace with capture_as_const=True cannot record. "
-            "Integer tensors as indices, x[mask] = number and F.where work; int(n) fixes the bound of a slice.",
-            who);
-  if (state_ == State::Recording) {
-    cut_ = true;
-    finish_recording();
-    return;
-  }
-  if (!cut_ || pc_ != ops_.size())
-    mismatch("operator mismatch",
-             who + " gives a result whose size depends on values, at another place than in the recorded call", 0);
-  run_segments();
-  finish_match();
-}
-
 void Recording::record_abort() {
-  if (!cut_) leave();
+  leave();
   state_ = State::Empty;
   vars_.clear();
   ops_.clear();
@@ -324,15 +422,18 @@ void Recording::make_segments() {
   std::vector<size_t> ends = breaks_;
   if (ends.empty() || ends.back() != ops_.size()) ends.push_back(ops_.size());
   std::vector<int> last_use(vars_.size(), -1);
+  auto on_host = [&](size_t i) { return vars_[ops_[i].out[0]].at_once; };
   for (size_t i = 0; i < ops_.size(); ++i)
-    for (uint32_t v : ops_[i].in) last_use[v] = static_cast<int>(i);
+    for (uint32_t v : ops_[i].in)
+      if (!on_host(i)) last_use[v] = static_cast<int>(i);
   size_t begin = 0;
   for (size_t end : ends) {
     Segment s{begin, end, {}, {}, {}};
     std::vector<bool> seen(vars_.size());
     for (size_t i = begin; i < end; ++i) {
+      if (on_host(i)) continue;
       for (uint32_t v : ops_[i].in)
-        if (!seen[v] && (vars_[v].external || vars_[v].producer < static_cast<int>(begin))) {
+        if (!seen[v] && (vars_[v].external || vars_[v].at_once || vars_[v].producer < static_cast<int>(begin))) {
           seen[v] = true;
           s.in.push_back(v);
         }
@@ -359,7 +460,10 @@ void Recording::check_arguments(std::span<Tensor* const> args, bool metas) const
     mismatch("input size mismatch", format("the recording takes {} tensor arguments; got {}", n_args_, args.size()), 0);
   for (size_t i = 0; i < args.size(); ++i) {
     const Var& var = vars_[i];
-    if (metas && !args[i]->meta().same_type(var.meta))
+    const Meta& m = args[i]->meta();
+    const bool fits =
+        opt_.any_size ? m.dtype == var.meta.dtype && m.shape.rank == var.meta.shape.rank : m.same_type(var.meta);
+    if (metas && !fits)
       mismatch("input mismatch", format("argument {} changed from {} to {}", i, var.meta.str(), args[i]->meta().str()),
                0);
     if (var.same_as >= 0 && args[i]->value != args[static_cast<size_t>(var.same_as)]->value)
@@ -368,11 +472,31 @@ void Recording::check_arguments(std::span<Tensor* const> args, bool metas) const
   }
 }
 
+// Those that sizes decide may differ, if they come from the same places.
+bool Recording::same_attributes(Op& rec, const Attrs& attrs) {
+  if (rec.sizes.empty() && (!attrs || attrs->sizes().empty())) return attrs_equal(rec.attrs.get(), attrs.get());
+  auto given = attrs->sizes();
+  if (given.size() != rec.sizes.size()) return false;
+  std::vector<NamedAttr> was = rec.attrs->values(), now = attrs->values();
+  for (size_t i = 0; i < given.size(); ++i) {
+    const SizeVar& want = rec.sizes[i];
+    auto* t = static_cast<Tensor*>(given[i].value.get());
+    if (want.field != given[i].field || want.element != given[i].element) return false;
+    const bool inside = t->value->trace_epoch == epoch_;
+    Var& var = vars_[want.var];
+    if (inside ? t->value->trace_var != want.var : !var.external) return false;
+    if (!inside) var.value = t->value;
+    was[static_cast<size_t>(want.field)].value = now[static_cast<size_t>(want.field)].value;
+  }
+  rec.now = rec.op->schema.build(rec.op->name, now);
+  return attrs_equal(rec.now.get(), rec.op->schema.build(rec.op->name, was).get());
+}
+
 void Recording::match_op(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> in,
                          std::span<const ValuePtr> out, LocId loc) {
   if (pc_ >= ops_.size()) mismatch("too many instructions", format("the recording ends before {}", op.name), loc);
-  const Op& rec = ops_[pc_];
-  if (rec.op != &op || !attrs_equal(rec.attrs.get(), attrs.get()))
+  Op& rec = ops_[pc_];
+  if (rec.op != &op || !same_attributes(rec, attrs))
     mismatch("operator mismatch",
              format("the recording has {}{} here, the call made {}{}", rec.op->name,
                     rec.attrs ? rec.attrs->print() : "", op.name, attrs ? attrs->print() : ""),
@@ -423,7 +547,7 @@ void Recording::run_segments() {
 }
 
 void Recording::match_end() {
-  if (state_ != State::Matching) return;  // cut: what followed ran eagerly
+  if (state_ != State::Matching) return;
   if (pc_ != ops_.size()) {
     const Op& next = ops_[pc_];
     std::string found = format("{} of {} recorded ops were run; next was {}", pc_, ops_.size(), next.op->name);

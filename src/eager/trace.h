@@ -3,9 +3,10 @@
 //   Host mode: Python runs again and every op is matched against the recording; values are computed by compiled
 //   programs
 //              when the call ends, or where the recorded call read a value on the host (a segment ends there).
-//              A result whose size depends on values ends the recording (cut, graph break): the rest of each call runs
-//              eagerly.
 //   Replay:    no Python at all; one program computes outputs and commits state.
+// Sizes (TraceOptions::any_size): a recording is made with the sizes of one call and holds for all that its guards
+// allow. Shapes are tensors then (shape_of); what is computed from them, and every attribute made of that, is computed
+// anew for other sizes (ir/bind.h); a size that is taken for a number is a guard.
 // Variables of a recording are External (made outside: arguments, parameters, constants) or Internal (results of ops).
 #pragma once
 #include <algorithm>
@@ -15,7 +16,7 @@
 #include "eager/tape.h"
 #include "ir/graph.h"
 #include "pass/pipeline.h"
-#include "plan/program.h"
+#include "plan/sizes.h"
 
 namespace mge {
 
@@ -23,6 +24,7 @@ struct TraceOptions {
   int opt_level = 2;
   bool capture_as_const = false;  // replay with the captured tensors as they were, folded into the program
   bool replay = false;            // meant for replay: what a replay could not know is refused or makes it host_only
+  bool any_size = false;          // arguments of other sizes are let in
 };
 
 /// The passes as eager traces and files use them: with constant folding on the kernels of this build.
@@ -46,8 +48,8 @@ class Recording : public RefCounted, public Tracer {
   /// Arguments that the function may reach in another way too (`outside`) must be the same tensors in later calls.
   void pin_arguments(std::span<Tensor* const> outside);
   /// Whether a call with these arguments can be this one again: those captured or pinned are where they were, and
-  /// captured tensors whose values were read have them still.
-  bool accepts(std::span<Tensor* const> args) const;
+  /// captured tensors whose values were read have them still, and the guards allow the sizes.
+  bool accepts(std::span<Tensor* const> args);
   /// The cell was made during the recorded call.
   bool is_inside(const Tensor& t) const {
     return std::find(epochs_.begin(), epochs_.end(), t.birth_epoch) != epochs_.end();
@@ -79,8 +81,8 @@ class Recording : public RefCounted, public Tracer {
   ir::Graph graph(const Export& e);
   size_t n_ops() const { return ops_.size(); }
   bool usable() const { return state_ == State::Recorded; }
-  /// It holds the first part of the call only and cannot be replayed.
-  bool is_cut() const { return cut_; }
+  /// Programs compiled for replay; of all parts together.
+  size_t n_programs() const;
   /// Reports of the compiled programs, for the curious.
   std::string report() const;
   /// Called when a name for an external tensor is wanted; set by the bindings.
@@ -103,13 +105,23 @@ class Recording : public RefCounted, public Tracer {
     ValuePtr fixed;          // constant: its value in the recorded call
     int producer = -1;       // op index
     bool is_static = false;  // made from constants alone: the same in every call
+    bool sized = false;      // its shape may be another one in the next call
+    bool is_size = false;    // a handful of numbers that follow from sizes: known without running anything
+    bool at_once = false;    // such a size, or numbers that one may be computed with: not left for the end of a segment
+    bool late = false;       // sizes that depend on values play a part: known while the call runs, not before
     bool read = false;       // read on the host during the call
     bool kept = false;       // still held by somebody when the call ended
+  };
+  struct SizeVar {
+    int field, element;
+    uint32_t var;
   };
   struct Op {
     const OpDef* op;
     Attrs attrs;
     SmallVec<uint32_t, 4> in, out;
+    SmallVec<SizeVar, 1> sizes;  // attributes that are what variables hold
+    Attrs now;                   // with sizes: the attributes of the call that is matched
     LocId loc;
     bool backward;
     uint64_t rerun;
@@ -118,6 +130,11 @@ class Recording : public RefCounted, public Tracer {
     TensorPtr cell;  // null for an argument
     uint32_t var;
     int arg = -1;
+  };
+  struct SizeGuard {
+    uint32_t var;
+    std::vector<char> want;
+    LocId loc;
   };
   struct Read {
     TensorPtr cell;
@@ -135,9 +152,11 @@ class Recording : public RefCounted, public Tracer {
   bool materialize(Value& v) override;
   uint32_t epoch() const override { return epoch_; }
   void on_read(Tensor& t) override;
-  void cut(const std::string& who) override;
-  bool varies(const Tensor& t) const override;
+  bool any_size(const Tensor& t) const override;
+  TensorPtr sizes_of(Tensor& t) override;
+  bool on_size(Tensor& t) override;
 
+  const Var* find_var(const Tensor& t) const;
   void enter(State s);
   void leave();
   void check_arguments(std::span<Tensor* const> args, bool metas) const;
@@ -147,6 +166,13 @@ class Recording : public RefCounted, public Tracer {
   void find_leaks();
   void fail_uncomputed();
   void set_host_only(const std::string& reason, LocId loc);
+  void note_sizes(Op& rec);
+  bool same_attributes(Op& rec, const Attrs& attrs);
+  void guard(uint32_t var, Tensor& t);
+  bool allows_sizes(std::span<Tensor* const> args);
+  void make_parts();
+  std::vector<ir::KnownInput> known_inputs(const Stage& part, std::span<const ValuePtr> slots) const;
+  std::vector<TensorPtr> replay_parts(std::span<Tensor* const> args);
   uint32_t var_of(Tensor& t);
   uint32_t new_var(const Meta& m);
   void make_segments();
@@ -155,7 +181,7 @@ class Recording : public RefCounted, public Tracer {
   void run_segment(size_t index);
   RefPtr<Program> compile(ir::Graph g) const;
   ir::Graph segment_graph(const Segment& s) const;
-  void add_ops(ir::Graph& g, size_t begin, size_t end, std::vector<ir::ValueId>& ids) const;
+  void add_op(ir::Graph& g, const Op& op, const Attrs& attrs, std::vector<ir::ValueId>& ids) const;
   std::string var_name(uint32_t v) const;
   bool is_constant(uint32_t v, const Export& e) const;
   [[noreturn]] void mismatch(const char* reason, const std::string& found, LocId loc) const;
@@ -163,10 +189,10 @@ class Recording : public RefCounted, public Tracer {
 
   TraceOptions opt_;
   State state_ = State::Empty;
-  bool cut_ = false;
   uint32_t epoch_ = 0;
   std::vector<uint32_t> epochs_;  // of this call: a part that is not seen begins a new one
   std::string host_only_;
+  std::vector<SizeGuard> guards_;
   std::vector<Read> reads_;        // captured tensors that were read on the host
   std::vector<TensorPtr> pinned_;  // by argument; null: any tensor will do
   std::unordered_map<const Tensor*, size_t> captured_cells_;
@@ -178,6 +204,7 @@ class Recording : public RefCounted, public Tracer {
   std::vector<size_t> breaks_;      // op counts at which a value of the open segment was read
   std::vector<size_t> boundaries_;  // op counts at which a part that is not seen began
   std::unordered_map<const Value*, SmallVec<uint32_t, 1>> externals_;  // while recording
+  std::unordered_map<const Value*, TensorPtr> size_tensors_;           // shapes as tensors, while the call is open
   std::unordered_map<const Tensor*, std::string> names_;
   size_t n_args_ = 0;
   std::vector<const Tensor*> arg_cells_;  // of the recorded call; only compared, and only until it has returned
@@ -190,7 +217,8 @@ class Recording : public RefCounted, public Tracer {
   };
   std::vector<Undo> undo_;  // assignments of this call, taken back when it fails
   // replay
-  RefPtr<Program> whole_;
+  Stages stages_;  // without their graphs, which `parts_` hold
+  std::vector<SizedGraph> parts_;
   std::vector<uint32_t> whole_vars_;
 };
 

@@ -66,6 +66,9 @@ void Recording::run_segment(size_t index) {
     MGE_ASSERT(vars_[v].value, "trace: variable {} has no value", v);
     key = vars_[v].value->meta.hash(key);
   }
+  for (size_t i = s.begin; i < s.end; ++i)
+    if (!ops_[i].sizes.empty()) key = hash_mix(key, attrs_hash(ops_[i].now.get()));
+  if (!s.programs.count(key) && s.programs.size() >= SizedGraph::kMaxPrograms) s.programs.erase(s.programs.begin());
   RefPtr<Program>& p = s.programs[key];
   if (!p) p = compile(segment_graph(s));
   Command c;
@@ -88,30 +91,22 @@ std::string Recording::var_name(uint32_t v) const {
   return format("v{}", v);
 }
 
-void Recording::add_ops(ir::Graph& g, size_t begin, size_t end, std::vector<ir::ValueId>& ids) const {
-  std::unordered_map<LocId, ir::LocId> forward, backward;
-  for (size_t i = begin; i < end; ++i) {
-    const Op& op = ops_[i];
-    auto& known = op.backward ? backward : forward;
-    auto it = known.find(op.loc);
-    if (it == known.end()) {
-      Place p = location_place(op.loc);
-      ir::LocId loc = p.file.empty() ? ir::kNoLoc : g.loc(p.file, p.line, p.function, op.backward ? "backward" : "");
-      it = known.emplace(op.loc, loc).first;
-    }
-    SmallVec<ir::ValueId, 6> in;
-    for (uint32_t v : op.in) in.push_back(ids[v]);
-    ir::NodeId n = g.add_node(*op.op, op.attrs, {in.data(), in.size()}, it->second);
-    g.set_rerun(n, op.rerun);
-    for (size_t k = 0; k < op.out.size(); ++k) ids[op.out[k]] = g.node(n).outputs[k];
-  }
+void Recording::add_op(ir::Graph& g, const Op& op, const Attrs& attrs, std::vector<ir::ValueId>& ids) const {
+  Place p = location_place(op.loc);
+  ir::LocId loc = p.file.empty() ? ir::kNoLoc : g.loc(p.file, p.line, p.function, op.backward ? "backward" : "");
+  SmallVec<ir::ValueId, 6> in;
+  for (uint32_t v : op.in) in.push_back(ids[v]);
+  ir::NodeId n = g.add_node(*op.op, attrs, {in.data(), in.size()}, loc);
+  g.set_rerun(n, op.rerun);
+  for (size_t k = 0; k < op.out.size(); ++k) ids[op.out[k]] = g.node(n).outputs[k];
 }
 
 ir::Graph Recording::segment_graph(const Segment& s) const {
   ir::Graph g("segment");
   std::vector<ir::ValueId> ids(vars_.size(), ir::kNone);
   for (uint32_t v : s.in) ids[v] = g.add_input(format("v{}", v), vars_[v].value->meta);
-  add_ops(g, s.begin, s.end, ids);
+  for (size_t i = s.begin; i < s.end; ++i)
+    if (!vars_[ops_[i].out[0]].at_once) add_op(g, ops_[i], ops_[i].sizes.empty() ? ops_[i].attrs : ops_[i].now, ids);
   for (uint32_t v : s.out) g.add_output(format("o{}", v), ids[v]);
   return g;
 }
@@ -143,7 +138,14 @@ ir::Graph Recording::graph(const Export& e) {
       ids[v] = g.add_var(unique(var_name(v)), var.meta);
     }
   }
-  add_ops(g, 0, ops_.size(), ids);
+  for (auto& op : ops_) {
+    add_op(g, op, op.attrs, ids);
+    for (auto& u : op.sizes) g.add_size(g.last(), {u.field, u.element, ids[u.var]});
+  }
+  for (auto& x : guards_) {
+    Place p = location_place(x.loc);
+    g.add_guard({ids[x.var], x.want, p.file.empty() ? ir::kNoLoc : g.loc(p.file, p.line, p.function)});
+  }
   for (size_t i = 0; i < results_.size(); ++i)
     g.add_output(i < e.result_names.size() ? e.result_names[i] : format("out{}", i), ids[results_[i]]);
   for (auto& c : commits_) {
@@ -192,7 +194,8 @@ std::vector<Tensor*> Recording::assigned() const {
 
 std::string Recording::report() const {
   std::string s;
-  if (whole_) s += whole_->report().str() + "\n" + whole_->dump();
+  for (auto& part : parts_)
+    for (auto& p : part.programs()) s += p->report().str() + "\n" + p->dump();
   for (auto& seg : segments_)
     for (auto& [key, p] : seg.programs) s += p->report().str() + "\n" + p->dump();
   return s;
@@ -200,31 +203,103 @@ std::string Recording::report() const {
 
 // ---- replay
 
+void Recording::make_parts() {
+  if (!parts_.empty()) return;
+  Export e;
+  e.as_constants = opt_.capture_as_const;
+  e.replay = true;
+  ir::Graph g = graph(e);
+  whole_vars_.clear();
+  for (uint32_t v : captured_)
+    if (!is_constant(v, e)) whole_vars_.push_back(v);
+  MGE_ASSERT(whole_vars_.size() == g.vars().size(), "trace: {} vars for {} captured tensors", g.vars().size(),
+             whole_vars_.size());
+  stages_ = split(g);
+  for (auto& part : stages_.parts)
+    parts_.emplace_back(std::move(part.graph), [this](ir::Graph bound) { return compile(std::move(bound)); });
+}
+
+size_t Recording::n_programs() const {
+  size_t n = 0;
+  for (auto& p : parts_) n += p.programs().size();
+  return n;
+}
+
+// What sizes depend on is read before anything of the part runs.
+std::vector<ir::KnownInput> Recording::known_inputs(const Stage& part, std::span<const ValuePtr> slots) const {
+  std::vector<ir::KnownInput> out;
+  for (size_t i = 0; i < part.in.size(); ++i) {
+    if (!part.host[i]) continue;
+    Value& v = *slots[static_cast<size_t>(part.in[i])];
+    wait(v);
+    Buffer b = make_contiguous(v.meta,
+                               v.known ? Buffer{v.known, Layout::contiguous(v.meta.shape)} : to_host(v.meta, v.buffer));
+    out.push_back({i, {v.meta, b.storage, static_cast<size_t>(b.layout.offset) * dtype_size(v.meta.dtype)}});
+  }
+  return out;
+}
+
+// Where a size depends on values the program comes in parts: what one computes decides the sizes of the next. State is
+// assigned when all of them are enqueued.
+std::vector<TensorPtr> Recording::replay_parts(std::span<Tensor* const> args) {
+  std::vector<ValuePtr> slots(stages_.n_slots);
+  for (size_t i = 0; i < args.size(); ++i) slots[i] = args[i]->value;
+  for (size_t i = 0; i < whole_vars_.size(); ++i) slots[args.size() + i] = vars_[whole_vars_[i]].cell->value;
+  for (size_t k = 0; k < parts_.size(); ++k) {
+    const Stage& part = stages_.parts[k];
+    Command c;
+    SmallVec<Meta, 6> metas;
+    for (int s : part.in) {
+      c.in.push_back(slots[static_cast<size_t>(s)]);
+      metas.push_back(c.in[c.in.size() - 1]->meta);
+    }
+    RefPtr<Program> p = parts_[k].program({metas.data(), metas.size()}, known_inputs(part, slots));
+    for (size_t i = 0; i < part.out.size(); ++i) {
+      ValuePtr v = pending(p->output_meta(i));
+      c.out.push_back(v);
+      c.replaces.push_back(-1);
+      slots[static_cast<size_t>(part.out[i])] = std::move(v);
+    }
+    c.job = std::make_unique<ProgramJob>(std::move(p));
+    if (!c.out.empty()) submit_here(std::move(c));
+  }
+  auto hold = [](Tensor& cell, const ValuePtr& v) {
+    cell.value = v;
+    cell.links.clear();
+  };
+  for (size_t i = 0; i < whole_vars_.size(); ++i)
+    if (stages_.commits[i] >= 0) hold(*vars_[whole_vars_[i]].cell, slots[static_cast<size_t>(stages_.commits[i])]);
+  std::vector<TensorPtr> out;
+  for (size_t i = 0; i < results_.size(); ++i)
+    out.push_back(make_ref<Tensor>(slots[static_cast<size_t>(stages_.outputs[i])]));
+  size_t next = results_.size();
+  for (auto& commit : commits_)
+    if (commit.arg >= 0)
+      hold(*args[static_cast<size_t>(commit.arg)], slots[static_cast<size_t>(stages_.outputs[next++])]);
+  return out;
+}
+
 std::vector<TensorPtr> Recording::replay(std::span<Tensor* const> args) {
   MGE_CHECK(state_ == State::Recorded, Env, "trace: nothing was recorded.");
-  MGE_CHECK(!cut_, Env, "trace: the recording holds the first part of the call only; run the function.");
   MGE_CHECK(!active_tracer(), Env, "trace: a traced function cannot be called inside another one.");
   check_arguments(args, true);
-  if (!whole_) {
-    Export e;
-    e.as_constants = opt_.capture_as_const;
-    e.replay = true;
-    ir::Graph g = graph(e);
-    whole_vars_.clear();
-    for (uint32_t v : captured_)
-      if (!is_constant(v, e)) whole_vars_.push_back(v);
-    MGE_ASSERT(whole_vars_.size() == g.vars().size(), "trace: {} vars for {} captured tensors", g.vars().size(),
-               whole_vars_.size());
-    whole_ = compile(std::move(g));
-  }
-  const Program& p = *whole_;
+  make_parts();
   for (uint32_t v : whole_vars_) {
     const Meta &was = vars_[v].meta, &is = vars_[v].cell->meta();
     if (!is.same_type(was))
       mismatch("tensors not equals", format("a captured tensor changed from {} to {}", was.str(), is.str()), 0);
   }
+  if (parts_.size() > 1) return replay_parts(args);
+  SmallVec<Meta, 4> metas;
+  std::vector<ValuePtr> slots;
+  for (auto* a : args) {
+    metas.push_back(a->meta());
+    slots.push_back(a->value);
+  }
+  RefPtr<Program> whole = parts_[0].program({metas.data(), metas.size()}, known_inputs(stages_.parts[0], slots));
+  const Program& p = *whole;
   Command c;
-  c.job = std::make_unique<ProgramJob>(whole_);
+  c.job = std::make_unique<ProgramJob>(whole);
   std::vector<TensorPtr> out;
   std::vector<ValuePtr> assigned;  // to arguments
   for (auto* a : args) c.in.push_back(a->value);

@@ -85,7 +85,11 @@ void GraphBuilder::emit(const OpDef& op, const Attrs& attrs, std::span<const Val
   if (promote_op(op, {metas.data(), metas.size()}, {want.data(), want.size()}))
     for (size_t i = 0; i < in.size(); ++i)
       if (want[i] != metas[i]->dtype) ids[i] = id(cast(in[i], want[i]));
-  NodeId n = g_->add_node(op, attrs, {ids.data(), ids.size()}, at_.loc, at_.before);
+  const bool sized = attrs && !attrs->sizes().empty();
+  NodeId n = g_->add_node(op, sized ? op.schema.build(op.name, attrs->values()) : attrs, {ids.data(), ids.size()},
+                          at_.loc, at_.before);
+  if (sized)
+    for (auto& s : attrs->sizes()) g_->add_size(n, {s.field, s.element, static_cast<const IrVal*>(s.value.get())->id});
   for (size_t i = 0; i < out.size(); ++i) out[i] = val(g_->node(n).outputs[i]);
 }
 
@@ -98,7 +102,7 @@ Val GraphBuilder::constant(double value, DType dtype, const Val& like) {
 
 Val GraphBuilder::literal(const Meta& m, const void* data) { return val(g_->add_constant_copy(m, data)); }
 
-std::optional<HostValue> GraphBuilder::known(const Val& v, const char*) {
+std::optional<HostValue> GraphBuilder::known(const Val& v) {
   std::optional<ConstTensor> c = folded(id(v));
   if (!c) return std::nullopt;
   const char* p = static_cast<const char*>(c->storage->ptr) + c->offset;

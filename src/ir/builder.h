@@ -27,7 +27,7 @@ class GraphBuilder final : public Emitter {
   const Meta& meta(const Val& v) override;
   Val constant(double value, DType dtype, const Val& like) override;
   Val literal(const Meta& m, const void* data) override;
-  std::optional<HostValue> known(const Val& v, const char* sizes_of) override;
+  std::optional<HostValue> known(const Val& v) override;
 
  private:
   std::optional<ConstTensor> folded(ValueId v);

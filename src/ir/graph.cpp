@@ -72,22 +72,101 @@ void Graph::link(NodeId n, NodeId before) {
   ++live_;
 }
 
-// Splices node n into the token chain at its place in the order.
+void Graph::unlink(NodeId n) {
+  const Node& x = nodes_[n];
+  (x.prev == kNone ? head_ : nodes_[x.prev].next) = x.next;
+  (x.next == kNone ? tail_ : nodes_[x.next].prev) = x.prev;
+  --live_;
+}
+
+namespace {
+constexpr size_t kNoSlot = SIZE_MAX;
+size_t state_slot(const OpDef& op) {
+  for (size_t i = 0; i < op.inputs.size(); ++i)
+    if (op.inputs[i] == "state") return i;
+  return kNoSlot;
+}
+}  // namespace
+
+// A generator is the value its state starts from: every draw hands a new state on.
+std::string Graph::domain_of(NodeId n) const {
+  const Node* x = &nodes_[n];
+  if (x->op->is(kEffect)) return "effect" + (x->op->domain ? " " + x->op->domain(x->attrs.get()) : std::string());
+  ValueId state = kNone;
+  for (size_t slot = state_slot(*x->op); slot < x->inputs.size(); slot = state_slot(*x->op)) {
+    state = x->inputs[slot];
+    const Value& v = values_[state];
+    if (v.producer == kNone) break;
+    x = &nodes_[v.producer];
+    const auto result = static_cast<size_t>(v.index);
+    if (result >= x->op->outputs.size() || x->op->outputs[result] != "new_state") break;
+    if (x->domain != kNone) return domains_[static_cast<size_t>(x->domain)].first;
+  }
+  return "generator %" + std::to_string(state);
+}
+
+// Splices node n into the token chain of its domain at its place in the order.
 void Graph::thread_token(NodeId n) {
-  if (entry_token_ == kNone) entry_token_ = new_value({}, ValueKind::Token, {});
-  ValueId out = new_value({}, ValueKind::Token, {});
+  Node& x = nodes_[n];
+  const std::string key = domain_of(n);
+  auto at = std::find_if(domains_.begin(), domains_.end(), [&](auto& d) { return d.first == key; });
+  x.domain = static_cast<int32_t>(at - domains_.begin());
+  if (at == domains_.end()) domains_.push_back({key, new_value({}, ValueKind::Token, {})});
+  if (x.token_out == kNone) x.token_out = new_value({}, ValueKind::Token, {});
+  ValueId out = x.token_out;
   values_[out].producer = n;
-  NodeId p = nodes_[n].prev;
-  while (p != kNone && nodes_[p].token_out == kNone) p = nodes_[p].prev;
-  ValueId in = p == kNone ? entry_token_ : nodes_[p].token_out;
-  for (NodeId later : values_[in].users) {  // at most one: the chain has no forks
+  NodeId p = x.prev;
+  while (p != kNone && nodes_[p].domain != x.domain) p = nodes_[p].prev;
+  ValueId in = p == kNone ? domains_[static_cast<size_t>(x.domain)].second : nodes_[p].token_out;
+  for (NodeId later : values_[in].users) {  // at most one: a chain has no forks
     nodes_[later].token_in = out;
     values_[out].users.push_back(later);
   }
   values_[in].users.clear();
   values_[in].users.push_back(n);
-  nodes_[n].token_in = in;
-  nodes_[n].token_out = out;
+  x.token_in = in;
+}
+
+// When the value a generator starts from is replaced, two chains may become one.
+void Graph::thread_all_tokens() {
+  for (auto& d : domains_) values_[d.second].erased = true;
+  domains_.clear();
+  std::vector<NodeId> effects;
+  for (NodeId n = head_; n != kNone; n = nodes_[n].next)
+    if (nodes_[n].domain != kNone) effects.push_back(n);
+  for (NodeId n : effects) {
+    nodes_[n].domain = kNone;
+    values_[nodes_[n].token_out].users.clear();
+  }
+  for (NodeId n : effects) thread_token(n);
+}
+
+std::string Graph::refuse_move(NodeId n, NodeId before) const {
+  const Node& x = nodes_[n];
+  auto reads = [&](const Node& reader, const Node& of) {
+    for (ValueId v : reader.inputs)
+      if (std::find(of.outputs.begin(), of.outputs.end(), v) != of.outputs.end()) return true;
+    return false;
+  };
+  auto cross = [&](const Node& y, bool reading) -> std::string {
+    if (reading) return format("{} and {} depend on each other", x.op->name, y.op->name);
+    if (x.domain == kNone || x.domain != y.domain) return {};
+    return format("{} and {} both act on {}", x.op->name, y.op->name, domains_[static_cast<size_t>(x.domain)].first);
+  };
+  bool forward = before == kNone;
+  for (NodeId c = x.next; c != kNone && !forward; c = nodes_[c].next) forward = c == before;
+  for (NodeId c = forward ? x.next : before; c != (forward ? before : n); c = nodes_[c].next)
+    if (std::string why = cross(nodes_[c], forward ? reads(nodes_[c], x) : reads(x, nodes_[c])); !why.empty())
+      return why;
+  return {};
+}
+
+void Graph::move(NodeId n, NodeId before) {
+  if (n == before) return;
+  const std::string why = refuse_move(n, before);
+  MGE_ASSERT(why.empty(), "graph {}: cannot move a node: {}", name_, why);
+  unlink(n);
+  link(n, before);
 }
 
 NodeId Graph::add_node(const OpDef& op, Attrs attrs, std::span<const ValueId> in, LocId loc, NodeId before) {
@@ -99,7 +178,7 @@ NodeId Graph::add_node(const OpDef& op, Attrs attrs, std::span<const ValueId> in
         "{}: operand %{} is not a value of graph {}", op.name, v, name_);
     metas.push_back(&values_[v].meta);
   }
-  SmallVec<Meta, 4> out(op.n_out());
+  SmallVec<Meta, 4> out(op.n_out(attrs.get()));
   infer_op(op, attrs.get(), {metas.data(), metas.size()}, {out.data(), out.size()});
 
   auto n = static_cast<NodeId>(nodes_.size());
@@ -123,10 +202,26 @@ NodeId Graph::add_node(const OpDef& op, Attrs attrs, std::span<const ValueId> in
   return n;
 }
 
+void Graph::add_size(NodeId n, const SizeUse& use) {
+  nodes_[n].sizes.push_back(use);
+  values_[use.value].users.push_back(n);
+  ++n_sizes_;
+}
+
+void Graph::add_guard(Guard g) { guards_.push_back(std::move(g)); }
+
+void Graph::bind_node(NodeId n, Attrs attrs) {
+  for (auto& s : nodes_[n].sizes) drop_user(s.value, n);
+  n_sizes_ -= nodes_[n].sizes.size();
+  nodes_[n].sizes.clear();
+  nodes_[n].attrs = std::move(attrs);
+}
+
 ValueId Graph::add1(std::string_view op, Attrs attrs, std::initializer_list<ValueId> in, LocId loc) {
   const OpDef& d = OpRegistry::global().get(op);
-  MGE_ASSERT(d.n_out() == 1, "add1: {} has {} outputs", op, d.n_out());
-  return nodes_[add_node(d, std::move(attrs), {in.begin(), in.size()}, loc)].outputs[0];
+  const Node& n = nodes_[add_node(d, std::move(attrs), {in.begin(), in.size()}, loc)];
+  MGE_ASSERT(n.outputs.size() == 1, "add1: {} has {} outputs", op, n.outputs.size());
+  return n.outputs[0];
 }
 
 void Graph::add_output(std::string name, ValueId v) {
@@ -197,6 +292,7 @@ size_t Graph::use_count(ValueId v) const {
   size_t n = values_[v].users.size();
   for (auto& o : outputs_) n += o.value == v;
   for (auto& x : vars_) n += x.out == v;
+  for (auto& x : guards_) n += x.value == v;
   return n;
 }
 
@@ -205,6 +301,8 @@ bool Graph::escapes(ValueId v) const {
     if (o.value == v) return true;
   for (auto& x : vars_)
     if (x.out == v) return true;
+  for (auto& x : guards_)
+    if (x.value == v) return true;
   return false;
 }
 
@@ -215,10 +313,16 @@ void Graph::drop_user(ValueId v, NodeId n) {
   MGE_ASSERT(false, "use list of value %{} misses node {}", v, n);
 }
 
-void Graph::replace_input(NodeId n, size_t slot, ValueId v) {
+// True when the generator of some effect may have become another one.
+bool Graph::set_input(NodeId n, size_t slot, ValueId v) {
   drop_user(nodes_[n].inputs[slot], n);
   nodes_[n].inputs[slot] = v;
   values_[v].users.push_back(n);
+  return !domains_.empty() && slot == state_slot(*nodes_[n].op);
+}
+
+void Graph::replace_input(NodeId n, size_t slot, ValueId v) {
+  if (set_input(n, slot, v)) thread_all_tokens();
 }
 
 void Graph::replace_all_uses(ValueId from, ValueId to) {
@@ -226,9 +330,20 @@ void Graph::replace_all_uses(ValueId from, ValueId to) {
   MGE_ASSERT(meta(from).same_type(meta(to)), "cannot replace %{} of {} by %{} of {}", from, meta(from).str(), to,
              meta(to).str());
   auto users = values_[from].users;
-  for (NodeId n : users)
+  bool other_state = false;
+  for (NodeId n : users) {
     for (size_t s = 0; s < nodes_[n].inputs.size(); ++s)
-      if (nodes_[n].inputs[s] == from) replace_input(n, s, to);
+      if (nodes_[n].inputs[s] == from) other_state |= set_input(n, s, to);
+    for (auto& s : nodes_[n].sizes)
+      if (s.value == from) {
+        drop_user(from, n);
+        s.value = to;
+        values_[to].users.push_back(n);
+      }
+  }
+  if (other_state) thread_all_tokens();
+  for (auto& x : guards_)
+    if (x.value == from) x.value = to;
   for (auto& o : outputs_)
     if (o.value == from) o.value = to;
   for (auto& x : vars_)
@@ -244,6 +359,7 @@ void Graph::erase(NodeId n) {
   for (ValueId v : x.outputs)
     MGE_ASSERT(use_count(v) == 0, "cannot erase {}: its result %{} has {} uses", x.op->name, v, use_count(v));
   for (ValueId v : x.inputs) drop_user(v, n);
+  bind_node(n, nullptr);
   for (ValueId v : x.outputs) values_[v].erased = true;
   if (x.token_out != kNone) {
     drop_user(x.token_in, n);
@@ -253,12 +369,11 @@ void Graph::erase(NodeId n) {
     }
     values_[x.token_out].erased = true;
     values_[x.token_out].users.clear();
+    x.domain = kNone;
   }
-  (x.prev == kNone ? head_ : nodes_[x.prev].next) = x.next;
-  (x.next == kNone ? tail_ : nodes_[x.next].prev) = x.prev;
+  unlink(n);
   x.erased = true;
   x.attrs.reset();
-  --live_;
 }
 
 void Graph::erase_constant(ValueId v) {
@@ -267,20 +382,34 @@ void Graph::erase_constant(ValueId v) {
   values_[v].erased = true;
 }
 
-void Graph::infer_all() {
-  for (NodeId n = head_; n != kNone; n = nodes_[n].next) {
-    Node& x = nodes_[n];
-    SmallVec<const Meta*, 6> in;
-    for (ValueId v : x.inputs) in.push_back(&values_[v].meta);
-    SmallVec<Meta, 4> out(x.outputs.size());
-    try {
-      infer_op(*x.op, x.attrs.get(), {in.data(), in.size()}, {out.data(), out.size()});
-    } catch (Error& e) {
-      e.set_location(location_of(n).str());
-      throw;
-    }
-    for (size_t i = 0; i < out.size(); ++i) values_[x.outputs[i]].meta = out[i];
+void Graph::infer(NodeId n) {
+  Node& x = nodes_[n];
+  SmallVec<const Meta*, 6> in;
+  for (ValueId v : x.inputs) in.push_back(&values_[v].meta);
+  SmallVec<Meta, 4> out(x.outputs.size());
+  try {
+    infer_op(*x.op, x.attrs.get(), {in.data(), in.size()}, {out.data(), out.size()});
+  } catch (Error& e) {
+    e.set_location(location_of(n).str());
+    throw;
   }
+  for (size_t i = 0; i < out.size(); ++i) {
+    if (!out[i].cn) out[i].cn = values_[x.outputs[i]].meta.cn;  // of an op without inputs
+    values_[x.outputs[i]].meta = out[i];
+  }
+}
+
+void Graph::place(const CompNode* cn) {
+  for (auto& v : values_)
+    if (v.kind != ValueKind::Token) v.meta.cn = cn;
+}
+
+void Graph::infer_all() {
+  for (NodeId n = head_; n != kNone; n = nodes_[n].next) infer(n);
+  check_commits();
+}
+
+void Graph::check_commits() const {
   for (auto& v : vars_)
     if (v.out != kNone)
       MGE_CHECK(meta(v.out).same_type(meta(v.in)), Value,

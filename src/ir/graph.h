@@ -4,9 +4,12 @@
 //   ValueId y = g.add1("matmul", make_attrs(MatmulAttrs{.tb = true}), {x, w}, g.loc("train.py", 31));
 //   g.add_output("y", y);
 // State is explicit: a Var is read through its `in` value, and `commit` names the value it holds after the run. Effects
-// are ordered by tokens: every kEffect or kRandom node consumes the token of the one before it, so no pass can swap two
-// of them. Ids stay valid until the node or constant is erased; they are never reused. Node order is a topological
-// order.
+// are ordered by tokens: every kEffect or kRandom node consumes the token of the one before it in its domain (a
+// generator, a process group; ADR 0024), so no pass can swap two of them; those of different domains may be. Sizes that
+// follow from other sizes or from values are operands, too: Node::sizes says which attributes they are, the attributes
+// hold the numbers of the call that was recorded, and bind (ir/bind.h) puts in those of another call. Guards are what
+// must hold of such numbers for the graph to be right. Ids stay valid until the node or constant is erased; they are
+// never reused. Node order is a topological order.
 #pragma once
 #include <deque>
 #include <initializer_list>
@@ -50,12 +53,20 @@ struct Value {
   SmallVec<NodeId, 2> users;  // one entry per operand, so x*x lists its node twice; tokens included
 };
 
+/// An integer attribute, or an element of a list, that is what a value holds (SizeOperand).
+struct SizeUse {
+  int field = 0, element = SizeOperand::kWhole;
+  ValueId value = kNone;
+};
+
 struct Node {
   const OpDef* op = nullptr;
   Attrs attrs;
   SmallVec<ValueId, 4> inputs;
+  SmallVec<SizeUse, 1> sizes;
   SmallVec<ValueId, 2> outputs;
   ValueId token_in = kNone, token_out = kNone;  // kEffect and kRandom nodes only
+  int32_t domain = kNone;                       // and what they act on
   LocId loc = kNoLoc;
   uint64_t rerun = 0;  // computed again on purpose, to keep nothing meanwhile: equal to nodes of the same rerun alone
   bool erased = false;
@@ -75,6 +86,13 @@ struct Constant {
 struct Var {
   ValueId in = kNone;
   ValueId out = kNone;  // kNone: read only
+};
+
+/// The recorded call decided something by these numbers; with others it is another graph.
+struct Guard {
+  ValueId value = kNone;
+  std::vector<char> want;  // its bytes in the recorded call
+  LocId loc = kNoLoc;
 };
 
 struct Output {
@@ -98,6 +116,9 @@ class Graph {
   ValueId add_constant_copy(const Meta& m, const void* bytes, std::string name = {});
   /// Infers the output metas (its errors go to the caller) and appends, or inserts before node `before`.
   NodeId add_node(const OpDef& op, Attrs attrs, std::span<const ValueId> in, LocId loc = kNoLoc, NodeId before = kNone);
+  /// Appends to Node::sizes.
+  void add_size(NodeId n, const SizeUse& use);
+  void add_guard(Guard g);
   /// add_node by name for ops with one output; null attrs mean the defaults.
   ValueId add1(std::string_view op, Attrs attrs, std::initializer_list<ValueId> in, LocId loc = kNoLoc);
   /// An empty name becomes the value's name or "out<i>".
@@ -120,6 +141,9 @@ class Graph {
   std::span<const Constant> constants() const { return constants_; }  // erased ones have value kNone
   std::span<const Var> vars() const { return vars_; }
   std::span<const Output> outputs() const { return outputs_; }
+  std::span<const Guard> guards() const { return guards_; }
+  /// Some attribute or guard waits for a value: bind comes before passes and plans.
+  bool is_sized() const { return !guards_.empty() || n_sizes_ > 0; }
   const Constant* constant_of(ValueId v) const;  // null when v is no constant
   const Loc& location(LocId l) const { return locs_[l]; }
   const Loc& location_of(NodeId n) const { return locs_[nodes_[n].loc]; }
@@ -130,14 +154,19 @@ class Graph {
   int find_var(std::string_view name) const;
   /// Live nodes in order: a snapshot, so the loop may edit the graph (check node(n).erased).
   std::vector<NodeId> order() const;
+  NodeId last() const { return tail_; }
   NodeId first() const { return head_; }  // for (n = first(); n != kNone; n = node(n).next)
   size_t n_nodes() const { return live_; }
   size_t n_values() const { return values_.size(); }  // ids run below this, erased ones included
   size_t n_node_ids() const { return nodes_.size(); }
-  /// Uses by nodes, outputs and commits.
+  /// Uses by nodes, outputs, commits and guards.
   size_t use_count(ValueId v) const;
-  /// Some graph output or commit is this value.
+  /// Some graph output, commit or guard is this value.
   bool escapes(ValueId v) const;
+  /// What a node with a token acts on: "generator %3" (the value its state comes from) or "effect world".
+  std::string domain_of(NodeId n) const;
+  /// Empty, or why node `n` cannot stand before node `before` (kNone: at the end) instead of where it is.
+  std::string refuse_move(NodeId n, NodeId before) const;
 
   // Rewriting.
   /// Everything that read `from` reads `to`: nodes, outputs, commits. Types must agree.
@@ -148,10 +177,21 @@ class Graph {
   void erase_constant(ValueId v);  // must be unused
   /// Gives input `index` another meta; call infer_all afterwards.
   void set_input_meta(size_t index, const Meta& m) { values_[inputs_[index]].meta = m; }
+  /// Puts numbers in the place of Node::sizes.
+  void bind_node(NodeId n, Attrs attrs);
+  /// Recomputes the metas of the node's results.
+  void infer(NodeId n);
+  void drop_guards() { guards_.clear(); }
+  /// Every value is there, and what is computed from them.
+  void place(const CompNode* cn);
+  /// An internal error where refuse_move has a reason.
+  void move(NodeId n, NodeId before);
   void set_loc(NodeId n, LocId l) { nodes_[n].loc = l; }
   void set_rerun(NodeId n, uint64_t rerun) { nodes_[n].rerun = rerun; }
   /// Recomputes the meta of every result. An infer error gets the node's location appended.
   void infer_all();
+  /// Every committed value still has the type of its var.
+  void check_commits() const;
 
  private:
   friend struct GraphTestPeer;  // tests break invariants through it to see the verifier notice
@@ -159,7 +199,10 @@ class Graph {
   ValueId new_value(const Meta& m, ValueKind kind, std::string name);
   void check_new_name(const std::string& name) const;
   void link(NodeId n, NodeId before);
+  void unlink(NodeId n);
   void thread_token(NodeId n);
+  void thread_all_tokens();
+  bool set_input(NodeId n, size_t slot, ValueId v);
   void drop_user(ValueId v, NodeId n);
 
   std::string name_;
@@ -169,10 +212,12 @@ class Graph {
   std::vector<Constant> constants_;
   std::vector<Var> vars_;
   std::vector<Output> outputs_;
+  std::vector<Guard> guards_;
+  size_t n_sizes_ = 0;
   std::vector<Loc> locs_;  // [0] is "unknown"
   std::unordered_map<uint64_t, LocId> loc_ids_;
   NodeId head_ = kNone, tail_ = kNone;
-  ValueId entry_token_ = kNone;
+  std::vector<std::pair<std::string, ValueId>> domains_;  // what domain_of says, and the token it starts with
   size_t live_ = 0;
 };
 

@@ -201,6 +201,7 @@ class Parser {
   }
   void statement() {
     if (word("const")) return constant();
+    if (word("guard")) return guard();
     SmallVec<Name, 2> results;
     skip_space();
     if (pos_ < text_.size() && text_[pos_] == '%') {
@@ -220,6 +221,7 @@ class Parser {
     Attrs attrs = same_line() && text_[pos_] == '{' ? attributes(*op) : nullptr;
     NodeId n = kNone;
     located(at, [&] { n = g_.add_node(*op, attrs, {in.data(), in.size()}); });
+    if (same_line() && word("sizes")) sizes(n);
     if (results.size() != g_.node(n).outputs.size())
       error(format("{} has {} results, {} are named", op_name, g_.node(n).outputs.size(), results.size()), at);
     for (size_t i = 0; i < results.size(); ++i) {
@@ -230,8 +232,37 @@ class Parser {
     if (same_line() && word("token"))
       token(n);
     else if (takes_token(*op))
-      last_token_ = "";  // hand-written text may leave tokens out
-    if (same_line() && word("loc")) location(n);
+      last_token_[g_.node(n).domain] = "";  // hand-written text may leave tokens out
+    if (same_line() && word("loc")) g_.set_loc(n, g_.loc(location()));
+  }
+  void sizes(NodeId n) {
+    expect("(");
+    for (bool first = true; !symbol(")"); first = false) {
+      if (!first) expect(",");
+      skip_space();
+      size_t at = pos_;
+      std::string name = name_text("an attribute name");
+      SizeUse u{-1, SizeOperand::kWhole, kNone};
+      const auto& known = g_.node(n).op->schema.defaults;
+      for (size_t i = 0; i < known.size(); ++i)
+        if (known[i].name == name) u.field = static_cast<int>(i);
+      if (u.field < 0) located(at, [&] { throw_unknown_attr(g_.node(n).op->name, name, known); });
+      if (symbol("[")) {
+        u.element = static_cast<int>(integer("an element"));
+        expect("]");
+      }
+      expect("=");
+      u.value = use();
+      g_.add_size(n, u);
+    }
+  }
+  void guard() {
+    Guard x;
+    x.value = use();
+    expect("=");
+    for (unsigned char b : hex_bytes()) x.want.push_back(static_cast<char>(b));
+    if (same_line() && word("loc")) x.loc = g_.loc(location());
+    g_.add_guard(std::move(x));
   }
   void types(NodeId n) {
     size_t at = pos_++;
@@ -247,13 +278,13 @@ class Parser {
     if (g_.node(n).token_out == kNone) error(g_.node(n).op->name + " takes no token", at);
     expect("(");
     std::string in = word("entry") ? "entry" : value_name().key;
-    if (!last_token_.empty() && in != last_token_)
-      error("the token before is '" + last_token_ + "', not '" + in + "'", at);
+    std::string& last = last_token_.try_emplace(g_.node(n).domain, "entry").first->second;
+    if (!last.empty() && in != last) error("the token before is '" + last + "', not '" + in + "'", at);
     expect("->");
-    last_token_ = value_name().key;
+    last = value_name().key;
     expect(")");
   }
-  void location(NodeId n) {
+  Loc location() {
     Loc l;
     skip_space();
     if (pos_ < text_.size() && text_[pos_] == '"') {
@@ -270,7 +301,7 @@ class Parser {
       l.note = name_text("a note");
       expect(")");
     }
-    g_.set_loc(n, g_.loc(l));
+    return l;
   }
   Attrs attributes(const OpDef& op) {
     size_t at = pos_;
@@ -326,6 +357,14 @@ class Parser {
     }
     skip_space();
     size_t at = pos_;
+    std::vector<unsigned char> bytes = hex_bytes();
+    if (bytes.size() != m.bytes())
+      error(format("{} takes {} bytes, {} are given", print_type(m), m.bytes(), bytes.size()), at);
+    define(n, g_.add_constant_copy(m, bytes.data(), n.name));
+  }
+  std::vector<unsigned char> hex_bytes() {
+    skip_space();
+    size_t at = pos_;
     std::vector<unsigned char> bytes;
     while (pos_ < text_.size() && isxdigit(static_cast<unsigned char>(text_[pos_]))) {
       auto digit = [](char c) { return c <= '9' ? c - '0' : (c | 32) - 'a' + 10; };
@@ -334,9 +373,7 @@ class Parser {
       bytes.push_back(static_cast<unsigned char>(digit(text_[pos_]) * 16 + digit(text_[pos_ + 1])));
       pos_ += 2;
     }
-    if (bytes.size() != m.bytes())
-      error(format("{} takes {} bytes, {} are given", print_type(m), m.bytes(), bytes.size()), at);
-    define(n, g_.add_constant_copy(m, bytes.data(), n.name));
+    return bytes;
   }
   void output() {
     skip_space();
@@ -369,7 +406,7 @@ class Parser {
   size_t pos_ = 0;
   Graph g_;
   std::unordered_map<std::string, ValueId> values_;
-  std::string last_token_ = "entry";
+  std::unordered_map<int32_t, std::string> last_token_;  // by domain; empty: not known
 };
 
 }  // namespace

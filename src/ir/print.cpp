@@ -87,6 +87,13 @@ std::string node_text(const Graph& g, const Names& names, NodeId id, const Print
   s += n.op->name;
   for (size_t i = 0; i < n.inputs.size(); ++i) s += (i ? ", " : " ") + names(n.inputs[i]);
   s += attrs_text(n);
+  for (size_t i = 0; i < n.sizes.size(); ++i) {
+    const SizeUse& u = n.sizes[i];
+    s += (i ? ", " : " sizes(") + n.op->schema.defaults[static_cast<size_t>(u.field)].name;
+    if (u.element != SizeOperand::kWhole) s += "[" + std::to_string(u.element) + "]";
+    s += "=" + names(u.value);
+  }
+  if (!n.sizes.empty()) s += ")";
   if (opt.types)
     for (size_t i = 0; i < n.outputs.size(); ++i) s += (i ? ", " : " : ") + print_type(g.meta(n.outputs[i]));
   if (n.token_out != kNone) {
@@ -169,6 +176,11 @@ std::string print(const Graph& g, const PrintOptions& opt) {
     s += "\n";
   }
   for (NodeId n = g.first(); n != kNone; n = g.node(n).next) s += "  " + node_text(g, names, n, opt) + "\n";
+  for (auto& x : g.guards()) {
+    s += "  guard " + names(x.value) + " = " + hex(x.want.data(), x.want.size());
+    if (opt.locations && x.loc != kNoLoc) s += "  " + loc_text(g.location(x.loc));
+    s += "\n";
+  }
   s += "} returns(";
   for (size_t i = 0; i < g.outputs().size(); ++i) {
     const Output& o = g.outputs()[i];

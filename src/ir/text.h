@@ -6,8 +6,8 @@
 //   } returns(%y) commits(%w <- %1)
 // Attributes at their default are left out. A value without a name is printed as a number. Names with other characters
 // than letters, digits and _.-/: are quoted: %"my name". An output called otherwise than its value reads `logits=%0`. A
-// node ordered by a token ends with `token(%t0 -> %t1)`; the chain starts at `entry`. Comments run from # to the end of
-// the line.
+// node ordered by a token ends with `token(%t0 -> %t1)`; the chain of each domain starts at `entry`. Comments run from
+// # to the end of the line.
 #pragma once
 #include <string>
 #include <string_view>

@@ -1,6 +1,7 @@
 #include "ir/verify.h"
 
 #include <algorithm>
+#include <unordered_map>
 
 #include "ir/text.h"
 
@@ -44,9 +45,10 @@ struct Verifier {
     if (!x.op) fail_internal(__FILE__, __LINE__, "graph {}: node {} has no op", g.name(), n);
     size_t k = x.inputs.size();
     if (k < x.op->required || (!x.op->variadic && k > x.op->inputs.size())) bad(n, format("{} inputs", k));
-    if (x.outputs.size() != x.op->n_out()) bad(n, format("{} outputs, the op has {}", x.outputs.size(), x.op->n_out()));
     if (x.op->has_attrs != static_cast<bool>(x.attrs))
       bad(n, x.attrs ? "attrs on an op that takes none" : "missing attrs");
+    size_t results = x.op->n_out(x.attrs.get());
+    if (x.outputs.size() != results) bad(n, format("{} outputs, the op has {}", x.outputs.size(), results));
     if (x.loc < 0 || static_cast<size_t>(x.loc) >= g.n_locations()) bad(n, "unknown location");
     for (ValueId v : x.inputs) {
       if (!known(v) || g.value(v).kind == ValueKind::Token) bad(n, format("operand %{} is no value", v));
@@ -54,6 +56,15 @@ struct Verifier {
       const auto& u = g.value(v).users;
       if (std::find(u.begin(), u.end(), n) == u.end()) bad(n, format("the use list of %{} misses this node", v));
       ++uses[v];
+    }
+    for (const SizeUse& s : x.sizes) {
+      if (!known(s.value) || !defined[s.value])
+        bad(n, format("size operand %{} is used before its definition", s.value));
+      if (s.field < 0 || static_cast<size_t>(s.field) >= x.op->schema.defaults.size())
+        bad(n, format("a size operand for attribute {}", s.field));
+      const auto& u = g.value(s.value).users;
+      if (std::find(u.begin(), u.end(), n) == u.end()) bad(n, format("the use list of %{} misses this node", s.value));
+      ++uses[s.value];
     }
     for (size_t i = 0; i < x.outputs.size(); ++i) {
       ValueId v = x.outputs[i];
@@ -80,9 +91,10 @@ struct Verifier {
         bad(n, format("result {} is recorded as {} but inferred as {}", i, g.meta(x.outputs[i]).str(), out[i].str()));
   }
 
-  // The chain: entry, then every token node in order, each token with one consumer.
+  // A chain per domain: its entry, then every node of the domain in order, each token with one consumer.
   void check_tokens(const std::vector<NodeId>& order) const {
-    ValueId last = kNone;
+    std::unordered_map<std::string, ValueId> ends;  // by domain: the token after its last node so far
+    std::unordered_map<int32_t, std::string> domains;
     for (NodeId n : order) {
       const Node& x = g.node(n);
       bool has = x.token_in != kNone && x.token_out != kNone;
@@ -91,13 +103,17 @@ struct Verifier {
       if (!known(x.token_in) || !known(x.token_out) || g.value(x.token_in).kind != ValueKind::Token ||
           g.value(x.token_out).producer != n)
         bad(n, "a misfiled token");
-      if (last == kNone ? g.value(x.token_in).producer != kNone : x.token_in != last)
+      const std::string domain = g.domain_of(n);
+      if (domains.try_emplace(x.domain, domain).first->second != domain) bad(n, "the token is of another domain");
+      auto [end, first] = ends.try_emplace(domain, kNone);
+      if (first ? g.value(x.token_in).producer != kNone : x.token_in != end->second)
         bad(n, "the token chain does not follow the node order");
       const auto& u = g.value(x.token_in).users;
       if (u.size() != 1 || u[0] != n) bad(n, "a token has more than one consumer");
-      last = x.token_out;
+      end->second = x.token_out;
     }
-    if (last != kNone) MGE_ASSERT(g.value(last).users.empty(), "graph {}: the last token has a consumer", g.name());
+    for (auto& [domain, last] : ends)
+      MGE_ASSERT(g.value(last).users.empty(), "graph {}: the last token of {} has a consumer", g.name(), domain);
   }
 
   void check_results() const {
@@ -111,6 +127,9 @@ struct Verifier {
       MGE_ASSERT(g.meta(v.out).same_type(g.meta(v.in)), "graph {}: var '{}' of {} commits a {}", g.name(),
                  g.value(v.in).name, g.meta(v.in).str(), g.meta(v.out).str());
     }
+    for (auto& x : g.guards())
+      MGE_ASSERT(known(x.value) && defined[x.value] && x.want.size() == g.meta(x.value).bytes(),
+                 "graph {}: a guard on %{} has no definition or {} bytes", g.name(), x.value, x.want.size());
     for (size_t v = 0; v < g.n_values(); ++v)
       if (defined[v])
         MGE_ASSERT(uses[v] == g.value(static_cast<ValueId>(v)).users.size(),

@@ -41,11 +41,11 @@ class RunEmitter final : public Emitter {
       metas[i] = &v.meta;
       ins.push_back({&v.meta, &v.buffer});
     }
-    SmallVec<Meta, 4> out_metas(op.n_out());
+    SmallVec<Meta, 4> out_metas(op.n_out(attrs.get()));
     infer_op(op, attrs.get(), {metas.data(), metas.size()}, {out_metas.data(), out_metas.size()});
     for (auto& m : out_metas)
       if (!m.cn) m.cn = home_;
-    SmallVec<Buffer, 4> buffers(op.n_out());
+    SmallVec<Buffer, 4> buffers(out_metas.size());
     run_op(op, attrs.get(), {ins.data(), ins.size()}, {out_metas.data(), out_metas.size()},
            {buffers.data(), buffers.size()}, {false, work_});
     for (size_t i = 0; i < out.size(); ++i) out[i] = wrap(out_metas[i], std::move(buffers[i]));

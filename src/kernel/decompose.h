@@ -5,7 +5,7 @@
 
 namespace mge {
 
-/// Runs op.decompose, each part with run_op, on the memory of the inputs. `out` has op.n_out() entries.
+/// Runs op.decompose, each part with run_op, on the memory of the inputs. `out` has op.n_out(attrs) entries.
 void run_decomposed(const OpDef& op, const AttrsBase* attrs, std::span<const OpInput> in,
                     std::span<const Meta> out_meta, std::span<Buffer> out, Work* work);
 

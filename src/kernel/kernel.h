@@ -52,6 +52,7 @@ enum KernelFlags : uint32_t {
   kStridedInputs = 1,  // takes any input strides; without it the caller hands over contiguous copies
   kInPlace0 = 2,       // out[0] may be the same memory as in[0] when dtype, shape and layout agree
   kInPlaceAny = 4,     // out[0] may be the same memory as any such input
+  kInPlaceAll = 8,     // every output may be, each with another one
 };
 
 struct Kernel {
@@ -76,6 +77,7 @@ struct Kernel {
 
   /// Whether output `o` may be written over input `i`.
   bool in_place(size_t o, size_t i) const {
+    if (flags & kInPlaceAll) return true;
     if (o == 0 && ((flags & kInPlaceAny) || ((flags & kInPlace0) && i == 0))) return true;
     return o < alias.size() && alias[o] == static_cast<int>(i);
   }

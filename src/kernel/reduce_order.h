@@ -16,6 +16,7 @@
 #include <memory>
 
 #include "base/cost.h"
+#include "base/function_ref.h"
 #include "base/parallel.h"
 #include "kernel/kernel.h"
 #include "kernel/row_io.h"
@@ -57,15 +58,25 @@ void load_accumulators(DType t, const void* src, A* dst, int64_t n) {
     load_row(t, static_cast<const char*>(src) + i * size, 1, kComputeOf<A>, dst + i, std::min(kRowTile, n - i));
 }
 
+/// Elements that are computed when a reduction asks for them (a fused region): dst[i] = element at+i of the row-major
+/// input, n <= kRowBlock. Each is asked for once, by any thread.
+template <class A>
+using MakeElements = FunctionRef<void(int64_t at, int64_t n, A* dst)>;
+
 namespace detail {
 
-// Elements of any dtype as accumulators; `buffer` is used when they need conversion.
+// Elements of any dtype as accumulators; `buffer` is used when they need conversion or are made.
 template <class A>
 struct Source {
   const void* ptr;
   DType dtype;
-  bool direct() const { return dtype == kDTypeOf<A>; }
+  const MakeElements<A>* make = nullptr;
+  bool direct() const { return dtype == kDTypeOf<A> && !make; }
   const A* get(const ReduceLeaves<A>& ops, int64_t at, int64_t n, A* buffer) const {
+    if (make) {
+      (*make)(at, n, buffer);
+      return buffer;
+    }
     const char* p = static_cast<const char*>(ptr) + at * static_cast<int64_t>(dtype_size(dtype));
     if (direct()) return reinterpret_cast<const A*>(p);
     ops.load(dtype, p, buffer, n);
@@ -244,12 +255,13 @@ inline int merge_axes(const Shape& s, uint32_t mask, AxisRun* runs) {
 
 }  // namespace detail
 
-/// Runs op `reduce` on a contiguous input. `mean` divides by the element count at the end.
+/// Reduces the axes of `mask` of a row-major input of this shape into `out`. `mean` divides by the element count at the
+/// end.
 template <class A>
-void run_reduce(const KernelArgs& a, const ReduceLeaves<A>& ops, bool mean) {
+void reduce_elements(const Shape& shape, uint32_t mask, detail::Source<A> x, const TensorArg& out,
+                     const ReduceLeaves<A>& ops, bool mean) {
   using namespace detail;
-  const TensorArg &in = a.in[0], &out = a.out[0];
-  const int64_t total = in.numel(), count = out.numel();
+  const int64_t total = shape.numel(), count = out.numel();
   if (count == 0) return;
   const bool same = out.dtype == kDTypeOf<A>;
   A small[64];
@@ -261,7 +273,7 @@ void run_reduce(const KernelArgs& a, const ReduceLeaves<A>& ops, bool mean) {
   };
 
   AxisRun runs[kMaxRank];
-  int n_runs = total ? merge_axes(in.shape, reduced_axes(a.as<ReduceAttrs>().axes, in.shape.rank), runs) : 0;
+  int n_runs = total ? merge_axes(shape, mask, runs) : 0;
   int left = 0;
   for (int i = 0; i < n_runs; ++i) left += runs[i].reduced;
   A* result = same ? out.data<A>() : nullptr;
@@ -269,10 +281,11 @@ void run_reduce(const KernelArgs& a, const ReduceLeaves<A>& ops, bool mean) {
     if (!result) result = room(0, count);
     if (total == 0)
       std::fill_n(result, count, ops.identity);
+    else if (!x.make)
+      load_accumulators(x.dtype, x.ptr, result, count);
     else
-      load_accumulators(in.dtype, in.ptr, result, count);
+      for (int64_t i = 0; i < count; i += kRowBlock) (*x.make)(i, std::min(kRowBlock, count - i), result + i);
   }
-  Source<A> x{in.ptr, in.dtype};
   int64_t width = 1, size = total;
   for (int i = n_runs - 1, step = 0; i >= 0; --i) {
     if (!runs[i].reduced) {
@@ -299,5 +312,21 @@ void run_reduce(const KernelArgs& a, const ReduceLeaves<A>& ops, bool mean) {
       store_row(out.dtype, static_cast<char*>(out.ptr) + i * static_cast<int64_t>(dtype_size(out.dtype)), 1,
                 kComputeOf<A>, result + i, std::min(kRowTile, count - i));
 }
+
+/// Runs op `reduce` on a contiguous input.
+template <class A>
+void run_reduce(const KernelArgs& a, const ReduceLeaves<A>& ops, bool mean) {
+  const TensorArg& in = a.in[0];
+  reduce_elements<A>(in.shape, reduced_axes(a.as<ReduceAttrs>().axes, in.shape.rank), {in.ptr, in.dtype}, a.out[0], ops,
+                     mean);
+}
+
+/// The leaves of the reference kernel, and of the vector kernel, for a mode (mean takes those of sum). Either gives the
+/// same bits.
+template <class A>
+ReduceLeaves<A> ref_reduce_leaves(ReduceMode mode);
+#ifdef MGE_WITH_SIMD
+ReduceLeaves<float> simd_reduce_leaves(ReduceMode mode);
+#endif
 
 }  // namespace mge

@@ -128,6 +128,9 @@ void run_op(const OpDef& op, const AttrsBase* attrs, std::span<const OpInput> in
     const Buffer* taken = nullptr;
     for (size_t i = 0; i < in.size() && !taken; ++i) {
       if (!in[i].donated || !k.in_place(o, i) || !in[i].meta->same_type(out_meta[o])) continue;
+      bool given = false;  // to an output before this one
+      for (size_t q = 0; q < o; ++q) given |= out[q].storage.get() == in[i].buffer->storage.get();
+      if (given) continue;
       bool original = ins[i].ptr == in[i].buffer->data(in[i].meta->dtype);  // not a copy made above
       if (original && in[i].buffer->storage->writable &&
           in[i].buffer->layout.same_strides(out_meta[o].shape, outs[o].layout))

@@ -29,7 +29,7 @@ struct RunOptions {
   Work* work = nullptr;   // on a device with streams: the open command that the op belongs to
 };
 
-/// Allocates (or donates, or views) outputs and runs the chosen kernel. `out` has op.n_out() entries.
+/// Allocates (or donates, or views) outputs and runs the chosen kernel. `out` has op.n_out(attrs) entries.
 void run_op(const OpDef& op, const AttrsBase* attrs, std::span<const OpInput> in, std::span<const Meta> out_meta,
             std::span<Buffer> out, const RunOptions& opt = {});
 

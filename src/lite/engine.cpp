@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "jit/interp/interp.h"
-#include "op/shape/shape_ops.h"
+#include "pass/dce.h"
 #include "pass/pipeline.h"
 #include "plan/evaluate.h"
 
@@ -15,35 +15,6 @@ namespace {
 using mge::Buffer;
 using mge::Graph;
 using mge::Meta;
-
-// Programs own their arenas; a caller that sends every shape under the sun must not fill the memory.
-constexpr size_t kMaxPrograms = 8;
-
-int64_t row_elements(const mge::Shape& s) {
-  int64_t n = 1;
-  for (int i = 1; i < s.rank; ++i) n *= s[i];
-  return n;
-}
-
-// A trace of flatten(x, 1) on a batch of 4 holds reshape {shape=[4,64]}. A reshape that leaves the first dimension
-// alone says the same with -1 there, and then holds for every batch size.
-void free_batch_of_reshapes(Graph& g) {
-  for (auto n : g.order()) {
-    const mge::ir::Node& node = g.node(n);
-    if (node.op->name != "reshape") continue;
-    const mge::Shape& from = g.meta(node.inputs[0]).shape;
-    mge::ShapeAttrs attrs = mge::attrs_as<mge::ShapeAttrs>(node.attrs.get());
-    bool fixed = attrs.shape.size() > 0 && std::find(attrs.shape.begin(), attrs.shape.end(), -1) == attrs.shape.end();
-    if (!fixed || from.rank == 0 || attrs.shape[0] != from[0]) continue;
-    int64_t row = row_elements(from);
-    if (row == 0 || row != row_elements(mge::to_shape(attrs.shape))) continue;
-    attrs.shape[0] = -1;
-    mge::ir::ValueId in = node.inputs[0], old = node.outputs[0];
-    auto fresh = g.add_node(*node.op, mge::make_attrs(std::move(attrs)), {&in, 1}, node.loc, n);
-    g.replace_all_uses(old, g.node(fresh).outputs[0]);
-    g.erase(n);
-  }
-}
 
 void output_every_value(Graph& g) {
   int i = 0;
@@ -61,57 +32,128 @@ Engine::Engine(std::shared_ptr<const mge::serial::LoadedModel> model, const Engi
     : model_(std::move(model)), opt_(opt), graph_(model_->graph.clone()) {
   if (!opt_.outputs.empty()) graph_.keep_outputs(opt_.outputs);
   if (opt_.every_value) output_every_value(graph_);
+  mge::pass::dce(graph_);
+  if (opt_.device) graph_.place(opt_.device);
   for (auto& v : graph_.vars()) {
     const mge::ir::Value& value = graph_.value(v.in);
     auto& given = model_->info.var_values;
     auto it = std::find_if(given.begin(), given.end(), [&](auto& t) { return t.name == value.name; });
     MGE_CHECK(it != given.end(), Value, "lite: var '{}' {} has no initial value in the model. Dump it with its state.",
               value.name, value.meta.str());
-    Buffer b = mge::allocate_buffer(value.meta);  // a copy: runs write into it, and networks may share the model
+    Buffer b = mge::allocate_for_host(value.meta);  // a copy: runs write into it, and networks may share the model
     if (value.meta.bytes()) std::memcpy(b.storage->ptr, it->data(), value.meta.bytes());
-    vars_.push_back(std::move(b));
+    vars_.push_back(mge::to_device(value.meta, std::move(b)));
   }
 }
 
-mge::RefPtr<mge::Program> Engine::compile(const std::vector<Meta>& inputs) const {
+mge::RefPtr<mge::Program> Engine::compile(Graph bound) const {
   mge::install_interp();
-  Graph g = graph_.clone();
-  bool changed = false;
-  for (size_t i = 0; i < inputs.size(); ++i) changed |= !inputs[i].same_type(g.meta(g.inputs()[i]));
-  if (changed) {
-    free_batch_of_reshapes(g);
-    for (size_t i = 0; i < inputs.size(); ++i) g.set_input_meta(i, inputs[i]);
-    g.infer_all();
-  }
   mge::pass::PipelineOptions passes;
   passes.opt_level = opt_.opt_level;
   passes.evaluate = mge::kernel_evaluator();
   passes.can_fuse = mge::interp_can_fuse;
-  mge::pass::optimize(g, passes);
-  return mge::Program::compile(g);
+  mge::pass::optimize(bound, passes);
+  return mge::Program::compile(bound);
 }
 
-void Engine::prepare(const std::vector<Meta>& inputs) {
-  auto same = [&](const Compiled& c) {
-    for (size_t i = 0; i < inputs.size(); ++i)
-      if (!inputs[i].same_type(c.inputs[i])) return false;
-    return true;
-  };
-  if (current_ && same(*current_)) return;
-  auto it = std::find_if(programs_.begin(), programs_.end(), same);
-  if (it == programs_.end()) {
-    Compiled fresh{inputs, compile(inputs)};
-    current_ = nullptr;
-    if (programs_.size() >= kMaxPrograms) programs_.pop_back();
-    programs_.push_front(std::move(fresh));
-  } else {
-    programs_.splice(programs_.begin(), programs_, it);
+std::vector<mge::RefPtr<mge::Program>> Engine::programs() const {
+  std::vector<mge::RefPtr<mge::Program>> out;
+  for (auto& part : parts_)
+    for (auto& p : part.programs()) out.push_back(p);
+  return out;
+}
+
+void Engine::prepare(const std::vector<Meta>& given) {
+  std::vector<Meta> inputs = given;
+  for (Meta& m : inputs) m.cn = opt_.device;
+  if (parts_.empty()) {
+    stages_ = mge::split(graph_);
+    for (auto& part : stages_.parts)
+      parts_.emplace_back(std::move(part.graph), [this](Graph g) { return compile(std::move(g)); });
+    const std::vector<bool>& host = stages_.parts[0].host;
+    reads_inputs_ = std::find(host.begin(), host.end(), true) != host.end();
   }
-  current_ = &programs_.front();
+  auto same = [&] {
+    for (size_t i = 0; i < inputs.size(); ++i)
+      if (!inputs[i].same_type(inputs_[i])) return false;
+    return inputs_.size() == inputs.size();
+  };
+  if (current_ && same()) return;
+  inputs_ = inputs;
+  outputs_.clear();
+  current_ = nullptr;
+  if (sizes_vary()) return;
+  current_ = parts_[0].program(inputs);
+  for (size_t i = 0; i < current_->n_outputs(); ++i) outputs_.push_back(current_->output_meta(i));
+}
+
+namespace {
+
+Buffer on_host(const Meta& m, const Buffer& b) { return mge::make_contiguous(m, mge::to_host(m, b)); }
+
+// The numbers that the sizes of a part depend on.
+std::vector<mge::ir::KnownInput> known_inputs(const mge::Stage& part, const std::vector<Meta>& metas,
+                                              const std::vector<Buffer>& slots) {
+  std::vector<mge::ir::KnownInput> out;
+  for (size_t i = 0; i < part.in.size(); ++i) {
+    if (!part.host[i]) continue;
+    const auto slot = static_cast<size_t>(part.in[i]);
+    Buffer b = mge::make_contiguous(metas[slot], mge::to_host(metas[slot], slots[slot]));
+    const size_t offset = static_cast<size_t>(b.layout.offset) * mge::dtype_size(metas[slot].dtype);
+    out.push_back({i, {metas[slot], b.storage, offset}});
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<Buffer> Engine::run_parts(std::vector<Buffer> inputs) {
+  std::vector<Buffer> slots(stages_.n_slots);
+  std::vector<Meta> metas(stages_.n_slots);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    slots[i] = std::move(inputs[i]);
+    metas[i] = inputs_[i];
+  }
+  for (size_t i = 0; i < vars_.size(); ++i) {
+    slots[inputs_.size() + i] = vars_[i];
+    metas[inputs_.size() + i] = graph_.meta(graph_.vars()[i].in);
+  }
+  for (size_t k = 0; k < parts_.size(); ++k) {
+    const mge::Stage& part = stages_.parts[k];
+    std::vector<Meta> in;
+    for (int s : part.in) in.push_back(metas[static_cast<size_t>(s)]);
+    mge::RefPtr<mge::Program> p = parts_[k].program(in, known_inputs(part, metas, slots));
+    for (size_t i = 0; i < part.in.size(); ++i) p->bind_input(i, slots[static_cast<size_t>(part.in[i])]);
+    p->run();
+    for (size_t i = 0; i < part.out.size(); ++i) {
+      const auto slot = static_cast<size_t>(part.out[i]);
+      metas[slot] = p->output_meta(i);
+      slots[slot] = p->output(i);
+    }
+    p->release_buffers();
+  }
+  for (size_t i = 0; i < vars_.size(); ++i)
+    if (stages_.commits[i] >= 0) vars_[i] = slots[static_cast<size_t>(stages_.commits[i])];
+  std::vector<Buffer> out;
+  outputs_.clear();
+  for (int s : stages_.outputs) {
+    outputs_.push_back(metas[static_cast<size_t>(s)]);
+    out.push_back(on_host(outputs_.back(), slots[static_cast<size_t>(s)]));
+  }
+  return out;
 }
 
 std::vector<Buffer> Engine::run(std::vector<Buffer> inputs) {
-  mge::Program& p = *current_->program;
+  if (opt_.device)
+    for (size_t i = 0; i < inputs.size(); ++i)
+      inputs[i] = mge::to_device(inputs_[i], mge::make_contiguous(inputs_[i], inputs[i]));
+  if (parts_.size() > 1) return run_parts(std::move(inputs));
+  if (reads_inputs_) {
+    current_ = parts_[0].program(inputs_, known_inputs(stages_.parts[0], inputs_, inputs));
+    outputs_.clear();
+    for (size_t i = 0; i < current_->n_outputs(); ++i) outputs_.push_back(current_->output_meta(i));
+  }
+  mge::Program& p = *current_;
   for (size_t i = 0; i < inputs.size(); ++i) p.bind_input(i, std::move(inputs[i]));
   for (size_t i = 0; i < vars_.size(); ++i) p.bind_var(i, std::move(vars_[i]));
   // Vars come back whatever happens: a failed run must not leave the network without its state.
@@ -125,7 +167,7 @@ std::vector<Buffer> Engine::run(std::vector<Buffer> inputs) {
   } back{p, vars_};
   p.run();
   std::vector<Buffer> out;
-  for (size_t i = 0; i < p.n_outputs(); ++i) out.push_back(mge::make_contiguous(p.output_meta(i), p.output(i)));
+  for (size_t i = 0; i < p.n_outputs(); ++i) out.push_back(on_host(p.output_meta(i), p.output(i)));
   return out;
 }
 

@@ -1,22 +1,24 @@
 // A loaded model ready to run: compiled once per set of input shapes, holding its vars. Knows nothing of the Lite API.
 //   Engine e(model, {});
 //   e.prepare(input_metas);                 compiles, or finds the program of these shapes
-//   std::vector<Buffer> y = e.run(inputs);
+//   e.run(inputs);  Buffer y = e.output(0);
+// Where sizes depend on values the model runs in parts (plan/sizes.h), and outputs have their shapes after the run.
 #pragma once
 #include <list>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "plan/program.h"
+#include "plan/sizes.h"
 #include "serial/model.h"
 
 namespace lite {
 
 struct EngineOptions {
   int opt_level = 2;
-  std::vector<std::string> outputs;  // compute only these; empty: all
-  bool every_value = false;          // every result of the graph is an output, after the real ones; for dumps
+  std::vector<std::string> outputs;       // compute only these; empty: all
+  const mge::CompNode* device = nullptr;  // where it runs; null: on the host
+  bool every_value = false;               // every result of the graph is an output, after the real ones; for dumps
 };
 
 class Engine {
@@ -27,27 +29,35 @@ class Engine {
   const mge::Graph& graph() const { return graph_; }
   const std::shared_ptr<const mge::serial::LoadedModel>& model() const { return model_; }
 
-  /// Errors name the op and the user's line. Afterwards program() is the one for these inputs.
+  /// Errors name the op and the user's line.
   void prepare(const std::vector<mge::Meta>& inputs);
-  const mge::Program& program() const { return *current_->program; }
-  size_t n_programs() const { return programs_.size(); }
+  /// All that were compiled and kept.
+  std::vector<mge::RefPtr<mge::Program>> programs() const;
+  size_t n_programs() const { return programs().size(); }
+  /// Sizes of outputs may differ from run to run with the same inputs' shapes.
+  bool sizes_vary() const { return parts_.size() > 1 || reads_inputs_; }
+  /// Shapes of outputs as far as they are known: of all after prepare, or, when sizes depend on values, after run.
+  bool knows_outputs() const { return !outputs_.empty(); }
+  const mge::Meta& output_meta(size_t i) const { return outputs_[i]; }
+  /// The first sizes outputs have: those of the recorded call, until they are known.
+  const mge::Meta& recorded_output_meta(size_t i) const { return graph_.meta(graph_.outputs()[i].value); }
 
   /// Inputs as prepared. Results are contiguous. Vars go on from where the last run left them.
   std::vector<mge::Buffer> run(std::vector<mge::Buffer> inputs);
 
  private:
-  struct Compiled {
-    std::vector<mge::Meta> inputs;
-    mge::RefPtr<mge::Program> program;
-  };
-  mge::RefPtr<mge::Program> compile(const std::vector<mge::Meta>& inputs) const;
+  mge::RefPtr<mge::Program> compile(mge::Graph bound) const;
+  std::vector<mge::Buffer> run_parts(std::vector<mge::Buffer> inputs);
 
   std::shared_ptr<const mge::serial::LoadedModel> model_;
   EngineOptions opt_;
   mge::Graph graph_;
+  mge::Stages stages_;  // without their graphs, which `parts_` hold
+  std::vector<mge::SizedGraph> parts_;
   std::vector<mge::Buffer> vars_;
-  std::list<Compiled> programs_;  // most recently used first
-  Compiled* current_ = nullptr;
+  std::vector<mge::Meta> inputs_, outputs_;
+  bool reads_inputs_ = false;          // sizes depend on the values of inputs
+  mge::RefPtr<mge::Program> current_;  // null: sizes depend on values, so programs are found by run
 };
 
 }  // namespace lite

@@ -235,7 +235,9 @@ std::vector<Meta> Network::Impl::input_metas() const {
 
 void Network::Impl::set_output_layouts() {
   for (IoSlot& s : outputs) {
-    const Meta& m = engine->program().output_meta(static_cast<size_t>(s.graph_index));
+    const auto i = static_cast<size_t>(s.graph_index);
+    // Of sizes that depend on values, those of the recorded call stand there until the first run.
+    const Meta& m = engine->knows_outputs() ? engine->output_meta(i) : engine->recorded_output_meta(i);
     Layout l = to_lite(m, mge::format("output '{}'", s.io.name));
     if (!(s.tensor->get_layout() == l)) s.tensor->set_layout(l);
   }
@@ -273,7 +275,7 @@ void Network::Impl::run_once() {
   const mge::ThreadLimit limit(static_cast<int>(threads));
   std::vector<Meta> metas = input_metas();
   engine->prepare(metas);
-  set_output_layouts();
+  if (engine->knows_outputs()) set_output_layouts();
   if (std::exchange(config.options.fake_next_exec, false)) return;
   std::vector<Buffer> in;
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -291,10 +293,12 @@ void Network::Impl::run_once() {
     }
     in.push_back(std::move(b));
   }
+  const bool known = engine->knows_outputs();
   std::vector<Buffer> results = engine->run(std::move(in));
+  if (!known || engine->sizes_vary()) set_output_layouts();
   for (IoSlot& s : outputs) {
     auto i = static_cast<size_t>(s.graph_index);
-    store_output(s, engine->program().output_meta(i), results[i]);
+    store_output(s, engine->output_meta(i), results[i]);
   }
   if (!text_dump.empty() || !bin_dump.empty()) dump_values(results, outputs.size());
 }
@@ -304,7 +308,7 @@ void Network::Impl::dump_values(const std::vector<Buffer>& values, size_t first)
   std::vector<DumpedValue> list;
   for (size_t i = first; i < values.size(); ++i) {
     const mge::ir::Output& o = g.outputs()[i];
-    const Meta& m = engine->program().output_meta(i);
+    const Meta& m = engine->output_meta(i);
     const mge::ir::Node& node = g.node(g.value(o.value).producer);
     list.push_back(
         {static_cast<int>(i - first), o.name, node.op->name, g.location(node.loc).str(), m, values[i].data(m.dtype)});

@@ -6,6 +6,7 @@
 // Field types: bool, int64_t, double, std::string, Ints, DType.
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -40,6 +41,20 @@ AttrValue coerce_attr(std::string_view who, AttrValue v, const AttrValue& like);
 inline Ints to_ints(const Shape& s) { return Ints(s.begin(), s.end()); }
 inline Shape to_shape(const Ints& v) { return Shape(v.data(), v.size()); }
 
+/// What an emitter stands a value for: a tensor in eager mode, an SSA value in the IR (op/emitter.h).
+struct ValImpl : RefCounted {
+  virtual ~ValImpl() = default;
+};
+
+/// An integer attribute, or one element of a list of them, that was computed from the sizes or the values of tensors.
+/// A recorded call computes it anew in later calls; the attribute itself holds the number of this call.
+struct SizeOperand {
+  int field = 0;          // place in the field list
+  int element = kWhole;   // of an Ints field
+  RefPtr<ValImpl> value;  // integers: as many as the field has, or one
+  static constexpr int kWhole = -1;
+};
+
 class AttrsBase : public RefCounted {
  public:
   virtual ~AttrsBase() = default;
@@ -48,12 +63,21 @@ class AttrsBase : public RefCounted {
   virtual std::vector<NamedAttr> values() const = 0;
   const void* type() const { return type_; }
   std::string print() const;  // "{mode="sum", axes=[0]}"; fields in declaration order
+  /// Only while a call is recorded; not part of hash and equality.
+  std::span<const SizeOperand> sizes() const {
+    return sizes_ ? std::span<const SizeOperand>(*sizes_) : std::span<const SizeOperand>();
+  }
+  /// Before the attributes are shared.
+  void set_sizes(std::vector<SizeOperand> s) {
+    if (!s.empty()) sizes_ = std::make_unique<std::vector<SizeOperand>>(std::move(s));
+  }
 
  protected:
   explicit AttrsBase(const void* type) : type_(type) {}
 
  private:
   const void* type_;
+  std::unique_ptr<std::vector<SizeOperand>> sizes_;
 };
 using Attrs = RefPtr<const AttrsBase>;
 
@@ -126,6 +150,24 @@ class AttrsOf final : public AttrsBase {
 template <class T>
 Attrs make_attrs(T v) {
   return Attrs(new AttrsOf<T>(std::move(v)));
+}
+template <class T>
+Attrs make_attrs(T v, std::vector<SizeOperand> sizes) {
+  auto* a = new AttrsOf<T>(std::move(v));
+  a->set_sizes(std::move(sizes));
+  return Attrs(a);
+}
+/// Place of a field in the field list of T.
+template <class T>
+int field_index(std::string_view name) {
+  int at = -1, i = 0;
+  const T v{};
+  visit_fields(v, [&](std::string_view n, const auto&) {
+    if (n == name) at = i;
+    ++i;
+  });
+  MGE_ASSERT(at >= 0, "no attribute '{}'", name);
+  return at;
 }
 template <class T>
 const T& attrs_as(const AttrsBase* a) {

@@ -18,12 +18,18 @@ const OpDef& cached_op(const char* name) {
   return *d;
 }
 
+// While sizes may change from call to call, an op that does nothing in this one may do something in the next.
+bool does_nothing(const Val& x, const Sizes& s) {
+  return x.meta().shape == s.now() && !s.operand() && !x.em->any_size(x);
+}
+
 }  // namespace
 
 Val Emitter::literal(const Meta&, const void*) {
   fail(ErrorKind::NotImplemented, "literal: this emitter makes no tables of constants.");
 }
-std::optional<HostValue> Emitter::known(const Val&, const char*) { return std::nullopt; }
+std::optional<HostValue> Emitter::known(const Val&) { return std::nullopt; }
+SizeValue Emitter::size_value(const Val& v, int64_t guess) { return {guess, v}; }
 
 Val Emitter::emit1(const char* op, std::initializer_list<Val> in, Attrs attrs) {
   Val out;
@@ -60,31 +66,50 @@ Val cast(const Val& x, DType t) {
 Val reduce(const Val& x, const char* mode, Ints axes, bool keepdims) {
   return x.em->emit1("reduce", {x}, make_attrs(ReduceAttrs{mode, std::move(axes), keepdims}));
 }
-Val reshape(const Val& x, const Shape& s) {
-  if (x.shape() == s) return x;
-  return x.em->emit1("reshape", {x}, make_attrs(ShapeAttrs{to_ints(s)}));
+Val reshape(const Val& x, const Sizes& s) {
+  if (does_nothing(x, s)) return x;
+  return x.em->emit1("reshape", {x}, sized_attrs(ShapeAttrs{to_ints(s.now())}, "shape", s));
 }
-Val broadcast_to(const Val& x, const Shape& s) {
-  if (x.shape() == s) return x;
-  return x.em->emit1("broadcast_to", {x}, make_attrs(ShapeAttrs{to_ints(s)}));
+Val broadcast_to(const Val& x, const Sizes& s) {
+  if (does_nothing(x, s)) return x;
+  return x.em->emit1("broadcast_to", {x}, sized_attrs(ShapeAttrs{to_ints(s.now())}, "shape", s));
+}
+Val expand_dims(const Val& x, Ints axes) {
+  if (axes.empty()) return x;
+  return x.em->emit1("expand_dims", {x}, make_attrs(AxesAttrs{std::move(axes)}));
 }
 Val transpose(const Val& x, Ints perm) { return x.em->emit1("transpose", {x}, make_attrs(PermAttrs{std::move(perm)})); }
 Val matmul(const Val& a, const Val& b, bool ta, bool tb) {
   return a.em->emit1("matmul", {a, b}, make_attrs(MatmulAttrs{ta, tb}));
 }
-Val zeros_like(const Val& x) { return broadcast_to(scalar_like(x, 0), x.shape()); }
+Val zeros(const Val& like, const Sizes& s) { return broadcast_to(scalar_like(like, 0), s); }
+Val zeros_like(const Val& x) { return zeros(x, x.sizes()); }
 
-Val unbroadcast(const Val& g, const Shape& s) {
-  const Shape& from = g.shape();
+Val unbroadcast(const Val& g, const Sizes& s) {
+  if (does_nothing(g, s)) return g;
+  if (s.operand() || g.em->any_size(g))
+    return g.em->emit1("sum_to", {g}, sized_attrs(ShapeAttrs{to_ints(s.now())}, "shape", s));
+  return summed_to(g, s.now());
+}
+
+Val summed_to(const Val& g, const Shape& s) {
+  const Shape& from = g.meta().shape;
   if (from == s) return g;
   if (g.dtype() == DType::C64)  // sums are of real numbers
-    return binary("complex", unbroadcast(unary("real", g), s), unbroadcast(unary("imag", g), s));
+    return binary("complex", summed_to(unary("real", g), s), summed_to(unary("imag", g), s));
   Ints axes;
   int shift = from.rank - s.rank;
   for (int i = 0; i < from.rank; ++i)
     if (i < shift || (s[i - shift] == 1 && from[i] != 1)) axes.push_back(i);
   Val sum = axes.empty() ? g : reduce(g, "sum", axes, false);
   return reshape(sum, s);
+}
+
+Val count_of(const Val& like, const Sizes& s, const Ints& axes) {
+  if (s.operand()) return like.em->emit1("count_of", {s.operand()}, make_attrs(CountAttrs{axes, like.dtype()}));
+  double count = 1;
+  for (int64_t a : axes) count *= static_cast<double>(s.now()[static_cast<int>(a)]);
+  return scalar_like(like, count);
 }
 
 }  // namespace mge

@@ -37,15 +37,20 @@ void check_shape_is(const InferCtx& c, size_t i, const Shape& want, std::string_
        c.shape(i).str(), c.shape(i).numel() == want.numel() ? " Reshape it." : "");
 }
 
-Pair pair_of(const InferCtx& c, const char* attr, const Ints& v, int64_t least) {
-  bool count = v.size() == 1 || v.size() == 2;
-  MGE_CHECK(count, Value, "{}: {} takes one or two ints; got {}.", c.op->name, attr, print_attr(v));
-  Pair p = pair_of(v);
-  MGE_CHECK(p.h >= least && p.w >= least, Value, "{}: {} must be at least {}; got {}.", c.op->name, attr, least,
+void check_axes(const InferCtx& c, const char* attr, const Ints& v, size_t axes, int64_t least) {
+  bool count = v.size() == 1 || v.size() == axes;
+  MGE_CHECK(count, Value, "{}: {} takes one or {} ints; got {}.", c.op->name, attr, axes == 2 ? "two" : "three",
             print_attr(v));
   constexpr int64_t kMost = int64_t{1} << 31;  // keeps the size arithmetic below far from overflow
-  MGE_CHECK(p.h < kMost && p.w < kMost, Value, "{}: {} is too large; got {}.", c.op->name, attr, print_attr(v));
-  return p;
+  for (int64_t i : v) {
+    MGE_CHECK(i >= least, Value, "{}: {} must be at least {}; got {}.", c.op->name, attr, least, print_attr(v));
+    MGE_CHECK(i < kMost, Value, "{}: {} is too large; got {}.", c.op->name, attr, print_attr(v));
+  }
+}
+
+Pair pair_of(const InferCtx& c, const char* attr, const Ints& v, int64_t least) {
+  check_axes(c, attr, v, 2, least);
+  return pair_of(v);
 }
 
 Pair pair_of(const Ints& v) { return {v[0], v.size() == 1 ? v[0] : v[1]}; }

@@ -16,6 +16,8 @@ void check_dtype(const InferCtx& c, size_t i, DType want);
 void check_rank(const InferCtx& c, size_t i, int lo, int hi);
 /// `why` ends the sentence: "... must have shape [1,8,1,1] {why}; got ...".
 void check_shape_is(const InferCtx& c, size_t i, const Shape& want, std::string_view why);
+/// One int for all axes or one for each; each at least `least`.
+void check_axes(const InferCtx& c, const char* attr, const Ints& v, size_t axes, int64_t least);
 /// Two ints from [h,w] or [both]; each at least `least`.
 Pair pair_of(const InferCtx& c, const char* attr, const Ints& v, int64_t least);
 Pair pair_of(const Ints& v);  // already checked

@@ -29,6 +29,13 @@ void OpRegistry::grad(std::string_view op, void (*vjp)(VjpCtx&), Saves saves, Sa
   d->saves_of = saves_of;
 }
 
+void OpRegistry::sized_grad(std::string_view op, std::string_view field) {
+  auto& d = const_cast<OpDef&>(get(op));
+  const auto& fields = d.schema.defaults;
+  for (size_t i = 0; i < fields.size(); ++i)
+    if (field.empty() || fields[i].name == field) d.sized_vjp |= uint64_t{1} << i;
+}
+
 void OpRegistry::put_back(std::string_view op, std::string_view put) {
   const_cast<OpDef*>(&get(op))->put_back = &get(put);
 }

@@ -23,7 +23,7 @@ enum Trait : uint32_t {
   kView = 2,         // may alias its first input instead of copying
   kReduction = 4,
   kComputeBound = 8,
-  kEffect = 16,  // ordered by a token, never removed or merged
+  kEffect = 16,  // ordered by a token among those of its domain, never removed or merged
   kRandom = 32,  // same inputs, other values: never merged
   kNoGrad = 64,  // differentiable nowhere by definition (comparison, argmax); a stated reason is in doc
   kCommutative = 128,
@@ -83,6 +83,8 @@ struct OpDef {
   uint8_t required = 0;             // the first `required` inputs must be given
   bool variadic = false;            // the last input repeats (concat)
   std::vector<std::string> outputs;
+  /// Where the attributes decide how many results there are (fused); null: as many as `outputs` names.
+  size_t (*count_outputs)(const AttrsBase*) = nullptr;
   bool has_attrs = false;
   AttrSchema schema;
   void (*infer)(InferCtx&) = nullptr;
@@ -91,6 +93,7 @@ struct OpDef {
   KeepsFormat keeps_format = KeepsFormat::No;
   bool (*view)(const ViewCtx&) = nullptr;
   void (*vjp)(VjpCtx&) = nullptr;
+  uint64_t sized_vjp = 0;  // bit i: the rule hands field i of the attributes on as it is, or does not look at it
   Saves saves;
   Saves (*saves_of)(const AttrsBase*) = nullptr;  // fewer than `saves` for some attributes; null: always `saves`
   /// Of an op that takes a part of x: the op of (x, y), with the same attributes, that gives x with that part replaced
@@ -100,11 +103,15 @@ struct OpDef {
   void (*decompose)(Emitter&, const AttrsBase*, std::span<const Val> in, std::span<Val> out) = nullptr;
   const ScalarBody* scalar = nullptr;
   uint32_t traits = 0;
+  /// Of a kEffect op: what it acts on (a process group). Effects on one domain keep their order, those on different
+  /// ones need not; null: all such ops act on one domain. What a kRandom op acts on is the generator it takes as
+  /// `state`.
+  std::string (*domain)(const AttrsBase*) = nullptr;
   double (*cost)(const InferCtx&) = nullptr;  // floating-point operations; null = one per output element
   int version = 1;
 
   bool is(Trait t) const { return traits & t; }
-  size_t n_out() const { return outputs.size(); }
+  size_t n_out(const AttrsBase* a) const { return count_outputs ? count_outputs(a) : outputs.size(); }
 };
 
 /// Fluent construction: r.op("conv2d").attrs<Conv2dAttrs>().in("x","weight").opt("bias").out("y").infer(f)…
@@ -139,6 +146,9 @@ class OpBuilder {
     (d_->outputs.push_back(names), ...);
     return *this;
   }
+  OpBuilder& variadic_out(const char* name, size_t (*count)(const AttrsBase*)) {
+    return d_->count_outputs = count, out(name);
+  }
   OpBuilder& infer(void (*f)(InferCtx&)) { return d_->infer = f, *this; }
   OpBuilder& promote(Promote p) { return d_->promote = p, *this; }
   OpBuilder& amp(Amp a) { return d_->amp = a, *this; }
@@ -171,6 +181,9 @@ class OpRegistry {
   const OpDef& at(OpId id) const { return *ops_[id]; }
   /// vjp rules live in *.grad.cpp files, which Lite leaves out: r.grad("conv2d", vjp_conv2d, {.inputs = 0b11}).
   void grad(std::string_view op, void (*vjp)(VjpCtx&), Saves saves = {}, Saves (*saves_of)(const AttrsBase*) = nullptr);
+  /// The vjp rule of `op` is right when this field of its attributes is made of sizes (SizeOperand), or any field;
+  /// others are fixed before it runs.
+  void sized_grad(std::string_view op, std::string_view field = {});
   /// `op` takes a part of its input that `put` puts back (OpDef::put_back).
   void put_back(std::string_view op, std::string_view put);
   size_t size() const { return ops_.size(); }
@@ -183,7 +196,7 @@ class OpRegistry {
 void register_all(OpRegistry& r);
 void register_all_grads(OpRegistry& r);
 
-/// Runs arity check and infer; throws on the caller's stack. `out` must have op.n_out() entries.
+/// Runs arity check and infer; throws on the caller's stack. `out` must have op.n_out(attrs) entries.
 void infer_op(const OpDef& op, const AttrsBase* attrs, std::span<const Meta* const> in, std::span<Meta> out);
 /// The dtype that autocast casts an input of dtype `t` to; `t` itself when it leaves it alone.
 DType amp_dtype(Amp amp, DType t, DType low, DType high);

@@ -20,7 +20,7 @@ bool constant_fold(Graph& g, const ir::Evaluator& evaluate) {
   bool changed = false;
   for (ir::NodeId n : g.order()) {
     const ir::Node& x = g.node(n);
-    if (ir::takes_token(*x.op) || x.outputs.empty() || !worth_it(g, x)) continue;
+    if (ir::takes_token(*x.op) || x.outputs.empty() || !x.sizes.empty() || !worth_it(g, x)) continue;
     std::vector<ir::ConstTensor> in, out;
     for (ir::ValueId v : x.inputs)
       if (auto* c = g.constant_of(v); c && c->storage) in.push_back({g.meta(v), c->storage, c->offset});

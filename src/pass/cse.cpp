@@ -49,7 +49,7 @@ bool cse(Graph& g) {
   std::unordered_multimap<uint64_t, ir::NodeId> seen;
   for (ir::NodeId n : g.order()) {
     const ir::Node& x = g.node(n);
-    if (ir::takes_token(*x.op)) continue;
+    if (ir::takes_token(*x.op) || !x.sizes.empty()) continue;
     auto in = operands(x);
     uint64_t h = hash_mix(hash_mix(x.op->id, attrs_hash(x.attrs.get())), x.rerun);
     for (ir::ValueId v : in) h = hash_mix(h, static_cast<uint64_t>(v));

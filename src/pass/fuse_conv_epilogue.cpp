@@ -77,12 +77,7 @@ bool fuse_one(Graph& g, NodeId conv) {
   c.grow();
   if (c.nodes.empty()) return false;
 
-  const auto& a = attrs_as<Conv2dAttrs>(x.attrs.get());
-  Conv2dFusedAttrs f;
-  f.stride = a.stride;
-  f.pad = a.pad;
-  f.dilate = a.dilate;
-  f.groups = a.groups;
+  Conv2dFusedAttrs f{attrs_as<Conv2dAttrs>(x.attrs.get())};
   f.has_bias = c.bias != kNone;
   f.has_scale = c.scale != kNone;
   f.has_add = c.add != kNone;
@@ -91,8 +86,8 @@ bool fuse_one(Graph& g, NodeId conv) {
   for (ValueId v : {c.bias, c.scale, c.shift, c.add})
     if (v != kNone) in.push_back(v);
   // At the end of the chain every operand is defined.
-  NodeId fused = g.add_node(OpRegistry::global().get("conv2d_fused"), make_attrs(f), {in.data(), in.size()}, x.loc,
-                            c.nodes.back());
+  NodeId fused = g.add_node(OpRegistry::global().get(Conv2dFusedAttrs::kOp), make_attrs(f), {in.data(), in.size()},
+                            x.loc, c.nodes.back());
   g.replace_all_uses(c.at, g.node(fused).outputs[0]);
   for (size_t i = c.nodes.size(); i-- > 0;) g.erase(c.nodes[i]);
   g.erase(conv);
@@ -102,9 +97,10 @@ bool fuse_one(Graph& g, NodeId conv) {
 }  // namespace
 
 bool fuse_conv_epilogue(Graph& g) {
+  const OpDef* conv2d = &OpRegistry::global().get(Conv2dAttrs::kOp);
   bool changed = false;
   for (NodeId n : g.order())
-    if (!g.node(n).erased && g.node(n).op->name == "conv2d") changed |= fuse_one(g, n);
+    if (!g.node(n).erased && g.node(n).op == conv2d) changed |= fuse_one(g, n);
   return changed;
 }
 

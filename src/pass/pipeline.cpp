@@ -59,6 +59,8 @@ void dump(const Graph& g, const char* pass) {
 
 void optimize(Graph& g, const PipelineOptions& opt) {
   MGE_CHECK(opt.opt_level >= 0 && opt.opt_level <= 3, Value, "opt_level: expected 0 to 3; got {}.", opt.opt_level);
+  // What goes by shapes sees those of the call; a graph for any sizes is bound first (ir/bind.h).
+  MGE_ASSERT(opt.opt_level < 2 || !g.is_sized(), "graph {} is optimised before its sizes are bound", g.name());
   dump(g, "trace");
   for (const Pass& p : kPasses) {
     if (opt.opt_level < p.level) continue;

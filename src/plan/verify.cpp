@@ -59,8 +59,10 @@ void verify_program(const Program& prog) {
   auto span_of = [&](int buffer, int64_t byte_offset, const Shape& s, const Layout& l, DType t) {
     const PlanBuffer& b = p.buffers[buffer];
     int64_t size = static_cast<int64_t>(dtype_size(t)), lo = byte_offset, hi = byte_offset;
-    for (int i = 0; i < s.rank; ++i) (l.stride[i] < 0 ? lo : hi) += l.stride[i] * (s[i] - 1) * size;
-    hi = s.numel() == 0 ? lo : hi + size;
+    if (s.numel() > 0) {
+      for (int i = 0; i < s.rank; ++i) (l.stride[i] < 0 ? lo : hi) += l.stride[i] * (s[i] - 1) * size;
+      hi += size;
+    }
     int64_t limit = static_cast<int64_t>(b.bytes);
     if (b.where != Where::Const && b.where != Where::Input)
       MGE_ASSERT(lo >= 0 && hi <= limit, "program {}: bytes {}..{} leave buffer {} of {}", g.name(), lo, hi, buffer,

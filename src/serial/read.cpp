@@ -77,6 +77,7 @@ class Reader {
     for (size_t i = 0; i < count(f.nodes()); ++i) read_node(*f.nodes()->Get(i), i, g);
     for (size_t i = 0; i < ids_.size(); ++i)
       if (ids_[i] == kNone) broken("value {} is never defined", i);
+    for (size_t i = 0; i < count(f.guards()); ++i) read_guard(*f.guards()->Get(i), g);
     for (size_t i = 0; i < count(f.vars()); ++i) read_var(*f.vars()->Get(i), i, g, &out->info);
     read_outputs(f, g);
     ir::verify(g, {.infer = false});  // add_node has just inferred every meta
@@ -245,10 +246,11 @@ class Reader {
       Attrs attrs = op.has_attrs ? op.schema.build(op.name, given) : nullptr;
       SmallVec<ir::ValueId, 6> in;
       for (size_t i = 0; i < count(n.inputs()); ++i) in.push_back(use(n.inputs()->Get(i)));
-      if (count(n.outputs()) != op.n_out())
-        broken("{} has {} results, not {}", op.name, op.n_out(), count(n.outputs()));
+      const size_t results = op.n_out(attrs.get());
+      if (count(n.outputs()) != results) broken("{} has {} results, not {}", op.name, results, count(n.outputs()));
       ir::NodeId id = g.add_node(op, std::move(attrs), {in.data(), in.size()}, loc);
-      for (size_t i = 0; i < op.n_out(); ++i) {
+      for (size_t i = 0; i < count(n.sizes()); ++i) read_size(*n.sizes()->Get(i), id, g);
+      for (size_t i = 0; i < results; ++i) {
         uint32_t v = n.outputs()->Get(i);
         const Meta &stored = value_type(v), &inferred = g.meta(g.node(id).outputs[i]);
         if (!stored.same_type(inferred) || stored.quant != inferred.quant)
@@ -260,6 +262,32 @@ class Reader {
       e.set_location(g.location(loc).str());
       throw;
     }
+  }
+
+  void read_size(const fb::SizeUse& s, ir::NodeId n, Graph& g) {
+    const OpDef& op = *g.node(n).op;
+    std::string name = text(s.attr());
+    int field = kNone;
+    for (size_t i = 0; i < op.schema.defaults.size(); ++i)
+      if (op.schema.defaults[i].name == name) field = static_cast<int>(i);
+    if (field == kNone) broken("{} has no attribute '{}'", op.name, name);
+    const AttrValue& like = op.schema.defaults[static_cast<size_t>(field)].value;
+    if (!std::holds_alternative<Ints>(like) && !std::holds_alternative<int64_t>(like))
+      broken("attribute '{}' of {} is no size", name, op.name);
+    ir::ValueId v = use(s.value());
+    const Meta& m = g.meta(v);
+    if (!(is_int(m.dtype) || m.dtype == DType::Bool) || m.shape.numel() > 64 || s.element() < SizeOperand::kWhole)
+      broken("attribute '{}' of {} is a size of {}", name, op.name, m.str());
+    g.add_size(n, {field, s.element(), v});
+  }
+
+  void read_guard(const fb::Guard& x, Graph& g) {
+    ir::ValueId v = use(x.value());
+    if (x.loc() >= locs_.size()) broken("a guard has location {} of {}", x.loc(), locs_.size());
+    if (count(x.want()) != g.meta(v).bytes() || count(x.want()) > 1024)
+      broken("a guard of {} bytes on {}", count(x.want()), g.meta(v).str());
+    const auto* p = reinterpret_cast<const char*>(count(x.want()) ? x.want()->Data() : nullptr);
+    g.add_guard({v, std::vector<char>(p, p + count(x.want())), locs_[x.loc()]});
   }
 
   // build() would coerce an int to a bool, as Python calls need; a file has no excuse.

@@ -102,6 +102,12 @@ class GraphWriter {
     std::vector<fb::Constant> constants = write_constants();
     std::vector<Offset<fb::Node>> nodes;
     for (ir::NodeId n : g_.order()) nodes.push_back(write_node(g_.node(n)));
+    std::vector<Offset<fb::Guard>> guards;
+    for (const ir::Guard& x : g_.guards()) {
+      uint32_t loc_id = loc(x.loc);
+      auto want = b_.CreateVector(reinterpret_cast<const uint8_t*>(x.want.data()), x.want.size());
+      guards.push_back(fb::CreateGuard(b_, id(x.value), want, loc_id));
+    }
     std::vector<Offset<fb::Var>> vars = write_vars();
     std::vector<Offset<fb::Output>> outputs = write_outputs();
 
@@ -115,7 +121,8 @@ class GraphWriter {
     auto locs = b_.CreateVector(locs_);
     auto ns = b_.CreateVector(nodes);
     auto outs = b_.CreateVector(outputs);
-    return fb::CreateGraph(b_, name, types, values, ins, vs, cs, ops, locs, ns, outs);
+    auto gs = b_.CreateVector(guards);
+    return fb::CreateGraph(b_, name, types, values, ins, vs, cs, ops, locs, ns, outs, gs);
   }
 
  private:
@@ -185,7 +192,13 @@ class GraphWriter {
     auto attrs = write_attrs(b_, n.attrs ? n.attrs->values() : std::vector<NamedAttr>{});
     uint32_t op_id = op(*n.op), loc_id = loc(n.loc);
     auto ins = b_.CreateVector(in), outs = b_.CreateVector(out);
-    return fb::CreateNode(b_, op_id, attrs, ins, outs, loc_id);
+    std::vector<Offset<fb::SizeUse>> sizes;
+    for (const ir::SizeUse& s : n.sizes) {
+      auto attr = b_.CreateSharedString(n.op->schema.defaults[static_cast<size_t>(s.field)].name);
+      sizes.push_back(fb::CreateSizeUse(b_, attr, s.element, id(s.value)));
+    }
+    auto ss = b_.CreateVector(sizes);
+    return fb::CreateNode(b_, op_id, attrs, ins, outs, loc_id, ss);
   }
 
   std::vector<Offset<fb::Var>> write_vars() {

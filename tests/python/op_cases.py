@@ -187,6 +187,25 @@ CASES += [
     OpCase(
         "set_slice", ref.set_slice, draw([(5, 6), (2, 6)]), {"axes": (0,), "starts": (1,), "stops": (4,), "steps": (2,)}
     ),
+    OpCase(
+        "slice",
+        lambda x, **_: x[-4:, 9:1:-2, 2:3],
+        draw([(5, 6, 3)]),
+        {"axes": (0, 1, 2), "starts": (-4, 9, 2), "stops": (2147483647, 1, 0), "steps": (1, -2, 0), "python": True},
+        label="python",
+    ),
+    OpCase("sum_to", lambda x, shape: x.sum(axis=(0, 2), keepdims=True)[0], draw([(4, 3, 5)]), {"shape": (3, 1)}),
+    OpCase("sum_to", lambda x, shape: x, draw([(3, 5)]), {"shape": (3, 5)}, label="same"),
+    OpCase("shape_of", lambda x: np.array(x.shape, np.int32), draw([(4, 0, 5)]), grad=False, grad2=False),
+    OpCase("shape_of", lambda x: np.array(x.shape, np.int32), draw([()]), label="scalar", grad=False, grad2=False),
+    OpCase(
+        "count_of",
+        lambda x, axes, dtype: np.asarray(np.prod(x[list(axes)]), dtype),
+        lambda rng: [np.array([3, 4, 5], np.int32)],
+        {"axes": (0, 2), "dtype": "float32"},
+        grad=False,
+        grad2=False,
+    ),
     OpCase("concat", lambda *xs, axis: np.concatenate(xs, axis), draw([(2, 3), (2, 1), (2, 4)]), {"axis": 1}),
     OpCase(
         "full",

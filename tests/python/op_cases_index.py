@@ -27,6 +27,34 @@ CASES += [
     OpCase("topk", ref.topk, distinct((2, 900)), {"k": k, "axis": 1, "descending": True, "sorted": True}, label=f"long-{k}", **NO_GRAD)
     for k in (32, 33, 500, 900)
 ]  # fmt: skip
+
+
+def _nonzero(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    found = np.flatnonzero(x)
+    index = np.zeros(x.size, np.int32)
+    index[: len(found)] = found
+    return index, np.asarray(len(found), np.int32)
+
+
+CASES += [
+    OpCase("nonzero", _nonzero, make, label=label, **NO_GRAD)
+    for label, make in (
+        ("int", lambda rng: [rng.randint(-1, 2, (4, 5)).astype(np.int32)]),
+        ("bool", lambda rng: [rng.randint(0, 2, (7,)).astype(np.bool_)]),
+        ("float", lambda rng: [np.array([0.0, -0.0, 1.5, -2.0, 0.0])]),
+        ("none", lambda rng: [np.zeros((0, 3), np.int32)]),
+        ("scalar", lambda rng: [np.array(3, np.int32)]),
+    )
+]
+CASES += [
+    OpCase(
+        "unravel",
+        lambda x, shape: np.stack(np.unravel_index(x, shape)).astype(np.int32),
+        lambda rng: [rng.randint(0, 60, (7,)).astype(np.int32)],
+        {"shape": (3, 4, 5)},
+        **NO_GRAD,
+    )
+]
 CASES.append(
     OpCase("sort", ref.sort, lambda rng: [rng.randint(-3, 4, (4, 50)).astype(np.int32)], {"axis": 1, "descending": True}, label="ties", **NO_GRAD)
 )  # fmt: skip

@@ -15,6 +15,8 @@ NO_GRADIENT: dict[str, str] = {
     "sgd_momentum_update": _STEP,
     "sgd_update": _STEP,
     "argmax": "its result is an index",
+    "nonzero": "its results are positions and their number",
+    "shape_of": "its result is sizes",
     "argmin": "its result is an index",
     "nms": "its results are indices",
     "eq": _BOOL,

@@ -74,10 +74,31 @@ def test_conv3d_errors():
     x = Tensor(rand(1, 4, 3, 3, 3))
     with pytest.raises(RuntimeError, match="conv3d: input has 4 channels but weight expects 3"):
         F.conv3d(x, Tensor(rand(2, 3, 1, 1, 1)))
-    with pytest.raises(RuntimeError, match="larger than the padded input 3 on axis 2"):
+    with pytest.raises(RuntimeError, match=r"kernel 5x1x1 \(dilated 5x1x1\) is larger than the padded input 3x3x3"):
         F.conv3d(x, Tensor(rand(2, 4, 5, 1, 1)))
     with pytest.raises(AssertionError):
         F.conv3d(x, Tensor(rand(2, 4, 1, 1, 1)), stride=0)
+    with pytest.raises(ValueError, match=r"conv3d: pad takes one or three ints; got \[1,1\]"):
+        _core.ops.conv3d(x, Tensor(rand(2, 4, 1, 1, 1)), pad=(1, 1))
+
+
+@pytest.mark.parametrize(
+    ("x", "w", "order", "groups"),
+    [
+        ((2, 64, 20, 20), (32, 64, 3, 3), (1, 0, 2, 3), 1),  # transformed tiles
+        ((2, 64, 9, 9), (1, 3, 3, 1, 64), (4, 0, 3, 1, 2), 64),  # one filter for each channel
+        ((2, 512, 4, 4), (64, 512, 1, 1), (1, 0, 2, 3), 1),  # a product
+        ((8, 32, 20, 20), (3, 3, 32, 48), (2, 3, 0, 1), 1),
+    ],
+)
+def test_a_transposed_convolution_takes_a_weight_that_is_a_view(x, w, order, groups):
+    """Adjoint kernels on channels-last memory read a weight that is a view as if it were row-major."""
+    image, view = Tensor(rand(*x)), F.transpose(Tensor(rand(*w)), order)
+    whole = Tensor(np.ascontiguousarray(view.numpy()))
+    pad = view.shape[-1] // 2
+    got = F.conv_transpose2d(image, view, padding=pad, groups=groups)
+    want = F.conv_transpose2d(image, whole, padding=pad, groups=groups)
+    np.testing.assert_array_equal(got.numpy(), want.numpy())
 
 
 def test_local_conv2d():

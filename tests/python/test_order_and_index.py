@@ -230,13 +230,12 @@ def test_masks_in_a_trace_are_read_anew_on_every_call():
         np.testing.assert_allclose(got, want, rtol=1e-5)
 
 
-def test_a_trace_for_a_file_refuses_masks():
-    with pytest.raises(NotImplementedError, match="index: the size of the result depends on values"):
-        trace(lambda x: x[x > 0], capture_as_const=True)(Tensor([1.0, -1.0]))
-    with pytest.raises(NotImplementedError, match="cond_take.*F.where work"):
-        trace(lambda x: F.cond_take(x > 0, x), capture_as_const=True)(Tensor([1.0, -1.0]))
-    with pytest.raises(NotImplementedError, match=r"int\(n\) fixes the bound of a slice"):
-        trace(lambda x, n: x[:n], capture_as_const=True)(Tensor([1.0, -1.0]), Tensor(1))
+def test_masks_and_bounds_in_a_trace_for_a_file():
+    for fn in (lambda x, n: x[x > 0], lambda x, n: F.cond_take(x > 0, x)[0], lambda x, n: x[:n]):
+        traced = trace(fn, capture_as_const=True)
+        for values, n in (([1.0, -1.0], 1), ([1.0, 2.0, 3.0], 2), ([-1.0], 0)):
+            args = Tensor(values), Tensor(n, dtype="int32")
+            assert traced(*args).tolist() == fn(*args).tolist()
     assert trace(lambda x, n: x[: int(n)], capture_as_const=True)(Tensor([3.0, -1.0]), Tensor(1)).tolist() == [3.0]
 
 

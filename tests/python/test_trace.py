@@ -86,18 +86,18 @@ def test_training_steps_equal_eager_bit_for_bit_with_a_changing_lr(wrap: Any, op
     assert eager[1] == traced[1]  # parameters and running statistics
 
 
-def test_new_shapes_are_recorded_anew_and_old_ones_kept() -> None:
+def test_new_shapes_are_no_reason_to_record_anew() -> None:
     calls = []
 
     @trace(without_host=True)
     def f(x: mge.Tensor) -> mge.Tensor:
-        calls.append(x.shape)
+        calls.append(0)
         return F.reshape(x, (x.shape[0], -1)).sum(axis=1) * 2
 
     for n in (2, 3, 2, 3, 2):
         x = np.arange(n * 6, dtype=np.float32).reshape(n, 2, 3)
         np.testing.assert_array_equal(f(mge.Tensor(x)).numpy(), x.reshape(n, -1).sum(1) * 2)
-    assert calls == [(2, 2, 3), (3, 2, 3)]
+    assert len(calls) == 1
 
 
 def test_a_value_read_in_the_middle_is_the_value_of_this_call() -> None:
@@ -301,6 +301,20 @@ def test_graph_text_shows_locations_and_fusion_keeps_them() -> None:
     assert "test_trace.py" in f.graph_text()
     assert "conv2d_fused" in f.report() and "test_trace.py" in f.report()
     assert _core.is_tracing() is False
+
+
+def test_a_region_with_results_and_a_reduction_has_the_bits_of_eager() -> None:
+    def step(x: mge.Tensor, y: mge.Tensor) -> tuple[mge.Tensor, ...]:
+        d = F.exp(x * y) - y
+        return d, F.relu(d) * 0.5, (d * d).mean(axis=1), F.matmul(d, x, transpose_b=True)
+
+    rng = np.random.default_rng(1)
+    x, y = (mge.Tensor(rng.standard_normal((9, 1500)).astype("float32")) for _ in range(2))
+    want = [t.numpy().tobytes() for t in step(x, y)]
+    f = trace(step, without_host=True)
+    for _ in range(3):
+        assert [t.numpy().tobytes() for t in f(x, y)] == want
+    assert "interp_fused_reduce" in f.report()
 
 
 @pytest.mark.parametrize("options", [{}, {"symbolic": True}, {"without_host": True}])

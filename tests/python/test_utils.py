@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -221,6 +222,21 @@ def test_the_doctor_finds_everything():
     assert mge.__version__ in findings["version"].found and not findings["arithmetic"].problem
     assert {"extension", "cpu", "threads", "libraries", "cache folder", "devices"} <= set(findings)
     assert all(bool(f.problem) == bool(f.fix) for f in findings.values())
+
+
+def test_the_doctor_prints_the_constants_of_the_machine():
+    def found(**env):
+        code = "from megengine.utils import doctor; print(doctor._machine().found)"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=os.environ | env)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip(), done.stderr
+
+    text, _ = found(MGE_MACHINE="l1=65536,l2=2097152,l3=8388608,gflops=12.5,gbytes=3")
+    assert text.startswith("L1 64 KiB, L2 2048 KiB, L3 8192 KiB; ")
+    assert "12.5 GFLOP/s and 3 GB/s of a core (MGE_MACHINE=l1=" in text
+    text, said = found(MGE_MACHINE="l2=big")
+    assert "MGE_MACHINE: expected l1, l2, l3" in said and "got 'l2=big'. It is not used." in said
+    assert "GFLOP/s" in text
 
 
 def test_the_doctor_names_problems_and_fixes(monkeypatch, tmp_path):

@@ -21,6 +21,7 @@ import numpy as np
 import megengine as mge
 import megengine.module as M
 from megengine import Parameter, Tensor
+from megengine._size import Size
 from megengine.jit import trace
 from megengine.optimizer import Optimizer
 
@@ -122,6 +123,8 @@ class Run:
 
 def freeze(x: Any) -> Any:
     """A value that compares by bits and by structure."""
+    if isinstance(x, Size):  # stands for the number, or the tuple of numbers, that it is in eager mode
+        return freeze(x.number)
     if isinstance(x, Tensor):
         grad = getattr(x, "grad", None) if isinstance(x, Parameter) else None
         a = x.numpy()

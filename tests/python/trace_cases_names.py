@@ -183,7 +183,7 @@ def forward_replaced_on_the_object(t: Run) -> None:
     each(t, lambda x: net(x), lambda v: setattr(net, "forward", lambda x: x * v), (2.0, 3.0, 2.0))
 
 
-@case(refused="host")
+@case()
 def a_cached_function(t: Run) -> None:
     @functools.cache
     def table(n: int) -> Tensor:

@@ -75,7 +75,7 @@ def _diagonals(t: _Term) -> _Term:
             n = t.value.shape[i]
             rest = [k for k in range(len(t.labels)) if k not in (i, j)]
             x = ops.transpose(t.value, perm=(i, j, *rest)).reshape(n * n, *(t.value.shape[k] for k in rest))
-            t = _Term([c, *(t.labels[k] for k in rest)], x[:: n + 1] if n else x)
+            t = _Term([c, *(t.labels[k] for k in rest)], x[:: n + 1] if type(n) is not int or n else x)
     return t
 
 
@@ -114,6 +114,8 @@ def _multiply(a: _Term, b: _Term, keep: set[str]) -> _Term:
 def _cheapest(terms: list[_Term], result: list[str]) -> tuple[int, int]:
     """The pair whose product is smallest against what it replaces (greedy)."""
     best, found = None, (0, 1)
+    if len(terms) == 2:
+        return found
     for i in range(len(terms)):
         for j in range(i + 1, len(terms)):
             others = {*result, *(c for k, t in enumerate(terms) if k not in (i, j) for c in t.labels)}

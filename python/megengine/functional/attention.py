@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from ..core._core import ops
-from ..core.tensor.indexing import _const, _filled
+from ..core.tensor.indexing import _filled, _iota
 from ..tensor import Tensor
 
 __all__ = ["multi_head_attention"]
@@ -15,11 +16,11 @@ __all__ = ["multi_head_attention"]
 
 def _heads(x: Tensor, num_heads: int) -> Tensor:
     """(N, L, E) to (N, heads, L, E / heads)."""
-    n, length, width = x.shape
-    return ops.transpose(x.reshape(n, length, num_heads, width // num_heads), perm=(0, 2, 1, 3))
+    n, length, _ = x.shape
+    return ops.transpose(x.reshape(n, length, num_heads, -1), perm=(0, 2, 1, 3))
 
 
-def _additive(mask: Tensor, shape: tuple[int, ...]) -> Tensor:
+def _additive(mask: Tensor, shape: Any) -> Tensor:
     """A mask to add to the scores: True becomes -inf, floats stay."""
     if mask.dtype == np.bool_:
         mask = ops.where(mask, float("-inf"), _filled(mask.shape, 0.0, "float32", mask))
@@ -127,8 +128,9 @@ def multi_head_attention(
 
 def _causal(query: Tensor, key: Tensor) -> Tensor:
     """A mask that lets a position see only earlier ones and itself."""
-    shape = (query.shape[1], key.shape[1])
-    return _const(np.triu(np.full(shape, -np.inf, dtype=np.float32), 1), query, "float32")
+    rows, columns = _iota(query.shape[1], query), _iota(key.shape[1], query)
+    later = ops.lt(ops.expand_dims(rows, axes=(1,)), columns)
+    return _additive(later, later.shape)
 
 
 def _attend(
@@ -149,8 +151,8 @@ def _attend(
     for name, x in (("query", query), ("key", key), ("value", value)):
         if x.ndim != 3:
             raise ValueError(f"multi_head_attention: {name} needs 3 dimensions (N, L, E); got {x.shape}.")
-    head_in = sizes[2] or value.shape[-1]
-    inputs = [query.shape[-1], key.shape[-1], value.shape[-1], head_in]
+    widths = [int(x.shape[-1]) for x in (query, key, value)]  # they decide where the weights lie
+    inputs = [*widths, sizes[2] or widths[2]]
     flat = None if io_weight_bias is None else io_weight_bias.reshape(-1)
     at = 0
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from ..core import _amp
 from ..core._core import UserError, ops
-from ..core.tensor.indexing import _const, _filled
-from ..core.tensor.utils import ArgumentError, make_shape_tuple, without_format
+from ..core.tensor.indexing import _const, _filled, _iota
+from ..core.tensor.utils import ArgumentError, is_fixed, make_shape_tuple, size_max, without_format
 from ..tensor import Tensor
 from ..utils.tuple_function import _pair, _pair_nonzero, _triple, _triple_nonzero
 from .elemwise import clip, maximum
@@ -220,7 +221,7 @@ def _corners(image: Tensor, y: Tensor, x: Tensor) -> Tensor:
     """Bilinear samples of images (N, G, C, H, W) at points y, x (N, G, P): (N, G, P, C). What lies outside is 0."""
     n, g, _, height, width = image.shape
     rows = ops.transpose(image, perm=(0, 1, 3, 4, 2))
-    first = _const(np.arange(n).reshape(n, 1, 1), image), _const(np.arange(g).reshape(1, g, 1), image)
+    first = _iota(n, image).reshape(n, 1, 1), _iota(g, image).reshape(1, g, 1)
     y0, x0 = ops.floor(y), ops.floor(x)
     total: Tensor | None = None
     for dy in (0, 1):
@@ -278,7 +279,7 @@ def deformable_conv2d(
     if inp.ndim != 4:
         raise UserError(f"deformable_conv2d: the input needs 4 dimensions (N, C, H, W); got {inp.shape}.")
     n, c, height, width = inp.shape
-    kh, kw = weight.shape[-2:]
+    kh, kw = (int(k) for k in weight.shape[-2:])
     taps = kh * kw
     oh, ow = ((v + 2 * p[i] - d[i] * (k - 1) - 1) // s[i] + 1 for i, (v, k) in enumerate(((height, kh), (width, kw))))
     parts = offset.shape[1] // (2 * taps) if offset.ndim == 4 else 0
@@ -292,11 +293,13 @@ def deformable_conv2d(
     if weight.shape[-3] * groups != c:
         raise UserError(f"deformable_conv2d: the weight {weight.shape} does not fit {c} channels in {groups} groups.")
     # Where each tap would lie without offsets: (taps, OH, OW).
-    base_y = np.arange(kh).repeat(kw)[:, None, None] * d[0] + np.arange(oh)[None, :, None] * s[0] - p[0]
-    base_x = np.tile(np.arange(kw), kh)[:, None, None] * d[1] + np.arange(ow)[None, None, :] * s[1] - p[1]
+    base_y = (
+        _const(np.arange(kh).repeat(kw)[:, None, None] * d[0] - p[0], inp) + _iota(oh, inp).reshape(1, -1, 1) * s[0]
+    )
+    base_x = _const(np.tile(np.arange(kw), kh)[:, None, None] * d[1] - p[1], inp) + _iota(ow, inp) * s[1]
     moved = offset.reshape(n, parts, taps, 2, oh, ow)
-    y = moved[:, :, :, 0] + _const(np.broadcast_to(base_y, (taps, oh, ow)), inp, "float32")
-    x = moved[:, :, :, 1] + _const(np.broadcast_to(base_x, (taps, oh, ow)), inp, "float32")
+    y = moved[:, :, :, 0] + base_y.astype("float32")
+    x = moved[:, :, :, 1] + base_x.astype("float32")
     image = inp.reshape(n, parts, c // parts, height, width)
     points = taps * oh * ow
     seen = _corners(image, y.reshape(n, parts, points), x.reshape(n, parts, points))
@@ -469,11 +472,11 @@ def pad(src: Tensor, pad_width: Sequence[Sequence[int]], mode: str = "constant",
     [2, 1, 2, 3, 2, 1]
     """
     widths = [make_shape_tuple(w) for w in pad_width]
-    if len(widths) > src.ndim or any(len(w) != 2 or min(w) < 0 for w in widths):
+    if len(widths) > src.ndim or any(len(w) != 2 or w[0] < 0 or w[1] < 0 for w in widths):
         raise UserError(f"pad: pad_width needs (before, after) for up to {src.ndim} axes; got {pad_width}.")
     how = mode.lower()
     if how == "constant":
-        if not any(any(w) for w in widths):
+        if is_fixed(sum(widths, ())) and not any(any(w) for w in widths):
             return without_format(ops.copy(src))
         shape = list(src.shape)
         starts = [0] * src.ndim
@@ -489,10 +492,21 @@ def pad(src: Tensor, pad_width: Sequence[Sequence[int]], mode: str = "constant",
         raise ArgumentError(f"pad: mode must be constant, edge, replicate or reflect; got {mode!r}.")
     x = src
     for i, w in enumerate(widths):
-        if any(w):
-            source = np.pad(np.arange(src.shape[i]), w, mode="reflect" if how == "reflect" else "edge")
-            x = ops.take(x, _const(source, src), axis=i)
+        if not is_fixed(w) or any(w):
+            x = ops.take(x, _extended(src.shape[i], w[0], w[1], how == "reflect", src), axis=i)
     return without_format(ops.copy(x) if x is src else x)
+
+
+def _extended(n: Any, before: Any, after: Any, reflect: bool, like: Tensor) -> Tensor:
+    """Where the elements of an axis of size ``n`` come from that is extended at both ends."""
+    if is_fixed((n, before, after)):
+        return _const(np.pad(np.arange(n), (before, after), mode="reflect" if reflect else "edge"), like)
+    at = _iota(before + n + after, like) - before
+    if not reflect:
+        return ops.minimum(ops.maximum(at, 0), n - 1)
+    period = size_max(2 * (n - 1), 1)  # there and back
+    at = ops.mod(at, period)
+    return ops.minimum(at, 2 * (n - 1) - at)
 
 
 # ---- pooling
@@ -642,7 +656,7 @@ def _deformable_psroi(
     size = maximum((edges[:, 2:] + 1) * spatial_scale - 0.5 - start, 0.1)
     cells = np.stack(np.meshgrid(np.arange(pooled_h), np.arange(pooled_w), indexing="ij"))  # (2, PH, PW)
 
-    def positions(axis: int, pooled: int, limit: int) -> tuple[Tensor, Tensor]:
+    def positions(axis: int, pooled: int, limit: Any) -> tuple[Tensor, Tensor]:
         """Samples along x (axis 0) or y, (K, classes, PH, PW, S), and whether they count."""
         at = cells[1 - axis].reshape(1, 1, pooled_h, pooled_w, 1)
         inner = np.arange(samples).reshape(1, 1, 1, 1, samples) / samples
@@ -653,7 +667,8 @@ def _deformable_psroi(
             shift = trans.reshape(count, classes, 2, part_size, part_size)[:, :, axis]
             shift = ops.index_get(shift, *(_const(i, inp) for i in part), axes=(2, 3), at=2)
             place = place + ops.expand_dims(shift, axes=(-1,)) * wide * trans_std
-        counts = ops.logical_and(ops.le(-0.5, place), ops.le(place, limit - 0.5))
+        end = (limit if type(limit) is int else limit.astype("float32")) - 0.5
+        counts = ops.logical_and(ops.le(-0.5, place), ops.le(place, end))
         return clip(place, 0, limit - 1), counts
 
     x, use_x = positions(0, pooled_w, width)

@@ -6,9 +6,9 @@ import math as _math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ..core._core import UserError, ops
+from ..core._core import TensorBase, UserError, ops
 from ..core.tensor.indexing import _filled
-from ..core.tensor.utils import _normalize_axis
+from ..core.tensor.utils import _normalize_axis, make_shape_tuple, size_min, with_shape
 from ..tensor import Tensor
 from ._einsum import einsum as einsum
 from .elemwise import clip, maximum
@@ -251,8 +251,8 @@ def dot(inp1: Tensor, inp2: Tensor) -> Tensor:
     """
     a, b = _as_tensor(inp1), _as_tensor(inp2)
     assert a.ndim <= 1 and b.ndim <= 1, f"dot: needs vectors; got {a.shape} and {b.shape}. Use matmul."
-    if a.ndim == 1 and b.ndim == 1 and a.shape != b.shape:
-        raise UserError(f"dot: the vectors differ in length, {a.shape[0]} and {b.shape[0]}.")
+    if a.ndim == 1 and b.ndim == 1:
+        b = with_shape(b, a.shape, lambda: UserError(f"dot: the vectors differ in length, {len(a)} and {len(b)}."))
     return ops.mul(a, b).sum()
 
 
@@ -340,16 +340,15 @@ def topk(
     4.0
     """
     assert inp.ndim in (1, 2), f"topk: needs 1 or 2 dimensions; got {inp.shape}."
-    count = int(k)
-    if count <= 0:
+    (count,) = make_shape_tuple(k) if isinstance(k, TensorBase) else (int(k),)
+    if type(count) is int and count <= 0:
         raise UserError(f"topk: k must be at least 1; got {k}.")
     size = inp.shape[-1]
-    if count > size:
-        count = size
+    count = size_min(count, size)
     if not kth_only:
         y, index = ops.topk(inp, k=count, axis=-1, descending=descending, sorted=not no_sort)
         return y, index
-    if size == 0:
+    if type(size) is int and size == 0:
         raise UserError(f"topk: a row without elements has no k-th one; got {inp.shape}.")
     y, index = (v[..., -1] for v in ops.topk(inp, k=count, axis=-1, descending=descending))
     same = ops.eq(inp, ops.expand_dims(y, axes=(-1,)))
@@ -392,6 +391,6 @@ def _check_non_finite(inps: Iterable[Tensor], scale: float = 1.0) -> Tensor:
     for x in inps:
         x._reset(x * scale)
         # x - x is 0 for finite numbers and NaN for the others.
-        here = ops.isnan(x - x).astype("int32").max() if x.size else Tensor(0, device=x.device)
+        here = ops.isnan(x - x).astype("int32").max() if x.size != 0 else Tensor(0, device=x.device)
         bad = here if bad is None else maximum(bad, here)
     return Tensor(0) if bad is None else bad

@@ -8,8 +8,8 @@ import numpy as np
 
 from ..core import _amp
 from ..core._core import UserError, ops
-from ..core.tensor.indexing import _const
-from ..core.tensor.utils import ArgumentError, _normalize_axis, make_shape_tuple
+from ..core.tensor.indexing import _iota
+from ..core.tensor.utils import ArgumentError, _normalize_axis, is_fixed, make_shape_tuple
 from ..random.rng import _global_state
 from ..tensor import Tensor
 from .attention import multi_head_attention
@@ -301,7 +301,8 @@ def one_hot(inp: Tensor, num_classes: int) -> Tensor:
     """
     if inp.dtype.kind not in "iu":
         raise UserError(f"one_hot: class numbers must be integers; got {inp.dtype}. Cast them with astype('int32').")
-    classes = _const(np.arange(num_classes), inp)
+    (num_classes,) = make_shape_tuple(num_classes)
+    classes = _iota(num_classes, inp)
     label = ops.wrap_index(inp.astype("int32"), size=num_classes, negative=False, who="one_hot")
     return ops.eq(ops.expand_dims(label, axes=(-1,)), classes).astype(inp.dtype)
 
@@ -352,7 +353,7 @@ def pixel_shuffle(inp: Tensor, upscale_factor: int) -> Tensor:
         raise ArgumentError(f"pixel_shuffle: the input needs at least 3 dimensions; got {inp.shape}.")
     r = int(upscale_factor)
     *lead, c, h, w = inp.shape
-    if c % (r * r):
+    if is_fixed(c) and c % (r * r):  # otherwise the reshape below says so
         raise UserError(f"pixel_shuffle: {c} channels are not a multiple of {r} * {r}; got {inp.shape}.")
     n = 1
     for d in lead:

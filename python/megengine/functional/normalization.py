@@ -8,8 +8,8 @@ from typing import Any
 from ..core import _amp
 from ..core._core import UserError, ops
 from ..core.autodiff._recomputing import recomputing
-from ..core.tensor.indexing import _filled
-from ..core.tensor.utils import _normalize_axis, make_shape_tuple
+from ..core.tensor.indexing import _const, _filled
+from ..core.tensor.utils import _normalize_axis, as_double, is_fixed, make_shape_tuple, size_max
 from ..tensor import Tensor
 from .conv import pad
 
@@ -74,7 +74,8 @@ def batch_norm(
         mean, var = _per_channel(running_mean, channels, 0.0, x), _per_channel(running_var, channels, 1.0, x)
         y = _like_input(ops.batch_norm_infer(x, w, b, mean, var, eps=eps), inp)
         return y if x is inp else y.reshape(inp.shape)
-    if x.size == 0:
+    count = x.size
+    if count == 0:
         return inp if inplace or (running_mean is None and running_var is None) else (inp, running_mean, running_var)
     y, mean, var, _ = ops.batch_norm_train(x, w, b, eps=eps)
     y = _like_input(y, inp)
@@ -86,8 +87,7 @@ def batch_norm(
     if running_mean is not None:
         new_mean = _moving(running_mean, mean, momentum)
     if running_var is not None:
-        n = x.size // channels
-        new_var = _moving(running_var, var, momentum, n / max(n - 1, 1))
+        new_var = _moving(running_var, var, momentum, _unbiased(count // channels))
     if not inplace:
         return y, new_mean, new_var
     if running_mean is not None:
@@ -97,12 +97,23 @@ def batch_norm(
     return y
 
 
-def _moving(old: Tensor, new: Tensor, momentum: float, scale: float = 1.0) -> Tensor:
+def _unbiased(n: Any) -> Any:
+    """n / (n - 1), as Python's numbers give it also where n is another one in later calls."""
+    if type(n) is int:
+        return n / max(n - 1, 1)
+    return as_double(n) / as_double(size_max(n - 1, 1))
+
+
+def _moving(old: Tensor, new: Tensor, momentum: float, scale: Any = 1.0) -> Tensor:
     """momentum * old + (1 - momentum) * scale * new, in the shape of ``old``; never part of a gradient."""
     fresh = new.detach()
     if old.ndim != fresh.ndim:
         fresh = fresh.reshape(old.shape)
-    return (old * momentum + fresh * ((1 - momentum) * scale)).detach()
+    if isinstance(scale, Tensor):
+        part: Tensor | float = (_const(1 - momentum, scale, "float64") * scale).astype(fresh.dtype)
+    else:
+        part = float((1 - momentum) * scale)
+    return (old * momentum + fresh * part).detach()
 
 
 def sync_batch_norm(
@@ -140,8 +151,11 @@ def layer_norm(
     [[-1.0, 1.0]]
     """
     sizes = make_shape_tuple(normalized_shape)
-    if inp.shape[inp.ndim - len(sizes) :] != sizes:
-        raise UserError(f"layer_norm: the last sizes must be {sizes}; got shape {inp.shape}.")
+    last = inp.shape[inp.ndim - len(sizes) :]
+    if affine and weight is not None and not is_fixed(last):
+        last = weight.shape  # which the op compares with the input
+    if last != sizes:
+        raise UserError(f"layer_norm: the last sizes must be {sizes}; got shape {inp._tuple_shape}.")
     if not affine:
         return _like_input(ops.layer_norm(inp, n_axes=len(sizes), eps=eps)[0], inp)
     assert weight is not None and bias is not None, "layer_norm: affine needs weight and bias."
@@ -164,6 +178,8 @@ def group_norm(
     if inp.ndim != 4:
         raise UserError(f"group_norm: the input needs 4 dimensions (N, C, H, W); got {inp.shape}.")
     n, c = inp.shape[:2]
+    if affine and weight is not None and weight.ndim == 1:
+        c = weight.shape[0]  # the same, as the product with it shows
     assert c % num_groups == 0, f"group_norm: {c} channels do not fall into {num_groups} groups."
     y = ops.layer_norm(inp.reshape(n, num_groups, -1), n_axes=1, eps=eps)[0].reshape(inp.shape)
     if affine:

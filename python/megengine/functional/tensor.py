@@ -9,9 +9,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..core._core import TensorBase, UserError, ops
-from ..core.tensor.indexing import _const, _filled, read_on_host
-from ..core.tensor.utils import ArgumentError, _normalize_axis, make_shape_tuple, without_format
+from ..core._core import TensorBase, UserError, ops, sizes_in
+from ..core.tensor.indexing import _const, _filled, _iota, positions_of
+from ..core.tensor.utils import (
+    ArgumentError,
+    _normalize_axis,
+    as_double,
+    is_fixed,
+    make_shape_tuple,
+    size_max,
+    size_min,
+    with_shape,
+    without_format,
+)
 from ..tensor import Tensor, as_device
 
 __all__ = [
@@ -54,7 +64,24 @@ __all__ = [
 
 
 def _number(x: Any) -> Any:
-    return x.numpy().item() if isinstance(x, TensorBase) else x
+    """A number; an integer that is another one in later calls stays a tensor."""
+    if not isinstance(x, TensorBase):
+        return x
+    return sizes_in(x)[0] if x.dtype.kind in "iu" and x.ndim == 0 else x.numpy().item()
+
+
+def _is_integer(x: Any) -> bool:
+    return isinstance(x, (int, np.integer, TensorBase))
+
+
+def _on(device: Any) -> Tensor:
+    """Something to make tensors like, on a device."""
+    return Tensor(0, "int32", device, is_const=True)
+
+
+def _double(x: Any, like: Tensor) -> Tensor:
+    """A number as float64, which is what Python computes with."""
+    return as_double(x) if isinstance(x, TensorBase) else _const(x, like, "float64")
 
 
 def _constant(value: npt.NDArray[Any], dtype: Any, device: Any) -> Tensor:
@@ -82,8 +109,13 @@ def arange(
     first, last, by = _number(start), _number(stop), _number(step)
     if last is None:
         first, last = 0, first
-    if by == 0:
+    if not isinstance(by, TensorBase) and by == 0:
         raise UserError("arange: step cannot be 0.")
+    if any(isinstance(v, TensorBase) for v in (first, last, by)):
+        if all(_is_integer(v) for v in (first, last, by)):
+            steps = _iota(size_max((last - first + by - (1 if by > 0 else -1)) // by, 0), _on(device))
+            return ops.add(ops.mul(steps, by), first).astype(dtype)
+        first, last, by = (v.numpy().item() if isinstance(v, TensorBase) else v for v in (first, last, by))
     count = max(0, _math.ceil((last - first) / by))
     return _constant(first + by * np.arange(count), dtype, device)
 
@@ -97,6 +129,12 @@ def linspace(
     [3.0, 6.5, 10.0]
     """
     given = _number(num)
+    if isinstance(given, TensorBase):
+        like = _on(device)
+        a, b = _double(_number(start), like), _double(_number(stop), like)
+        steps, gaps = _iota(given, like), size_max(given - 1, 1)
+        y = _double(steps, like) * ((b - a) / _double(gaps, like)) + a
+        return ops.where(ops.eq(steps, gaps), b, y).astype(dtype)  # the last is met exactly
     count = int(given)
     if count < 0 or count != given:
         raise UserError(f"linspace: num must be an integer of at least 0; got {given}.")
@@ -112,6 +150,9 @@ def eye(N: int | Sequence[int] | Tensor, M: int | None = None, *, dtype: str = "
     shape = make_shape_tuple(N) if M is None else make_shape_tuple(N, M)
     if len(shape) not in (1, 2):
         raise UserError(f"eye: needs one or two sizes; got {shape}.")
+    if not is_fixed(shape):
+        rows, columns = (_iota(n, _on(device)) for n in (shape[0], shape[-1]))
+        return ops.eq(ops.expand_dims(rows, axes=(1,)), columns).astype(dtype)
     return _constant(np.eye(shape[0], shape[-1]), dtype, device)
 
 
@@ -162,7 +203,7 @@ def full_like(inp: Tensor, value: Any) -> Tensor:
     [5, 5]
     """
     if isinstance(value, TensorBase):
-        return ops.broadcast_to(value.astype(inp.dtype), shape=inp._tuple_shape)
+        return ops.broadcast_to(value.astype(inp.dtype), shape=inp.shape)
     return ops.fill_like(inp, value=float(value))
 
 
@@ -219,15 +260,18 @@ def diag(inp: Tensor, k: int = 0) -> Tensor:
     if inp.ndim == 0:
         inp = inp.reshape(1)
     if inp.ndim == 2:
-        place = np.diagonal(np.arange(inp.size).reshape(inp.shape), k)
-        return ops.take(inp.reshape(-1), _const(place, inp), axis=0)
+        rows, columns = inp.shape
+        count = size_max(size_min(rows - max(-k, 0), columns - max(k, 0)), 0)
+        place = _iota(count, inp) * (columns + 1) + (k if k >= 0 else -k * columns)
+        return ops.take(inp.reshape(-1), place, axis=0)
     if inp.ndim != 1:
         raise UserError(f"diag: needs a vector or a matrix; got shape {inp.shape}.")
     n = inp.shape[0]
-    source = np.full((n + abs(k),) * 2, n)
-    np.fill_diagonal(source[max(-k, 0) :, max(k, 0) :], np.arange(n))
+    across = _iota(n + abs(k), inp)
+    down = ops.expand_dims(across, axes=(1,))
+    source = ops.where(ops.eq(across - down, k), ops.minimum(down, across), n)
     padded = ops.concat(inp, _filled((1,), 0.0, inp.dtype, inp), axis=0)
-    return ops.take(padded, _const(source, inp), axis=0)
+    return ops.take(padded, source, axis=0)
 
 
 # ---- shapes
@@ -294,7 +338,10 @@ def squeeze(inp: Tensor, axis: int | Sequence[int] | None = None) -> Tensor:
     (1, 3)
     """
     if axis is None:
-        return ops.squeeze(inp)
+        sizes = inp.shape
+        if is_fixed(sizes):
+            return ops.squeeze(inp)
+        axis = tuple(i for i, n in enumerate(sizes) if n == 1)  # how many axes are left is no size
     axes = (axis,) if isinstance(axis, int) else make_shape_tuple(axis)
     if len(axes) > 1:
         axes = tuple(_normalize_axis(inp.ndim, axes))  # an axis named twice is an error
@@ -315,7 +362,7 @@ def broadcast_to(inp: Tensor, shape: Any) -> Tensor:
             raise ValueError(f"broadcast_to: None cannot stand for a new axis; shape {shape}, input {inp.shape}.")
         shape = tuple(inp.shape[i - skip] if s is None else s for i, s in enumerate(shape))
     sizes = make_shape_tuple(shape)
-    if any(s < 0 for s in sizes):
+    if any(type(s) is int and s < 0 for s in sizes):
         raise ValueError(f"broadcast_to: a size cannot be negative; got {sizes}. None keeps the size of the input.")
     return ops.broadcast_to(inp, shape=sizes)
 
@@ -358,10 +405,13 @@ def stack(inps: Sequence[Tensor], axis: int = 0, device: Any = None) -> Tensor:
     [[1, 3], [2, 4]]
     """
     tensors = _gathered(inps, device, "stack")
-    shapes = {x.shape for x in tensors}
-    if len(shapes) > 1:
-        raise UserError(f"stack: all tensors must have one shape; got {sorted(shapes)}.")
-    return ops.concat(*(ops.expand_dims(x, axes=(axis,)) for x in tensors), axis=axis)
+    try:
+        return ops.concat(*(ops.expand_dims(x, axes=(axis,)) for x in tensors), axis=axis)
+    except Exception:
+        shapes = {x._tuple_shape for x in tensors}
+        if len(shapes) > 1:
+            raise UserError(f"stack: all tensors must have one shape; got {sorted(shapes)}.") from None
+        raise
 
 
 def split(inp: Tensor, nsplits_or_sections: int | Sequence[int], axis: int = 0) -> tuple[Tensor, ...]:
@@ -389,7 +439,7 @@ def split(inp: Tensor, nsplits_or_sections: int | Sequence[int], axis: int = 0) 
             cuts.append(cuts[-1] + (size - cuts[-1] + n - i - 1) // (n - i))
     else:
         cuts = [0, *make_shape_tuple(given), size]
-        if any(a > b for a, b in zip(cuts, cuts[1:])):
+        if is_fixed(cuts) and any(a > b for a, b in zip(cuts, cuts[1:])):
             raise ValueError(f"Invalid nsplits_or_secions: {given}")
     front = (slice(None),) * at
     return tuple(without_format(inp[front + (slice(a, b),)]) for a, b in zip(cuts, cuts[1:]))
@@ -403,16 +453,16 @@ def repeat(inp: Tensor, repeats: int, axis: int | None = None) -> Tensor:
     """
     if isinstance(repeats, Tensor):
         (repeats,) = make_shape_tuple(repeats)
-    if repeats < 1 or int(repeats) != repeats:
-        raise ArgumentError(f"repeat: repeats must be an integer of at least 1; got {repeats}.")
+    if not isinstance(repeats, TensorBase):
+        if repeats < 1 or int(repeats) != repeats:
+            raise ArgumentError(f"repeat: repeats must be an integer of at least 1; got {repeats}.")
+        repeats = int(repeats)
     if axis is None:
         inp, axis = inp.reshape(-1), 0
     at = _normalize_axis(inp.ndim, axis)
     shape = inp.shape
-    wide = ops.broadcast_to(
-        ops.expand_dims(inp, axes=(at + 1,)), shape=(*shape[: at + 1], int(repeats), *shape[at + 1 :])
-    )
-    return wide.reshape(*shape[:at], shape[at] * int(repeats), *shape[at + 1 :])
+    wide = ops.broadcast_to(ops.expand_dims(inp, axes=(at + 1,)), shape=(*shape[: at + 1], repeats, *shape[at + 1 :]))
+    return wide.reshape(*shape[:at], shape[at] * repeats, *shape[at + 1 :])
 
 
 def tile(inp: Tensor, reps: int | Sequence[int]) -> Tensor:
@@ -422,16 +472,17 @@ def tile(inp: Tensor, reps: int | Sequence[int]) -> Tensor:
     [[1, 2, 1, 2], [1, 2, 1, 2]]
     """
     times = make_shape_tuple(reps)
-    if any(n < 0 for n in times):
+    if any(type(n) is int and n < 0 for n in times):
         raise UserError(f"tile: reps cannot be negative; got {times}.")
-    shape = inp.shape
-    if len(times) < len(shape):
-        times = (1,) * (len(shape) - len(times)) + times
-    shape = (1,) * (len(times) - len(shape)) + shape
-    x = inp.reshape(*shape) if shape != inp.shape else inp
+    lead = len(times) - inp.ndim
+    times = (1,) * -lead + times
+    x = ops.expand_dims(inp, axes=tuple(range(lead))) if lead > 0 else inp
     for at, n in enumerate(times):
-        if n != 1:
-            x = ops.concat(*[x] * n, axis=at) if n > 0 else x[(slice(None),) * at + (slice(0, 0),)]
+        if type(n) is int and n == 1:
+            continue
+        shape = x.shape
+        wide = ops.broadcast_to(ops.expand_dims(x, axes=(at,)), shape=(*shape[:at], n, *shape[at:]))
+        x = wide.reshape(*shape[:at], n * shape[at], *shape[at + 1 :])
     return ops.copy(x) if x is inp else x
 
 
@@ -453,8 +504,8 @@ def roll(inp: Tensor, shift: int | Sequence[int], axis: int | Sequence[int] | No
     for s, a in zip(shifts, axes):
         at = _normalize_axis(inp.ndim, a)
         size = inp.shape[at]
-        by = s % size if size else 0
-        if by:
+        by = s % size_max(size, 1)
+        if type(by) is not int or by:
             front = (slice(None),) * at
             x = ops.concat(x[front + (slice(size - by, None),)], x[front + (slice(0, size - by),)], axis=at)
     return ops.copy(x) if x is inp else x
@@ -493,15 +544,12 @@ def where(mask: Tensor, x: Any = None, y: Any = None) -> Any:
 def non_zero(condition: Tensor, as_tuple: bool = False) -> Any:
     """The positions of elements that are not 0: int32 ``(n, ndim)``, or one vector per axis.
 
-    The number of positions depends on the values, so they are read on the host; a traced call runs eagerly from here.
-
     >>> F.non_zero(mge.tensor([[0, 1], [2, 0]])).tolist()
     [[0, 1], [1, 0]]
     """
-    found = np.nonzero(np.atleast_1d(read_on_host(condition, "non_zero")))
-    if as_tuple:
-        return tuple(_const(i, condition) for i in found)
-    return _const(np.stack(found, axis=1), condition)
+    x = condition if condition.ndim else condition.reshape(1)
+    rows = ops.unravel(positions_of(x), shape=x.shape)
+    return tuple(rows[i] for i in range(x.ndim)) if as_tuple else ops.transpose(rows, perm=(1, 0))
 
 
 def cond_take(mask: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -515,9 +563,12 @@ def cond_take(mask: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
         raise TypeError("cond_take: needs a mask tensor and a data tensor.")
     if mask.dtype != np.bool_:
         raise ValueError(f"cond_take: the mask must be a bool tensor; got {mask.dtype}.")
-    if mask.shape != x.shape:
-        raise UserError(f"cond_take: the mask has shape {mask.shape} but the data {x.shape}.")
-    place = _const(np.flatnonzero(read_on_host(mask, "cond_take")), x)
+    mask = with_shape(
+        mask,
+        x.shape,
+        lambda: UserError(f"cond_take: the mask has shape {mask._tuple_shape} but the data {x._tuple_shape}."),
+    )
+    place = positions_of(mask)
     return ops.take(x.reshape(-1), place, axis=0), place
 
 
@@ -528,7 +579,8 @@ def _check_gather(inp: Tensor, axis: int, index: Tensor, who: str) -> int:
     if inp.ndim != index.ndim:
         raise ValueError(f"{who}: the index needs {inp.ndim} dimensions like the input; got {index.ndim}.")
     at = _normalize_axis(inp.ndim, axis)
-    for i, (n, size) in enumerate(zip(index.shape, inp.shape)):
+    sizes = zip(index.shape, inp.shape) if is_fixed(index.shape) and is_fixed(inp.shape) else ()  # else the op looks
+    for i, (n, size) in enumerate(sizes):
         if (i != at or who == "scatter") and n > size:
             raise UserError(f"{who}: the index shape {index.shape} exceeds the input shape {inp.shape} on axis {i}.")
     return at
@@ -549,14 +601,19 @@ def scatter(inp: Tensor, axis: int, index: Tensor, source: Tensor) -> Tensor:
     >>> F.scatter(F.zeros((2, 3)), 1, mge.tensor([[2], [0]]), mge.tensor([[5.0], [6.0]])).tolist()
     [[0.0, 0.0, 5.0], [6.0, 0.0, 0.0]]
     """
-    if index.shape != source.shape:
-        raise ValueError(f"scatter: index and source must have one shape; got {index.shape} and {source.shape}.")
+    source = with_shape(
+        source,
+        index.shape,
+        lambda: ValueError(
+            f"scatter: index and source must have one shape; got {index._tuple_shape} and {source._tuple_shape}."
+        ),
+    )
     at = _check_gather(inp, axis, index, "scatter")
     places = []
     for i, n in enumerate(index.shape):
         line = [1] * inp.ndim
         line[i] = n
-        places.append(index.astype("int32") if i == at else _const(np.arange(n).reshape(line), inp))
+        places.append(index.astype("int32") if i == at else _iota(n, inp).reshape(line))
     value = source if source.dtype == inp.dtype else source.astype(inp.dtype)
     inp._reset(ops.index_set(inp, value, *places, axes=tuple(range(inp.ndim)), at=0))
     return inp

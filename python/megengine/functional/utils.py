@@ -15,7 +15,7 @@ def _assert_equal(expect: Tensor, actual: Tensor, *, maxerr: float = 1e-4, verbo
     if expect.shape != actual.shape:
         raise RuntimeError(f"_assert_equal: shapes differ, {expect.shape} and {actual.shape}.")
     scale = ops.maximum(ops.minimum(ops.abs(expect), ops.abs(actual)), 1.0)
-    error = float((ops.abs(expect - actual) / scale).max().item()) if expect.size else 0.0
+    error = float((ops.abs(expect - actual) / scale).max().item()) if expect.size != 0 else 0.0
     if verbose:
         print(f"_assert_equal: maxerr {error}")
     if not error <= maxerr:

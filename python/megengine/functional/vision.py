@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from ..core._core import UserError, ops
-from ..core.tensor.indexing import _const, read_on_host
-from ..core.tensor.utils import ArgumentError, make_shape_tuple
+from ..core.tensor.indexing import _const, _iota
+from ..core.tensor.utils import ArgumentError, as_double, is_fixed, make_shape_tuple, size_min, with_shape
 from ..tensor import Tensor
 from ..utils.tuple_function import _pair_nonzero
 from .conv import avg_pool2d, pad
 from .elemwise import clip
+from .tensor import stack
 
 __all__ = [
     "correlation",
@@ -74,6 +75,13 @@ def _wide(x: Tensor) -> Tensor:
     return x.astype("float32") if x.dtype.itemsize == 2 and x.dtype.kind != "u" and x.dtype.kind != "i" else x
 
 
+def _scaled(n: Any, factor: float) -> Any:
+    """``floor(n * factor)`` as Python computes it; a size that is another one in later calls stays a tensor."""
+    if type(n) is int:
+        return math.floor(n * factor)
+    return ops.floor(as_double(n) * _const(factor, n, "float64")).astype("int32")
+
+
 def interpolate(
     inp: Tensor,
     size: int | Sequence[int] | None = None,
@@ -108,7 +116,7 @@ def interpolate(
         factors = [scale_factor] * len(axes) if isinstance(scale_factor, (int, float)) else list(scale_factor)
         if len(factors) != len(axes):
             raise ValueError(f"interpolate: {len(axes)} scale factors are needed; got {factors}.")
-        out = tuple(math.floor(n * float(f)) for n, f in zip(axes, factors))
+        out = tuple(_scaled(n, float(f)) for n, f in zip(axes, factors))
     else:
         assert size is not None
         out = make_shape_tuple(size)
@@ -141,7 +149,7 @@ def resize(
     if len(out) != 2:
         raise ValueError(f"resize: size must be (height, width); got {size}.")
     if max_size is not None:
-        out = (min(out[0], max_size), min(out[1], max_size))
+        out = (size_min(out[0], max_size), size_min(out[1], max_size))
     return _in_nchw("resize", inp, format, lambda x: ops.resize(_wide(x), size=out, mode=kinds[imode]))
 
 
@@ -179,8 +187,15 @@ def _grid(out_shape: Any, mat: Tensor, rows: int, who: str) -> tuple[Tensor, tup
     height, width = sizes * 2 if len(sizes) == 1 else sizes
     if mat.ndim != 3 or mat.shape[1:] != (rows, 3):
         raise UserError(f"{who}: the matrices must be (B, {rows}, 3); got {mat.shape}.")
-    y, x = np.mgrid[:height, :width].reshape(2, -1)
-    points = _const(np.stack([x, y, np.ones_like(x)], axis=1), mat, "float32")
+    if is_fixed((height, width)):
+        y, x = np.mgrid[:height, :width].reshape(2, -1)
+        points = _const(np.stack([x, y, np.ones_like(x)], axis=1), mat, "float32")
+    else:
+        at = _iota(height * width, mat)
+        points = ops.transpose(
+            stack([ops.mod(at, width), ops.floor_div(at, width), ops.fill_like(at, value=1.0)]).astype("float32"),
+            perm=(1, 0),
+        )
     return ops.matmul.uncast(points, mat, tb=True), (height, width)
 
 
@@ -216,7 +231,11 @@ def warp_perspective(
     x = inp
     if mat_idx is not None:
         index = mat_idx if isinstance(mat_idx, Tensor) else Tensor(list(mat_idx), "int32", inp.device)
-        assert index.shape == (mat.shape[0],), f"warp_perspective: mat_idx needs {mat.shape[0]} entries."
+        index = with_shape(
+            index,
+            mat.shape[:1],
+            lambda: AssertionError(f"warp_perspective: mat_idx needs {len(mat)} entries; got {len(index)}."),
+        )
         x = ops.take(inp, index.astype("int32"), axis=0)
     return _in_nchw(
         "warp_perspective",
@@ -341,16 +360,17 @@ def nms(boxes: Tensor, scores: Tensor, iou_thresh: float, max_output: int | None
     >>> F.vision.nms(boxes, mge.tensor([0.5, 0.9, 0.3]), 0.5).tolist()
     [1, 2]
     """
-    if boxes.ndim != 2 or boxes.shape[1] != 4 or scores.shape != boxes.shape[:1]:
+    fixed = is_fixed(boxes.shape) and is_fixed(scores.shape)  # otherwise the op looks
+    if boxes.ndim != 2 or scores.ndim != 1 or (fixed and (boxes.shape[1] != 4 or scores.shape != boxes.shape[:1])):
         raise ArgumentError(f"nms: needs boxes (N, 4) and scores (N,); got {boxes.shape} and {scores.shape}.")
-    most = boxes.shape[0] if max_output is None else min(int(max_output), boxes.shape[0])
+    most = boxes.shape[0] if max_output is None else size_min(*make_shape_tuple(max_output, boxes.shape[0]))
     index, count = ops.nms(
         boxes.detach().astype("float32"),
         scores.detach().astype("float32"),
         iou_thresh=float(iou_thresh),
         max_output=most,
     )
-    return index[: int(read_on_host(count, "nms"))]
+    return index[:count]
 
 
 def correlation(
@@ -546,10 +566,21 @@ def rotate(inp: Tensor, angle: float = 0.0, format: str = "NCHW", interp_mode: s
     height, width = inp.shape[2:] if format == "NCHW" else inp.shape[1:3]
     turn = math.radians(float(angle))
     c, s = math.cos(turn), math.sin(turn)
-    cx, cy = (width - 1) / 2, (height - 1) / 2
-    mat = np.array([[c, -s, cx - c * cx + s * cy], [s, c, cy - s * cx - c * cy]], "float32")
-    mats = _const(np.broadcast_to(mat, (inp.shape[0], 2, 3)), inp, "float32")
+    if is_fixed((height, width)):
+        cx, cy = (width - 1) / 2, (height - 1) / 2
+        mat = _const([[c, -s, cx - c * cx + s * cy], [s, c, cy - s * cx - c * cy]], inp, "float32")
+    else:
+        mat = _turned(c, s, as_double(width - 1), as_double(height - 1), inp)
+    mats = ops.broadcast_to(mat, shape=(inp.shape[0], 2, 3))
     return warp_affine(inp, mats, (height, width), border_mode="constant", format=format)
+
+
+def _turned(cosine: float, sine: float, right: Tensor, bottom: Tensor, like: Tensor) -> Tensor:
+    """The matrix of ``rotate`` from the last positions, in float64 until the end as with numbers."""
+    c, s, half = (_const(v, like, "float64") for v in (cosine, sine, 2.0))
+    cx, cy = right / half, bottom / half
+    rows = [c, -s, cx - c * cx + s * cy, s, c, cy - s * cx - c * cy]
+    return stack(rows).astype("float32").reshape(2, 3)
 
 
 def nvof(src: Tensor, precision: int = 1) -> Tensor:

@@ -3,9 +3,9 @@
 The first call runs eagerly and is recorded. From then on, by default, Python runs again and each op is matched with the
 recording while a compiled program does the work; with ``without_host=True`` Python does not run at all. A call with
 other arguments, or after something that the recording depends on has changed (``depends.py``), is recorded anew, and
-several recordings are kept; one that cannot be replayed runs its body each time and says so. A result whose size
-depends on values (``x[mask]``, ``F.non_zero``) ends the recording: Python runs on every call, the program does the work
-up to there, and the rest runs eagerly (a graph break).
+several recordings are kept; one that cannot be replayed runs its body each time and says so. Arguments of other sizes
+are no reason to record anew, as long as the function did not decide anything by them: shapes are tensors inside a
+traced call (``symbolic_shape``), and a program is made for each set of sizes.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import IO, Any
 
+from .. import _size as _size
 from .. import config
 from ..core import _core
 from ..module import Module
@@ -57,6 +58,20 @@ def _refuse_others(who: str, given: dict[str, Any], defaults: dict[str, Any]) ->
         value = given.get(name, default)
         if value is not default and value != default:
             raise NotImplementedError(f"{who}: {name}={value!r} is not implemented; leave it out.")
+
+
+_symbolic_shape = True
+
+
+def set_symbolic_shape(option: bool) -> bool:
+    """Whether ``x.shape`` is a tensor in traced calls, for all traces whose ``symbolic_shape`` is on; the old value.
+
+    >>> set_symbolic_shape(False), set_symbolic_shape(True)
+    (True, False)
+    """
+    global _symbolic_shape
+    old, _symbolic_shape = _symbolic_shape, bool(option)
+    return old
 
 
 def is_tracing() -> bool:
@@ -244,7 +259,10 @@ class trace:
                 assert isinstance(a, Tensor), "Only support tensor type args when capture_as_const is enabled"
         # Under an open GradManager the tape has to see the ops, so Python runs.
         strict = self.without_host and not _core.is_recording()
-        key, tensors, held = _core.call_key(args, kwargs, (strict, self._function_key(), *_modes()), strict)
+        any_size = self._any_size()
+        key, tensors, held = _core.call_key(
+            args, kwargs, (strict, any_size, self._function_key(), *_modes()), strict, any_size
+        )
         bucket: Sequence[Entry] = self._entries.get(key, ())
         entry = next((e for e in bucket if e.holds(tensors)), None)
         if entry is None:
@@ -268,13 +286,16 @@ class trace:
         finally:
             entry.busy.release()
 
+    def _any_size(self) -> bool:
+        return self.symbolic_shape and _symbolic_shape
+
     def _function_key(self) -> Any:
         """What is called, as a part of the key: a bound method's object counts as an argument."""
         fn = self.__wrapped__
         return None if isinstance(fn, types.FunctionType) else fn
 
     def _record(self, key: bytes, held: list[Any], args: Any, kwargs: Any, tensors: list[Tensor], strict: bool) -> Any:
-        recording = _core.Recording(self._opt_level, self._capture_as_const, strict)
+        recording = _core.Recording(self._opt_level, self._capture_as_const, strict, self._any_size())
         entry = Entry(recording)
         entry.held = held
         notes: dict[int, Any] = {}
@@ -304,7 +325,7 @@ class trace:
         self.traced = True
         reason = reason or recording.host_only
         kept, other = self._still_true(before if strict else (), notes.values())
-        if strict and not recording.is_cut:
+        if strict:
             if moving != positions(reached):
                 reason = reason or "the function uses an iterator or a generator of random numbers"
             if draws != random_states():
@@ -322,6 +343,8 @@ class trace:
             else:
                 entry.eager = not recording.boundaries
                 self._tell(reason)
+        elif recording.host_only:  # a call like it may take other ops
+            entry.eager = not recording.boundaries
         classes = {type(note[TARGET]) for note in notes.values()}
         entry.notes = kept + [
             _core.note(c, None, True, True) for c in classes if not c.__module__.startswith("megengine.")
@@ -357,7 +380,7 @@ class trace:
         entry.grads = [pair for pair in grads.values() if not recording.is_inside(pair[0])]
         foreign = [pair for pair in entry.grads if id(pair[0]) in positions]
         entry.grads = [pair for pair in entry.grads if id(pair[0]) not in positions]
-        if not strict or recording.is_cut:
+        if not strict:
             recording.record_end([])
             return _HOST
         reason = "the gradient of an argument is read or set" if foreign else ""
@@ -376,7 +399,10 @@ class trace:
 
     def _changed_arguments(self, key: bytes, args: Any, kwargs: Any, tensors: list[Tensor]) -> str:
         try:
-            now, same, _ = _core.call_key(args, kwargs, (True, self._function_key(), *_modes()), True)
+            any_size = self._any_size()
+            now, same, _ = _core.call_key(
+                args, kwargs, (True, any_size, self._function_key(), *_modes()), True, any_size
+            )
         except TypeError:  # by something that has no key
             now, same = b"", []
         if now != key or any(a is not b for a, b in zip(same, tensors)):

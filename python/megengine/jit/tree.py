@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from .._size import Size
+from ..core import _core
 from ..core._core import CompNode
 from ..tensor import Tensor
 
@@ -118,6 +120,8 @@ class ResultPlan:
             if not self._is_inside(obj):
                 return lambda new, args: obj
             number = self.add(obj)
+            if type(obj) is Size:
+                return lambda new, args: _core.as_size(new[number])
             return lambda new, args: new[number]
         if isinstance(obj, _VALUES) or isinstance(obj, _SAME) or hasattr(type(obj), "_trace_state"):
             return lambda new, args: obj

@@ -266,7 +266,7 @@ class RNNBase(Module):
         return dropout(y, self.dropout, self.training)
 
     def forward(self, input: Tensor, hx: Any = None) -> tuple[Tensor, Any]:
-        if input.ndim != 3 or input.shape[2] != self.input_size or 0 in input.shape[:2]:
+        if input.ndim != 3 or input.shape[2] != self.input_size or any(n == 0 for n in input.shape[:2]):
             order = "(N, L" if self.batch_first else "(L, N"
             raise UserError(
                 f"{type(self).__name__}: the input must be {order}, {self.input_size}), L and N at least 1; "
@@ -274,9 +274,9 @@ class RNNBase(Module):
             )
         x = ops.transpose(input, perm=(1, 0, 2)) if self.batch_first else input
         zero = self.init_hidden(x.shape[1])
-        state = zero if hx is None else hx
-        self._check_state(zero, state)
-        y, new = self.apply_op(x, state)
+        if hx is not None:
+            self._check_state(zero, hx)
+        y, new = self.apply_op(x, zero if hx is None else hx)
         return (ops.transpose(y, perm=(1, 0, 2)) if self.batch_first else y), new
 
     def _check_state(self, zero: Any, state: Any) -> None:

@@ -439,6 +439,6 @@ class Remap(Module):
         from ..functional import concat
 
         xy = map_1
-        if map_2 is not None and map_2.size:  # two maps of x and y
+        if map_2 is not None and map_2.size != 0:  # two maps of x and y
             xy = concat([m.reshape(*m.shape, 1) for m in (map_1, map_2)], axis=-1)
         return vision.remap(inp, xy, borderMode, borderValue, interpolation)

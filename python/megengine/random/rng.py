@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import _size
 from ..core import _core
 from ..core._core import CompNode, ops
 from ..core.tensor.utils import make_shape_tuple
@@ -57,6 +58,17 @@ def _state_of(words: Any, device: Any, who: str) -> Tensor:
 
 def _words(cell: Tensor) -> np.ndarray[Any, Any]:
     return np.array(cell.numpy().view(np.uint32))
+
+
+def _together(tensors: list[Tensor]) -> Any:
+    """The shape that tensors have when they are broadcast."""
+    shapes = [p.shape for p in tensors]
+    if all(type(s) is tuple for s in shapes):
+        return np.broadcast_shapes(*shapes)
+    total = tensors[0]
+    for p in tensors[1:]:
+        total = total + p  # only its sizes are used
+    return total.shape
 
 
 def _shape(size: Size) -> tuple[int, ...]:
@@ -154,7 +166,7 @@ class RNG:
             )
         tensors = [p for p in params if isinstance(p, Tensor)]
         if tensors:
-            inner = np.broadcast_shapes(*(p.shape for p in tensors))
+            inner = _together(tensors)
             shape = (() if size is None else make_shape_tuple(size)) + inner
         else:
             shape = _shape(size)
@@ -242,13 +254,15 @@ class RNG:
         >>> sorted(mge.random.permutation(4).tolist())
         [0, 1, 2, 3]
         """
-        if isinstance(n, Tensor):
+        if isinstance(n, Tensor) and not isinstance(n, _size.Size):
             self._check(n)
             x = n.reshape(1) if n.ndim == 0 else n
             return ops.take(x, self._draw(ops.rng_permutation, like=x, n=x.shape[0]), axis=0)
-        assert isinstance(n, (int, np.integer)) and n >= 0, f"permutation: n is a tensor or an int >= 0; got {n!r}."
+        assert isinstance(n, (int, np.integer, Tensor)) and n >= 0, (
+            f"permutation: n is a tensor or an int >= 0; got {n!r}."
+        )
         assert dtype in ("int32", "int16", "float32"), f"permutation: dtype int32, int16 or float32; got {dtype}."
-        order = self._draw(ops.rng_permutation, n=int(n))
+        order = self._draw(ops.rng_permutation, n=n if isinstance(n, Tensor) else int(n))
         return order if dtype == "int32" else order.astype(dtype)
 
     def shuffle(self, inp: Tensor) -> None:

@@ -103,6 +103,13 @@ def _cpu() -> Finding:
     return Finding("cpu", found)
 
 
+def _machine() -> Finding:
+    from ..core import _core
+
+    override = os.environ.get("MGE_MACHINE")
+    return Finding("machine", _core.machine_report() + (f" (MGE_MACHINE={override})" if override else ""))
+
+
 def _threads() -> Finding:
     from ..core import _core
 
@@ -213,6 +220,7 @@ CHECKS: tuple[Callable[[], Finding], ...] = (
     _extension,
     _libraries,
     _cpu,
+    _machine,
     _threads,
     _memory,
     _devices,

@@ -6,6 +6,13 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
+from ..core._core import TensorBase, sizes_in
+
+
+def _as_size(v: Any) -> Any:
+    """An int; in a traced call a size stays a tensor, and whether it is large enough is for the op to say."""
+    return sizes_in(v)[0] if isinstance(v, TensorBase) and v.dtype.kind in "iu" else int(v)
+
 
 def get_ndtuple(value: int | Iterable[int], *, n: int, allow_zero: bool = True) -> tuple[int, ...]:
     """``n`` ints: a number is repeated, a sequence must have length ``n``.
@@ -18,12 +25,12 @@ def get_ndtuple(value: int | Iterable[int], *, n: int, allow_zero: bool = True) 
     if type(value) is int and value >= least:  # the usual case, on the way of every layer
         return (value,) * n
     out: tuple[Any, ...]
-    if isinstance(value, Iterable):
-        out = tuple(int(v) for v in value)
+    if isinstance(value, Iterable) and getattr(value, "ndim", 1) != 0:  # a 0-d array or tensor is a number
+        out = tuple(sizes_in(value) if isinstance(value, TensorBase) else map(_as_size, value))
         assert len(out) == n, f"expected {n} numbers; got {out}."
     else:
-        out = (int(value),) * n
-    assert min(out) >= least, f"all numbers must be at least {least}; got {out}."
+        out = (_as_size(value),) * n
+    assert all(v >= least for v in out if type(v) is int), f"all numbers must be at least {least}; got {out}."
     return out
 
 

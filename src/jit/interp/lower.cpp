@@ -23,12 +23,15 @@ DType value_dtype(const FusedStep& s, const FusedRegion& r) { return r.dtype_of(
 
 class Lowering {
  public:
-  explicit Lowering(const std::string& text) : region_(FusedRegion::parse(text)) { out_.region = text; }
+  explicit Lowering(Attrs attrs) : region_(attrs_as<FusedRegion>(attrs.get())) { out_.attrs = std::move(attrs); }
 
   Lowered run() {
-    find_last_uses();
     place_.resize(region_.steps.size());
-    for (size_t k = 0; k < region_.steps.size() && !out_.refusal; ++k) step(k);
+    find_last_uses();
+    find_targets();
+    for (size_t k = 0; k < region_.steps.size() && !out_.refusal; ++k)
+      if (static_cast<int>(k) != out_.reduction) step(k);
+    finish_targets();
     // All registers together stay well inside a 32 KB first-level cache, beside the rows that stream through.
     int64_t fit = 16384 / (8 * std::max(out_.registers, 1));
     out_.tile = std::clamp<int64_t>(fit / 64 * 64, 256, 1024);
@@ -38,22 +41,65 @@ class Lowering {
  private:
   void find_last_uses() {
     last_.assign(region_.steps.size(), 0);
+    last_input_use_ = -1;
+    out_.reduction = region_.reduction();
     for (size_t k = 0; k < region_.steps.size(); ++k)
       for (int a : region_.steps[k].args)
-        if (a < 0) last_[static_cast<size_t>(-1 - a)] = k;
+        if (a < 0)
+          last_[static_cast<size_t>(-1 - a)] = k;
+        else if (static_cast<int>(k) != out_.reduction)
+          last_input_use_ = static_cast<int>(k);
   }
-  int16_t new_register() {
-    if (free_.empty()) return static_cast<int16_t>(out_.registers++);
+  void find_targets() {
+    for (size_t o = 0; o < region_.outputs.size(); ++o) {
+      int k = -1 - region_.outputs[o];
+      if (k == out_.reduction)
+        out_.reduced_output = static_cast<int>(o);
+      else
+        out_.targets.push_back({k, region_.dtype_of(region_.outputs[o]), {}});
+    }
+    if (out_.reduction >= 0) {
+      int read = region_.steps[static_cast<size_t>(out_.reduction)].args[0];
+      out_.targets.push_back({-1 - read, region_.dtype_of(read), {}});
+    }
+    if (out_.targets.size() > 16) out_.refusal = "more than 16 results";
+  }
+  // A result is written where it goes only when no input is read after it: an input may be in the same memory.
+  int direct_target(size_t k) const {
+    if (static_cast<int>(k) < last_input_use_) return -1;
+    for (size_t t = 0; t < out_.targets.size(); ++t)
+      if (out_.targets[t].step == static_cast<int>(k)) return static_cast<int>(t);
+    return -1;
+  }
+  void finish_targets() {
+    for (size_t t = 0; t < out_.targets.size() && !out_.refusal; ++t) {
+      Target& x = out_.targets[t];
+      Operand at = operand(-1 - x.step);
+      if (at.kind != Operand::Target || at.index != static_cast<int>(t)) x.from = at;
+    }
+  }
+  bool is_target(size_t k) const {
+    for (auto& t : out_.targets)
+      if (t.step == static_cast<int>(k)) return true;
+    return false;
+  }
+
+  Operand new_register() {
+    if (free_.empty()) return {Operand::Register, static_cast<int16_t>(out_.registers++)};
     int16_t r = free_.back();
     free_.pop_back();
-    return r;
+    return {Operand::Register, r};
+  }
+  Operand new_place(size_t k) {
+    int t = direct_target(k);
+    return t < 0 ? new_register() : Operand{Operand::Target, static_cast<int16_t>(t)};
   }
   Operand operand(int arg) const {
-    if (arg >= 0) return {static_cast<int16_t>(arg), -1};
-    return {-1, place_[static_cast<size_t>(-1 - arg)]};
+    if (arg >= 0) return {Operand::Input, static_cast<int16_t>(arg)};
+    return place_[static_cast<size_t>(-1 - arg)];
   }
-  void call(RowFn fn, std::initializer_list<Operand> in, int16_t out) { call(fn, in.begin(), in.size(), out); }
-  void call(RowFn fn, const Operand* in, size_t n, int16_t out) {
+  void call(RowFn fn, std::initializer_list<Operand> in, Operand out) { call(fn, in.begin(), in.size(), out); }
+  void call(RowFn fn, const Operand* in, size_t n, Operand out) {
     if (!fn) {
       out_.refusal = "a step has no row function";
       return;
@@ -69,12 +115,11 @@ class Lowering {
   // float16 and bfloat16 are computed in float32 and rounded after every step, as the single ops do.
   void step(size_t k) {
     const FusedStep& s = region_.steps[k];
-    bool last = k + 1 == region_.steps.size();
     DType t = value_dtype(s, region_);
     bool cvt = s.op->name == "typecvt";
     bool narrow = is_narrow_float(t) && !cvt;
     Operand in[3];
-    SmallVec<int16_t, 4> temps;
+    SmallVec<Operand, 4> temps;
     if (s.args.size() > 3) {
       out_.refusal = "a step has more than three operands";
       return;
@@ -82,41 +127,41 @@ class Lowering {
     for (size_t i = 0; i < s.args.size(); ++i) {
       in[i] = operand(s.args[i]);
       if (narrow && region_.dtype_of(s.args[i]) == t) {
-        int16_t wide = new_register();
+        Operand wide = new_register();
         call(cast_row(t, DType::F32), {in[i]}, wide);
-        in[i] = {-1, wide};
+        in[i] = wide;
         temps.push_back(wide);
       }
     }
     bool widened_out = narrow && s.dtype == t;
     RowFn fn = narrow ? row_of(*s.op, DType::F32, widened_out ? DType::F32 : s.dtype) : row_of(*s.op, t, s.dtype);
     if (widened_out) {
-      int16_t wide = new_register();
+      Operand wide = new_register();
       temps.push_back(wide);
       call(fn, in, s.args.size(), wide);
-      int16_t out = last ? int16_t{-1} : new_register();
-      call(cast_row(DType::F32, t), {{-1, wide}}, out);
-      place_[k] = out;
+      place_[k] = new_place(k);
+      call(cast_row(DType::F32, t), {wide}, place_[k]);
     } else {
       // Taken before the operands are given back: a row may not write over an operand of another element size.
-      int16_t out = last ? int16_t{-1} : new_register();
-      call(fn, in, s.args.size(), out);
-      place_[k] = out;
+      place_[k] = new_place(k);
+      call(fn, in, s.args.size(), place_[k]);
     }
-    for (int16_t r : temps) free_.push_back(r);
+    for (Operand r : temps) free_.push_back(r.index);
     for (size_t i = 0; i < s.args.size(); ++i) {
       if (s.args[i] >= 0) continue;
       auto from = static_cast<size_t>(-1 - s.args[i]);
       bool again = false;  // the same value twice among the operands is freed once
       for (size_t j = 0; j < i; ++j) again |= s.args[j] == s.args[i];
-      if (last_[from] == k && !again) free_.push_back(place_[from]);
+      if (last_[from] == k && !again && !is_target(from)) free_.push_back(place_[from].index);
     }
   }
 
-  FusedRegion region_;
+  const FusedRegion& region_;
   Lowered out_;
+  int last_input_use_ = -1;  // the last step that reads one
   std::vector<size_t> last_;
-  std::vector<int16_t> place_, free_;
+  std::vector<Operand> place_;
+  std::vector<int16_t> free_;
 };
 
 }  // namespace
@@ -132,7 +177,6 @@ RowFn row_of(const OpDef& op, DType in, DType out) {
 }
 
 const Lowered& lowered(const AttrsBase* attrs) {
-  const std::string& region = attrs_as<FusedAttrs>(attrs).region;
   using Cache = std::unordered_multimap<uint64_t, const Lowered*>;
   static std::mutex mutex;
   static Cache* shared = new Cache;  // leaked with its entries: kernels may run during static destruction
@@ -140,14 +184,14 @@ const Lowered& lowered(const AttrsBase* attrs) {
   auto look = [&](const Cache& c) -> const Lowered* {
     auto [b, e] = c.equal_range(attrs->hash());
     for (; b != e; ++b)
-      if (b->second->region == region) return b->second;
+      if (attrs_equal(b->second->attrs.get(), attrs)) return b->second;
     return nullptr;
   };
   if (auto* l = look(local)) return *l;
   std::lock_guard<std::mutex> lock(mutex);
   const Lowered* l = look(*shared);
   if (!l) {
-    l = new Lowered(Lowering(region).run());
+    l = new Lowered(Lowering(Attrs(attrs)).run());
     shared->emplace(attrs->hash(), l);
   }
   local.emplace(attrs->hash(), l);

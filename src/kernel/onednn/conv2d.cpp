@@ -4,6 +4,7 @@
 // pass, so their bits agree. Weight gradients are in conv2d_dw.cpp.
 #include "op/conv/conv2d.h"
 #include "base/parallel.h"
+#include "kernel/cost.h"
 #include "kernel/onednn/conv2d.h"
 #include "kernel/simd/conv/conv2d_weights.h"
 #include "kernel/simd/nn_simd.h"
@@ -73,7 +74,7 @@ struct Conv {
 // These add up an output element on one thread.
 bool reproducible(const char* impl) { return std::strncmp(impl, "jit", 3) == 0 || std::strncmp(impl, "brg", 3) == 0; }
 
-std::unique_ptr<Conv> make_conv(const Conv2dGeom& g, bool backward, bool bfloat16, int parts) {
+std::unique_ptr<Conv> make_conv(const ConvGeom& g, ConvRole role, bool bfloat16, int parts) {
   const Entered entered(parts);
   ConvDescs d(g, bfloat16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32);
   auto direct = dnnl::algorithm::convolution_direct;
@@ -83,7 +84,7 @@ std::unique_ptr<Conv> make_conv(const Conv2dGeom& g, bool backward, bool bfloat1
   if (!fwd) return nullptr;
   auto p = std::make_unique<Conv>();
   p->parts = parts;
-  if (!backward) {
+  if (role == ConvRole::Forward) {
     p->impl = fwd.impl_info_str();
     if (!reproducible(fwd.impl_info_str())) return nullptr;
     p->prim = dnnl::convolution_forward(fwd);
@@ -103,9 +104,10 @@ std::unique_ptr<Conv> make_conv(const Conv2dGeom& g, bool backward, bool bfloat1
   return p;
 }
 
-bool same_bits(const Conv2dGeom& g, bool backward, bool bfloat16, Conv& p, Conv& q) {
+bool same_bits(const ConvGeom& g, ConvRole role, bool bfloat16, Conv& p, Conv& q) {
   if (g.kh * g.kw == 1 && p.impl == q.impl) return true;  // a sum over channels alone, in their order however it is cut
   const int64_t x = g.n * g.c * g.h * g.w, y = g.n * g.o * g.oh * g.ow, w = g.o * g.c * g.kh * g.kw;
+  const bool backward = role == ConvRole::InputGrad;
   const int64_t in = backward ? y : x, out = backward ? x : y;
   const size_t size = bfloat16 ? 2 : 4, bytes = static_cast<size_t>(out) * size;
   const Room from(static_cast<size_t>(in) * size), weight(static_cast<size_t>(w) * size), r0(bytes), r1(bytes),
@@ -117,44 +119,63 @@ bool same_bits(const Conv2dGeom& g, bool backward, bool bfloat16, Conv& p, Conv&
   return std::memcmp(r0.get(), r1.get(), bytes) == 0;
 }
 
-Conv* find_conv(const Conv2dGeom& g, bool backward, bool bfloat16) {
+Conv* find_conv(const ConvGeom& g, ConvRole role, bool bfloat16) {
   static thread_local Cache<Conv> cache;
-  return cache.get(conv_key(g, {num_threads(), backward, bfloat16}), [&] {
-    return made_like_for_one([&](int parts) { return make_conv(g, backward, bfloat16, parts); },
-                             [&](Conv& p, Conv& q) { return same_bits(g, backward, bfloat16, p, q); });
+  return cache.get(conv_key(g, {num_threads(), static_cast<int64_t>(role), bfloat16}), [&] {
+    return made_like_for_one([&](int parts) { return make_conv(g, role, bfloat16, parts); },
+                             [&](Conv& p, Conv& q) { return same_bits(g, role, bfloat16, p, q); });
   });
 }
 
-bool is_backward(const KernelArgs& a) { return a.op->name == "conv2d_dx"; }
 bool is_bfloat16(const KernelArgs& a) { return a.in[0].dtype == DType::BF16; }
-Conv* find_conv(const KernelArgs& a, const Conv2dGeom& g) { return find_conv(g, is_backward(a), is_bfloat16(a)); }
+template <class A>
+Conv* conv_of(const KernelArgs& a, const ConvGeom& g) {
+  return find_conv(g, A::kRole, is_bfloat16(a));
+}
 
+template <class A>
 const char* refuse(const KernelArgs& a) {
-  Conv2dGeom g = simd_nn::conv2d_geom_of(a);
+  const ConvGeom g = conv_geom_of<A>(a);
   if (is_bfloat16(a)) {
     if (!has_bfloat16()) return "the CPU has no bfloat16";
     if (a.in.size() != 2) return "bfloat16 with a bias or an epilogue";
   }
-  if (const char* why = refuse_conv(a, g, a.in[0].dtype)) return why;
-  return find_conv(a, g) ? nullptr : "no oneDNN kernel with reproducible bits";
+  if (const char* why = refuse_conv(a, g, A::kRole, a.in[0].dtype)) return why;
+  return conv_of<A>(a, g) ? nullptr : "no oneDNN kernel with reproducible bits";
 }
+template <class A>
 const char* avoid(const KernelArgs& a) {
-  const Conv2dGeom g = simd_nn::conv2d_geom_of(a);
-  if (const char* why = avoid_small(g)) return why;
-  if (!is_bfloat16(a) && simd_nn::conv2d_is_winograd(g)) return "3x3; transformed tiles are faster";
-  if (is_backward(a) && simd_nn::conv2d_is_product(g, false)) return "few pixels; a product is faster";
+  const ConvGeom g = conv_geom_of<A>(a);
+  if (const char* why = avoid_conv(g)) return why;
+  if (!is_bfloat16(a) && cost::winograd_pays(g)) return "3x3; transformed tiles are faster";
+  if (A::kRole == ConvRole::InputGrad && cost::product_pays(g, A::kRole)) return "few pixels; a product is faster";
   return nullptr;
 }
-size_t workspace(const KernelArgs& a) { return find_conv(a, simd_nn::conv2d_geom_of(a))->workspace; }
-
+template <class A>
+size_t workspace(const KernelArgs& a) {
+  return conv_of<A>(a, conv_geom_of<A>(a))->workspace;
+}
+template <class A>
 void run(const KernelArgs& a) {
-  find_conv(a, simd_nn::conv2d_geom_of(a))->run(a.in[0].ptr, a.in[1].ptr, a.out[0].ptr, a.workspace);
-  simd_nn::conv2d_last_epilogue(a);
+  conv_of<A>(a, conv_geom_of<A>(a))->run(a.in[0].ptr, a.in[1].ptr, a.out[0].ptr, a.workspace);
+  simd_nn::conv2d_last_epilogue<A>(a);
+}
+
+template <class... A>
+void add(KernelRegistry& r) {
+  (r.add(A::kOp, KernelTier::Library,
+         Kernel{.name = "onednn_conv2d",
+                .refuse = refuse<A>,
+                .run = run<A>,
+                .workspace = workspace<A>,
+                .layouts = simd_nn::conv2d_last_layouts<A>,
+                .avoid = avoid<A>}),
+   ...);
 }
 
 }  // namespace
 
-ConvDescs::ConvDescs(const Conv2dGeom& g, int64_t pad_top, int64_t pad_bottom, dnnl::memory::data_type type) {
+ConvDescs::ConvDescs(const ConvGeom& g, int64_t pad_top, int64_t pad_bottom, dnnl::memory::data_type type) {
   using dims = dnnl::memory::dims;
   const dims xs{g.n, g.c, g.h, g.w}, ws{g.o, g.c, g.kh, g.kw}, ys{g.n, g.o, g.oh, g.ow};
   x = {xs, type, dnnl::memory::format_tag::nhwc};
@@ -167,38 +188,31 @@ ConvDescs::ConvDescs(const Conv2dGeom& g, int64_t pad_top, int64_t pad_bottom, d
   pad_high = {pad_bottom, g.pw};
 }
 
-Key conv_key(const Conv2dGeom& g, std::initializer_list<int64_t> more) {
+Key conv_key(const ConvGeom& g, std::initializer_list<int64_t> more) {
   Key key{{g.n, g.c, g.h, g.w, g.o, g.oh, g.ow, g.kh, g.kw, g.sh, g.sw, g.ph, g.pw, g.dh, g.dw}};
   std::copy(more.begin(), more.end(), key.v + 15);
   return key;
 }
 
-const char* refuse_conv(const KernelArgs& a, const Conv2dGeom& g, DType type) {
+const char* refuse_conv(const KernelArgs& a, const ConvGeom& g, ConvRole role, DType type) {
   if (type != DType::F32 && type != DType::BF16) return "needs float32 or bfloat16";
   for (auto& t : a.in)
     if (t.dtype != type) return "mixed dtypes";
-  if (g.groups != 1) return "groups; simd is faster";
-  if (g.n * g.oh * g.ow * g.h * g.w == 0) return "empty";
-  // Few input channels: a first layer, whose gradient in x nobody asks for and oneDNN is slow at.
-  const bool stem = g.c < 16;
-  if (g.o < 16 || (stem && (g.o < 32 || g.c < 3 || !(a.op->name == "conv2d" || a.op->name == "conv2d_fused"))))
-    return "few channels; simd is faster";
+  if (g.groups != 1) return "groups";
+  if (g.empty()) return "empty";
+  // Not only slow: oneDNN adds the weight gradient of a first layer up in long plain sums, which lose digits (1.4e-5 of
+  // 28x28 pixels, where other kernels stay within 4e-6).
+  if (g.o < 16 || (g.c < 16 && (g.o < 32 || g.c < 3 || role != ConvRole::Forward))) return "few channels";
   return nullptr;
 }
 
-const char* avoid_small(const Conv2dGeom& g) {
-  return g.flops() < (g.c < 16 ? 2e7 : 2e6) ? "small; simd is faster" : nullptr;
+const char* avoid_conv(const ConvGeom& g) {
+  // Few input channels: a first layer, whose image is small as it lies. Our kernels for it lose little.
+  return cost::library_pays(g.flops(), g.c < 16 ? 0.1 : 1) ? nullptr : "small; simd is faster";
 }
 
 void register_conv2d(KernelRegistry& r) {
-  for (const char* op : {"conv2d", "conv2d_fused", "conv2d_dx"})
-    r.add(op, KernelTier::Library,
-          Kernel{.name = "onednn_conv2d",
-                 .refuse = refuse,
-                 .run = run,
-                 .workspace = workspace,
-                 .layouts = simd_nn::conv2d_last_layouts,
-                 .avoid = avoid});
+  add<Conv2dAttrs, Conv2dFusedAttrs, Conv2dDxAttrs>(r);
   register_conv2d_dw(r);
 }
 

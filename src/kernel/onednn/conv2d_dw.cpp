@@ -2,7 +2,7 @@
 // there are. Here the sum is cut by geometry alone (into groups of images, or bands of one image), each part is a
 // one-thread primitive, parts run side by side and are added in order: the same bits for any number of threads.
 #include "base/parallel.h"
-#include "kernel/layouts.h"
+#include "kernel/cost.h"
 #include "kernel/onednn/conv2d.h"
 #include "kernel/simd/conv/conv2d_weights.h"
 #include "kernel/simd/conv/epilogue.h"
@@ -13,12 +13,12 @@ namespace mge::onednn {
 namespace {
 
 struct Part {
-  Conv2dGeom g;
+  ConvGeom g;
   int64_t pad_top, pad_bottom;
   int64_t x_offset, y_offset;  // elements
 };
 
-int64_t count_parts(const Conv2dGeom& g) {
+int64_t count_parts(const ConvGeom& g) {
   const int64_t weights = g.o * g.c * g.kh * g.kw;
   if (g.flops() < 1e7) return 1;
   // Every part has its own copy of the gradient; adding large ones up costs more than threads save.
@@ -27,7 +27,7 @@ int64_t count_parts(const Conv2dGeom& g) {
   return std::min(g.n, most);
 }
 
-Part part_of(const Conv2dGeom& g, int64_t i, int64_t parts) {
+Part part_of(const ConvGeom& g, int64_t i, int64_t parts) {
   Part p{g, g.ph, g.ph, 0, 0};
   auto cut = [&](int64_t total, int64_t k) { return total * k / parts; };
   if (g.n > 1 || parts == 1) {
@@ -101,8 +101,8 @@ WeightGrad* find_part(const Part& p) {
 }
 
 const char* refuse(const KernelArgs& a) {
-  Conv2dGeom g = simd_nn::conv2d_geom_of(a);
-  if (const char* why = refuse_conv(a, g)) return why;
+  ConvGeom g = conv_geom_of<Conv2dDwAttrs>(a);
+  if (const char* why = refuse_conv(a, g, ConvRole::WeightGrad)) return why;
   const int64_t parts = count_parts(g);
   WeightGrad* first = find_part(part_of(g, 0, parts));
   if (!first) return "no oneDNN kernel that works on one thread";
@@ -114,27 +114,22 @@ const char* refuse(const KernelArgs& a) {
 }
 
 const char* avoid(const KernelArgs& a) {
-  const Conv2dGeom g = simd_nn::conv2d_geom_of(a);
-  if (const char* why = avoid_small(g)) return why;
-  if (simd_nn::conv2d_is_winograd(g)) return "3x3; transformed tiles are faster";
-  if (simd_nn::conv2d_is_product(g, true)) return "few pixels; a product is faster";
+  const ConvGeom g = conv_geom_of<Conv2dDwAttrs>(a);
+  if (const char* why = avoid_conv(g)) return why;
+  if (cost::winograd_pays(g)) return "3x3; transformed tiles are faster";
+  if (cost::product_pays(g, ConvRole::WeightGrad)) return "few pixels; a product is faster";
   return nullptr;
 }
 
 size_t workspace(const KernelArgs& a) {
-  Conv2dGeom g = simd_nn::conv2d_geom_of(a);
+  ConvGeom g = conv_geom_of<Conv2dDwAttrs>(a);
   const int64_t parts = count_parts(g);
   WeightGrad* p = find_part(part_of(g, 0, parts));
   return parts == 1 && !p->unpacks ? 0 : static_cast<size_t>(parts) * p->bytes;
 }
 
-void layouts(const KernelArgs&, TensorArg* in, TensorArg*) {
-  ask_channels_last(in[0]);
-  ask_channels_last(in[1]);
-}
-
 void run(const KernelArgs& a) {
-  Conv2dGeom g = simd_nn::conv2d_geom_of(a);
+  ConvGeom g = conv_geom_of<Conv2dDwAttrs>(a);
   const float *x = a.in[0].data<float>(), *gy = a.in[1].data<float>();
   float* gw = a.out[0].data<float>();
   const int64_t parts = count_parts(g);
@@ -162,12 +157,12 @@ void run(const KernelArgs& a) {
 }  // namespace
 
 void register_conv2d_dw(KernelRegistry& r) {
-  r.add("conv2d_dw", KernelTier::Library,
+  r.add(Conv2dDwAttrs::kOp, KernelTier::Library,
         Kernel{.name = "onednn_conv2d_dw",
                .refuse = refuse,
                .run = run,
                .workspace = workspace,
-               .layouts = layouts,
+               .layouts = simd_nn::conv2d_last_layouts<Conv2dDwAttrs>,
                .avoid = avoid});
 }
 

@@ -1,6 +1,7 @@
 // matmul where oneDNN is faster than our GEMM: large products, many small ones, few rows against a large matrix.
 #include "op/matmul/matmul.h"
 #include "base/parallel.h"
+#include "kernel/cost.h"
 #include "kernel/onednn/leaf.h"
 
 namespace mge::onednn {
@@ -50,15 +51,13 @@ const char* refuse(const KernelArgs& args) {
 const char* avoid(const KernelArgs& args) {
   if (args.in[0].dtype == DType::BF16) return nullptr;
   const Plan p = plan_of(args);
-  // NOTE(perf): GFLOP/s on 2 cores with AVX-512, simd against oneDNN. Plain b or transposed a: 1024x512x2048 211/187,
-  // 128x3072x768 197/177, 32x1024x1024 212/186. Transposed b: 16x1024x1024 179/158, 1024x512x512 223/222, but
-  // 128x3072x768 195/216 and 8x1024x1024 94/122; small ones lose oneDNN's call overhead of 3 us.
+  // NOTE(perf): GFLOP/s on 2 cores with AVX-512, simd against oneDNN: 1024x512x2048 211/187, 128x3072x768 197/177,
+  // 32x1024x1024 212/186.
   const auto& at = args.as<MatmulAttrs>();
   if (at.ta || !at.tb) return "plain b or transposed a; simd is as fast or faster";
   const double flops = 2.0 * static_cast<double>(p.batch) * static_cast<double>(p.m) * static_cast<double>(p.n) *
                        static_cast<double>(p.k);
-  const bool few = p.m >= 5 && p.m <= 12 && flops >= 4e6, some = p.m > 64 && p.m < 256 && flops >= 32e6;
-  return few || some ? nullptr : "simd is as fast or faster for this number of rows";
+  return cost::library_pays_for_rows(p.m, flops) ? nullptr : "simd is as fast or faster for this number of rows";
 }
 
 void run(const KernelArgs& args) {

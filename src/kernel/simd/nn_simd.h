@@ -11,17 +11,12 @@ namespace mge {
 
 namespace simd_nn {
 
-/// The geometry of conv2d, conv2d_fused, conv2d_dx or conv2d_dw.
-Conv2dGeom conv2d_geom_of(const KernelArgs& a);
 /// What kernels on channels-last memory ask for: images in that order, the weight and operands per channel row-major.
-/// And the second half of such a kernel: the epilogue over its sums.
+/// And the second half of a forward one: the epilogue over its sums. A: the attributes of the op.
+template <class A>
 void conv2d_last_layouts(const KernelArgs& a, TensorArg* in, TensorArg* out);
+template <class A>
 void conv2d_last_epilogue(const KernelArgs& a);
-/// Convolutions, and their adjoints, that transformed tiles serve best: 3x3, stride 1.
-bool conv2d_is_winograd(const Conv2dGeom& g);
-/// Adjoints of a convolution that a matrix product serves best: many weights, few pixels.
-bool conv2d_is_product(const Conv2dGeom& g, bool of_weights);
-
 /// Every floating argument must be float32.
 const char* refuse_not_f32(const KernelArgs& a);
 

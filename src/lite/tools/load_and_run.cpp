@@ -322,7 +322,9 @@ class Runner {
 
   /// As the graph sees it: real rank, real dtype.
   mge::Meta output_meta(const IoSlot& s) {
-    return impl().engine->program().output_meta(static_cast<size_t>(s.graph_index));
+    const Engine& e = *impl().engine;
+    const auto i = static_cast<size_t>(s.graph_index);
+    return e.knows_outputs() ? e.output_meta(i) : e.recorded_output_meta(i);
   }
 
   void write_outputs(size_t index) {
@@ -398,8 +400,8 @@ class Runner {
   }
 
   void print_verbose() {
-    std::printf("%s\n%s\n", mge::ir::print(impl().engine->graph(), {.types = true}).c_str(),
-                impl().engine->program().dump().c_str());
+    std::printf("%s\n", mge::ir::print(impl().engine->graph(), {.types = true}).c_str());
+    for (auto& p : impl().engine->programs()) std::printf("%s\n", p->dump().c_str());
   }
 
   const Flags& f_;

@@ -105,12 +105,12 @@ struct Sign : NumberUnary {
 struct Floor : NumberUnary {
   MGE_OP("floor", "Largest whole number not above x; integers are returned unchanged.");
   MGE_BODY1 { return floor(x); }
-  static Int64 eval(Int64 x) { return x; }
+  template <WholeNumber V> static V eval(V x) { return x; }
 };
 struct Ceil : NumberUnary {
   MGE_OP("ceil", "Smallest whole number not below x; integers are returned unchanged.");
   MGE_BODY1 { return ceil(x); }
-  static Int64 eval(Int64 x) { return x; }
+  template <WholeNumber V> static V eval(V x) { return x; }
 };
 struct Round : NumberUnary {
   MGE_OP("round", "Nearest whole number, halves away from zero; integers are returned unchanged.");
@@ -118,14 +118,13 @@ struct Round : NumberUnary {
     V t = trunc(x);
     return select(abs(x - t) >= V(0.5f), t + copysign(V(1.f), x), t);
   }
-  static Int64 eval(Int64 x) { return x; }
+  template <WholeNumber V> static V eval(V x) { return x; }
 };
 struct IsNan : TestUnary { MGE_OP("isnan", "x is NaN; false for integers."); template <class V> static auto eval(V x) { return x != x; } };
 struct IsInf : TestUnary {
   MGE_OP("isinf", "x is +inf or -inf; false for integers.");
   template <class V> static auto eval(V x) { return abs(x) == V(kInf<V>); }
-  static bool eval(Int64) { return false; }
-  static bool eval(bool) { return false; }
+  template <WholeNumber V> static auto eval(V x) { return x != x; }
 };
 struct LogicalNot : ElementwiseOp<Domain::Bool, Promote::Bool, 1, false, kNoGrad> {
   MGE_OP("logical_not", "not x, for bool tensors.");
@@ -139,12 +138,12 @@ struct Mul : ArithBinary<kCommutative> { MGE_OP("mul", "x * y."); MGE_BODY2(x, y
 struct FloorDiv : ArithBinary<> {
   MGE_OP("floor_div", "floor(x / y); integers round towards -inf and give 0 for y = 0.");
   MGE_BODY2(x, y) { return floor(x / y); }
-  static Int64 eval(Int64 x, Int64 y) { return floor_div(x, y); }
+  template <WholeNumber V> static V eval(V x, V y) { return floor_div(x, y); }
 };
 struct Mod : ArithBinary<> {
   MGE_OP("mod", "Remainder: integers take the sign of y (Python), floats the sign of x (C fmod).");
   MGE_BODY2(x, y) { return fmod(x, y); }
-  static Int64 eval(Int64 x, Int64 y) { return mod(x, y); }
+  template <WholeNumber V> static V eval(V x, V y) { return mod(x, y); }
 };
 struct Maximum : ArithBinary<> { MGE_OP("maximum", "The larger; NaN if either is NaN."); MGE_BODY2(x, y) { return maximum(x, y); } };
 struct Minimum : ArithBinary<> { MGE_OP("minimum", "The smaller; NaN if either is NaN."); MGE_BODY2(x, y) { return minimum(x, y); } };
@@ -167,8 +166,8 @@ struct Ne : CompareBinary<kCommutative> { MGE_OP("ne", "x != y."); MGE_COMPARE(x
 struct LogicalAnd : BoolBinary { MGE_OP("logical_and", "x and y, for bool tensors."); MGE_BODY2(x, y) { return mask_and(x, y); } };
 struct LogicalOr : BoolBinary { MGE_OP("logical_or", "x or y, for bool tensors."); MGE_BODY2(x, y) { return mask_or(x, y); } };
 struct LogicalXor : BoolBinary { MGE_OP("logical_xor", "x differs from y, for bool tensors."); MGE_BODY2(x, y) { return mask_xor(x, y); } };
-struct LeftShift : IntBinary { MGE_OP("left_shift", "x << y."); static Int64 eval(Int64 x, Int64 y) { return shift_left(x, y); } };
-struct RightShift : IntBinary { MGE_OP("right_shift", "x >> y, keeping the sign."); static Int64 eval(Int64 x, Int64 y) { return shift_right(x, y); } };
+struct LeftShift : IntBinary { MGE_OP("left_shift", "x << y."); MGE_BODY2(x, y) { return shift_left(x, y); } };
+struct RightShift : IntBinary { MGE_OP("right_shift", "x >> y, keeping the sign."); MGE_BODY2(x, y) { return shift_right(x, y); } };
 
 // ---- gradients in one pass: y is the forward output, x the forward input, g the incoming gradient ----
 struct ReluGrad : GradBinary { MGE_OP("relu_grad", "g where y > 0, else 0."); MGE_BODY2(y, g) { return select(y > V(0.f), g, V(0.f)); } };

@@ -1,7 +1,9 @@
-// fused: a cluster of elementwise ops run as one, tile by tile, with the intermediates held in cache. Made by the pass
-// fuse_elementwise. Its region is text, so it prints, parses and serialises like any attribute:
-//   (float32,float32,float32) t0=mul(i0,i1) t1=add(t0,i2) t2=typecvt(t1){dtype=float16}
-// i<k> are the node's inputs, which broadcast against each other; the last step is the result.
+// fused: a cluster of elementwise ops run as one, tile by tile, with the intermediates held in cache; the last step may
+// be a reduction. Made by the pass fuse_elementwise. The region is the node's attributes: a small graph, hashed and
+// compared as such, shared by clones of the node. Text is what prints and files show of it:
+//   (float32,float32) t0=mul(i0,i1) t1=add(t0,i0) t2=reduce(t1){mode="sum",axes=[0],keepdims=false} -> t0,t2
+// i<k> are the node's inputs, which broadcast against each other to the shape of every step but the reduction; what
+// follows the arrow are the node's results, without one the last step is.
 #pragma once
 #include <string>
 #include <string_view>
@@ -11,31 +13,52 @@
 
 namespace mge {
 
-struct FusedAttrs {
-  std::string region;
-  static constexpr auto fields() { return field_list("region", &FusedAttrs::region); }
-};
-
 struct FusedStep {
   const OpDef* op = nullptr;
   Attrs attrs;
   SmallVec<int, 3> args;  // k >= 0: input k; k < 0: result of step -1-k
   DType dtype = DType::F32;
+  bool operator==(const FusedStep& o) const {
+    return op == o.op && args == o.args && attrs_equal(attrs.get(), o.attrs.get());
+  }
 };
 
 struct FusedRegion {
   std::vector<DType> inputs;
   std::vector<FusedStep> steps;
+  SmallVec<int, 2> outputs;  // steps, coded as in FusedStep::args
 
-  /// Appends a step, inferring its dtype; only elementwise ops with one result. Returns the code later steps use in
-  /// args.
+  /// Appends a step, inferring its dtype: an elementwise op with one result, or `reduce`, once and read by no other
+  /// step. Returns the code that later steps and outputs use.
   int add(const OpDef& op, Attrs attrs, std::span<const int> args);
+  /// A Value error when it is no step, or a result already.
+  void add_output(int step);
+  /// Number of the step that reduces, or -1.
+  int reduction() const;
   DType dtype_of(int arg) const {
     return arg >= 0 ? inputs[static_cast<size_t>(arg)] : steps[static_cast<size_t>(-1 - arg)].dtype;
   }
+  bool operator==(const FusedRegion&) const = default;
+  uint64_t hash() const;
   std::string print() const;
   /// Value error naming the column when the text is malformed.
   static FusedRegion parse(std::string_view text);
 };
+
+/// The region as attributes: attribute `region` is its text.
+template <>
+class AttrsOf<FusedRegion> final : public AttrsBase {
+ public:
+  explicit AttrsOf(FusedRegion r);
+  uint64_t hash() const override { return hash_; }
+  bool equal(const AttrsBase& o) const override;
+  std::vector<NamedAttr> values() const override;
+  const FusedRegion value;
+
+ private:
+  uint64_t hash_;
+};
+template <>
+AttrSchema make_schema<FusedRegion>();
 
 }  // namespace mge

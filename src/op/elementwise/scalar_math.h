@@ -1,7 +1,7 @@
-// Elementary functions, written once for every engine. V is float here, a SIMD vector in kernel/simd, later a JIT
-// expression; all give the same bits, because a body uses only + - * /, fma, comparisons, select, rounding and bit
-// casts, and the tree is compiled with -ffp-contract=off. V = double calls the C library instead: float64 exists for
-// gradient checks.
+// Elementary functions, written once for every engine. V is float here, a SIMD vector in kernel/simd, an expression in
+// op/elementwise/expr.h (what a code generator emits); all give the same bits, because a body uses only + - * /, fma,
+// comparisons, select, rounding and bit casts, and the tree is compiled with -ffp-contract=off. V = double calls the C
+// library instead: float64 exists for gradient checks.
 //
 // Accuracy for float (see tests/cpp/kernel/elementwise/elementwise_test.cpp): 1 ulp for exp and log, 2.4 for tanh, 2-4
 // for the rest, 5.7 for gelu; pow(x,2) is x*x and pow(x,3) is x*x*x exactly. Polynomials are minimax fits on the stated
@@ -76,32 +76,96 @@ inline bool mask_or(bool a, bool b) { return a | b; }
 inline bool mask_xor(bool a, bool b) { return a ^ b; }
 inline bool mask_not(bool a) { return !a; }
 inline bool any_of(bool m) { return m; }  // some lane of a vector
-inline bool all_of(bool m) { return m; }
+inline bool all_of(bool m) { return m; }  // may always say no: what it guards is a shorter way to the same bits
+
+// ---- V = Int64: every integer dtype computes in 64 bits and wraps when stored ----
+
+struct Int64 {
+  int64_t v;
+  constexpr explicit Int64(int64_t x) : v(x) {}
+  constexpr explicit Int64(uint64_t x) : v(static_cast<int64_t>(x)) {}
+  constexpr explicit Int64(float x) : v(static_cast<int64_t>(x)) {}
+};
+constexpr uint64_t to_u64(Int64 a) { return static_cast<uint64_t>(a.v); }
+constexpr Int64 operator+(Int64 a, Int64 b) { return Int64(to_u64(a) + to_u64(b)); }
+constexpr Int64 operator-(Int64 a, Int64 b) { return Int64(to_u64(a) - to_u64(b)); }
+constexpr Int64 operator*(Int64 a, Int64 b) { return Int64(to_u64(a) * to_u64(b)); }
+constexpr Int64 operator-(Int64 a) { return Int64(0 - to_u64(a)); }
+constexpr Int64 operator&(Int64 a, Int64 b) { return Int64(a.v & b.v); }
+constexpr Int64 operator|(Int64 a, Int64 b) { return Int64(a.v | b.v); }
+constexpr bool operator<(Int64 a, Int64 b) { return a.v < b.v; }
+constexpr bool operator<=(Int64 a, Int64 b) { return a.v <= b.v; }
+constexpr bool operator>(Int64 a, Int64 b) { return a.v > b.v; }
+constexpr bool operator==(Int64 a, Int64 b) { return a.v == b.v; }
+constexpr bool operator!=(Int64 a, Int64 b) { return a.v != b.v; }
+constexpr Int64 abs(Int64 a) { return a.v < 0 ? -a : a; }
+constexpr Int64 shl_by(Int64 a, Int64 n) { return Int64(to_u64(a) << n.v); }  // n in 0..63
+constexpr Int64 sar_by(Int64 a, Int64 n) { return Int64(a.v >> n.v); }
+constexpr Int64 quotient(Int64 a, Int64 b) { return Int64(a.v / b.v); }  // towards zero; b is neither 0 nor -1
+constexpr Int64 widen(I32 a) { return Int64(int64_t{a.v}); }
+constexpr I32 low_word(Int64 a) { return I32(static_cast<uint32_t>(a.v)); }
+/// a * c rounded to double, then to float.
+inline float scaled(Int64 a, double c) { return static_cast<float>(static_cast<double>(a.v) * c); }
+/// table[i] for 0 <= i < 16.
+inline Int64 look_up(const uint32_t* table, I32 i) { return Int64(int64_t{table[i.v]}); }
+
+/// Whole numbers, for which rounding is nothing; and truth.
+template <class V>
+constexpr bool kWhole = false;
+template <>
+inline constexpr bool kWhole<Int64> = true;
+template <>
+inline constexpr bool kWhole<bool> = true;
+template <class V>
+concept WholeNumber = kWhole<V>;
+
+/// Division by zero gives 0, as in NumPy; INT64_MIN / -1 wraps.
+template <class V>
+inline V floor_div(V a, V b) {
+  const V zero(0.f), one(1.f);
+  auto none = b == zero, minus = b == V(-1.f);
+  V d = select(mask_or(none, minus), one, b), q = quotient(a, d);
+  auto down = mask_and(q * d != a, mask_xor(a < zero, d < zero));
+  return select(none, zero, select(minus, -a, select(down, q - one, q)));
+}
+template <class V>
+inline V mod(V a, V b) {
+  return select(b == V(0.f), b, a - floor_div(a, b) * b);
+}
+/// A count outside 0..63 shifts everything out.
+template <class V>
+inline V shift_left(V a, V b) {
+  auto out = mask_or(b < V(0.f), V(63.f) < b);
+  return select(out, V(0.f), shl_by(a, select(out, V(0.f), b)));
+}
+template <class V>
+inline V shift_right(V a, V b) {
+  return sar_by(a, select(mask_or(b < V(0.f), V(63.f) < b), V(63.f), b));
+}
 
 // Argument reduction of sin, cos and tan for |x| beyond what three fma steps handle: x = n*pi/2 + r with 96 bits of
 // 2/pi.
-inline void reduce_huge(float x, float& r, I32& n) {
+template <class V>
+inline void reduce_huge(V x, V& r, Int<V>& n) {
+  using I = Int<V>;
+  using W = decltype(widen(n));
   // kInvPio2[i] = floor(2/pi * 2^(8(i+1))) mod 2^32
   static constexpr uint32_t kInvPio2[24] = {0xa2,       0xa2f9,     0xa2f983,   0xa2f9836e, 0xf9836e4e, 0x836e4e44,
                                             0x6e4e4415, 0x4e441529, 0x441529fc, 0x1529fc27, 0x29fc2757, 0xfc2757d1,
                                             0x2757d1f5, 0x57d1f534, 0xd1f534dd, 0xf534ddc0, 0x34ddc0db, 0xddc0db62,
                                             0xc0db6295, 0xdb629599, 0x6295993c, 0x95993c43, 0x993c4390, 0x3c439041};
-  uint32_t u = std::bit_cast<uint32_t>(x);
-  if ((u & 0x7f800000) == 0x7f800000) {
-    r = std::numeric_limits<float>::quiet_NaN();
-    n = I32(0);
-    return;
-  }
-  const uint32_t* w = &kInvPio2[u >> 26 & 15];
-  uint32_t m = ((u & 0xffffff) | 0x800000) << (u >> 23 & 7);
-  uint64_t acc = static_cast<uint64_t>(m * w[0]) << 32;
-  acc |= static_cast<uint64_t>(m) * w[8] >> 32;
-  acc += static_cast<uint64_t>(m) * w[4];
-  uint64_t q = (acc + (1ull << 61)) >> 62;
-  acc -= q << 62;
-  double d = static_cast<double>(static_cast<int64_t>(acc)) * 0x1.921fb54442d18p-62;  // pi/2 * 2^-62
-  r = static_cast<float>(u >> 31 ? -d : d);
-  n = u >> 31 ? I32(0) - I32(static_cast<uint32_t>(q)) : I32(static_cast<uint32_t>(q));
+  I u = bits(x), at = sar<26>(u) & I(15);
+  W m = shl_by(widen((u & I(0xffffff)) | I(0x800000)), widen(sar<23>(u) & I(7)));  // below 2^31
+  auto shift = [](int64_t k) { return W(k); };
+  W acc = shl_by(m * look_up(kInvPio2, at), shift(32));
+  acc = acc | sar_by(m * look_up(kInvPio2 + 8, at), shift(32));
+  acc = acc + m * look_up(kInvPio2 + 4, at);
+  W q = sar_by(acc + W(int64_t{1} << 61), shift(62)) & W(int64_t{3});
+  acc = acc - shl_by(q, shift(62));
+  V f = scaled(acc, 0x1.921fb54442d18p-62);  // pi/2 * 2^-62
+  auto negative = u < I(0), finite = (u & I(0x7f800000)) < I(0x7f800000);
+  r = select(finite, select(negative, -f, f), V(std::numeric_limits<float>::quiet_NaN()));
+  n = select(finite, select(negative, I(0) - low_word(q), low_word(q)), I(0));
 }
 inline void reduce_huge_lanes(bool m, float x, float& r, I32& n) {
   if (m) reduce_huge(x, r, n);
@@ -145,44 +209,15 @@ inline double atan2(double y, double x) { return std::atan2(y, x); }
 inline double fmod(double x, double y) { return std::fmod(x, y); }
 inline double pow(double x, double y) { return y == 2 ? x * x : y == 3 ? x * x * x : std::pow(x, y); }
 
-// ---- V = Int64: every integer dtype computes in 64 bits and wraps when stored ----
-
-struct Int64 {
-  int64_t v;
-  constexpr explicit Int64(int64_t x) : v(x) {}
-  constexpr explicit Int64(uint64_t x) : v(static_cast<int64_t>(x)) {}
-  constexpr explicit Int64(float x) : v(static_cast<int64_t>(x)) {}
-};
-constexpr uint64_t to_u64(Int64 a) { return static_cast<uint64_t>(a.v); }
-constexpr Int64 operator+(Int64 a, Int64 b) { return Int64(to_u64(a) + to_u64(b)); }
-constexpr Int64 operator-(Int64 a, Int64 b) { return Int64(to_u64(a) - to_u64(b)); }
-constexpr Int64 operator*(Int64 a, Int64 b) { return Int64(to_u64(a) * to_u64(b)); }
-constexpr Int64 operator-(Int64 a) { return Int64(0 - to_u64(a)); }
-constexpr bool operator<(Int64 a, Int64 b) { return a.v < b.v; }
-constexpr bool operator<=(Int64 a, Int64 b) { return a.v <= b.v; }
-constexpr bool operator>(Int64 a, Int64 b) { return a.v > b.v; }
-constexpr bool operator==(Int64 a, Int64 b) { return a.v == b.v; }
-constexpr bool operator!=(Int64 a, Int64 b) { return a.v != b.v; }
-constexpr Int64 abs(Int64 a) { return a.v < 0 ? -a : a; }
-/// Division by zero gives 0, as in NumPy; INT64_MIN / -1 wraps.
-constexpr Int64 floor_div(Int64 a, Int64 b) {
-  if (b.v == 0) return Int64(int64_t{0});
-  if (b.v == -1) return -a;
-  int64_t q = a.v / b.v;
-  return Int64(a.v % b.v != 0 && (a.v < 0) != (b.v < 0) ? q - 1 : q);
-}
-constexpr Int64 mod(Int64 a, Int64 b) { return b.v == 0 ? b : a - floor_div(a, b) * b; }
-/// A count outside 0..63 shifts everything out.
-constexpr Int64 shift_left(Int64 a, Int64 b) { return Int64(b.v < 0 || b.v > 63 ? 0 : to_u64(a) << b.v); }
-constexpr Int64 shift_right(Int64 a, Int64 b) { return Int64(a.v >> (b.v < 0 || b.v > 63 ? 63 : b.v)); }
-
 // ---- the functions, for V = float and vectors of it ----
 
 /// A constant that float64 takes in full.
 template <class V>
+constexpr bool kDouble = std::is_same_v<V, double>;
+template <class V>
 inline V constant(double c) {
-  if constexpr (std::is_same_v<V, double>)
-    return c;
+  if constexpr (kDouble<V>)
+    return V(c);
   else
     return V(static_cast<float>(c));
 }

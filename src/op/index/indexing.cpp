@@ -2,6 +2,8 @@
 
 #include "op/compose.h"
 #include "op/nn.h"
+#include "op/reduce/scan.h"
+#include "op/shape/shape_ops.h"
 
 namespace mge {
 namespace {
@@ -98,6 +100,54 @@ void decompose_take_bwd(Emitter&, const AttrsBase* attrs, std::span<const Val> i
   out[0] = cast(index_incr(filled(gy, 0, gy.dtype(), x), gy, {axis}, axis, {in[1]}), in[0].dtype());
 }
 
+void infer_nonzero(InferCtx& c) {
+  const int64_t n = c.shape(0).numel();
+  MGE_CHECK(n <= INT32_MAX, Value, "nonzero: positions are int32; got {} elements.", n);
+  c.out[0].dtype = c.out[1].dtype = DType::I32;
+  c.out[0].shape = Shape{n};
+  c.out[1].shape = Shape{};
+}
+// Each element that is not 0 writes its position to where the count of those before it says; all others write behind
+// the end.
+void decompose_nonzero(Emitter& em, const AttrsBase*, std::span<const Val> in, std::span<Val> out) {
+  const int64_t n = in[0].shape().numel();
+  const Val x = reshape(in[0], Shape{n});
+  if (n == 0) {
+    out[0] = filled(x, 0, DType::I32, Shape{0});
+    out[1] = filled(x, 0, DType::I32, Shape{});
+    return;
+  }
+  const Val mask = x.dtype() == DType::Bool ? x : binary("ne", x, scalar_like(x, 0));
+  const Val count = em.emit1("cumsum", {cast(mask, DType::I32)}, make_attrs(CumsumAttrs{}));
+  const Val place = select(mask, count - 1, broadcast_to(em.constant(static_cast<double>(n), DType::I32, x), Shape{n}));
+  const Val all = index_set(filled(x, 0, DType::I32, Shape{n + 1}), iota(x, n), {0}, 0, {place});
+  out[0] = slice_axis(all, 0, 0, n);
+  out[1] = element(count, 0, n - 1);
+}
+
+void infer_unravel(InferCtx& c) {
+  nn::check_dtype(c, 0, DType::I32);
+  const Shape s = to_shape(attrs_as<ShapeAttrs>(c.attrs).shape);
+  check_shape("unravel", s);
+  c.out[0].dtype = DType::I32;
+  c.out[0].shape = c.shape(0);
+  c.out[0].shape.insert(0, s.rank);
+}
+void decompose_unravel(Emitter&, const AttrsBase* attrs, std::span<const Val> in, std::span<Val> out) {
+  const Shape s = to_shape(attrs_as<ShapeAttrs>(attrs).shape);
+  std::vector<Val> parts(static_cast<size_t>(s.rank));
+  Val rest = in[0];
+  for (int i = s.rank - 1; i >= 0; --i) {
+    const double size = static_cast<double>(std::max<int64_t>(s[i], 1));
+    const Val above = binary("floor_div", rest, scalar_like(rest, size));
+    parts[static_cast<size_t>(i)] = expand_dims(rest - above * scalar_like(rest, size), {0});
+    rest = above;
+  }
+  Shape none = in[0].shape();
+  none.insert(0, 0);
+  out[0] = parts.empty() ? filled(in[0], 0, DType::I32, none) : concat(parts, 0);
+}
+
 }  // namespace
 
 void throw_bad_index(const char* op, const char* what, int64_t got, int64_t lo, int64_t size, int64_t position) {
@@ -138,6 +188,21 @@ void register_indexing(OpRegistry& r) {
       .doc(
           "index with negative entries counted from the end of size; an error when one is out of range. Integers "
           "only.");
+  r.op("nonzero")
+      .in("x")
+      .out("index", "count")
+      .infer(infer_nonzero)
+      .traits(kNoGrad)
+      .decompose(decompose_nonzero)
+      .doc("Positions in the flattened x of what is not 0, in order, then zeros; and how many there are. int32.");
+  r.op("unravel")
+      .attrs<ShapeAttrs>()
+      .in("index")
+      .out("y")
+      .infer(infer_unravel)
+      .traits(kNoGrad)
+      .decompose(decompose_unravel)
+      .doc("Positions in a flattened tensor of a shape as one row of indices per axis.");
   r.op("take_bwd")
       .attrs<TakeBwdAttrs>()
       .in("gy", "index")

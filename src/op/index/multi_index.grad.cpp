@@ -5,8 +5,6 @@
 namespace mge {
 namespace {
 
-Val zeros(const VjpCtx& c, const Shape& s) { return broadcast_to(scalar_like(c.gy(), 0), s); }
-
 // Emits `op` on `heads` and the saved indices, which start at input `first`.
 Val with_indices(VjpCtx& c, const char* op, std::initializer_list<Val> heads, size_t first) {
   SmallVec<Val, 8> in(heads.begin(), heads.end());
@@ -17,13 +15,13 @@ Val with_indices(VjpCtx& c, const char* op, std::initializer_list<Val> heads, si
 }
 
 void vjp_get(VjpCtx& c) {
-  if (c.wants(0)) c.set(0, with_indices(c, "index_incr", {zeros(c, c.in_shape(0)), c.gy()}, 1));
+  if (c.wants(0)) c.set(0, with_indices(c, "index_incr", {zeros(c.gy(), c.in_shape(0)), c.gy()}, 1));
 }
 void vjp_get_last(VjpCtx& c) {
-  if (c.wants(0)) c.set(0, with_indices(c, "index_set", {zeros(c, c.in_shape(0)), c.gy()}, 1));
+  if (c.wants(0)) c.set(0, with_indices(c, "index_set", {zeros(c.gy(), c.in_shape(0)), c.gy()}, 1));
 }
 void vjp_set(VjpCtx& c) {
-  if (c.wants(0)) c.set(0, with_indices(c, "index_set", {c.gy(), zeros(c, c.in_shape(1))}, 2));
+  if (c.wants(0)) c.set(0, with_indices(c, "index_set", {c.gy(), zeros(c.gy(), c.in_shape(1))}, 2));
   if (c.wants(1)) c.set(1, with_indices(c, "index_get_last", {c.gy()}, 2));
 }
 void vjp_incr(VjpCtx& c) {

@@ -1,15 +1,14 @@
 #include "op/matmul/matmul.h"
 #include "op/emitter.h"
 #include "op/nn.h"
+#include "op/shape/shape_ops.h"
 
 namespace mge {
 namespace {
 
 // [.., K] as [rows, K]
 Val flat(const Val& x) {
-  int64_t rows = 1;
-  for (int i = 0; i + 1 < x.shape().rank; ++i) rows *= x.shape()[i];
-  return reshape(x, Shape{rows, x.shape().back()});
+  return x.rank() == 2 ? x : x.em->emit1("flatten", {x}, make_attrs(RangeAttrs{0, x.rank() - 2}));
 }
 
 // y = op(a) op(b) + bias. Each adjoint is one matmul, written so that no operand is transposed in memory.

@@ -10,7 +10,7 @@ Val sum_or(const Val& a, const Val& b) { return !a ? b : !b ? a : a + b; }
 // The statistics are outputs too: second order reaches them through the decomposition of batch_norm_bwd.
 Val through_stats(VjpCtx& c) {
   const Val &x = c.in(0), &mean = c.out(1), &rstd = c.out(3);
-  double n = static_cast<double>(batch_norm_geom(c.in_shape(0)).count());
+  const double n = static_cast<double>(batch_norm_geom(c.in_shape(0)).count());
   Val gvar = c.gy(2);
   if (c.gy(3)) gvar = sum_or(gvar, c.gy(3) * (rstd * rstd * rstd) * -0.5);
   Val g;
@@ -35,8 +35,9 @@ void vjp_batch_norm_train(VjpCtx& c) {
 }
 
 void vjp_batch_norm_infer(VjpCtx& c) {
-  const Shape& xs = c.in_shape(0);
-  Shape stat = batch_norm_stat_shape(xs);
+  const Shape& xs = c.in_shape(0).now();  // its rank; how many channels there are the weight knows
+  Shape stat = Shape::filled(xs.rank, 1);
+  stat[1] = c.in_shape(1).fixed().numel();
   Ints axes = batch_norm_axes(xs);
   const Val& gy = c.gy();
   Val w = reshape(c.in(1), stat), mean = reshape(c.in(3), stat), var = reshape(c.in(4), stat);

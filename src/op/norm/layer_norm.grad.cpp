@@ -22,6 +22,10 @@ void vjp_layer_norm(VjpCtx& c) {
       if (c.wants(i)) c.set(i, out[i]);
   }
   if (!c.wants(0)) return;
+  if (!c.gy(1) && !c.gy(2)) {
+    if (gx) c.set(0, broadcast_to(gx, c.in_shape(0)));
+    return;
+  }
   double n = static_cast<double>(layer_norm_geom(c.in_shape(0), at.n_axes).size);
   if (c.gy(2)) gx = sum_or(gx, (c.in(0) - mean) * (c.gy(2) * (rstd * rstd * rstd) * (-1 / n)));
   if (c.gy(1)) gx = sum_or(gx, c.gy(1) / n);

@@ -1,6 +1,7 @@
 #include "op/pool/pool.h"
 
 #include "op/compose.h"
+#include "op/conv/conv_geom.h"
 #include "op/nn.h"
 
 namespace mge {
@@ -86,8 +87,8 @@ template <class A>
 PoolGeom pool_geom(const A& at, const Shape& x) {
   nn::Pair k = nn::pair_of(at.kernel), s = at.stride.empty() ? k : nn::pair_of(at.stride), p = nn::pair_of(at.pad);
   PoolGeom g{x[0], x[1], x[2], x[3], 0, 0, k.h, k.w, s.h, s.w, p.h, p.w};
-  g.oh = (g.h + 2 * g.ph - g.kh) / g.sh + 1;
-  g.ow = (g.w + 2 * g.pw - g.kw) / g.sw + 1;
+  g.oh = conv_outputs(g.h, g.kh, g.sh, g.ph, 1);
+  g.ow = conv_outputs(g.w, g.kw, g.sw, g.pw, 1);
   return g;
 }
 template PoolGeom pool_geom(const PoolAttrs&, const Shape&);

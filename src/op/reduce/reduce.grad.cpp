@@ -4,34 +4,36 @@
 namespace mge {
 namespace {
 
-// The input's shape with 1 where an axis was reduced.
-Shape kept_shape(const VjpCtx& c, const Ints& axes) {
-  Shape s = c.in_shape(0);
-  uint32_t mask = reduced_axes(axes, s.rank);
-  for (int i = 0; i < s.rank; ++i)
-    if (mask >> i & 1) s[i] = 1;
-  return s;
+Ints axes_of(const VjpCtx& c, const Ints& axes) {
+  uint32_t mask = reduced_axes(axes, c.in_shape(0).rank);
+  Ints out;
+  for (int i = 0; i < c.in_shape(0).rank; ++i)
+    if (mask >> i & 1) out.push_back(i);
+  return out;
+}
+// A result with size 1 where an axis was reduced.
+Val with_axes(const VjpCtx& c, const Val& y, const Ints& axes) {
+  return y.rank() == c.in_shape(0).rank ? y : expand_dims(y, axes);
 }
 Val mask_of(const Val& cond, const Val& like) { return cast(cond, like.dtype()); }
 
 void vjp_reduce(VjpCtx& c) {
   auto& a = attrs_as<ReduceAttrs>(c.attrs);
-  const Shape &x_shape = c.in_shape(0), keep = kept_shape(c, a.axes);
+  const Sizes x_shape = c.in_shape(0);
+  const Ints axes = axes_of(c, a.axes);
   DType x_type = c.in_metas[0].dtype;
   if (!is_float(x_type)) return;
-  Val g = reshape(c.gy(), keep);
+  Val g = with_axes(c, c.gy(), axes);
   switch (parse_reduce_mode(a.mode)) {
     case ReduceMode::Sum:
       break;
-    case ReduceMode::Mean: {
-      double count = static_cast<double>(x_shape.numel()) / static_cast<double>(std::max<int64_t>(keep.numel(), 1));
-      g = g / count;
+    case ReduceMode::Mean:
+      g = g / count_of(g, x_shape, axes);
       break;
-    }
     case ReduceMode::Max:
     case ReduceMode::Min: {  // equally to all positions that hold the extreme value
       const Val& x = c.in(0);
-      Val hit = mask_of(binary("eq", x, reshape(c.out(), keep)), x);
+      Val hit = mask_of(binary("eq", x, with_axes(c, c.out(), axes)), x);
       g = g / reduce(hit, "sum", a.axes, true) * hit;
       break;
     }

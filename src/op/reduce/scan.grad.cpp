@@ -7,13 +7,12 @@ namespace {
 
 // x moved one step along the axis, away from the end the scan starts at (or towards it), with `fill` in the gap.
 Val shifted(const Val& x, int axis, bool to_higher, double fill) {
-  Shape gap = x.shape();
-  int64_t n = gap[axis];
-  if (n == 0) return x;
-  gap[axis] = 1;
-  SliceAttrs keep = to_higher ? SliceAttrs{{axis}, {0}, {n - 1}, {1}} : SliceAttrs{{axis}, {1}, {n}, {1}};
+  constexpr int64_t kOpen = SliceAttrs::kOpen;
+  if (x.meta().shape[axis] == 0 && !x.em->any_size(x)) return x;
+  SliceAttrs keep = to_higher ? SliceAttrs{{axis}, {0}, {-1}, {1}, true} : SliceAttrs{{axis}, {1}, {kOpen}, {1}, true};
   Val rest = x.em->emit1("slice", {x}, make_attrs(std::move(keep)));
-  Val edge = broadcast_to(scalar_like(x, fill), gap);
+  Val first = x.em->emit1("slice", {x}, make_attrs(SliceAttrs{{axis}, {0}, {1}, {1}, true}));  // none of an empty x
+  Val edge = first.em->emit1("fill_like", {first}, make_attrs(ValueAttrs{fill}));
   Attrs along = make_attrs(AxisAttrs{axis});
   return to_higher ? x.em->emit1("concat", {edge, rest}, along) : x.em->emit1("concat", {rest, edge}, along);
 }

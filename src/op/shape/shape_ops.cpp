@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "op/compose.h"
 #include "op/emitter.h"
 
 namespace mge {
@@ -179,6 +180,7 @@ int64_t slice_len(int64_t start, int64_t stop, int64_t step) {
   return std::max<int64_t>(n, 0);
 }
 void check_slice(const char* who, const SliceAttrs& a, const Shape& s, Shape* out) {
+  if (a.python) return check_slice(who, resolved_slice(a, s), s, out);
   size_t n = a.axes.size();
   MGE_CHECK(a.starts.size() == n && a.stops.size() == n && a.steps.size() == n, Value,
             "{}: axes, starts, stops and steps must have one length; got {}, {}, {}, {}.", who, n, a.starts.size(),
@@ -254,6 +256,58 @@ bool view_same(const ViewCtx& v) {
   return true;
 }
 
+// A tensor of sizes takes 32 bits, as MegEngine's do.
+void infer_shape_of(InferCtx& c) {
+  for (int64_t d : c.shape(0))
+    MGE_CHECK(d <= INT32_MAX, Value, "shape_of: a size of {} does not fit int32; got x {}.", d, c.shape(0).str());
+  c.out[0].dtype = DType::I32;
+  c.out[0].shape = Shape{c.shape(0).rank};
+}
+void decompose_shape_of(Emitter& em, const AttrsBase*, std::span<const Val> in, std::span<Val> out) {
+  std::vector<Val> parts;
+  for (int64_t d : in[0].shape())
+    parts.push_back(reshape(em.constant(static_cast<double>(d), DType::I32, in[0]), Shape{1}));
+  out[0] = parts.empty() ? filled(in[0], 0, DType::I32, Shape{0}) : concat(parts, 0);
+}
+void decompose_count_of(Emitter& em, const AttrsBase* attrs, std::span<const Val> in, std::span<Val> out) {
+  const auto& a = attrs_as<CountAttrs>(attrs);
+  out[0] = em.constant(1, a.dtype, in[0]);
+  for (int64_t axis : a.axes) out[0] = out[0] * cast(element(in[0], 0, axis), a.dtype);
+}
+void infer_count_of(InferCtx& c) {
+  const auto& a = attrs_as<CountAttrs>(c.attrs);
+  MGE_CHECK(c.shape(0).rank == 1 && c.dtype(0) == DType::I32, Value, "count_of: needs int32 sizes; got {}.",
+            c.x(0).str());
+  for (int64_t axis : a.axes)
+    MGE_CHECK(axis >= 0 && axis < c.shape(0)[0], Value, "count_of: axis {} is out of range for {} sizes.", axis,
+              c.shape(0)[0]);
+  c.out[0].dtype = a.dtype;
+  c.out[0].shape = Shape{};
+}
+void infer_sum_to(InferCtx& c) {
+  const Shape out = to_shape(attrs_as<ShapeAttrs>(c.attrs).shape);
+  check_shape("sum_to", out);
+  MGE_CHECK(is_float(c.dtype(0)) || c.dtype(0) == DType::C64, Type,
+            "sum_to: sums gradients, which are floating point or complex; got {}.", c.x(0).str());
+  const Shape& in = c.shape(0);
+  bool ok = out.rank <= in.rank;
+  for (int i = 0; ok && i < out.rank; ++i) {
+    int64_t d = in[in.rank - 1 - i], o = out[out.rank - 1 - i];
+    ok = d == o || o == 1;
+  }
+  MGE_CHECK(ok, Value, "sum_to: {} is no broadcast of {}.", in.str(), out.str());
+  c.out[0] = c.x(0);
+  c.out[0].shape = out;
+}
+bool view_sum_to(const ViewCtx& v) {
+  if (!(v.in_shape == v.out_shape)) return false;
+  *v.out = v.in;
+  return true;
+}
+void decompose_sum_to(Emitter&, const AttrsBase* attrs, std::span<const Val> in, std::span<Val> out) {
+  out[0] = summed_to(in[0], to_shape(attrs_as<ShapeAttrs>(attrs).shape));
+}
+
 // expand_dims, squeeze and flatten are names for reshapes.
 template <void (*infer)(InferCtx&)>
 void decompose_as_reshape(Emitter&, const AttrsBase* attrs, std::span<const Val> in, std::span<Val> out) {
@@ -269,14 +323,51 @@ void decompose_fill_like(Emitter&, const AttrsBase* attrs, std::span<const Val> 
 
 }  // namespace
 
+SliceAttrs resolved_slice(const SliceAttrs& a, const Shape& shape) {
+  SliceAttrs r = a;
+  r.python = false;
+  if (!a.python || a.starts.size() != a.axes.size() || a.stops.size() != a.axes.size() ||
+      a.steps.size() != a.axes.size())
+    return r;  // refused by check_slice
+  for (size_t i = 0; i < a.axes.size(); ++i) {
+    if (a.axes[i] < 0 || a.axes[i] >= shape.rank) continue;
+    const int64_t size = shape[static_cast<int>(a.axes[i])];
+    int64_t start = a.starts[i], stop = a.stops[i], step = a.steps[i];
+    auto from_end = [size](int64_t v) { return v < 0 ? v + size : v; };
+    if (step == 0) {
+      MGE_CHECK(start >= -size && start < size, Index, "index {} is out of bounds for axis {} with size {}", start,
+                a.axes[i], size);
+      start = from_end(start);
+      stop = start + 1;
+      step = 1;
+    } else {
+      // Python: the clamped bounds, then the stop that is reached exactly.
+      const int64_t low = step > 0 ? 0 : -1, high = step > 0 ? size : size - 1;
+      start = start == -SliceAttrs::kOpen ? low : std::clamp(from_end(start), low, high);
+      stop = stop == -SliceAttrs::kOpen ? low : std::clamp(from_end(stop), low, high);
+      const int64_t len = slice_len(start, stop, step);
+      stop = start + len * step;
+      if (len == 0) start = stop = std::max<int64_t>(start, 0);
+      if (step < 0 && stop < 0) stop = -1;
+    }
+    r.starts[i] = start;
+    r.stops[i] = stop;
+    r.steps[i] = step;
+  }
+  return r;
+}
+
 Layout slice_layout(const SliceAttrs& a, const Shape& shape, const Layout& layout) {
+  if (a.python) return slice_layout(resolved_slice(a, shape), shape, layout);
   Layout out = layout;
+  bool empty = shape.numel() == 0;
   for (size_t i = 0; i < a.axes.size(); ++i) {
     int ax = static_cast<int>(a.axes[i]);
-    if (slice_len(a.starts[i], a.stops[i], a.steps[i]) > 0) out.offset += a.starts[i] * layout.stride[ax];
+    empty |= slice_len(a.starts[i], a.stops[i], a.steps[i]) == 0;
+    out.offset += a.starts[i] * layout.stride[ax];
     out.stride[ax] = layout.stride[ax] * a.steps[i];
   }
-  (void)shape;
+  if (empty) out.offset = layout.offset;  // a region of nothing begins where its tensor does, not behind its end
   return out;
 }
 
@@ -351,6 +442,29 @@ void register_shape_ops(OpRegistry& r) {
       .keeps_format(KeepsFormat::Any)
       .promote(Promote::Arith)
       .doc("Joins tensors along an existing axis.");
+  r.op("shape_of")
+      .in("x")
+      .out("sizes")
+      .infer(infer_shape_of)
+      .traits(kNoGrad)
+      .decompose(decompose_shape_of)
+      .doc("The sizes of x as int32; known before x is computed.");
+  r.op("count_of")
+      .attrs<CountAttrs>()
+      .in("sizes")
+      .out("y")
+      .infer(infer_count_of)
+      .traits(kNoGrad)
+      .decompose(decompose_count_of)
+      .doc("The product of some sizes as a number of a dtype.");
+  r.op("sum_to")
+      .attrs<ShapeAttrs>()
+      .in("x")
+      .out("y")
+      .infer(infer_sum_to)
+      .view(view_sum_to)
+      .decompose(decompose_sum_to)
+      .doc("Sums over the axes that a broadcast of `shape` to the shape of x has repeated.");
   r.op("full").attrs<FullAttrs>().out("y").infer(infer_full).traits(kNoGrad).doc("A tensor filled with one value.");
   r.op("fill_like")
       .attrs<ValueAttrs>()

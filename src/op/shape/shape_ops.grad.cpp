@@ -13,28 +13,40 @@ void vjp_transpose(VjpCtx& c) {
 }
 void vjp_broadcast_to(VjpCtx& c) { c.set(0, unbroadcast(c.gy(), c.in_shape(0))); }
 
-Val full_of(const VjpCtx& c, const Meta& m) {
-  Val zero = scalar_like(c.gy(), 0);
-  return broadcast_to(zero, m.shape);
-}
 void vjp_slice(VjpCtx& c) {
-  Val zeros = full_of(c, c.in_metas[0]);
-  c.set(0, c.em->emit1("set_slice", {zeros, c.gy()}, make_attrs(attrs_as<SliceAttrs>(c.attrs))));
+  c.set(0, c.em->emit1("set_slice", {zeros(c.gy(), c.in_shape(0)), c.gy()}, Attrs(c.attrs)));
 }
 void vjp_set_slice(VjpCtx& c) {
-  const auto& a = attrs_as<SliceAttrs>(c.attrs);
-  if (c.wants(0)) c.set(0, c.em->emit1("set_slice", {c.gy(), full_of(c, c.in_metas[1])}, make_attrs(a)));
-  if (c.wants(1)) c.set(1, c.em->emit1("slice", {c.gy()}, make_attrs(a)));
+  if (c.wants(0)) c.set(0, c.em->emit1("set_slice", {c.gy(), zeros(c.gy(), c.in_shape(1))}, Attrs(c.attrs)));
+  if (c.wants(1)) c.set(1, c.em->emit1("slice", {c.gy()}, Attrs(c.attrs)));
 }
+// Places are sums of sizes; those of a recorded call are sums of what it knows of them.
 void vjp_concat(VjpCtx& c) {
   int axis = normalize_axis("concat", attrs_as<AxisAttrs>(c.attrs).axis, c.in_shape(0).rank);
   int64_t at = 0;
+  Val place;
   for (size_t i = 0; i < c.n_in(); ++i) {
-    int64_t n = c.in_shape(i)[axis];
-    if (c.wants(i)) c.set(i, c.em->emit1("slice", {c.gy()}, make_attrs(SliceAttrs{{axis}, {at}, {at + n}, {1}})));
+    const Sizes s = c.in_shape(i);
+    const int64_t n = s.now()[axis];
+    const bool sized = static_cast<bool>(s.operand());
+    Val next = place;
+    if (sized) {
+      Val length = c.em->emit1("slice", {s.operand()}, make_attrs(SliceAttrs{{0}, {axis}, {axis + 1}, {1}}));
+      next = !place ? length + static_cast<double>(at) : place + length;
+    } else if (place) {
+      next = place + static_cast<double>(n);
+    }
+    if (c.wants(i)) {
+      std::vector<SizeOperand> sizes;
+      if (place) sizes.push_back({field_index<SliceAttrs>("starts"), 0, place.p});
+      if (next) sizes.push_back({field_index<SliceAttrs>("stops"), 0, next.p});
+      c.set(i, c.em->emit1("slice", {c.gy()}, make_attrs(SliceAttrs{{axis}, {at}, {at + n}, {1}}, std::move(sizes))));
+    }
+    place = next;
     at += n;
   }
 }
+void vjp_sum_to(VjpCtx& c) { c.set(0, broadcast_to(c.gy(), c.in_shape(0))); }
 void vjp_copy(VjpCtx& c) { c.set(0, c.gy()); }
 
 }  // namespace
@@ -48,6 +60,8 @@ void register_shape_grads(OpRegistry& r) {
   r.grad("set_slice", vjp_set_slice);
   r.grad("concat", vjp_concat);
   r.grad("copy", vjp_copy);
+  r.grad("sum_to", vjp_sum_to);
+  for (const char* op : {"reshape", "broadcast_to", "slice", "set_slice", "sum_to"}) r.sized_grad(op);
 }
 
 }  // namespace mge

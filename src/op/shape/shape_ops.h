@@ -16,13 +16,17 @@ struct AxesAttrs {  // expand_dims (axes of the result), squeeze (empty = every 
   Ints axes;
   static constexpr auto fields() { return field_list("axes", &AxesAttrs::axes); }
 };
-/// Per listed axis [start, stop) by step, already normalised to 0 <= start <= size by the caller's front end; negative
-/// steps run downwards from start to stop exclusive, stop = -1 meaning "through element 0".
+/// Per listed axis [start, stop) by step. As numbers of one size, 0 <= start <= size; negative steps run downwards from
+/// start to stop exclusive, stop = -1 meaning "through element 0". As Python writes them (`python`), for any size:
+/// negative bounds count from the end, all are clamped, kOpen and -kOpen leave a bound open, and step 0 is the one
+/// element at start, which must be there.
 struct SliceAttrs {
   Ints axes, starts, stops, steps;
+  bool python = false;
+  static constexpr int64_t kOpen = INT32_MAX;
   static constexpr auto fields() {
     return field_list("axes", &SliceAttrs::axes, "starts", &SliceAttrs::starts, "stops", &SliceAttrs::stops, "steps",
-                      &SliceAttrs::steps);
+                      &SliceAttrs::steps, "python", &SliceAttrs::python);
   }
 };
 struct RangeAttrs {  // flatten: the axes start..end become one
@@ -41,6 +45,11 @@ struct FullAttrs {
     return field_list("shape", &FullAttrs::shape, "value", &FullAttrs::value, "dtype", &FullAttrs::dtype);
   }
 };
+struct CountAttrs {
+  Ints axes;
+  DType dtype = DType::F32;
+  static constexpr auto fields() { return field_list("axes", &CountAttrs::axes, "dtype", &CountAttrs::dtype); }
+};
 struct ValueAttrs {
   double value = 0;
   static constexpr auto fields() { return field_list("value", &ValueAttrs::value); }
@@ -50,6 +59,8 @@ class OpRegistry;
 void register_shape_ops(OpRegistry& r);
 void register_shape_grads(OpRegistry& r);
 
+/// A slice as numbers of one size.
+SliceAttrs resolved_slice(const SliceAttrs& a, const Shape& shape);
 /// The layout of the sliced region of a tensor with `shape`/`layout`.
 Layout slice_layout(const SliceAttrs& a, const Shape& shape, const Layout& layout);
 

@@ -1,6 +1,7 @@
 #include "op/vision/vision.h"
 #include "op/emitter.h"
 #include "op/nn.h"
+#include "op/shape/shape_ops.h"
 
 namespace mge {
 namespace {
@@ -13,7 +14,8 @@ void vjp_remap(VjpCtx& c) {
   const auto& at = attrs_as<RemapAttrs>(c.attrs);
   if (c.wants(0))
     c.set(0, c.em->emit1("remap_dx", {c.gy(), c.in(1)},
-                         make_attrs(RemapDxAttrs{at.border, at.nearest, to_ints(c.in_shape(0))})));
+                         sized_attrs(RemapDxAttrs{at.border, at.nearest, to_ints(c.in_shape(0).now())}, "x_shape",
+                                     c.in_shape(0))));
   if (c.wants(1)) c.set(1, by_map(c, c.in(0), c.gy(), Attrs(c.attrs), at.nearest));
 }
 void vjp_remap_dx(VjpCtx& c) {
@@ -23,15 +25,24 @@ void vjp_remap_dx(VjpCtx& c) {
   if (c.wants(1)) c.set(1, by_map(c, c.gy(), c.in(0), same, at.nearest));
 }
 
-Ints spatial(const Shape& s) { return Ints(s.begin() + 2, s.end()); }
+// Attributes whose `field` is the sizes of an image.
+template <class A>
+Attrs spatial(A at, Ints A::*field, std::string_view name, const Sizes& s) {
+  at.*field = Ints(s.now().begin() + 2, s.now().end());
+  if (!s.operand()) return make_attrs(std::move(at));
+  Val last = s.operand().em->emit1("slice", {s.operand()}, make_attrs(SliceAttrs{{0}, {2}, {s.rank}, {1}}));
+  return make_attrs(std::move(at), {{field_index<A>(name), SizeOperand::kWhole, last.p}});
+}
 void vjp_resize(VjpCtx& c) {
   const auto& at = attrs_as<ResizeAttrs>(c.attrs);
   c.set(0, c.em->emit1("resize_bwd", {c.gy()},
-                       make_attrs(ResizeBwdAttrs{spatial(c.in_shape(0)), at.mode, at.align_corners})));
+                       spatial(ResizeBwdAttrs{{}, at.mode, at.align_corners}, &ResizeBwdAttrs::x_size, "x_size",
+                               c.in_shape(0))));
 }
 void vjp_resize_bwd(VjpCtx& c) {
   const auto& at = attrs_as<ResizeBwdAttrs>(c.attrs);
-  c.set(0, c.em->emit1("resize", {c.gy()}, make_attrs(ResizeAttrs{spatial(c.in_shape(0)), at.mode, at.align_corners})));
+  c.set(0, c.em->emit1("resize", {c.gy()},
+                       spatial(ResizeAttrs{{}, at.mode, at.align_corners}, &ResizeAttrs::size, "size", c.in_shape(0))));
 }
 
 // Where a region lies has no gradient, as in every detector that uses these.
@@ -58,6 +69,9 @@ void register_vision_grad(OpRegistry& r) {
   r.grad("remap_dx", vjp_remap_dx, {.inputs = 0b11});
   r.grad("resize", vjp_resize);
   r.grad("resize_bwd", vjp_resize_bwd);
+  r.sized_grad("remap_dx", "x_shape");
+  r.sized_grad("resize", "size");
+  r.sized_grad("resize_bwd", "x_size");
   r.grad("roi_align", vjp_roi_align, {.inputs = 0b11});
   r.grad("roi_pooling", vjp_roi_pooling, {.inputs = 0b11});
   r.grad("roi_align_bwd", [](VjpCtx& c) { vjp_regions_bwd<RoiAlignAttrs>(c, "roi_align"); }, {.inputs = 0b10});

@@ -196,7 +196,7 @@ TEST_F(Rules, RefusesWhatIsNotKnown) {
   m.shape = Shape{1};
   const Val given = b.val(g.add_input("shape", m));
   EXPECT_THAT(text([&] { run("Reshape", {}, {a, given}); }), HasSubstr("Reshape: the shape must be known"));
-  EXPECT_THAT(text([&] { run("NonZero", {}, {a}); }), HasSubstr("size of its result depends on values"));
+  EXPECT_EQ(text([&] { run("NonZero", {}, {a}); }), "no error");  // a size that is bound when the graph runs
   EXPECT_THAT(text([&] { run("NvOf", {}, {a}); }), HasSubstr("apply: NvOf is not there"));
   EXPECT_THAT(text([&] { run("Softmax", {}, {a, a}); }), HasSubstr("Softmax: needs 1 inputs; got 2"));
   EXPECT_THAT(text([&] { run("Softmax", {{"axes", int64_t{1}}}, {a}); }), HasSubstr("has no parameter 'axes'"));

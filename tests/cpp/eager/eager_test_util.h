@@ -32,7 +32,7 @@ inline TensorPtr apply(const char* op, std::vector<TensorPtr> in, Attrs attrs = 
   if (!attrs && d.has_attrs) attrs = d.schema.build(op, {});
   std::vector<Tensor*> ins;
   for (auto& t : in) ins.push_back(t.get());
-  std::vector<TensorPtr> out(d.n_out());
+  std::vector<TensorPtr> out(d.outputs.size());
   dispatch(d, attrs, ins, out);
   return out[0];
 }

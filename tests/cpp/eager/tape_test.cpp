@@ -89,10 +89,10 @@ TEST_F(Tape, ShapeOpsPassGradientsThrough) {
   };
   auto emit = [](const Val& x, const char* op, Attrs a) { return x.em->emit1(op, {x}, a); };
   TensorPtr x = ramp({2, 3, 4}, -1, 0.2);
-  expect_gradients([&](auto& v) { return weigh(reshape(v[0], {4, 6})); }, {x});
+  expect_gradients([&](auto& v) { return weigh(reshape(v[0], Shape{4, 6})); }, {x});
   expect_gradients([&](auto& v) { return weigh(transpose(v[0], {2, 0, 1})); }, {x});
-  expect_gradients([&](auto& v) { return weigh(broadcast_to(v[0], {2, 2, 3, 4})); }, {x});
-  expect_gradients([&](auto& v) { return weigh(broadcast_to(v[0], {3, 4})); }, {ramp({3, 1}, 1, 0.5)});
+  expect_gradients([&](auto& v) { return weigh(broadcast_to(v[0], Shape{2, 2, 3, 4})); }, {x});
+  expect_gradients([&](auto& v) { return weigh(broadcast_to(v[0], Shape{3, 4})); }, {ramp({3, 1}, 1, 0.5)});
   expect_gradients([&](auto& v) { return weigh(emit(v[0], "expand_dims", make_attrs(AxesAttrs{{0, 2}}))); }, {x});
   expect_gradients([&](auto& v) { return weigh(emit(v[0], "squeeze", make_attrs(AxesAttrs{}))); },
                    {ramp({1, 3, 1}, 1, 0.5)});
@@ -592,8 +592,9 @@ class NoteTracer final : public Tracer {
   void on_read(Tensor&) override {}
   void exclude_begin() override {}
   void exclude_end() override {}
-  void cut(const std::string&) override {}
-  bool varies(const Tensor&) const override { return false; }
+  bool any_size(const Tensor&) const override { return false; }
+  TensorPtr sizes_of(Tensor&) override { return nullptr; }
+  bool on_size(Tensor&) override { return false; }
   std::vector<std::string> notes;
 };
 

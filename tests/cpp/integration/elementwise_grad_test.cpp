@@ -82,8 +82,8 @@ class Tape : public Emitter {
       for (size_t i = 0; i < n.in.size(); ++i)
         if (n.op->saves.inputs >> i & 1) saved_in[i] = n.in[i];
       Val saved_out = n.op->saves.outputs & 1 ? *it : Val();
-      VjpCtx c{this,     n.op,         n.attrs.get(),       saved_in, {&saved_out, 1},
-               in_metas, {&n.meta, 1}, {&found->second, 1}, gxs,      wanted};
+      VjpCtx c{this,         n.op, n.attrs.get(),       saved_in, {&saved_out, 1}, in_metas,
+               {&n.meta, 1}, {},   {&found->second, 1}, gxs,      wanted};
       n.op->vjp(c);
       for (size_t i = 0; i < n.in.size(); ++i) {
         if (!gxs[i]) continue;

@@ -6,6 +6,8 @@
 
 #include "ir/text.h"
 #include "jit/interp/interp.h"
+#include "op/elementwise/fused.h"
+#include "op/reduce/reduce.h"
 #include "pass/pipeline.h"
 #include "plan/evaluate.h"
 #include "plan/program.h"
@@ -128,24 +130,42 @@ TEST(Optimize, ElementwiseTailOfATrainingStep) {
   EXPECT_LT(h.n_nodes(), g.n_nodes());
 }
 
+// Chains whose values are read outside, escape, are committed and reduced, over every kind of broadcast.
 TEST(Optimize, RandomElementwiseGraphs) {
   uint32_t seed = 5;
   auto next = [&](uint32_t n) { return seed = seed * 1664525u + 1013904223u, (seed >> 8) % n; };
   const char* unary[] = {"neg", "abs", "relu", "sigmoid", "tanh", "square", "floor", "exp"};
   const char* binary[] = {"add", "sub", "mul", "maximum", "minimum"};
-  for (int round = 0; round < 60; ++round) {
+  const char* modes[] = {"sum", "mean", "max", "min", "prod"};
+  size_t regions = 0, results = 0, reductions = 0;
+  for (int round = 0; round < 200; ++round) {
     ir::Graph g("random");
     std::vector<ir::ValueId> v;
-    for (Shape s : {Shape{7, 33}, Shape{33}, Shape{7, 1}, Shape{}}) {
+    const int64_t rows = 1 + next(70), wide = next(2) ? 33 : 128 + next(1200);
+    for (Shape s : {Shape{rows, wide}, Shape{wide}, Shape{rows, 1}, Shape{}}) {
       Meta m;
       m.shape = s;
       v.push_back(g.add_input("x" + std::to_string(v.size()), m));
     }
+    const ir::ValueId state = g.add_var("w", g.meta(v[0]));
+    v.push_back(state);
     float half = 0.5f;
     v.push_back(g.add_constant_copy({}, &half));
     for (int i = 0; i < 25; ++i) {
       ir::ValueId a = v[next(static_cast<uint32_t>(v.size()))], b = v[next(static_cast<uint32_t>(v.size()))];
-      switch (next(5)) {
+      switch (next(7)) {
+        case 5:
+          if (const int rank = g.meta(a).shape.rank; rank == 2) {
+            ReduceAttrs at{modes[next(5)], {}, next(2) == 0};
+            if (uint32_t axes = next(3)) at.axes = {axes - 1};
+            ir::ValueId r = g.add1("reduce", make_attrs(at), {a});
+            g.add_output("", r);
+            if (at.keepdims) v.push_back(r);
+          }
+          break;
+        case 6:  // a reader that cannot join
+          if (g.meta(a).shape.rank == 2) g.add_output("", g.add1("softmax", nullptr, {a}));
+          break;
         case 0:
           v.push_back(g.add1(unary[next(7)], nullptr, {a}));
           break;
@@ -156,11 +176,25 @@ TEST(Optimize, RandomElementwiseGraphs) {
           v.push_back(g.add1(binary[next(5)], nullptr, {a, b}));
       }
     }
-    g.add_output("a", v.back());
-    g.add_output("b", v[v.size() - 4]);
-    same_bits_at_every_level(g);
+    for (int i = 0; i < 4; ++i) g.add_output("", v[v.size() - 1 - next(8)]);
+    for (size_t i = v.size(); i-- > 0;)
+      if (g.meta(v[i]).same_type(g.meta(state))) {
+        g.commit(0, v[i]);
+        break;
+      }
+    ir::Graph h = same_bits_at_every_level(g);
+    for (ir::NodeId n : h.order()) {
+      if (h.node(n).op->name != "fused") continue;
+      ++regions;
+      results += h.node(n).outputs.size();
+      reductions += attrs_as<FusedRegion>(h.node(n).attrs.get()).reduction() >= 0;
+    }
+    EXPECT_EQ(ir::print(ir::parse(ir::print(h))), ir::print(h));
     if (testing::Test::HasFailure()) return;
   }
+  EXPECT_GT(regions, 300u);
+  EXPECT_GT(results, regions + 300);
+  EXPECT_GT(reductions, 100u);
 }
 
 }  // namespace

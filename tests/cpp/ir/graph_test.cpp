@@ -136,6 +136,73 @@ TEST(Graph, ErasingATokenNodeSplicesTheChain) {
   verify(g);
 }
 
+constexpr char kTwoGenerators[] = R"(graph main(%s: i32[4], %z: i32[4]) {
+  %0, %1 = rng_uniform %s {shape=[2]}
+  %2, %3 = rng_uniform %z {shape=[2]}
+  %4, %5 = rng_uniform %1 {shape=[2]}
+  %6, %7 = rng_uniform %s {shape=[3]}
+} returns(%0, %2, %4, %6))";
+
+TEST(Effects, DrawsOfDifferentGeneratorsMaySwap) {
+  Graph g = parse(kTwoGenerators);
+  NodeId a = nth(g, 0), b = nth(g, 1), c = nth(g, 2), d = nth(g, 3);
+  EXPECT_EQ(g.domain_of(a), g.domain_of(c));
+  EXPECT_EQ(g.domain_of(a), g.domain_of(d));
+  EXPECT_NE(g.domain_of(a), g.domain_of(b));
+  EXPECT_EQ(g.refuse_move(b, a), "");
+  g.move(b, a);
+  verify(g);
+  EXPECT_EQ(nth(g, 0), b);
+  g.move(b, kNone);
+  verify(g);
+  EXPECT_EQ(nth(g, 3), b);
+  EXPECT_EQ(print(parse(print(g))), print(g));
+  // Of one generator they may not, whether the state is handed on or taken again.
+  EXPECT_EQ(g.refuse_move(c, a), "rng_uniform and rng_uniform depend on each other");
+  EXPECT_EQ(g.refuse_move(d, a), "rng_uniform and rng_uniform both act on " + g.domain_of(a));
+  EXPECT_EQ(g.refuse_move(a, kNone), "rng_uniform and rng_uniform depend on each other");
+  EXPECT_THROW(g.move(d, a), Error);
+}
+
+TEST(Effects, GeneratorsThatBecomeOneShareAChain) {
+  Graph g = parse(kTwoGenerators);
+  g.replace_all_uses(g.inputs()[1], g.inputs()[0]);
+  verify(g);
+  EXPECT_EQ(g.refuse_move(nth(g, 1), nth(g, 0)), "rng_uniform and rng_uniform both act on " + g.domain_of(nth(g, 0)));
+  EXPECT_EQ(print(parse(print(g))), print(g));
+  Graph h = parse(kTwoGenerators);
+  h.replace_input(nth(h, 3), 0, h.inputs()[1]);
+  verify(h);
+  EXPECT_EQ(h.domain_of(nth(h, 3)), h.domain_of(nth(h, 1)));
+  EXPECT_EQ(print(parse(print(h))), print(h));
+}
+
+struct SendAttrs {
+  std::string group = "world";
+  static constexpr auto fields() { return field_list("group", &SendAttrs::group); }
+};
+
+TEST(Effects, CollectivesOfAGroupKeepTheirOrder) {
+  OpRegistry ops;
+  ops.op("send").attrs<SendAttrs>().in("x").out("y").traits(kEffect).infer([](InferCtx& c) { c.out[0] = c.x(0); });
+  OpDef send = *ops.find("send"), barrier = send;
+  send.domain = [](const AttrsBase* a) { return attrs_as<SendAttrs>(a).group; };
+  Graph g;
+  Meta m;
+  m.shape = Shape{3};
+  ValueId x = g.add_input("x", m);
+  auto add = [&](const OpDef& op, const char* group) { return g.add_node(op, make_attrs(SendAttrs{group}), {&x, 1}); };
+  NodeId a = add(send, "world"), b = add(send, "rows"), c = add(send, "world"), d = add(barrier, ""),
+         e = add(barrier, "x");
+  verify(g);
+  EXPECT_EQ(g.refuse_move(c, b), "");
+  EXPECT_EQ(g.refuse_move(c, a), "send and send both act on effect world");
+  EXPECT_EQ(g.refuse_move(d, a), "");
+  EXPECT_EQ(g.refuse_move(e, d), "send and send both act on effect");  // no domain of their own: one for all
+  g.move(b, kNone);
+  verify(g);
+}
+
 TEST(GraphBuilder, RulesEmitWithPromotionAndConstants) {
   Graph g;
   Meta i;

@@ -104,6 +104,17 @@ TEST(IrText, TokensChainEffects) {
               HasSubstr("3:"));
 }
 
+TEST(IrText, EveryGeneratorHasAChainOfItsOwn) {
+  round_trip(R"(graph main(%s: i32[4], %z: i32[4], %x: f32[8]) {
+  %0, %1 = rng_uniform %s {shape=[2]} token(entry -> %t0)
+  %2, %3 = rng_uniform %z {shape=[2]} token(entry -> %t1)
+  %4 = rng_skip %1 {n=8}
+  %5, %6, %7 = dropout %x, %4 token(%t0 -> %t2)
+  %8, %9 = rng_normal %3 {shape=[2]} token(%t1 -> %t3)
+} returns(%0, %2, %5, %8, %7, %9)
+)");
+}
+
 TEST(IrText, ErrorsNameLineAndColumn) {
   EXPECT_EQ(error_of("grph x() {"), "graph text 1:1: expected 'graph', got 'grph x() {'.");
   EXPECT_EQ(error_of("graph g(%x: f33[2]) {"), "graph text 1:13: expected a type such as f32[2,3], got 'f33[2]) {'.");

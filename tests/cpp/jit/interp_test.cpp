@@ -50,28 +50,36 @@ Tensor transposed(Tensor t) {  // reversed axes as strides
   return t;
 }
 
-Tensor run(const OpDef& o, const Attrs& attrs, std::span<const Tensor> in, bool ref) {
+std::vector<Tensor> run_all(const OpDef& o, const Attrs& attrs, std::span<const Tensor> in, bool ref) {
   SmallVec<OpInput, 8> inputs;
   SmallVec<const Meta*, 8> metas;
   for (auto& t : in) {
     inputs.push_back({&t.meta, &t.buffer});
     metas.push_back(&t.meta);
   }
-  Tensor y;
-  infer_op(o, attrs.get(), {metas.data(), metas.size()}, {&y.meta, 1});
-  run_op(o, attrs.get(), {inputs.data(), inputs.size()}, {&y.meta, 1}, {&y.buffer, 1}, {.ref_only = ref});
+  std::vector<Meta> out(o.n_out(attrs.get()));
+  std::vector<Buffer> buffers(out.size());
+  infer_op(o, attrs.get(), {metas.data(), metas.size()}, out);
+  run_op(o, attrs.get(), {inputs.data(), inputs.size()}, out, buffers, {.ref_only = ref});
+  std::vector<Tensor> y;
+  for (size_t i = 0; i < out.size(); ++i) y.push_back({out[i], buffers[i]});
   return y;
+}
+Tensor run(const OpDef& o, const Attrs& attrs, std::span<const Tensor> in, bool ref) {
+  return run_all(o, attrs, in, ref)[0];
 }
 
 /// The ops of the region one by one, with the kernels eager execution chooses.
-Tensor run_steps(const FusedRegion& r, std::span<const Tensor> in) {
+std::vector<Tensor> run_steps(const FusedRegion& r, std::span<const Tensor> in) {
   std::vector<Tensor> steps;
   for (auto& s : r.steps) {
     std::vector<Tensor> args;
     for (int a : s.args) args.push_back(a >= 0 ? in[static_cast<size_t>(a)] : steps[static_cast<size_t>(-1 - a)]);
     steps.push_back(run(*s.op, s.attrs, args, false));
   }
-  return steps.back();
+  std::vector<Tensor> out;
+  for (int o : r.outputs) out.push_back(steps[static_cast<size_t>(-1 - o)]);
+  return out;
 }
 
 bool same_bits(const Tensor& a, const Tensor& b) {
@@ -84,19 +92,21 @@ class Interp : public testing::Test {
   static void check(const std::string& region, std::span<const Tensor> in) {
     FusedRegion r = FusedRegion::parse(region);
     ASSERT_EQ(r.print(), region);
-    Attrs attrs = make_attrs(FusedAttrs{region});
+    Attrs attrs = make_attrs(r);
     ASSERT_EQ(interp::lowered(attrs.get()).refusal, nullptr) << region;
-    Tensor fused = run(op("fused"), attrs, in, false);
-    EXPECT_TRUE(same_bits(fused, run_steps(r, in))) << region << " on " << in[0].meta.str();
-    Tensor ref = run(op("fused"), attrs, in, true);
-    ASSERT_TRUE(ref.meta.same_type(fused.meta));
-    if (fused.meta.dtype == DType::F32)
-      for (int64_t i = 0; i < fused.meta.shape.numel(); ++i) {
-        float a = static_cast<float*>(fused.buffer.storage->ptr)[i],
-              b = static_cast<float*>(ref.buffer.storage->ptr)[i];
-        ASSERT_TRUE(std::abs(a - b) <= 1e-5f * (1 + std::abs(b)) || (a != a && b != b))
-            << region << " at " << i << ": " << a << " vs " << b;
-      }
+    std::vector<Tensor> fused = run_all(op("fused"), attrs, in, false), single = run_steps(r, in),
+                        ref = run_all(op("fused"), attrs, in, true);
+    for (size_t o = 0; o < fused.size(); ++o) {
+      EXPECT_TRUE(same_bits(fused[o], single[o])) << region << " result " << o << " on " << in[0].meta.str();
+      ASSERT_TRUE(ref[o].meta.same_type(fused[o].meta));
+      if (fused[o].meta.dtype == DType::F32)
+        for (int64_t i = 0; i < fused[o].meta.shape.numel(); ++i) {
+          float a = static_cast<float*>(fused[o].buffer.storage->ptr)[i],
+                b = static_cast<float*>(ref[o].buffer.storage->ptr)[i];
+          ASSERT_TRUE(a == b || std::abs(a - b) <= 1e-5f * (1 + std::abs(b)) || (a != a && b != b))
+              << region << " at " << i << ": " << a << " vs " << b;
+        }
+    }
   }
 };
 
@@ -149,12 +159,12 @@ TEST_F(Interp, LongChainsReuseRegisters) {
     region += format(" t{}={}({})", i, i % 2 ? "neg" : "sin", i ? format("t{}", i - 1) : "i0");
   Tensor in[] = {make(DType::F32, {999}, 1)};
   check(region, in);
-  EXPECT_LE(interp::lowered(make_attrs(FusedAttrs{region}).get()).registers, 2);
+  EXPECT_LE(interp::lowered(make_attrs(FusedRegion::parse(region)).get()).registers, 2);
 }
 
 TEST_F(Interp, SameBitsForEveryThreadCount) {
   Tensor in[] = {make(DType::F32, {64, 3001}, 1), make(DType::F32, {3001}, 2), make(DType::F32, {64, 1}, 3)};
-  Attrs attrs = make_attrs(FusedAttrs{kThree});
+  Attrs attrs = make_attrs(FusedRegion::parse(kThree));
   int before = num_threads();
   set_num_threads(1);
   Tensor one = run(op("fused"), attrs, in, false);
@@ -166,7 +176,7 @@ TEST_F(Interp, SameBitsForEveryThreadCount) {
 
 TEST_F(Interp, MayWriteOverAnInput) {
   Tensor x = make(DType::F32, {1000}, 1), y = make(DType::F32, {1000}, 2);
-  Attrs attrs = make_attrs(FusedAttrs{"(float32,float32) t0=mul(i0,i1) t1=sub(i0,t0)"});
+  Attrs attrs = make_attrs(FusedRegion::parse("(float32,float32) t0=mul(i0,i1) t1=sub(i0,t0)"));
   Tensor in[] = {x, y};
   Tensor want = run(op("fused"), attrs, in, false);
   OpInput given[] = {{&x.meta, &x.buffer, true}, {&y.meta, &y.buffer}};
@@ -178,11 +188,104 @@ TEST_F(Interp, MayWriteOverAnInput) {
   EXPECT_TRUE(same_bits(got, want));
 }
 
+TEST_F(Interp, SeveralResults) {
+  for (int64_t n : {1, 255, 1024, 5003}) {
+    Tensor in[] = {make(DType::F32, {3, n}, 1), make(DType::F32, {n}, 2), make(DType::F32, {3, 1}, 3)};
+    check("(float32,float32,float32) t0=mul(i0,i1) t1=add(t0,i2) t2=relu(t1) t3=sub(t2,t0) -> t0,t3", in);
+    check("(float32,float32,float32) t0=mul(i0,i1) t1=lt(t0,i2) t2=where(t1,t0,i0) t3=exp(t2) -> t1,t0,t3,t2", in);
+    check("(float32,float32,float32) t0=mul(i0,i1) t1=typecvt(t0){dtype=float16} t2=neg(t1) t3=add(t0,i2) -> t1,t2,t3",
+          in);
+  }
+  Tensor turned[] = {transposed(make(DType::F32, {37, 29}, 1)), make(DType::F32, {29, 37}, 2)};
+  check("(float32,float32) t0=mul(i0,i1) t1=sub(t0,i0) -> t0,t1", turned);
+}
+
+TEST_F(Interp, SeveralResultsMayWriteOverTheInputs) {
+  Tensor x = make(DType::F32, {5000}, 1), y = make(DType::F32, {5000}, 2);
+  // t0 is a result, and both inputs are read after it.
+  Attrs attrs = make_attrs(FusedRegion::parse("(float32,float32) t0=mul(i0,i1) t1=sub(i1,t0) t2=add(t1,i0) -> t0,t2"));
+  Tensor in[] = {x, y};
+  std::vector<Tensor> want = run_all(op("fused"), attrs, in, false);
+  OpInput given[] = {{&x.meta, &x.buffer, true}, {&y.meta, &y.buffer, true}};
+  Meta metas[] = {x.meta, x.meta};
+  Buffer got[2];
+  const void *mx = x.buffer.storage->ptr, *my = y.buffer.storage->ptr;
+  run_op(op("fused"), attrs.get(), given, metas, got);
+  EXPECT_EQ(got[0].storage->ptr, mx);
+  EXPECT_EQ(got[1].storage->ptr, my);
+  EXPECT_TRUE(same_bits({metas[0], got[0]}, want[0]) && same_bits({metas[1], got[1]}, want[1]));
+}
+
+TEST_F(Interp, AReductionHasTheBitsOfItsOp) {
+  const int before = num_threads();
+  for (int threads : {1, 3}) {
+    set_num_threads(threads);
+    for (Shape s :
+         {Shape{1}, {1000}, {40000}, {3, 5000}, {70, 200}, {300, 129}, {4, 65, 33}, {2, 1, 700}, {0, 3}, {1, 6}})
+      for (const char* mode : {"sum", "mean", "max", "min", "prod"})
+        for (int axis = -1; axis < s.rank; ++axis) {
+          if (s.numel() == 0 && (mode[1] == 'a' || mode[1] == 'i')) continue;  // an extreme of nothing
+          std::string end = format("t2=reduce(t1){{mode=\"{}\",axes=[{}],keepdims={}}}", mode,
+                                   axis < 0 ? "" : std::to_string(axis), axis % 2 ? "true" : "false");
+          Tensor in[] = {make(DType::F32, s, 1), make(DType::F32, {s[s.rank - 1]}, 2)};
+          check("(float32,float32) t0=mul(i0,i1) t1=sub(i0,t0) " + end, in);
+          check("(float32,float32) t0=mul(i0,i1) t1=sub(i0,t0) " + end + " -> t2,t0,t1", in);
+        }
+  }
+  set_num_threads(before);
+}
+
+TEST_F(Interp, ReductionsOfOtherDtypes) {
+  for (DType t : {DType::F16, DType::BF16, DType::F64, DType::I32}) {
+    std::string n(dtype_name(t));
+    for (Shape s : {Shape{2000}, Shape{65, 300}})
+      for (const char* mode : {"sum", "mean", "max"}) {
+        Tensor in[] = {make(t, s, 1), make(t, {}, 2)};
+        check(format("({},{}) t0=mul(i0,i1) t1=reduce(t0){{mode=\"{}\",axes=[0],keepdims=false}} -> t0,t1", n, n, mode),
+              in);
+      }
+  }
+  Tensor in[] = {make(DType::F32, {33, 200}, 1), make(DType::F32, {200}, 2)};
+  check("(float32,float32) t0=lt(i0,i1) t1=reduce(t0){mode=\"sum\",axes=[1],keepdims=false}", in);
+  // Of an input itself.
+  check("(float32,float32) t0=mul(i0,i1) t1=reduce(i0){mode=\"sum\",axes=[1],keepdims=false} -> t0,t1", in);
+}
+
+TEST(FusedRegion, IsComparedByWhatItHolds) {
+  auto attrs = [](const char* text) { return make_attrs(FusedRegion::parse(text)); };
+  Attrs a = attrs("(float32) t0=neg(i0) t1=abs(t0) -> t0,t1"), b = attrs("(float32) t0=neg(i0) t1=abs(t0) -> t0,t1");
+  EXPECT_TRUE(a->equal(*b));
+  EXPECT_EQ(a->hash(), b->hash());
+  for (const char* other :
+       {"(float32) t0=neg(i0) t1=abs(t0)", "(float32) t0=neg(i0) t1=abs(i0) -> t0,t1",
+        "(float32) t0=neg(i0) t1=neg(t0) -> t0,t1", "(float32,float32) t0=neg(i0) t1=abs(t0) -> t0,t1",
+        "(float32) t0=neg(i0) t1=abs(t0) -> t1,t0"})
+    EXPECT_FALSE(a->equal(*attrs(other))) << other;
+  EXPECT_FALSE(attrs("(float32) t0=typecvt(i0){dtype=int32}")->equal(*attrs("(float32) t0=typecvt(i0){dtype=int8}")));
+}
+
 TEST(FusedRegion, BadTextIsTheCallersError) {
-  for (const char* bad : {"", "(float32)", "(float99) t0=neg(i0)", "(float32) t1=neg(i0)", "(float32) t0=neg(i1)",
-                          "(float32) t0=neg(t0)", "(float32) t0=nope(i0)", "(float32) t0=reduce(i0)",
-                          "(float32) t0=neg(i0", "(float32) t0=typecvt(i0){dtype=int32",
-                          "(float32) t0=typecvt(i0){bad=1}", "(float32)t0=neg(i0)", "(float32,bool) t0=add(i0,i1)"}) {
+  for (const char* bad : {"",
+                          "(float32)",
+                          "(float99) t0=neg(i0)",
+                          "(float32) t1=neg(i0)",
+                          "(float32) t0=neg(i1)",
+                          "(float32) t0=neg(t0)",
+                          "(float32) t0=nope(i0)",
+                          "(float32) t0=matmul(i0,i0)",
+                          "(float32) t0=neg(i0",
+                          "(float32) t0=typecvt(i0){dtype=int32",
+                          "(float32) t0=typecvt(i0){bad=1}",
+                          "(float32)t0=neg(i0)",
+                          "(float32,bool) t0=add(i0,i1)",
+                          "(float32) t0=neg(i0) -> t1",
+                          "(float32) t0=neg(i0) -> i0",
+                          "(float32) t0=neg(i0) -> t0,t0",
+                          "(float32) t0=neg(i0) -> ",
+                          "(float32) t0=neg(i0) -> t0 t1=neg(i0)",
+                          "(float32) t0=argmax(i0)",
+                          "(float32) t0=reduce(i0) t1=neg(t0)",
+                          "(float32) t0=reduce(i0) t1=reduce(i0)"}) {
     try {
       FusedRegion r = FusedRegion::parse(bad);
       ADD_FAILURE() << bad << " parsed";

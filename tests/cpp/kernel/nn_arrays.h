@@ -58,7 +58,7 @@ struct Bound {
 
   Bound(const char* name, Attrs at, const std::vector<Array>& inputs, DType dtype)
       : op(OpRegistry::global().get(name)), attrs(std::move(at)) {
-    std::vector<Meta> metas(inputs.size()), outs(op.n_out());
+    std::vector<Meta> metas(inputs.size()), outs(op.outputs.size());
     std::vector<const Meta*> p;
     memory.reserve(inputs.size() + outs.size() + 1);
     for (size_t i = 0; i < inputs.size(); ++i) {

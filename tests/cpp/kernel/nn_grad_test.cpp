@@ -46,7 +46,7 @@ class Tape final : public Emitter {
     std::vector<const Meta*> metas;
     std::vector<OpInput> ins;
     for (auto& v : in) metas.push_back(&meta(v)), ins.push_back({&meta(v), &val(v).buffer});
-    std::vector<Meta> outs(op.n_out());
+    std::vector<Meta> outs(op.outputs.size());
     infer_op(op, attrs.get(), metas, outs);
     std::vector<Buffer> buffers(outs.size());
     run_op(op, attrs.get(), ins, outs, buffers, {.ref_only = true});
@@ -94,7 +94,7 @@ class Tape final : public Emitter {
         if (node.op->saves.inputs >> i & 1) in[i] = node.in[i];
       for (size_t i = 0; i < out.size(); ++i)
         if (node.op->saves.outputs >> i & 1) out[i] = node.out[i];
-      VjpCtx c{this, node.op, node.attrs.get(), in, out, in_metas, out_metas, gys, gxs, wanted};
+      VjpCtx c{this, node.op, node.attrs.get(), in, out, in_metas, out_metas, {}, gys, gxs, wanted};
       node.op->vjp(c);
       for (size_t i = 0; i < gxs.size(); ++i) {
         if (!gxs[i]) continue;
@@ -183,14 +183,14 @@ std::vector<GradCase> make_cases() {
 
   Ints s{2, 1}, p{1, 2}, d{1, 2};
   Shape xs{2, 4, 5, 6}, ws{3, 4, 3, 2};
-  Conv2dGeom g = conv2d_geom(Conv2dAttrs{s, p, d, 1}, xs, ws);
+  ConvGeom g = conv_geom(Conv2dAttrs{s, p, d, 1}, xs, ws);
   Shape ys{g.n, g.o, g.oh, g.ow};
   c.push_back(
       {"conv2d", "conv2d", make_attrs(Conv2dAttrs{s, p, d, 1}), {uniform(xs), uniform(ws), uniform({1, 3, 1, 1})}});
   c.push_back(
-      {"conv2d_dx", "conv2d_dx", make_attrs(Conv2dDxAttrs{s, p, d, 1, to_ints(xs)}), {uniform(ys), uniform(ws)}});
+      {"conv2d_dx", "conv2d_dx", make_attrs(Conv2dDxAttrs{{s, p, d, 1}, to_ints(xs)}), {uniform(ys), uniform(ws)}});
   c.push_back(
-      {"conv2d_dw", "conv2d_dw", make_attrs(Conv2dDwAttrs{s, p, d, 1, to_ints(ws)}), {uniform(xs), uniform(ys)}});
+      {"conv2d_dw", "conv2d_dw", make_attrs(Conv2dDwAttrs{{s, p, d, 1}, to_ints(ws)}), {uniform(xs), uniform(ys)}});
   c.push_back(
       {"conv2d_groups", "conv2d", make_attrs(Conv2dAttrs{.groups = 2}), {uniform(xs), uniform({2, 3, 2, 3, 3})}});
 
@@ -253,7 +253,7 @@ TEST_P(NnGrad, FirstAndSecondOrder) {
   std::vector<Array> in = c.in;
   {
     Tape t;
-    std::vector<Val> v, out(op.n_out());
+    std::vector<Val> v, out(op.outputs.size());
     for (auto& a : in) v.push_back(t.make(a));
     t.emit(op, c.attrs, v, out);
     for (size_t o = 0; o < out.size(); ++o)
@@ -261,7 +261,7 @@ TEST_P(NnGrad, FirstAndSecondOrder) {
   }
   size_t n = c.in.size();
   Scalar first = [&, n](Tape& t, const std::vector<Val>& v) {
-    std::vector<Val> out(op.n_out());
+    std::vector<Val> out(op.outputs.size());
     t.emit(op, c.attrs, {v.data(), n}, out);
     Val sum;
     size_t w = n;
@@ -320,7 +320,7 @@ TEST(NnDecompose, GivesTheValueOfTheKernel) {
     ASSERT_TRUE(op.decompose) << r.op;
     Tape t;
     t.whole = true;
-    std::vector<Val> v, a(op.n_out()), b(op.n_out());
+    std::vector<Val> v, a(op.outputs.size()), b(op.outputs.size());
     for (auto& arr : r.in) v.push_back(t.make(arr));
     t.emit(op, r.attrs, v, a);
     op.decompose(t, r.attrs.get(), v, b);

@@ -9,8 +9,9 @@
 #include "base/parallel.h"
 #include "base/philox.h"
 #include "core/half.h"
-#include "kernel/each_target.h"
-#include "kernel/nn_arrays.h"
+#include "each_target.h"
+#include "nn_arrays.h"
+#include "on_machine.h"
 #include "op/conv/conv2d.h"
 #include "op/index/indexing.h"
 #include "op/loss/loss.h"
@@ -87,7 +88,7 @@ struct ConvSetup {
 };
 
 template <class F>
-void each_product(const Conv2dGeom& g, F f) {
+void each_product(const ConvGeom& g, F f) {
   int64_t cg = g.c / g.groups, og = g.o / g.groups;
   for (int64_t n = 0; n < g.n; ++n)
     for (int64_t o = 0; o < g.o; ++o)
@@ -109,7 +110,7 @@ void add_conv_cases(std::vector<Case>& out, const std::string& name, const ConvS
   Shape xs{s.n, s.c, s.h, s.w}, ws = s.five ? Shape{s.groups, s.o / s.groups, s.c / s.groups, s.kh, s.kw}
                                             : Shape{s.o, s.c / s.groups, s.kh, s.kw};
   Conv2dAttrs at{stride, pad, dilate, s.groups};
-  Conv2dGeom g = conv2d_geom(at, xs, ws);
+  ConvGeom g = conv_geom(at, xs, ws);
   Shape ys{g.n, g.o, g.oh, g.ow};
   Array x = uniform(xs), w = uniform(ws), gy = uniform(ys), bias = uniform({1, g.o, 1, 1}), y = zeros(ys),
         gx = zeros(xs), gw = zeros(ws);
@@ -123,18 +124,8 @@ void add_conv_cases(std::vector<Case>& out, const std::string& name, const ConvS
     yb.v[i] += bias.v[i / static_cast<size_t>(g.oh * g.ow) % static_cast<size_t>(g.o)];
   out.push_back({name + "_fwd", "conv2d", make_attrs(at), {x, w}, {y}, tol});
   out.push_back({name + "_bias", "conv2d", make_attrs(at), {x, w, bias}, {yb}, tol});
-  out.push_back({name + "_dx",
-                 "conv2d_dx",
-                 make_attrs(Conv2dDxAttrs{stride, pad, dilate, s.groups, to_ints(xs)}),
-                 {gy, w},
-                 {gx},
-                 tol});
-  out.push_back({name + "_dw",
-                 "conv2d_dw",
-                 make_attrs(Conv2dDwAttrs{stride, pad, dilate, s.groups, to_ints(ws)}),
-                 {x, gy},
-                 {gw},
-                 tol * 2});
+  out.push_back({name + "_dx", "conv2d_dx", make_attrs(Conv2dDxAttrs{at, to_ints(xs)}), {gy, w}, {gx}, tol});
+  out.push_back({name + "_dw", "conv2d_dw", make_attrs(Conv2dDwAttrs{at, to_ints(ws)}), {x, gy}, {gw}, tol * 2});
 }
 
 // ---- pooling ----
@@ -529,16 +520,17 @@ const char* chosen(const char* op, Attrs attrs, const std::vector<Shape>& shapes
 }
 
 TEST(NnChoice, SmallShapesGoToSimdAndLargeOnesToTheLibrary) {
+  const testing_kernels::OnMachine fitted({});
   Attrs pad1 = make_attrs(Conv2dAttrs{.pad = {1, 1}}), none = make_attrs(Conv2dAttrs{});
   EXPECT_STREQ(chosen("conv2d", none, {{64, 1, 32, 32}, {6, 1, 5, 5}}), "simd_conv2d");
   EXPECT_STREQ(chosen("conv2d", none, {{64, 6, 14, 14}, {16, 6, 5, 5}}), "simd_conv2d");
   EXPECT_STREQ(chosen("conv2d", make_attrs(Conv2dAttrs{.groups = 32}), {{1, 32, 9, 9}, {32, 1, 1, 3, 3}}),
                "simd_conv2d_depthwise");
-  EXPECT_STREQ(chosen("conv2d_dw", make_attrs(Conv2dDwAttrs{.pad = {1, 1}, .w_shape = {512, 512, 3, 3}}),
+  EXPECT_STREQ(chosen("conv2d_dw", make_attrs(Conv2dDwAttrs{{.pad = {1, 1}}, {512, 512, 3, 3}}),
                       {{16, 512, 2, 2}, {16, 512, 2, 2}}),
                "simd_conv2d_dw_product");
   EXPECT_STREQ(
-      chosen("conv2d_dx", make_attrs(Conv2dDxAttrs{.x_shape = {16, 512, 7, 7}}), {{16, 2048, 7, 7}, {2048, 512, 1, 1}}),
+      chosen("conv2d_dx", make_attrs(Conv2dDxAttrs{{}, {16, 512, 7, 7}}), {{16, 2048, 7, 7}, {2048, 512, 1, 1}}),
       "simd_conv2d_dx_product");
   EXPECT_STREQ(chosen("matmul", make_attrs(MatmulAttrs{false, true}), {{64, 400}, {120, 400}}), "simd_gemm");
 #ifdef MGE_WITH_ONEDNN
@@ -546,7 +538,7 @@ TEST(NnChoice, SmallShapesGoToSimdAndLargeOnesToTheLibrary) {
   EXPECT_STREQ(chosen("conv2d", pad1, {{8, 256, 14, 14}, {256, 256, 3, 3}}), "simd_conv2d_winograd");
   EXPECT_STREQ(chosen("conv2d", pad1, {{1, 512, 7, 7}, {512, 512, 3, 3}}), "onednn_conv2d");
   EXPECT_STREQ(chosen("conv2d", none, {{1, 64, 56, 56}, {256, 64, 1, 1}}), "onednn_conv2d");
-  EXPECT_STREQ(chosen("conv2d_fused", make_attrs(Conv2dFusedAttrs{.has_bias = true, .act = "relu"}),
+  EXPECT_STREQ(chosen("conv2d_fused", make_attrs(Conv2dFusedAttrs{{}, true, false, false, "relu"}),
                       {{1, 64, 56, 56}, {256, 64, 1, 1}, {1, 256, 1, 1}}),
                "onednn_conv2d");
   EXPECT_STREQ(chosen("matmul", make_attrs(MatmulAttrs{}), {{512, 512}, {512, 512}}), "simd_gemm");
@@ -574,11 +566,7 @@ TEST_P(FusedConv, SameBitsAsTheStepsOneByOne) {
         add = uniform(y.shape);
   size_t pixels = static_cast<size_t>(y.shape[2] * y.shape[3]);
   for (int mask = 0; mask < 16; ++mask) {
-    Conv2dFusedAttrs at{.pad = pad,
-                        .has_bias = bool(mask & 1),
-                        .has_scale = bool(mask & 2),
-                        .has_add = bool(mask & 4),
-                        .act = mask & 8 ? "relu" : "none"};
+    Conv2dFusedAttrs at{{.pad = pad}, bool(mask & 1), bool(mask & 2), bool(mask & 4), mask & 8 ? "relu" : "none"};
     std::vector<Array> in{x, w};
     if (at.has_bias) in.push_back(bias);
     if (at.has_scale) in.push_back(scale), in.push_back(shift);

@@ -147,27 +147,64 @@ TEST(LiteNetwork, OtherShapesAreCompiledAndKept) {
     x->set_layout(f32({n, 1, 8, 8}));
     test::run(*net);
   }
-  EXPECT_LE(engine.n_programs(), 8u);
+  EXPECT_LE(engine.n_programs(), mge::SizedGraph::kMaxPrograms);
   x->set_layout(f32({0, 1, 8, 8}));
   EXPECT_TRUE(test::run(*net).empty());
 }
 
-TEST(LiteNetwork, BatchRecordedInAReshapeIsFree) {
+TEST(LiteNetwork, SizesThatFollowTheInputAreFollowed) {
   auto net = load(R"(
 graph g(%x: f32[4,2,3]) {
-  %a = reshape %x {shape=[4,6]}         loc f.py:1
-  %b = reshape %a {shape=[4,3,2]}
-  %y = transpose %b {perm=[1,0,2]}
-  %z = reshape %y {shape=[12,2]}        loc f.py:9
-} returns(%b, %z))");
+  %s = shape_of %x
+  %n = slice %s {axes=[0], starts=[0], stops=[1], steps=[1]}
+  %a = reshape %x {shape=[4,6]} sizes(shape[0]=%n)        loc f.py:1
+  %y = transpose %a {perm=[1,0]}
+  %z = reshape %y {shape=[12,2]}                          loc f.py:9
+} returns(%a, %z))");
   auto x = net->get_io_tensor("x");
   x->set_layout(f32({1, 2, 3}));
-  EXPECT_THAT(error_of([&] { net->forward(); }), AllOf(HasSubstr("reshape: cannot turn [3,1,2]"), HasSubstr("f.py:9")));
-  auto flat = load("graph g(%x: f32[4,2,3]) {\n %y = reshape %x {shape=[4,6]}\n} returns(%y)");
+  EXPECT_THAT(error_of([&] { net->forward(); }), AllOf(HasSubstr("reshape: cannot turn [6,1]"), HasSubstr("f.py:9")));
+  auto flat = load(R"(
+graph g(%x: f32[4,2,3]) {
+  %s = shape_of %x
+  %n = slice %s {axes=[0], starts=[0], stops=[1], steps=[1]}
+  %y = reshape %x {shape=[4,6]} sizes(shape[0]=%n)
+} returns(%y))");
   for (size_t n : {1, 7, 0, 4}) {
     flat->get_io_tensor("x")->set_layout(f32({n, 2, 3}));
     EXPECT_EQ(test::run(*flat).size(), n * 6);
     EXPECT_TRUE(flat->get_output_tensor(0)->get_layout() == f32({n, 6}));
+  }
+  // A size that was taken for a number holds for that number.
+  auto guarded = load(R"(
+graph g(%x: f32[4]) {
+  %s = shape_of %x
+  %y = neg %x
+  guard %s = 04000000   loc f.py:3
+} returns(%y))");
+  EXPECT_EQ(test::run(*guarded).size(), 4u);
+  guarded->get_io_tensor("x")->set_layout(f32({5}));
+  EXPECT_THAT(error_of([&] { guarded->forward(); }), AllOf(HasSubstr("read a size as a number"), HasSubstr("f.py:3")));
+}
+
+TEST(LiteNetwork, ResultsWhoseSizeDependsOnValues) {
+  auto net = load(R"(
+graph g(%x: f32[4]) {
+  %i, %n = nonzero %x
+  %k = slice %i {axes=[0], starts=[0], stops=[2], steps=[1], python=true} sizes(stops[0]=%n)
+  %y = take %x, %k
+  %z = neg %y
+} returns(%z))");
+  auto x = net->get_io_tensor("x");
+  for (size_t n : {4, 6, 4}) {
+    for (size_t every : {2, 1, 3}) {
+      x->set_layout(f32({n}));
+      fill(*x, [&](size_t i) { return i % every ? 0.0f : static_cast<float>(i + 1); });
+      std::vector<float> want;
+      for (size_t i = 0; i < n; i += every) want.push_back(-static_cast<float>(i + 1));
+      EXPECT_EQ(test::run(*net), want);
+      EXPECT_TRUE(net->get_output_tensor(0)->get_layout() == f32({want.size()}));
+    }
   }
 }
 

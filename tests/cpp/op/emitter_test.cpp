@@ -47,10 +47,10 @@ class Notebook final : public Emitter {
 TEST(EmitterTest, NoOpsEmitNothing) {
   Notebook n;
   Val x = n.value({2, 3});
-  EXPECT_EQ(reshape(x, {2, 3}).p, x.p);
-  EXPECT_EQ(broadcast_to(x, {2, 3}).p, x.p);
+  EXPECT_EQ(reshape(x, Shape{2, 3}).p, x.p);
+  EXPECT_EQ(broadcast_to(x, Shape{2, 3}).p, x.p);
   EXPECT_EQ(cast(x, DType::F32).p, x.p);
-  EXPECT_EQ(unbroadcast(x, {2, 3}).p, x.p);
+  EXPECT_EQ(unbroadcast(x, Shape{2, 3}).p, x.p);
   EXPECT_THAT(n.lines, IsEmpty());
 }
 

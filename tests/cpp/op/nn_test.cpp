@@ -36,7 +36,7 @@ std::string infer(const char* name, Attrs attrs, const std::vector<Meta>& in) {
   const OpDef& op = OpRegistry::global().get(name);
   std::vector<const Meta*> p;
   for (auto& m : in) p.push_back(&m);
-  std::vector<Meta> out(op.n_out());
+  std::vector<Meta> out(op.outputs.size());
   infer_op(op, attrs.get(), p, out);
   std::string s;
   for (auto& m : out) s += (s.empty() ? "" : " ") + m.str();
@@ -105,34 +105,35 @@ TEST(NnInfer, Conv2d) {
 }
 
 TEST(NnInfer, Conv2dAdjointsAndFused) {
-  EXPECT_EQ(infer("conv2d_dx", make_attrs(Conv2dDxAttrs{{2, 2}, {1, 1}, {1, 1}, 1, {2, 3, 8, 8}}),
+  EXPECT_EQ(infer("conv2d_dx", make_attrs(Conv2dDxAttrs{{{2, 2}, {1, 1}, {1, 1}, 1}, {2, 3, 8, 8}}),
                   {f32({2, 5, 4, 4}), f32({5, 3, 3, 3})}),
             "float32[2,3,8,8]");
-  EXPECT_EQ(error("conv2d_dx", make_attrs(Conv2dDxAttrs{{2, 2}, {1, 1}, {1, 1}, 1, {2, 3, 9, 9}}),
+  EXPECT_EQ(error("conv2d_dx", make_attrs(Conv2dDxAttrs{{{2, 2}, {1, 1}, {1, 1}, 1}, {2, 3, 9, 9}}),
                   {f32({2, 5, 4, 4}), f32({5, 3, 3, 3})}),
             "conv2d_dx: gy must have shape [2,5,5,5] (the output of conv2d on x_shape [2,3,9,9]); got [2,5,4,4].");
-  EXPECT_EQ(infer("conv2d_dw", make_attrs(Conv2dDwAttrs{{1, 1}, {0, 0}, {1, 1}, 1, {5, 3, 3, 3}}),
+  EXPECT_EQ(infer("conv2d_dw", make_attrs(Conv2dDwAttrs{{{1, 1}, {0, 0}, {1, 1}, 1}, {5, 3, 3, 3}}),
                   {f32({2, 3, 8, 8}), f32({2, 5, 6, 6})}),
             "float32[5,3,3,3]");
-  EXPECT_EQ(error("conv2d_dw", make_attrs(Conv2dDwAttrs{{1, 1}, {0, 0}, {1, 1}, 1, {5, 3, 3, 3}}),
+  EXPECT_EQ(error("conv2d_dw", make_attrs(Conv2dDwAttrs{{{1, 1}, {0, 0}, {1, 1}, 1}, {5, 3, 3, 3}}),
                   {f32({2, 3, 8, 8}), f32({2, 5, 5, 6})}),
             "conv2d_dw: gy must have shape [2,5,6,6] (the output of conv2d on x [2,3,8,8] and w_shape [5,3,3,3]); got "
             "[2,5,5,6].");
-  Conv2dFusedAttrs at{.has_bias = true, .has_scale = true, .has_add = true, .act = "relu"};
+  Conv2dFusedAttrs at{{}, true, true, true, "relu"};
   Meta ch = f32({1, 5, 1, 1});
   EXPECT_EQ(
       infer("conv2d_fused", make_attrs(at), {f32({2, 3, 8, 8}), f32({5, 3, 3, 3}), ch, ch, ch, f32({2, 5, 6, 6})}),
       "float32[2,5,6,6]");
-  EXPECT_EQ(error("conv2d_fused", make_attrs(Conv2dFusedAttrs{.has_scale = true}),
+  EXPECT_EQ(error("conv2d_fused", make_attrs(Conv2dFusedAttrs{{}, false, true}),
                   {f32({2, 3, 8, 8}), f32({5, 3, 3, 3}), ch}, ErrorKind::Type),
             "conv2d_fused: attributes {stride=[1,1], pad=[0,0], dilate=[1,1], groups=1, has_bias=false, "
             "has_scale=true, has_add=false, "
             "act=\"none\"} need 4 inputs; got 3.");
-  EXPECT_EQ(error("conv2d_fused", make_attrs(Conv2dFusedAttrs{.act = "tanh"}), {f32({2, 3, 8, 8}), f32({5, 3, 3, 3})}),
+  EXPECT_EQ(error("conv2d_fused", make_attrs(Conv2dFusedAttrs{{}, false, false, false, "tanh"}),
+                  {f32({2, 3, 8, 8}), f32({5, 3, 3, 3})}),
             "conv2d_fused: act must be none or relu; got \"tanh\".");
-  EXPECT_EQ(
-      error("conv2d_fused", make_attrs(Conv2dFusedAttrs{.has_add = true}), {f32({2, 3, 8, 8}), f32({5, 3, 3, 3}), ch}),
-      "conv2d_fused: extra0 must have shape [2,5,6,6] (that of the convolution); got [1,5,1,1].");
+  EXPECT_EQ(error("conv2d_fused", make_attrs(Conv2dFusedAttrs{{}, false, false, true}),
+                  {f32({2, 3, 8, 8}), f32({5, 3, 3, 3}), ch}),
+            "conv2d_fused: extra0 must have shape [2,5,6,6] (that of the convolution); got [1,5,1,1].");
 }
 
 TEST(NnInfer, Pooling) {

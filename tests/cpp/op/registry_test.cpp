@@ -34,14 +34,14 @@ TEST(RegistryTest, NamesIdsAndDocs) {
     EXPECT_EQ(r.find(op.name), &op);
     EXPECT_FALSE(op.doc.empty()) << op.name << " has no doc";
     EXPECT_NE(op.infer, nullptr) << op.name;
-    EXPECT_GE(op.n_out(), 1u) << op.name;
+    EXPECT_GE(op.outputs.size(), 1u) << op.name;
     EXPECT_LE(op.required, op.inputs.size()) << op.name;
     EXPECT_GE(op.version, 1) << op.name;
     EXPECT_EQ(op.is(kView), op.view != nullptr) << op.name;
     if (!op.variadic) {
       EXPECT_EQ(op.saves.inputs >> op.inputs.size(), 0u) << op.name << " saves an input it does not have";
     }
-    EXPECT_EQ(op.saves.outputs >> op.n_out(), 0u) << op.name << " saves an output it does not have";
+    EXPECT_EQ(op.saves.outputs >> op.outputs.size(), 0u) << op.name << " saves an output it does not have";
     // A backward that gets there raises.
     const bool first_order = op.doc.find("First order only") != std::string::npos;
     EXPECT_TRUE(op.vjp || op.decompose || op.is(kNoGrad) || first_order)
@@ -82,7 +82,7 @@ TEST(RegistryTest, BuilderFillsTheDefinition) {
   const OpDef& op = r.get("probe");
   EXPECT_THAT(op.inputs, testing::ElementsAre("x", "w", "b"));
   EXPECT_EQ(op.required, 2);
-  EXPECT_EQ(op.n_out(), 2u);
+  EXPECT_EQ(op.outputs.size(), 2u);
   EXPECT_EQ(op.version, 3);
   EXPECT_TRUE(op.is(kComputeBound) && op.is(kCommutative) && !op.is(kView));
   EXPECT_FALSE(op.has_attrs);

@@ -60,5 +60,17 @@ TEST(ConstantFold, LeavesConstantsWithoutData) {
   expect_unchanged(fold, "graph g() {\n  const %c0: f32[2]\n  %0 = neg %c0\n} returns(%0)\n");
 }
 
+// In a graph for any sizes the attribute is that of one call.
+TEST(ConstantFold, LeavesWhatASizeDecides) {
+  expect_unchanged([](Graph& g) { return constant_fold(g, [](auto&&...) { FAIL(); }); }, R"(graph g(%x: f32[2]) {
+  const %c0: f32[] = 0000803f
+  %0 = shape_of %x
+  %1 = broadcast_to %c0 {shape=[2]} sizes(shape=%0)
+  %2 = broadcast_to %c0 {shape=[2]} sizes(shape=%0)
+  %3 = add %1, %2
+} returns(%3)
+)");
+}
+
 }  // namespace
 }  // namespace mge::pass

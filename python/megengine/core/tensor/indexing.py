@@ -2,7 +2,7 @@
 
 An index is split into what slices (``x[1:, None]``) and what picks (``x[i, j]``). Slices are taken first, then the
 integer arrays go to ``take`` or ``index_get`` as they are, so a trace records them and gradients flow. A mask is turned
-into the positions of its true elements; how many there are depends on its values, so they are read on the host.
+into the positions of its true elements; how many there are depends on its values (``positions_of``).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from .. import _core
 from .._core import CompNode, TensorBase, get_default_device, ops
-from .utils import isscalar
+from .utils import is_fixed, isscalar, with_shape
 
 if TYPE_CHECKING:
     from ...tensor import Tensor
@@ -33,22 +33,19 @@ def _split_key(key: Any) -> tuple[Any, ...]:
     return (key,)
 
 
-def read_on_host(x: TensorBase, who: str = "index") -> npt.NDArray[Any]:
-    """The value of ``x``, for results whose size depends on it. In a traced call the rest runs eagerly from here on."""
-    _core.cut_trace(who)
-    return x.numpy()
+def positions_of(x: Tensor) -> Tensor:
+    """Where ``x`` is not 0, in the flattened tensor. How many there are is a size that depends on values."""
+    index, count = ops.nonzero(x)
+    return index[:count]
 
 
 def _host(item: Any) -> Any:
     """An index item without lists and float arrays; slices with numbers for bounds."""
     if isinstance(item, (list, tuple, range)):
         if any(isinstance(v, TensorBase) for v in item):
-            item = [read_on_host(v) if isinstance(v, TensorBase) else v for v in item]
+            item = [v.numpy() if isinstance(v, TensorBase) else v for v in item]
         array = np.asarray(item)
         item = array.astype(np.int32) if array.size == 0 else array
-    elif isinstance(item, slice):
-        bounds = (item.start, item.stop, item.step)
-        return slice(*(int(read_on_host(b).item()) if isinstance(b, TensorBase) else b for b in bounds))
     if isinstance(item, (np.ndarray, TensorBase)) and item.dtype.kind not in "iub":
         raise _core.UserError(f"index: arrays used as indices must be of integers or bools; got {item.dtype}.")
     return item
@@ -101,7 +98,7 @@ class _ScalarBool(Exception):
 
 def _make_plan(x: TensorBase, items: tuple[Any, ...]) -> _Plan:
     plan = _Plan()
-    shape = x._tuple_shape
+    shape = x.shape
     axis = 0  # of x
     place = 0  # of x[basic]
     results = 0  # slices and new axes so far
@@ -134,22 +131,33 @@ def _make_plan(x: TensorBase, items: tuple[Any, ...]) -> _Plan:
     return plan
 
 
-def _positions(item: Any, shape: tuple[int, ...], axis: int) -> list[Any]:
+def _positions(item: Any, shape: Any, axis: int) -> list[Any]:
     """The integer arrays, one per axis, that an integer array or a mask at ``axis`` stands for."""
     if item.dtype.kind != "b":
-        size = shape[axis]
-        if isinstance(item, np.ndarray) and item.size and not (-size <= item.min() and item.max() < size):
-            raise _core.OpIndexError(
-                f"index: {item.min()}..{item.max()} is out of range for axis {axis} with size {size}."
-            )
+        if isinstance(item, np.ndarray) and item.size and is_fixed(shape):  # otherwise the op looks
+            size = shape[axis]
+            if not (-size <= item.min() and item.max() < size):
+                raise _core.OpIndexError(
+                    f"index: {item.min()}..{item.max()} is out of range for axis {axis} with size {size}."
+                )
         return [item]
     covered = shape[axis : axis + item.ndim]
-    if tuple(item.shape) != covered:
-        raise _core.OpIndexError(
-            f"index: mask of shape {tuple(item.shape)} does not match the axes {covered} it indexes."
+
+    def misfit() -> _core.OpIndexError:
+        return _core.OpIndexError(
+            f"index: mask of shape {tuple(item.shape)} does not match the axes {tuple(covered)} it indexes."
         )
-    mask = read_on_host(item) if isinstance(item, TensorBase) else item
-    return list(np.nonzero(mask))
+
+    if not isinstance(item, TensorBase):
+        if item.shape != tuple(int(n) for n in covered):
+            raise misfit()
+        return list(np.nonzero(item))
+    mask = with_shape(cast("Tensor", item), covered, misfit)
+    place = positions_of(mask)
+    if mask.ndim == 1:
+        return [place]
+    rows = ops.unravel(place, shape=mask.shape)
+    return [rows[i] for i in range(mask.ndim)]
 
 
 def _tensors(arrays: list[Any], like: TensorBase) -> list[Tensor]:
@@ -203,12 +211,16 @@ def _put(x: Tensor, plan: _Plan, value: Tensor, put: Callable[..., Tensor]) -> N
     """``value`` where the plan says; ``put`` is the op that sets or adds there."""
     y = _sliced(x, plan)
     index = _tensors(plan.arrays, x)
-    shape = [n for i, n in enumerate(y._tuple_shape) if i not in plan.axes]
-    shape[plan.at : plan.at] = np.broadcast_shapes(*(i._tuple_shape for i in index))
-    region = tuple(shape)
-    v = _fitted(value, region)
-    if 0 in region:
-        return
+    if is_fixed(y.shape) and all(is_fixed(i.shape) for i in index):
+        shape = [n for i, n in enumerate(y.shape) if i not in plan.axes]
+        shape[plan.at : plan.at] = np.broadcast_shapes(*(i.shape for i in index))
+        v = _fitted(value, tuple(shape))
+        if 0 in shape:
+            return
+    else:
+        region = ops.index_get(y.detach(), *index, axes=tuple(plan.axes), at=plan.at)  # only its sizes are used
+        lead = tuple(range(value.ndim - region.ndim))
+        v = ops.broadcast_to(ops.squeeze(value, axes=lead) if lead else value, shape=region.shape)
     changed = put(y, v, *index, axes=tuple(plan.axes), at=plan.at)
     if y is x:
         x._reset(changed)
@@ -246,7 +258,7 @@ def _flat_positions(x: TensorBase, items: tuple[Any, ...]) -> npt.NDArray[np.int
     shape = x._tuple_shape
     flat = np.arange(int(np.prod(shape, dtype=np.int64))).reshape(shape)
     hosted = (_host(i) for i in items)
-    return np.asarray(flat[tuple(read_on_host(i) if isinstance(i, TensorBase) else i for i in hosted)])
+    return np.asarray(flat[tuple(i.numpy() if isinstance(i, TensorBase) else i for i in hosted)])
 
 
 def _set_flat(x: Tensor, items: tuple[Any, ...], value: Tensor) -> None:
@@ -262,16 +274,29 @@ def _is_mask(item: Any) -> bool:
 
 
 def _masked_fill(x: Tensor, mask: Any, value: Tensor) -> Tensor:
-    shape = tuple(mask.shape)
-    if shape != x._tuple_shape[: len(shape)]:
-        raise _core.OpIndexError(f"index: mask of shape {shape} does not match the leading axes of {x._tuple_shape}.")
-    wide = shape + (1,) * (x.ndim - len(shape))
-    cond = mask.reshape(wide) if isinstance(mask, TensorBase) else _const(mask.reshape(wide), x, "bool")
-    return ops.where(cond, value, x)
+    cond = cast("Tensor", mask if isinstance(mask, TensorBase) else _const(mask, x, "bool"))
+
+    def misfit() -> _core.OpIndexError:
+        return _core.OpIndexError(
+            f"index: mask of shape {tuple(mask.shape)} does not match the leading axes of {x._tuple_shape}."
+        )
+
+    if cond.ndim > x.ndim:
+        raise misfit()
+    cond = with_shape(cond, x.shape[: cond.ndim], misfit)
+    more = tuple(range(cond.ndim, x.ndim))
+    return ops.where(ops.expand_dims(cond, axes=more) if more else cond, value, x)
 
 
 def _const(value: Any, like: TensorBase, dtype: str = "int32") -> Tensor:
     return _core.tensor_type()(value, dtype, like.device, is_const=True)
+
+
+def _iota(n: Any, like: TensorBase) -> Tensor:
+    """0 .. n - 1, int32, on the device of ``like``."""
+    if type(n) is int:
+        return _const(np.arange(n), like)
+    return ops.cumsum(_filled((n,), 1.0, "int32", cast("Tensor", like)), axis=0, exclusive=True)
 
 
 def _filled(shape: tuple[int, ...], value: float, dtype: Any, like: Tensor) -> Tensor:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
 from .. import _amp, _core
-from .._core import CompNode, TensorBase, UserError, get_default_device, sizes_in
+from .._core import CompNode, TensorBase, UserError, as_size, get_default_device, ops, sizes_in
 
 if TYPE_CHECKING:
     from ...tensor import Tensor
@@ -71,6 +71,43 @@ def make_shape_tuple(*shape: Any) -> tuple[int, ...]:
             except TypeError:
                 raise TypeError(f"shape: sizes must be integers; got {s!r}.") from None
     return tuple(out)
+
+
+def size_min(a: Any, b: Any) -> Any:
+    """The smaller of two sizes, which in a traced call may be tensors."""
+    return min(a, b) if type(a) is int and type(b) is int else as_size(ops.minimum(a, b))
+
+
+def size_max(a: Any, b: Any) -> Any:
+    """The larger of two sizes, which in a traced call may be tensors."""
+    return max(a, b) if type(a) is int and type(b) is int else as_size(ops.maximum(a, b))
+
+
+def as_double(x: Any) -> Tensor:
+    """A size as float64, which Python's floats are: what is computed from it has the bits that eager mode gives."""
+    return ops.typecvt(x, dtype="float64")  # astype would make float32 of it
+
+
+def is_fixed(sizes: Any) -> bool:
+    """Whether sizes are plain numbers; in a traced call they may be tensors, and checks of them belong to the ops."""
+    return type(sizes) is int or (type(sizes) in (tuple, list) and all(type(n) is int for n in sizes))
+
+
+def with_shape(x: Tensor, shape: Any, error: Callable[[], Exception]) -> Tensor:
+    """``x``, which must have this shape; otherwise ``error`` is raised.
+
+    Where sizes may be others in later calls the check is recorded: broadcasting allows sizes of 1 or equal ones, and
+    the way back equal counts. Both ops vanish when the sizes are known.
+    """
+    own = x.shape
+    if is_fixed(own) and is_fixed(shape):
+        if own != tuple(shape):
+            raise error()
+        return x
+    try:
+        return ops.reshape(ops.broadcast_to(x, shape=shape), shape=own)
+    except ValueError:
+        raise error() from None
 
 
 def _operands(args: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -2,13 +2,14 @@
 #include "op/conv/conv2d.h"
 #include "base/cost.h"
 #include "base/parallel.h"
+#include "kernel/conv.h"
 #include "kernel/ref/nn_ref.h"
 
 namespace mge {
 namespace {
 
 template <class T>
-T dot_window(const Conv2dGeom& g, const T* x, const T* w, int64_t n, int64_t o, int64_t oy, int64_t ox) {
+T dot_window(const ConvGeom& g, const T* x, const T* w, int64_t n, int64_t o, int64_t oy, int64_t ox) {
   int64_t cg = g.c / g.groups, first = o / (g.o / g.groups) * cg;
   double sum = 0;
   for (int64_t c = 0; c < cg; ++c)
@@ -23,7 +24,7 @@ T dot_window(const Conv2dGeom& g, const T* x, const T* w, int64_t n, int64_t o, 
 }
 
 template <class T, class F>
-void conv2d_forward(const Conv2dGeom& g, const KernelArgs& a, F finish) {
+void conv2d_forward(const ConvGeom& g, const KernelArgs& a, F finish) {
   const T *x = a.in[0].data<T>(), *w = a.in[1].data<T>();
   T* y = a.out[0].data<T>();
   parallel_for(g.n * g.o, step_grain(g.oh * g.ow * g.c / g.groups * g.kh * g.kw), [&](int64_t begin, int64_t end) {
@@ -39,7 +40,7 @@ void conv2d_forward(const Conv2dGeom& g, const KernelArgs& a, F finish) {
 struct Conv2d {
   template <class T>
   static void run(const KernelArgs& a, DType store) {
-    Conv2dGeom g = conv2d_geom(a.as<Conv2dAttrs>(), a.in[0].shape, a.in[1].shape);
+    ConvGeom g = conv_geom_of<Conv2dAttrs>(a);
     const T* bias = a.in.size() == 3 ? a.in[2].data<T>() : nullptr;
     conv2d_forward<T>(g, a, [&](T v, int64_t o, int64_t) { return bias ? ref::rounded(v, store) + bias[o] : v; });
   }
@@ -49,7 +50,7 @@ struct Conv2dFused {
   template <class T>
   static void run(const KernelArgs& a, DType store) {
     const auto& at = a.as<Conv2dFusedAttrs>();
-    Conv2dGeom g = conv2d_geom(at, a.in[0].shape, a.in[1].shape);
+    ConvGeom g = conv_geom_of<Conv2dFusedAttrs>(a);
     Conv2dExtras e = conv2d_extras(at);
     auto extra = [&](int i) -> const T* { return i < 0 ? nullptr : a.in[static_cast<size_t>(i)].data<T>(); };
     const T *bias = extra(e.bias), *scale = extra(e.scale), *shift = extra(e.shift), *add = extra(e.add);
@@ -68,8 +69,7 @@ struct Conv2dFused {
 struct Conv2dDx {
   template <class T>
   static void run(const KernelArgs& a, DType) {
-    const auto& at = a.as<Conv2dDxAttrs>();
-    Conv2dGeom g = conv2d_geom(at, a.out[0].shape, a.in[1].shape);
+    ConvGeom g = conv_geom_of<Conv2dDxAttrs>(a);
     const T *gy = a.in[0].data<T>(), *w = a.in[1].data<T>();
     T* gx = a.out[0].data<T>();
     int64_t cg = g.c / g.groups, og = g.o / g.groups;
@@ -96,8 +96,7 @@ struct Conv2dDx {
 struct Conv2dDw {
   template <class T>
   static void run(const KernelArgs& a, DType) {
-    const auto& at = a.as<Conv2dDwAttrs>();
-    Conv2dGeom g = conv2d_geom(at, a.in[0].shape, a.out[0].shape);
+    ConvGeom g = conv_geom_of<Conv2dDwAttrs>(a);
     const T *x = a.in[0].data<T>(), *gy = a.in[1].data<T>();
     T* gw = a.out[0].data<T>();
     int64_t cg = g.c / g.groups, og = g.o / g.groups;

@@ -6,6 +6,7 @@
 #include "kernel/ref/nn_ref.h"
 #include "op/index/indexing.h"
 #include "op/loss/softmax.h"
+#include "op/shape/shape_ops.h"
 
 namespace mge {
 namespace {
@@ -113,6 +114,56 @@ struct TakeBwd {
   }
 };
 
+void run_nonzero(const KernelArgs& a) {
+  auto* out = a.out[0].data<int32_t>();
+  const int64_t n = a.in[0].numel();
+  const size_t width = dtype_size(a.in[0].dtype);
+  const char* p = a.in[0].data<char>();
+  const bool floating = is_float(a.in[0].dtype);
+  int32_t count = 0;
+  auto each = [&]<class T>(T sign) {  // -0.0 is 0 too
+    for (int64_t i = 0; i < n; ++i) {
+      T v;
+      std::memcpy(&v, p + static_cast<size_t>(i) * sizeof(T), sizeof(T));
+      if (floating ? static_cast<T>(v & static_cast<T>(~sign)) : v) out[count++] = static_cast<int32_t>(i);
+    }
+  };
+  switch (width) {
+    case 1:
+      each(uint8_t{0});
+      break;
+    case 2:
+      each(uint16_t{0x8000});
+      break;
+    case 4:
+      each(uint32_t{1} << 31);
+      break;
+    default:
+      each(uint64_t{1} << 63);
+  }
+  std::fill(out + count, out + n, 0);
+  *a.out[1].data<int32_t>() = count;
+}
+const char* refuse_nonzero(const KernelArgs& a) {
+  const DType t = a.in[0].dtype;
+  return t == DType::Bool || is_int(t) || is_float(t) ? nullptr : "neither integers nor floating point";
+}
+
+void run_unravel(const KernelArgs& a) {
+  const Ints& shape = a.as<ShapeAttrs>().shape;
+  const int64_t n = a.in[0].numel();
+  const auto* in = a.in[0].data<const int32_t>();
+  auto* out = a.out[0].data<int32_t>();
+  for (int64_t k = 0; k < n; ++k) {
+    int64_t rest = in[k];
+    for (size_t i = shape.size(); i-- > 0;) {
+      const int64_t size = std::max<int64_t>(shape[i], 1);
+      out[static_cast<int64_t>(i) * n + k] = static_cast<int32_t>(rest % size);
+      rest /= size;
+    }
+  }
+}
+
 }  // namespace
 
 void register_ref_indexing(KernelRegistry& r) {
@@ -123,6 +174,9 @@ void register_ref_indexing(KernelRegistry& r) {
   add("set_one_hot", "ref_set_one_hot", run_set_one_hot, kStridedInputs | kInPlace0);
   add("take", "ref_take", run_take, 0);
   add("wrap_index", "ref_wrap_index", run_wrap_index, kInPlace0);
+  r.add("nonzero", KernelTier::Ref,
+        Kernel{.name = "ref_nonzero", .refuse = refuse_nonzero, .run = run_nonzero, .alias = {-1, -1, -1, -1}});
+  add("unravel", "ref_unravel", run_unravel, 0);
   ref::add_floating<TakeBwd>(r, "take_bwd", "ref_take_bwd");
 }
 

@@ -64,21 +64,7 @@ void column_leaf(A* acc, const A* x, int64_t stride, int64_t rows, int64_t n) {
 
 template <class A>
 void run_as(const KernelArgs& a, ReduceMode mode) {
-  auto leaves = []<class Op>(Op) {
-    return ReduceLeaves<A>{Op::identity, row_leaf<Op, A>, column_leaf<Op, A>, Op::apply, load_accumulators<A>};
-  };
-  switch (mode) {
-    case ReduceMode::Sum:
-      return run_reduce<A>(a, leaves(SumOp<A>()), false);
-    case ReduceMode::Mean:
-      return run_reduce<A>(a, leaves(SumOp<A>()), true);
-    case ReduceMode::Max:
-      return run_reduce<A>(a, leaves(MaxOp<A>()), false);
-    case ReduceMode::Min:
-      return run_reduce<A>(a, leaves(MinOp<A>()), false);
-    case ReduceMode::Prod:
-      return run_reduce<A>(a, leaves(ProdOp<A>()), false);
-  }
+  run_reduce<A>(a, ref_reduce_leaves<A>(mode), mode == ReduceMode::Mean);
 }
 void run(const KernelArgs& a) {
   ReduceMode mode = parse_reduce_mode(a.as<ReduceAttrs>().mode);
@@ -152,6 +138,26 @@ void run_arg(const KernelArgs& a) {
 }
 
 }  // namespace
+
+template <class A>
+ReduceLeaves<A> ref_reduce_leaves(ReduceMode mode) {
+  auto leaves = []<class Op>(Op) {
+    return ReduceLeaves<A>{Op::identity, row_leaf<Op, A>, column_leaf<Op, A>, Op::apply, load_accumulators<A>};
+  };
+  switch (mode) {
+    case ReduceMode::Max:
+      return leaves(MaxOp<A>());
+    case ReduceMode::Min:
+      return leaves(MinOp<A>());
+    case ReduceMode::Prod:
+      return leaves(ProdOp<A>());
+    default:
+      return leaves(SumOp<A>());
+  }
+}
+template ReduceLeaves<float> ref_reduce_leaves(ReduceMode);
+template ReduceLeaves<double> ref_reduce_leaves(ReduceMode);
+template ReduceLeaves<int64_t> ref_reduce_leaves(ReduceMode);
 
 void register_ref_reduce(KernelRegistry& r) {
   r.add("reduce", KernelTier::Ref, {.name = "ref_reduce", .run = run});

@@ -93,6 +93,16 @@ void fill(const TensorArg& out, double v) {
 void run_full(const KernelArgs& a) { fill(a.out[0], a.as<FullAttrs>().value); }
 void run_fill_like(const KernelArgs& a) { fill(a.out[0], a.as<ValueAttrs>().value); }
 
+void run_shape_of(const KernelArgs& a) {
+  auto* out = a.out[0].data<int32_t>();
+  for (int64_t d : a.in[0].shape) *out++ = static_cast<int32_t>(d);
+}
+void run_count_of(const KernelArgs& a) {
+  double count = 1;
+  for (int64_t axis : a.as<CountAttrs>().axes) count *= a.in[0].data<const int32_t>()[axis];
+  fill(a.out[0], count);
+}
+
 }  // namespace
 
 void register_ref_shape(KernelRegistry& r) {
@@ -107,6 +117,8 @@ void register_ref_shape(KernelRegistry& r) {
   add("concat", run_concat, kStridedInputs);
   add("full", run_full, 0);
   add("fill_like", run_fill_like, kStridedInputs);
+  r.add("shape_of", KernelTier::Ref, Kernel{.name = "ref_shape_of", .run = run_shape_of, .flags = kStridedInputs});
+  r.add("count_of", KernelTier::Ref, Kernel{.name = "ref_count_of", .run = run_count_of});
 }
 
 }  // namespace mge

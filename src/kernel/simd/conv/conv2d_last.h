@@ -8,22 +8,22 @@
 namespace mge::simd {
 
 /// One filter for each channel: groups == c == oc. The forward pass gives the bits of conv2d_fwd on plain memory.
-void depthwise_last_fwd(const Conv2dGeom& geom, const float* x, const float* wt, float* y);
-void depthwise_last_bwd_data(const Conv2dGeom& geom, const float* dy, const float* wt, float* dx);
-void depthwise_last_bwd_weight(const Conv2dGeom& geom, const float* x, const float* dy, float* dw);
+void depthwise_last_fwd(const ConvGeom& geom, const float* x, const float* wt, float* y);
+void depthwise_last_bwd_data(const ConvGeom& geom, const float* dy, const float* wt, float* dx);
+void depthwise_last_bwd_weight(const ConvGeom& geom, const float* x, const float* dy, float* dw);
 
 /// Adjoints as one matrix product over the whole batch, the weight read and written as it lies: for so few pixels that
 /// reordering the weight would take longer than the sums. One group.
-void product_last_bwd_data(const Conv2dGeom& geom, const float* dy, const float* wt, float* dx);
-void product_last_bwd_weight(const Conv2dGeom& geom, const float* x, const float* dy, float* dw);
+void product_last_bwd_data(const ConvGeom& geom, const float* dy, const float* wt, float* dx);
+void product_last_bwd_weight(const ConvGeom& geom, const float* x, const float* dy, float* dw);
 
 /// 3x3, stride 1, no dilation, one group, padding at most 2, c and oc multiples of 16: products of transformed tiles
 /// with 4/9 of the multiplications. A NaN or infinity spreads to all four outputs of the tiles that read it.
-void winograd_last_fwd(const Conv2dGeom& geom, const float* x, const float* wt, float* y);
-void winograd_last_bwd_data(const Conv2dGeom& geom, const float* dy, const float* wt, float* dx);
-void winograd_last_bwd_weight(const Conv2dGeom& geom, const float* x, const float* dy, float* dw);
+void winograd_last_fwd(const ConvGeom& geom, const float* x, const float* wt, float* y);
+void winograd_last_bwd_data(const ConvGeom& geom, const float* dy, const float* wt, float* dx);
+void winograd_last_bwd_weight(const ConvGeom& geom, const float* x, const float* dy, float* dw);
 
 /// x [n,c,h,w] in planes, dy channels-last: for images of few channels. One group, oc a multiple of 16.
-void few_channels_bwd_weight(const Conv2dGeom& geom, const float* x, const float* dy, float* dw);
+void few_channels_bwd_weight(const ConvGeom& geom, const float* x, const float* dy, float* dw);
 
 }  // namespace mge::simd

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/cost.h"
+#include "base/machine.h"
 #include "base/parallel.h"
 #include "kernel/simd/conv/conv2d_last.h"
 #include "kernel/simd/conv/conv2d_raw_impl.h"
@@ -97,18 +98,18 @@ void depth_row(const DepthRow& p, float* HWY_RESTRICT y) {
 }
 
 // [tap][channel] of a weight [channel][tap].
-const float* weight_by_tap(const Conv2dGeom& g, const float* wt) {
+const float* weight_by_tap(const ConvGeom& g, const float* wt) {
   const int64_t taps = g.kh * g.kw;
   float* w = scratch(Scratch::Weight, taps * g.c + kLanes);
   transpose(wt, taps, g.c, taps, w, g.c);
   return w;
 }
 
-inline int64_t depth_grain(const Conv2dGeom& g, int64_t row_pixels) {
+inline int64_t depth_grain(const ConvGeom& g, int64_t row_pixels) {
   return fma_grain(2 * g.kh * g.kw * g.c * row_pixels);
 }
 
-void depth_fwd(const Conv2dGeom& g, const float* x, const float* wt, float* y) {
+void depth_fwd(const ConvGeom& g, const float* x, const float* wt, float* y) {
   const float* w = weight_by_tap(g, wt);
   parallel_for(g.n * g.oh, depth_grain(g, g.ow), [&](int64_t b, int64_t e) {
     for (; b < e; ++b) {
@@ -125,7 +126,7 @@ void depth_fwd(const Conv2dGeom& g, const float* x, const float* wt, float* y) {
 }
 
 // Pixels of dx whose distance is the stride take the same taps: one DepthRow for each of those phases.
-void depth_bwd_data(const Conv2dGeom& g, const float* dy, const float* wt, float* dx) {
+void depth_bwd_data(const ConvGeom& g, const float* dy, const float* wt, float* dx) {
   const float* w = weight_by_tap(g, wt);
   parallel_for(g.n * g.h, depth_grain(g, g.w), [&](int64_t b, int64_t e) {
     for (; b < e; ++b) {
@@ -186,7 +187,7 @@ inline constexpr auto kDepthWeight = make_depth_weight(std::make_integer_sequenc
 
 // One vector of channels, the outputs of rows [oy0, oy1) of an image, added to sums [taps][kLanes]. Row by row, so that
 // each tap adds its terms in the order of the pixels.
-void depth_weight_band(const Conv2dGeom& g, const float* x, const float* dy, int64_t oy0, int64_t oy1, int64_t c,
+void depth_weight_band(const ConvGeom& g, const float* x, const float* dy, int64_t oy0, int64_t oy1, int64_t c,
                        float* sums) {
   const int lanes = static_cast<int>(std::min<int64_t>(kLanes, g.c - c));
   const MF m = hn::FirstN(DF(), static_cast<size_t>(lanes));
@@ -220,14 +221,15 @@ void depth_weight_band(const Conv2dGeom& g, const float* x, const float* dy, int
   }
 }
 
-void depth_bwd_weight(const Conv2dGeom& g, const float* x, const float* dy, float* dw) {
+void depth_bwd_weight(const ConvGeom& g, const float* x, const float* dy, float* dw) {
   const int64_t taps = g.kh * g.kw, vectors = (g.c + kLanes - 1) / kLanes;
   // The sum is cut by the geometry alone: by images, and a large image into bands.
   const int64_t bands = std::clamp<int64_t>(g.oh * g.ow / 4096, 1, g.oh), parts = g.n * bands;
   const int64_t size = taps * vectors * 16;
   float* partial = scratch(Scratch::Partial, parts * size);
   // Rows that stay in the second cache while the vectors of channels go over them.
-  const int64_t rows = std::clamp<int64_t>(32 * 1024 / (g.w * g.c * g.sh), 1, g.oh);
+  const int64_t floats = machine().l2 / 8 / int64_t{sizeof(float)};
+  const int64_t rows = std::clamp<int64_t>(floats / (g.w * g.c * g.sh), 1, g.oh);
   // Few parts are cut by channels as well; those do not meet in any sum.
   const int64_t cuts = std::clamp<int64_t>(2 * num_threads() / parts, 1, vectors);
   const int64_t work = taps * g.c * g.oh * g.ow / bands / cuts;
@@ -263,13 +265,13 @@ HWY_EXPORT(depth_bwd_data);
 HWY_EXPORT(depth_bwd_weight);
 }  // namespace
 
-void depthwise_last_fwd(const Conv2dGeom& g, const float* x, const float* wt, float* y) {
+void depthwise_last_fwd(const ConvGeom& g, const float* x, const float* wt, float* y) {
   HWY_DYNAMIC_DISPATCH(depth_fwd)(g, x, wt, y);
 }
-void depthwise_last_bwd_data(const Conv2dGeom& g, const float* dy, const float* wt, float* dx) {
+void depthwise_last_bwd_data(const ConvGeom& g, const float* dy, const float* wt, float* dx) {
   HWY_DYNAMIC_DISPATCH(depth_bwd_data)(g, dy, wt, dx);
 }
-void depthwise_last_bwd_weight(const Conv2dGeom& g, const float* x, const float* dy, float* dw) {
+void depthwise_last_bwd_weight(const ConvGeom& g, const float* x, const float* dy, float* dw) {
   HWY_DYNAMIC_DISPATCH(depth_bwd_weight)(g, x, dy, dw);
 }
 

@@ -31,13 +31,13 @@ constexpr int kFewVecs = 4;
 constexpr int kFewVecs = 2;
 #endif
 
-// sums[T][NV vectors] (row distance g.oc) += the products of T taps with NV vectors of output channels, over the output
+// sums[T][NV vectors] (row distance g.o) += the products of T taps with NV vectors of output channels, over the output
 // rows [oy0, oy1). dy: the first of these channels in the image's first pixel.
 template <int T, int NV>
 void few_tile(const Planes& p, const float* planes, const int64_t* off, int64_t oy0, int64_t oy1,
               const float* HWY_RESTRICT dy, float* HWY_RESTRICT sums) {
   const DF d;
-  const int64_t oc = p.g.oc, ow = p.g.ow;
+  const int64_t oc = p.g.o, ow = p.g.ow;
   const float* HWY_RESTRICT src[T];
 #pragma GCC unroll 6
   for (int t = 0; t < T; ++t) src[t] = planes + off[t];
@@ -78,16 +78,16 @@ constexpr std::array<FewTileFn, kFewTaps * kFewVecs> make_few_tiles(std::integer
 inline constexpr auto kFewTiles = make_few_tiles(std::make_integer_sequence<int, kFewTaps * kFewVecs>());
 
 // Threads share the tiles of the gradient, not its sums: their order is the same for any number of threads.
-void bwd_weight_few(const Conv2dGeom& g, const float* x, const float* dy, float* dw) {
+void bwd_weight_few(const ConvGeom& g, const float* x, const float* dy, float* dw) {
   const ConvDims dim(g);
   const Planes p(g, 0, g.oh);
-  float* sums = scratch(Scratch::Partial, dim.taps * g.oc);
-  std::memset(sums, 0, static_cast<size_t>(dim.taps * g.oc) * sizeof(float));
-  const int64_t vecs = g.oc / kLanes, out_tiles = (vecs + kFewVecs - 1) / kFewVecs,
+  float* sums = scratch(Scratch::Partial, dim.taps * g.o);
+  std::memset(sums, 0, static_cast<size_t>(dim.taps * g.o) * sizeof(float));
+  const int64_t vecs = g.o / kLanes, out_tiles = (vecs + kFewVecs - 1) / kFewVecs,
                 tap_tiles = (dim.taps + kFewTaps - 1) / kFewTaps;
-  // Rows of the gradient that stay in the second cache while all tiles go over them.
-  const int64_t rows = std::max<int64_t>(1, 32'768 / (g.ow * g.oc));
-  const int64_t work = g.n * dim.out * g.oc * dim.taps / (out_tiles * tap_tiles);
+  // Rows of the gradient that stay in a second cache of any size while all tiles go over them: they cut the sum.
+  const int64_t rows = std::max<int64_t>(1, 32'768 / (g.ow * g.o));
+  const int64_t work = g.n * dim.out * g.o * dim.taps / (out_tiles * tap_tiles);
   // One range for each thread: every range pads every image.
   const int64_t tiles = out_tiles * tap_tiles, each = (tiles + num_threads() - 1) / num_threads();
   parallel_for(tiles, std::max(each, fma_grain(work)), [&](int64_t begin, int64_t end) {
@@ -102,12 +102,11 @@ void bwd_weight_few(const Conv2dGeom& g, const float* x, const float* dy, float*
           const int64_t v = vecs * a / out_tiles, nv = vecs * (a + 1) / out_tiles - v;
           const int64_t k = dim.taps * b / tap_tiles, nk = dim.taps * (b + 1) / tap_tiles - k;
           kFewTiles[(nk - 1) * kFewVecs + nv - 1](p, planes, off + k, oy, std::min(g.oh, oy + rows),
-                                                  dy + image * dim.out * g.oc + v * kLanes,
-                                                  sums + k * g.oc + v * kLanes);
+                                                  dy + image * dim.out * g.o + v * kLanes, sums + k * g.o + v * kLanes);
         }
     }
   });
-  transpose(sums, g.oc, dim.taps, g.oc, dw, dim.taps);
+  transpose(sums, g.o, dim.taps, g.o, dw, dim.taps);
 }
 
 }  // namespace mge::simd::HWY_NAMESPACE
@@ -119,7 +118,7 @@ namespace {
 HWY_EXPORT(bwd_weight_few);
 }
 
-void few_channels_bwd_weight(const Conv2dGeom& g, const float* x, const float* dy, float* dw) {
+void few_channels_bwd_weight(const ConvGeom& g, const float* x, const float* dy, float* dw) {
   HWY_DYNAMIC_DISPATCH(bwd_weight_few)(g, x, dy, dw);
 }
 

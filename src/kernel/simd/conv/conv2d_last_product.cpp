@@ -24,7 +24,7 @@ namespace mge::simd::HWY_NAMESPACE {
 using DI = hn::RebindToSigned<DF>;
 
 // Patches of the output pixels [b, e), rows of c * kh * kw.
-void patches(const Conv2dGeom& g, const float* x, int64_t b, int64_t e, float* to) {
+void patches(const ConvGeom& g, const float* x, int64_t b, int64_t e, float* to) {
   const DF d;
   const DI di;
   const int64_t taps = g.kh * g.kw, length = g.c * taps, pitch = g.c + kLanes;
@@ -52,7 +52,7 @@ void patches(const Conv2dGeom& g, const float* x, int64_t b, int64_t e, float* t
 }
 
 // dx of the input pixels [b, e) from dy · w; each pixel adds its taps in order.
-void add_patches(const Conv2dGeom& g, const float* products, int64_t b, int64_t e, float* dx) {
+void add_patches(const ConvGeom& g, const float* products, int64_t b, int64_t e, float* dx) {
   const DF d;
   const DI di;
   const int64_t taps = g.kh * g.kw, length = g.c * taps, whole = g.c / kLanes * kLanes;
@@ -84,23 +84,23 @@ namespace {
 HWY_EXPORT(patches);
 HWY_EXPORT(add_patches);
 
-bool is_pointwise(const Conv2dGeom& g) { return g.kh * g.kw == 1 && g.sh == 1 && g.sw == 1 && g.ph == 0 && g.pw == 0; }
+bool is_pointwise(const ConvGeom& g) { return g.kh * g.kw == 1 && g.sh == 1 && g.sw == 1 && g.ph == 0 && g.pw == 0; }
 
 }  // namespace
 
-void product_last_bwd_data(const Conv2dGeom& g, const float* dy, const float* wt, float* dx) {
+void product_last_bwd_data(const ConvGeom& g, const float* dy, const float* wt, float* dx) {
   const int64_t pixels = g.n * g.oh * g.ow, length = g.c * g.kh * g.kw;
-  if (is_pointwise(g)) return sgemm(false, false, pixels, length, g.oc, dy, g.oc, wt, length, dx, length, false);
+  if (is_pointwise(g)) return sgemm(false, false, pixels, length, g.o, dy, g.o, wt, length, dx, length, false);
   float* products = scratch(Scratch::Partial, pixels * length);
-  sgemm(false, false, pixels, length, g.oc, dy, g.oc, wt, length, products, length, false);
+  sgemm(false, false, pixels, length, g.o, dy, g.o, wt, length, products, length, false);
   parallel_for(g.n * g.h * g.w, value_grain(length), [&](int64_t b, int64_t e) {
     HWY_DYNAMIC_DISPATCH(add_patches)(g, products, b, e, dx);
   });
 }
 
-void product_last_bwd_weight(const Conv2dGeom& g, const float* x, const float* dy, float* dw) {
+void product_last_bwd_weight(const ConvGeom& g, const float* x, const float* dy, float* dw) {
   const int64_t pixels = g.n * g.oh * g.ow, length = g.c * g.kh * g.kw;
-  if (is_pointwise(g)) return sgemm(true, false, g.oc, length, pixels, dy, g.oc, x, length, dw, length, false);
+  if (is_pointwise(g)) return sgemm(true, false, g.o, length, pixels, dy, g.o, x, length, dw, length, false);
   // As many pixels as the product takes at a time: all patches would be as large as the image times the taps.
   constexpr int64_t kTogether = 512;
   float* rows = scratch(Scratch::Partial, std::min(pixels, kTogether) * length);
@@ -109,7 +109,7 @@ void product_last_bwd_weight(const Conv2dGeom& g, const float* x, const float* d
     parallel_for(count, value_grain(length), [&](int64_t b, int64_t e) {
       HWY_DYNAMIC_DISPATCH(patches)(g, x, at + b, at + e, rows + b * length);
     });
-    sgemm(true, false, g.oc, length, count, dy + at * g.oc, g.oc, rows, length, dw, length, at > 0);
+    sgemm(true, false, g.o, length, count, dy + at * g.o, g.o, rows, length, dw, length, at > 0);
   }
 }
 

@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "base/cost.h"
+#include "base/machine.h"
 #include "base/parallel.h"
 #include "kernel/simd/conv/conv2d_last.h"
 #include "kernel/simd/matmul/gemm.h"
@@ -234,9 +235,8 @@ HWY_EXPORT(tiles_of_gradient);
 HWY_EXPORT(points_of_weights);
 HWY_EXPORT(weights_of_points);
 
-constexpr int64_t kTilesOfSum = 512;          // one k-block of the product
-constexpr int64_t kFewTiles = 56;             // rows below which a product is slow
-constexpr int64_t kCacheFloats = 384 * 1024;  // what a thread works on at a time
+constexpr int64_t kTilesOfSum = 512;  // one k-block of the product
+constexpr int64_t kFewTiles = 56;     // rows below which a product is slow
 
 const float* zeros(int64_t floats) {
   float* z = scratch(Scratch::Planes, floats);
@@ -244,10 +244,10 @@ const float* zeros(int64_t floats) {
   return z;
 }
 
-const float* transformed_weights(const Conv2dGeom& g, const float* wt, bool adjoint) {
-  float* points = scratch(Scratch::Weight, kPoints * g.c * g.oc);
-  parallel_for(g.oc / 16, value_grain(16 * kPoints * g.c), [&](int64_t b, int64_t e) {
-    HWY_DYNAMIC_DISPATCH(points_of_weights)(wt, g.oc, g.c, b * 16, e * 16, adjoint, points);
+const float* transformed_weights(const ConvGeom& g, const float* wt, bool adjoint) {
+  float* points = scratch(Scratch::Weight, kPoints * g.c * g.o);
+  parallel_for(g.o / 16, value_grain(16 * kPoints * g.c), [&](int64_t b, int64_t e) {
+    HWY_DYNAMIC_DISPATCH(points_of_weights)(wt, g.o, g.c, b * 16, e * 16, adjoint, points);
   });
   return points;
 }
@@ -273,7 +273,9 @@ void multiply_tiles(const TiledImage& in, const TiledImage& out, int64_t n, cons
                     float* y) {
   const int64_t tiles = n * out.rows * out.cols, threads = num_threads();
   if (threads > 2 && tiles < kFewTiles * threads) return multiply_few_tiles(in, out, tiles, x, weights, y);
-  int64_t block = std::max(kFewTiles, kCacheFloats / (kPoints * (in.c + out.c)));
+  // What a thread works on at a time: a little more than its own cache holds.
+  const int64_t floats = machine().l2 * 3 / 2 / int64_t{sizeof(float)};
+  int64_t block = std::max(kFewTiles, floats / (kPoints * (in.c + out.c)));
   const int64_t blocks = ((tiles + block - 1) / block + threads - 1) / threads * threads;
   block = (tiles + blocks - 1) / blocks;
   parallel_for(blocks, 1, [&](int64_t b, int64_t e) {
@@ -293,36 +295,36 @@ void multiply_tiles(const TiledImage& in, const TiledImage& out, int64_t n, cons
 
 }  // namespace
 
-void winograd_last_fwd(const Conv2dGeom& g, const float* x, const float* wt, float* y) {
+void winograd_last_fwd(const ConvGeom& g, const float* x, const float* wt, float* y) {
   const int64_t rows = (g.oh + 1) / 2, cols = (g.ow + 1) / 2;
-  multiply_tiles({g.h, g.w, g.c, rows, cols, g.ph, g.pw}, {g.oh, g.ow, g.oc, rows, cols, 0, 0}, g.n, x,
+  multiply_tiles({g.h, g.w, g.c, rows, cols, g.ph, g.pw}, {g.oh, g.ow, g.o, rows, cols, 0, 0}, g.n, x,
                  transformed_weights(g, wt, false), y);
 }
 
-void winograd_last_bwd_data(const Conv2dGeom& g, const float* dy, const float* wt, float* dx) {
+void winograd_last_bwd_data(const ConvGeom& g, const float* dy, const float* wt, float* dx) {
   const int64_t rows = (g.h + 1) / 2, cols = (g.w + 1) / 2;
-  multiply_tiles({g.oh, g.ow, g.oc, rows, cols, 2 - g.ph, 2 - g.pw}, {g.h, g.w, g.c, rows, cols, 0, 0}, g.n, dy,
+  multiply_tiles({g.oh, g.ow, g.o, rows, cols, 2 - g.ph, 2 - g.pw}, {g.h, g.w, g.c, rows, cols, 0, 0}, g.n, dy,
                  transformed_weights(g, wt, true), dx);
 }
 
-void winograd_last_bwd_weight(const Conv2dGeom& g, const float* x, const float* dy, float* dw) {
-  const int64_t rows = (g.oh + 1) / 2, cols = (g.ow + 1) / 2, tiles = g.n * rows * cols, plane = g.c * g.oc;
-  const TiledImage in{g.h, g.w, g.c, rows, cols, g.ph, g.pw}, out{g.oh, g.ow, g.oc, rows, cols, 0, 0};
+void winograd_last_bwd_weight(const ConvGeom& g, const float* x, const float* dy, float* dw) {
+  const int64_t rows = (g.oh + 1) / 2, cols = (g.ow + 1) / 2, tiles = g.n * rows * cols, plane = g.c * g.o;
+  const TiledImage in{g.h, g.w, g.c, rows, cols, g.ph, g.pw}, out{g.oh, g.ow, g.o, rows, cols, 0, 0};
   const int64_t most = std::min(tiles, kTilesOfSum);
   float* sums = scratch(Scratch::Weight, kPoints * plane);
-  float* left = scratch(Scratch::Out, kPoints * most * g.oc);
+  float* left = scratch(Scratch::Out, kPoints * most * g.o);
   float* right = scratch(Scratch::Col, kPoints * most * g.c);
   for (int64_t first = 0; first < tiles; first += kTilesOfSum) {
     const int64_t count = std::min(kTilesOfSum, tiles - first);
-    parallel_for(count, value_grain(kPoints * (g.c + g.oc)), [&](int64_t b, int64_t e) {
-      const float* none = zeros(std::max(g.c, g.oc));
+    parallel_for(count, value_grain(kPoints * (g.c + g.o)), [&](int64_t b, int64_t e) {
+      const float* none = zeros(std::max(g.c, g.o));
       HWY_DYNAMIC_DISPATCH(tiles_of_input)(in, x, first + b, first + e, none, right + b * g.c, count * g.c);
-      HWY_DYNAMIC_DISPATCH(tiles_of_gradient)(out, dy, first + b, first + e, none, left + b * g.oc, count * g.oc);
+      HWY_DYNAMIC_DISPATCH(tiles_of_gradient)(out, dy, first + b, first + e, none, left + b * g.o, count * g.o);
     });
-    sgemm_batched(kPoints, true, false, g.oc, g.c, count, left, g.oc, count * g.oc, right, g.c, count * g.c, sums, g.c,
+    sgemm_batched(kPoints, true, false, g.o, g.c, count, left, g.o, count * g.o, right, g.c, count * g.c, sums, g.c,
                   plane, first > 0);
   }
-  parallel_for(g.oc, value_grain(kPoints * g.c), [&](int64_t b, int64_t e) {
+  parallel_for(g.o, value_grain(kPoints * g.c), [&](int64_t b, int64_t e) {
     HWY_DYNAMIC_DISPATCH(weights_of_points)(sums, plane, g.c, b, e, dw);
   });
 }

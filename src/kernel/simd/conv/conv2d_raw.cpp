@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/machine.h"
 #include "kernel/simd/conv/conv2d_raw_impl.h"
 #include "kernel/simd/matmul/gemm_scratch.h"
 
@@ -9,21 +10,21 @@ namespace mge::simd {
 namespace {
 
 // True when there is nothing to multiply; `size` outputs are then zero.
-bool empty(const Conv2dGeom& g) {
-  return g.n == 0 || g.c == 0 || g.oc == 0 || g.oh <= 0 || g.ow <= 0 || g.kh == 0 || g.kw == 0 || g.h == 0 || g.w == 0;
+bool empty(const ConvGeom& g) {
+  return g.n == 0 || g.c == 0 || g.o == 0 || g.oh <= 0 || g.ow <= 0 || g.kh == 0 || g.kw == 0 || g.h == 0 || g.w == 0;
 }
 
 // Which path wins was measured on Zen 4 (AVX-512), 64..512 channels at 56x56..7x7, LeNet and a ResNet stem; see each
 // file's head. A first layer: so few input channels that packing them would cost as much as the sums, on rows of many
 // vectors.
-bool is_stem(const Conv2dGeom& g, const ConvDims& dim) { return dim.cg <= 4 && dim.taps <= 256 && g.ow >= 32; }
+bool is_stem(const ConvGeom& g, const ConvDims& dim) { return dim.cg <= 4 && dim.taps <= 256 && g.ow >= 32; }
 // At most a tenth of the lanes of 16-channel blocks idle.
 bool fills_lanes(int64_t channels) { return channels > 8 && (channels + 15) / 16 * 16 * 10 <= channels * 11; }
 
 // The convolution over dy that gives dx when the stride is 1 (wt flipped by conv2d_flip_weight).
-Conv2dGeom adjoint(const Conv2dGeom& g) {
-  Conv2dGeom t = g;
-  std::swap(t.c, t.oc);
+ConvGeom adjoint(const ConvGeom& g) {
+  ConvGeom t = g;
+  std::swap(t.c, t.o);
   std::swap(t.h, t.oh);
   std::swap(t.w, t.ow);
   t.ph = (g.kh - 1) * g.dh - g.ph;
@@ -33,7 +34,7 @@ Conv2dGeom adjoint(const Conv2dGeom& g) {
 
 }  // namespace
 
-void conv2d_flip_weight(const Conv2dGeom& g, const float* wt, float* dst) {
+void conv2d_flip_weight(const ConvGeom& g, const float* wt, float* dst) {
   const ConvDims dim(g);
   const int64_t kk = g.kh * g.kw;
   for (int64_t group = 0; group < g.groups; ++group)
@@ -45,26 +46,26 @@ void conv2d_flip_weight(const Conv2dGeom& g, const float* wt, float* dst) {
       }
 }
 
-void conv2d_fwd(const Conv2dGeom& g, const float* x, const float* wt, float* y, const Epilogue* e) {
+void conv2d_fwd(const ConvGeom& g, const float* x, const float* wt, float* y, const Epilogue* e) {
   const ConvDims dim(g);
-  if (g.n == 0 || g.oc == 0 || g.oh <= 0 || g.ow <= 0) return;
+  if (g.n == 0 || g.o == 0 || g.oh <= 0 || g.ow <= 0) return;
   // A sum over nothing is 0 and still goes through the epilogue, so only truly absent outputs return early.
   if (dim.og <= 8 || dim.taps == 0 || is_stem(g, dim)) return conv2d_fwd_rows(g, x, wt, y, e);
   if (g.sw == 1 && g.kh * g.kw > 1 && fills_lanes(dim.og)) return conv2d_fwd_channels(g, x, wt, y, e);
   conv2d_fwd_gemm(g, x, wt, y, e);
 }
 
-void conv2d_bwd_data(const Conv2dGeom& g, const float* dy, const float* wt, float* dx) {
+void conv2d_bwd_data(const ConvGeom& g, const float* dy, const float* wt, float* dx) {
   const ConvDims dim(g);
   if (empty(g)) {
     std::fill_n(dx, g.n * g.c * dim.in, 0.f);
     return;
   }
-  const Conv2dGeom t = adjoint(g);
+  const ConvGeom t = adjoint(g);
   // Stride 1: a forward convolution over dy, unless its padding (zeros multiplied in vain) is large.
   const bool flip = g.sh == 1 && g.sw == 1 && t.ph >= 0 && t.pw >= 0 && t.oh * t.ow <= dim.out * 5 / 4;
   if (flip) {
-    float* flipped = scratch(Scratch::Partial, g.oc * dim.taps);
+    float* flipped = scratch(Scratch::Partial, g.o * dim.taps);
     conv2d_flip_weight(g, wt, flipped);
     return conv2d_fwd(t, dy, flipped, dx, nullptr);
   }
@@ -72,15 +73,16 @@ void conv2d_bwd_data(const Conv2dGeom& g, const float* dy, const float* wt, floa
   conv2d_bwd_data_gemm(g, dy, wt, dx);
 }
 
-void conv2d_bwd_weight(const Conv2dGeom& g, const float* x, const float* dy, float* dw) {
+void conv2d_bwd_weight(const ConvGeom& g, const float* x, const float* dy, float* dw) {
   const ConvDims dim(g);
   if (empty(g)) {
-    std::fill_n(dw, g.oc * dim.taps, 0.f);
+    std::fill_n(dw, g.o * dim.taps, 0.f);
     return;
   }
   if ((dim.og <= 6 && dim.taps <= 512) || is_stem(g, dim)) return conv2d_bwd_weight_rows(g, x, dy, dw);
-  // Up to 64 Ki weights: every part of the sum keeps its own copy of them.
-  if (g.sw == 1 && g.dw == 1 && (g.kw == 3 || g.kw == 5) && fills_lanes(dim.og) && g.oc * dim.taps <= 64 * 1024)
+  // Every part of the sum keeps its own copy of the weights.
+  if (g.sw == 1 && g.dw == 1 && (g.kw == 3 || g.kw == 5) && fills_lanes(dim.og) &&
+      g.o * dim.taps * int64_t{sizeof(float)} <= machine().l2 / 4)
     return conv2d_bwd_weight_channels(g, x, dy, dw);
   conv2d_bwd_weight_gemm(g, x, dy, dw);
 }

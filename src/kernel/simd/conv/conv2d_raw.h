@@ -1,34 +1,31 @@
 // float32 2-d convolution on plain NCHW memory, with its two adjoints. Raw pointers, no checks, all geometries.
 //
-//   conv2d_fwd({.n=64, .c=1, .h=28, .w=28, .oc=6, .oh=28, .ow=28, .kh=5, .kw=5, .ph=2, .pw=2}, x, wt, y, nullptr);
+//   conv2d_fwd({.n=64, .c=1, .h=28, .w=28, .o=6, .oh=28, .ow=28, .kh=5, .kw=5, .ph=2, .pw=2}, x, wt, y, nullptr);
 //
-// x [n,c,h,w], wt [oc,c/groups,kh,kw], y [n,oc,oh,ow]; the caller has computed oh and ow. Outputs are overwritten and
+// x [n,c,h,w], wt [o,c/groups,kh,kw], y [n,o,oh,ow]; the caller has computed oh and ow. Outputs are overwritten and
 // must not overlap inputs. Zero-size dims are fine. Results do not depend on the number of threads: the order of every
-// sum is a function of the geometry and of the instruction set in use.
+// sum is a function of the geometry, of the instruction set in use and of the size of the second cache.
 #pragma once
 
 #include <cstdint>
 
-namespace mge::simd {
+#include "op/conv/conv_geom.h"
 
-struct Conv2dGeom {
-  int64_t n = 1, c = 1, h = 1, w = 1, oc = 1, oh = 1, ow = 1;
-  int64_t kh = 1, kw = 1, sh = 1, sw = 1, ph = 0, pw = 0, dh = 1, dw = 1, groups = 1;
-};
+namespace mge::simd {
 
 // What to do with a finished sum `v` of channel c, each step rounded on its own, absent pointers skipped:
 //   v + bias[c];  v * scale[c] + shift[c] (no fma; both or neither);  v + add[index of y];  act == 1: relu.
 // relu(v) = v > 0 ? v : v is NaN ? v : +0. The bits are those of running the steps as separate elementwise ops.
 struct Epilogue {
-  const float* bias = nullptr;   // [oc]
-  const float* scale = nullptr;  // [oc]
-  const float* shift = nullptr;  // [oc]
+  const float* bias = nullptr;   // [o]
+  const float* scale = nullptr;  // [o]
+  const float* shift = nullptr;  // [o]
   const float* add = nullptr;    // like y, not overlapping it
   int act = 0;                   // 0 none, 1 relu
 };
 
-void conv2d_fwd(const Conv2dGeom& geom, const float* x, const float* wt, float* y, const Epilogue* e);
-void conv2d_bwd_data(const Conv2dGeom& geom, const float* dy, const float* wt, float* dx);
-void conv2d_bwd_weight(const Conv2dGeom& geom, const float* x, const float* dy, float* dw);
+void conv2d_fwd(const ConvGeom& geom, const float* x, const float* wt, float* y, const Epilogue* e);
+void conv2d_bwd_data(const ConvGeom& geom, const float* dy, const float* wt, float* dx);
+void conv2d_bwd_weight(const ConvGeom& geom, const float* x, const float* dy, float* dw);
 
 }  // namespace mge::simd

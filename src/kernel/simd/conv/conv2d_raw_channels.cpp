@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/cost.h"
+#include "base/machine.h"
 #include "base/parallel.h"
 #include "kernel/simd/conv/conv2d_raw_impl.h"
 #include "kernel/simd/matmul/gemm_scratch.h"
@@ -60,7 +61,7 @@ constexpr std::array<ChannelTileFn, kMaxCols> make_channel_tiles(std::integer_se
 }
 inline constexpr auto kChannelTiles = make_channel_tiles(std::make_integer_sequence<int, kMaxCols>());
 
-void fwd_channels(const Conv2dGeom& g, const float* x, const float* wt, float* y, const Epilogue* e) {
+void fwd_channels(const ConvGeom& g, const float* x, const float* wt, float* y, const Epilogue* e) {
   const ConvDims dim(g);
   const int64_t blocks = (dim.og + kLanes - 1) / kLanes;
   float* weights = scratch(Scratch::Weight, g.groups * blocks * dim.taps * kLanes);
@@ -70,7 +71,8 @@ void fwd_channels(const Conv2dGeom& g, const float* x, const float* wt, float* y
                     kLanes);
   }
   const int64_t row_floats = dim.cg * g.sh * (g.ow * g.sw + g.kw);
-  const int64_t rows = std::clamp<int64_t>(16 * 1024 / row_floats, std::min<int64_t>(8, g.oh), g.oh),
+  const int64_t floats = machine().l2 / 16 / int64_t{sizeof(float)};
+  const int64_t rows = std::clamp<int64_t>(floats / row_floats, std::min<int64_t>(8, g.oh), g.oh),
                 pieces = (g.oh + rows - 1) / rows;
   const int64_t col_tiles = (g.ow + kMaxCols - 1) / kMaxCols;
   // A small batch is cut by channel blocks too; each cut pads the image again.
@@ -101,11 +103,11 @@ void fwd_channels(const Conv2dGeom& g, const float* x, const float* wt, float* y
           }
         }
         const int64_t o = b * kLanes, no = std::min<int64_t>(kLanes, dim.og - o);
-        transpose(tmp, kLanes, pixels, no, y + (image * g.oc + group * dim.og + o) * dim.out + oy0 * g.ow, dim.out);
+        transpose(tmp, kLanes, pixels, no, y + (image * g.o + group * dim.og + o) * dim.out + oy0 * g.ow, dim.out);
       }
       if (e)
         for (int64_t o = group * dim.og + b0 * kLanes; o < group * dim.og + std::min(dim.og, b1 * kLanes); ++o)
-          apply_epilogue(*e, o, (image * g.oc + o) * dim.out + oy0 * g.ow, pixels, y);
+          apply_epilogue(*e, o, (image * g.o + o) * dim.out + oy0 * g.ow, pixels, y);
     }
   });
 }
@@ -147,10 +149,10 @@ constexpr std::array<ChannelWeightFn, sizeof...(I)> make_channel_weights(std::in
 inline constexpr auto kWeight3 = make_channel_weights<3>(std::make_integer_sequence<int, kWeightTaps / 3>());
 inline constexpr auto kWeight5 = make_channel_weights<5>(std::make_integer_sequence<int, kWeightTaps / 5>());
 
-void bwd_weight_channels(const Conv2dGeom& g, const float* x, const float* dy, float* dw) {
+void bwd_weight_channels(const ConvGeom& g, const float* x, const float* dy, float* dw) {
   const ConvDims dim(g);
   const Planes p(g, 0, g.oh);
-  const int64_t size = g.oc * dim.taps, blocks = (dim.og + kLanes - 1) / kLanes;
+  const int64_t size = g.o * dim.taps, blocks = (dim.og + kLanes - 1) / kLanes;
   const int64_t parts = std::clamp<int64_t>(16 / g.groups, 1, g.n);  // by the geometry alone: it orders the sum
   float* partial = parts == 1 ? dw : scratch(Scratch::Partial, parts * size);
   const int64_t max_rows = kWeightTaps / g.kw, tap_rows = dim.cg * g.kh, tiles = (tap_rows + max_rows - 1) / max_rows;
@@ -167,8 +169,7 @@ void bwd_weight_channels(const Conv2dGeom& g, const float* x, const float* dy, f
         p.fill(x + (image * g.c + group * dim.cg) * dim.in, dim.cg, planes);
         for (int64_t b = 0; b < blocks; ++b) {
           const int64_t o = b * kLanes, no = std::min<int64_t>(kLanes, dim.og - o);
-          pack_transposed(dy + (image * g.oc + group * dim.og + o) * dim.out, dim.out, no, dim.out, lanes_of_dy,
-                          kLanes);
+          pack_transposed(dy + (image * g.o + group * dim.og + o) * dim.out, dim.out, no, dim.out, lanes_of_dy, kLanes);
           for (int64_t i = 0; i < tiles; ++i) {
             const int64_t r = tap_rows * i / tiles, nr = tap_rows * (i + 1) / tiles - r;
             (g.kw == 3 ? kWeight3[nr - 1] : kWeight5[nr - 1])(p, planes, off + r * g.kw, lanes_of_dy,
@@ -196,10 +197,10 @@ HWY_EXPORT(fwd_channels);
 HWY_EXPORT(bwd_weight_channels);
 }  // namespace
 
-void conv2d_fwd_channels(const Conv2dGeom& g, const float* x, const float* wt, float* y, const Epilogue* e) {
+void conv2d_fwd_channels(const ConvGeom& g, const float* x, const float* wt, float* y, const Epilogue* e) {
   HWY_DYNAMIC_DISPATCH(fwd_channels)(g, x, wt, y, e);
 }
-void conv2d_bwd_weight_channels(const Conv2dGeom& g, const float* x, const float* dy, float* dw) {
+void conv2d_bwd_weight_channels(const ConvGeom& g, const float* x, const float* dy, float* dw) {
   HWY_DYNAMIC_DISPATCH(bwd_weight_channels)(g, x, dy, dw);
 }
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "base/cost.h"
+#include "base/machine.h"
 #include "base/parallel.h"
 #include "kernel/simd/conv/conv2d_raw_impl.h"
 #include "kernel/simd/matmul/gemm_scratch.h"
@@ -17,11 +18,11 @@
 HWY_BEFORE_NAMESPACE();
 namespace mge::simd::HWY_NAMESPACE {
 
-// Floats of a packed piece of the im2col matrix: half of a 1 MiB L2.
-constexpr int64_t kPieceFloats = 128 * 1024;
+// Floats of a packed piece of the im2col matrix: half of the second cache.
+inline int64_t piece_floats() { return machine().l2 / 2 / int64_t{sizeof(float)}; }
 
 // Output rows per piece: at most `pixels` of them, at least one row; equal pieces.
-inline int64_t rows_per_piece(const Conv2dGeom& g, int64_t pixels) {
+inline int64_t rows_per_piece(const ConvGeom& g, int64_t pixels) {
   const int64_t most = std::clamp<int64_t>(pixels / g.ow, 1, g.oh);
   const int64_t pieces = (g.oh + most - 1) / most;
   return (g.oh + pieces - 1) / pieces;
@@ -54,17 +55,17 @@ inline void pack_im2col(const Planes& p, const float* planes, const int64_t* off
   }
 }
 
-void fwd_gemm(const Conv2dGeom& g, const float* x, const float* wt, float* y, const Epilogue* e) {
+void fwd_gemm(const ConvGeom& g, const float* x, const float* wt, float* y, const Epilogue* e) {
   const ConvDims dim(g);
   const int64_t kc_max = k_block(dim.taps);
-  float* weights = scratch(Scratch::Weight, g.oc * dim.taps + kLanes);
+  float* weights = scratch(Scratch::Weight, g.o * dim.taps + kLanes);
   parallel_for(g.groups, value_grain(dim.og * dim.taps / 8), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i)
       for (int64_t k = 0; k < dim.taps; k += kc_max)
         pack_rows(wt + i * dim.og * dim.taps + k, dim.taps, dim.og, std::min(kc_max, dim.taps - k),
                   weights + i * dim.og * dim.taps + dim.og * k);
   });
-  const int64_t rows = rows_per_piece(g, std::min<int64_t>(kPieceFloats / kc_max, 4096)),
+  const int64_t rows = rows_per_piece(g, std::min<int64_t>(piece_floats() / kc_max, 4096)),
                 pieces = (g.oh + rows - 1) / rows;
   // A small batch of small images is cut by output channels too; each cut packs the image again.
   const RowTiles tiles(dim.og);
@@ -89,7 +90,7 @@ void fwd_gemm(const Conv2dGeom& g, const float* x, const float* wt, float* y, co
         p.fill(xg, dim.cg, planes);
         if (filled != p.rows) p.offsets(dim.cg, off), filled = p.rows;
       }
-      float* yg = y + (image * g.oc + group * dim.og) * dim.out + oy0 * g.ow;
+      float* yg = y + (image * g.o + group * dim.og) * dim.out + oy0 * g.ow;
       for (int64_t k = 0; k < dim.taps; k += kc_max) {
         const int64_t kc = std::min(kc_max, dim.taps - k);
         if (pointwise) {
@@ -102,7 +103,7 @@ void fwd_gemm(const Conv2dGeom& g, const float* x, const float* wt, float* y, co
       }
       if (e)
         for (int64_t o = group * dim.og + tiles.begin(t0); o < group * dim.og + tiles.begin(t1); ++o)
-          apply_epilogue(*e, o, (image * g.oc + o) * dim.out + oy0 * g.ow, pixels, y);
+          apply_epilogue(*e, o, (image * g.o + o) * dim.out + oy0 * g.ow, pixels, y);
     }
   });
 }
@@ -112,7 +113,7 @@ void fwd_gemm(const Conv2dGeom& g, const float* x, const float* wt, float* y, co
 // touch memory.
 constexpr int64_t kMaxGatherTaps = 16;
 template <int KW>  // 0: any
-void gather_taps(const Conv2dGeom& g, const float* HWY_RESTRICT col, int64_t ld, int64_t channels,
+void gather_taps(const ConvGeom& g, const float* HWY_RESTRICT col, int64_t ld, int64_t channels,
                  float* HWY_RESTRICT dx) {
   const DF d;
   const int64_t kw = KW ? KW : g.kw;
@@ -149,9 +150,9 @@ void gather_taps(const Conv2dGeom& g, const float* HWY_RESTRICT col, int64_t ld,
 }
 
 // One image at a time for small stride-1 layers whose whole column matrix stays in L2.
-void bwd_data_gather(const Conv2dGeom& g, const float* dy, const float* wt, float* dx) {
+void bwd_data_gather(const ConvGeom& g, const float* dy, const float* wt, float* dx) {
   const ConvDims dim(g);
-  const int64_t kk = g.kh * g.kw, channels = std::clamp<int64_t>(kPieceFloats / 2 / (kk * dim.out), 1, dim.cg);
+  const int64_t kk = g.kh * g.kw, channels = std::clamp<int64_t>(piece_floats() / 2 / (kk * dim.out), 1, dim.cg);
   const int64_t blocks = (dim.cg + channels - 1) / channels, work = channels * kk * dim.og * dim.out;
   parallel_for(g.n * g.groups * blocks, fma_grain(work), [&](int64_t begin, int64_t end) {
     const int64_t ld = (dim.out + 15) / 16 * 16;
@@ -160,18 +161,18 @@ void bwd_data_gather(const Conv2dGeom& g, const float* dy, const float* wt, floa
       const int64_t image = t / blocks / g.groups, group = t / blocks % g.groups;
       const int64_t c0 = t % blocks * channels, nc = std::min(channels, dim.cg - c0);
       multiply_block(nc * kk, dim.out, dim.og, {wt + group * dim.og * dim.taps + c0 * kk, dim.taps},
-                     {dy + (image * g.oc + group * dim.og) * dim.out, dim.out}, col, ld, false);
+                     {dy + (image * g.o + group * dim.og) * dim.out, dim.out}, col, ld, false);
       const auto gather = g.kw == 3 ? gather_taps<3> : g.kw == 5 ? gather_taps<5> : gather_taps<0>;
       gather(g, col, ld, nc, dx + (image * g.c + group * dim.cg + c0) * dim.in);
     }
   });
 }
 
-void bwd_data_gemm(const Conv2dGeom& g, const float* dy, const float* wt, float* dx) {
+void bwd_data_gemm(const ConvGeom& g, const float* dy, const float* wt, float* dx) {
   const ConvDims dim(g);
   const int64_t kk = g.kh * g.kw, kc_max = k_block(dim.og);
   if (kMaskIsSafe && g.sh == 1 && g.sw == 1 && g.kw <= kMaxGatherTaps && dim.og <= 64 &&
-      kk * dim.out <= kPieceFloats / 2)
+      kk * dim.out <= piece_floats() / 2)
     return bwd_data_gather(g, dy, wt, dx);
   const Planes p(g, 0, g.oh);
   // A task is some input channels of one image: all their taps, added up in one padded image.
@@ -184,7 +185,7 @@ void bwd_data_gemm(const Conv2dGeom& g, const float* dy, const float* wt, float*
       const int64_t c0 = t % blocks * channels, nc = std::min(channels, dim.cg - c0), m = nc * kk;
       float* planes = scratch(Scratch::Planes, p.size(nc));
       std::memset(planes, 0, nc * p.plane * sizeof(float));
-      const float* dyg = dy + (image * g.oc + group * dim.og) * dim.out;
+      const float* dyg = dy + (image * g.o + group * dim.og) * dim.out;
       const float* wg = wt + group * dim.og * dim.taps + c0 * kk;
       for (int64_t oy0 = 0; oy0 < g.oh; oy0 += rows) {
         const int64_t oy1 = std::min(g.oh, oy0 + rows), pixels = (oy1 - oy0) * g.ow;
@@ -241,9 +242,9 @@ inline void pack_im2col_transposed(const Planes& p, const float* planes, const i
   }
 }
 
-void bwd_weight_gemm(const Conv2dGeom& g, const float* x, const float* dy, float* dw) {
+void bwd_weight_gemm(const ConvGeom& g, const float* x, const float* dy, float* dw) {
   const ConvDims dim(g);
-  const int64_t size = g.oc * dim.taps;
+  const int64_t size = g.o * dim.taps;
   // Work is cut by taps and, when that gives too few tasks, by images; both by the geometry alone.
   const int64_t cut = 192, tap_blocks = (dim.taps + cut - 1) / cut;
   const int64_t fair = std::max<int64_t>(1, 16 / (g.groups * tap_blocks));
@@ -271,7 +272,7 @@ void bwd_weight_gemm(const Conv2dGeom& g, const float* x, const float* dy, float
             pack_im2col_transposed(p, planes, off + t0 - c0 * kk + j, std::min<int64_t>(kNR, nt - j), oy0, oy1,
                                    col + j * kc, panel_stride(nt, j));
           float* rows_of_dy = scratch(Scratch::PackA, dim.og * kc + kLanes);
-          pack_rows(dy + (image * g.oc + group * dim.og) * dim.out + oy0 * g.ow, dim.out, dim.og, kc, rows_of_dy);
+          pack_rows(dy + (image * g.o + group * dim.og) * dim.out + oy0 * g.ow, dim.out, dim.og, kc, rows_of_dy);
           multiply_block(dim.og, nt, kc, {rows_of_dy, 0}, {col, 0}, out, dim.taps, !first);
           first = false;
         }
@@ -299,13 +300,13 @@ HWY_EXPORT(bwd_weight_gemm);
 HWY_EXPORT(sum_parts);
 }  // namespace
 
-void conv2d_fwd_gemm(const Conv2dGeom& g, const float* x, const float* wt, float* y, const Epilogue* e) {
+void conv2d_fwd_gemm(const ConvGeom& g, const float* x, const float* wt, float* y, const Epilogue* e) {
   HWY_DYNAMIC_DISPATCH(fwd_gemm)(g, x, wt, y, e);
 }
-void conv2d_bwd_data_gemm(const Conv2dGeom& g, const float* dy, const float* wt, float* dx) {
+void conv2d_bwd_data_gemm(const ConvGeom& g, const float* dy, const float* wt, float* dx) {
   HWY_DYNAMIC_DISPATCH(bwd_data_gemm)(g, dy, wt, dx);
 }
-void conv2d_bwd_weight_gemm(const Conv2dGeom& g, const float* x, const float* dy, float* dw) {
+void conv2d_bwd_weight_gemm(const ConvGeom& g, const float* x, const float* dy, float* dw) {
   HWY_DYNAMIC_DISPATCH(bwd_weight_gemm)(g, x, dy, dw);
 }
 void conv2d_sum_parts(const float* partial, int64_t parts, int64_t size, float* dw) {

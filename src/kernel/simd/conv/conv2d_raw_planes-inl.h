@@ -20,10 +20,10 @@ namespace mge::simd::HWY_NAMESPACE {
 
 // Padded planes for the output rows [oy0, oy1) of one image.
 struct Planes {
-  const Conv2dGeom& g;
+  const ConvGeom& g;
   int64_t oy0, rows, pitch, plane;
 
-  Planes(const Conv2dGeom& geom, int64_t oy_begin, int64_t oy_end) : g(geom), oy0(oy_begin) {
+  Planes(const ConvGeom& geom, int64_t oy_begin, int64_t oy_end) : g(geom), oy0(oy_begin) {
     rows = (oy_end - oy_begin - 1) * g.sh + (g.kh - 1) * g.dh + 1;
     pitch = ((g.ow - 1) * g.sw + (g.kw - 1) * g.dw) / g.sw + 1;
     plane = g.sw * rows * pitch;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/cost.h"
+#include "base/machine.h"
 #include "base/parallel.h"
 #include "kernel/simd/conv/conv2d_raw_impl.h"
 #include "kernel/simd/matmul/gemm_scratch.h"
@@ -97,10 +98,10 @@ inline int64_t list_vectors(const Planes& p, int64_t oy0, int64_t oy1, RowVector
   return v - dst;
 }
 
-void fwd_rows(const Conv2dGeom& g, const float* x, const float* wt, float* y, const Epilogue* e) {
+void fwd_rows(const ConvGeom& g, const float* x, const float* wt, float* y, const Epilogue* e) {
   const ConvDims dim(g);
   const OutTiles tiles(dim.og);
-  float* weights = scratch(Scratch::Weight, g.oc * dim.taps + kLanes);
+  float* weights = scratch(Scratch::Weight, g.o * dim.taps + kLanes);
   for (int64_t group = 0; group < g.groups; ++group)
     for (int64_t t = 0; t < tiles.count; ++t) {
       const int64_t o = group * dim.og + tiles.begin(t), mr = tiles.begin(t + 1) - tiles.begin(t);
@@ -108,7 +109,8 @@ void fwd_rows(const Conv2dGeom& g, const float* x, const float* wt, float* y, co
     }
   // Pieces of rows whose padded planes stay in L1/L2.
   const int64_t row_floats = std::max<int64_t>(1, dim.cg * g.sh * (g.ow * g.sw + g.kw));
-  const int64_t rows = std::clamp<int64_t>(16 * 1024 / row_floats, std::min<int64_t>(8, g.oh), g.oh),
+  const int64_t floats = machine().l2 / 16 / int64_t{sizeof(float)};
+  const int64_t rows = std::clamp<int64_t>(floats / row_floats, std::min<int64_t>(8, g.oh), g.oh),
                 pieces = (g.oh + rows - 1) / rows;
   const int64_t per_row = (g.ow + kLanes - 1) / kLanes;
   const int64_t work = dim.og * dim.taps * rows * g.ow;
@@ -127,7 +129,7 @@ void fwd_rows(const Conv2dGeom& g, const float* x, const float* wt, float* y, co
         count = list_vectors(p, oy0, oy1, vectors);
         listed = piece;
       }
-      float* yg = y + (image * g.oc + group * dim.og) * dim.out;
+      float* yg = y + (image * g.o + group * dim.og) * dim.out;
       for (int64_t i = 0; i < tiles.count; ++i) {
         const int64_t o = tiles.begin(i), mr = tiles.begin(i + 1) - o, width = kRowWidths[mr - 1];
         for (int64_t v = 0; v < count; v += width)
@@ -136,13 +138,13 @@ void fwd_rows(const Conv2dGeom& g, const float* x, const float* wt, float* y, co
       }
       if (e)
         for (int64_t o = group * dim.og; o < (group + 1) * dim.og; ++o)
-          apply_epilogue(*e, o, (image * g.oc + o) * dim.out + oy0 * g.ow, (oy1 - oy0) * g.ow, y);
+          apply_epilogue(*e, o, (image * g.o + o) * dim.out + oy0 * g.ow, (oy1 - oy0) * g.ow, y);
     }
   });
 }
 
 // planes[row + off] += w * dy[row] for every tap and row: the adjoint with few channels per group and any stride.
-void bwd_data_rows(const Conv2dGeom& g, const float* dy, const float* wt, float* dx) {
+void bwd_data_rows(const ConvGeom& g, const float* dy, const float* wt, float* dx) {
   const ConvDims dim(g);
   const Planes p(g, 0, g.oh);
   const DF d;
@@ -156,7 +158,7 @@ void bwd_data_rows(const Conv2dGeom& g, const float* dy, const float* wt, float*
       std::memset(planes, 0, dim.cg * p.plane * sizeof(float));
       for (int64_t o = group * dim.og; o < (group + 1) * dim.og; ++o)
         for (int64_t oy = 0; oy < g.oh; ++oy) {
-          const float* HWY_RESTRICT row = dy + (image * g.oc + o) * dim.out + oy * g.ow;
+          const float* HWY_RESTRICT row = dy + (image * g.o + o) * dim.out + oy * g.ow;
           for (int64_t ox = 0; ox < g.ow; ox += kLanes) {
             const int n = static_cast<int>(std::min<int64_t>(kLanes, g.ow - ox));
             const MF m = hn::FirstN(d, n);
@@ -239,10 +241,10 @@ constexpr std::array<WeightTileFn, kDepthTaps> make_depth_tiles(std::integer_seq
 inline constexpr auto kWeightTiles = make_weight_tiles(std::make_integer_sequence<int, kTileOut * kTileTaps>());
 inline constexpr auto kDepthTiles = make_depth_tiles(std::make_integer_sequence<int, kDepthTaps>());
 
-void bwd_weight_rows(const Conv2dGeom& g, const float* x, const float* dy, float* dw) {
+void bwd_weight_rows(const ConvGeom& g, const float* x, const float* dy, float* dw) {
   const ConvDims dim(g);
   const Planes p(g, 0, g.oh);
-  const int64_t size = g.oc * dim.taps;
+  const int64_t size = g.o * dim.taps;
   const int64_t parts = std::clamp<int64_t>(16 / g.groups, 1, g.n);  // by the geometry alone: it orders the sum
   float* partial = parts == 1 ? dw : scratch(Scratch::Partial, parts * size);
   const int64_t max_taps = dim.og == 1 ? kDepthTaps : kTileTaps;
@@ -258,7 +260,7 @@ void bwd_weight_rows(const Conv2dGeom& g, const float* x, const float* dy, float
       std::memset(sums, 0, dim.og * dim.taps * kLanes * sizeof(float));
       for (int64_t image = g.n * part / parts; image < g.n * (part + 1) / parts; ++image) {
         p.fill(x + (image * g.c + group * dim.cg) * dim.in, dim.cg, planes);
-        const float* dyg = dy + (image * g.oc + group * dim.og) * dim.out;
+        const float* dyg = dy + (image * g.o + group * dim.og) * dim.out;
         for (int64_t a = 0; a < out_tiles; ++a) {
           const int64_t o = dim.og * a / out_tiles, no = dim.og * (a + 1) / out_tiles - o;
           for (int64_t b = 0; b < tap_tiles; ++b) {
@@ -287,13 +289,13 @@ HWY_EXPORT(bwd_data_rows);
 HWY_EXPORT(bwd_weight_rows);
 }  // namespace
 
-void conv2d_fwd_rows(const Conv2dGeom& g, const float* x, const float* wt, float* y, const Epilogue* e) {
+void conv2d_fwd_rows(const ConvGeom& g, const float* x, const float* wt, float* y, const Epilogue* e) {
   HWY_DYNAMIC_DISPATCH(fwd_rows)(g, x, wt, y, e);
 }
-void conv2d_bwd_data_rows(const Conv2dGeom& g, const float* dy, const float* wt, float* dx) {
+void conv2d_bwd_data_rows(const ConvGeom& g, const float* dy, const float* wt, float* dx) {
   HWY_DYNAMIC_DISPATCH(bwd_data_rows)(g, dy, wt, dx);
 }
-void conv2d_bwd_weight_rows(const Conv2dGeom& g, const float* x, const float* dy, float* dw) {
+void conv2d_bwd_weight_rows(const ConvGeom& g, const float* x, const float* dy, float* dw) {
   HWY_DYNAMIC_DISPATCH(bwd_weight_rows)(g, x, dy, dw);
 }
 

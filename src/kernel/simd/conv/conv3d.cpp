@@ -6,6 +6,7 @@
 
 #include "base/cost.h"
 #include "base/parallel.h"
+#include "kernel/conv.h"
 #include "kernel/simd/matmul/gemm.h"
 #include "kernel/simd/nn_simd.h"
 #include "op/conv/conv3d.h"
@@ -17,47 +18,48 @@ constexpr int64_t kColumns = int64_t{1} << 18;      // NOTE(perf): 1 MiB stays i
 constexpr int64_t kMostPartial = int64_t{1} << 22;  // floats of partial weight gradients
 
 struct Plan {
-  Conv3dGeom g;
-  int64_t cg, og, depth, in, out, chunk, chunks;  // depth: rows of the columns
-  explicit Plan(const Conv3dGeom& geom) : g(geom) {
-    cg = g.c / g.groups, og = g.o / g.groups, depth = cg * g.taps(), in = g.in_size(), out = g.out_size();
+  ConvGeom g;
+  int64_t cg, og, taps, depth, in, out, chunk, chunks;  // depth: rows of the columns
+  explicit Plan(const ConvGeom& geom) : g(geom) {
+    const ConvDims s(g);
+    cg = s.cg, og = s.og, taps = s.window, depth = s.taps, in = s.in, out = s.out;
     // Whole rows of the output, so that a row of columns is one run of copies.
-    int64_t rows = std::max<int64_t>(1, kColumns / std::max<int64_t>(1, depth * g.out[2]));
-    chunk = rows * std::max<int64_t>(1, g.out[2]);
+    int64_t rows = std::max<int64_t>(1, kColumns / std::max<int64_t>(1, depth * g.ow));
+    chunk = rows * std::max<int64_t>(1, g.ow);
     chunks = (out + chunk - 1) / chunk;
   }
   int64_t width(int64_t i) const { return std::min(chunk, out - i * chunk); }
 };
 
 // The part [lo, hi) of an output row whose tap at offset t along w lies inside the input.
-void inside(const Conv3dGeom& g, int64_t t, int64_t* lo, int64_t* hi) {
-  int64_t shift = t * g.dilate[2] - g.pad[2], s = g.stride[2];
-  *lo = shift >= 0 ? 0 : std::min(g.out[2], (-shift + s - 1) / s);
-  *hi = shift >= g.in[2] ? *lo : std::max(*lo, std::min(g.out[2], (g.in[2] - 1 - shift) / s + 1));
+void inside(const ConvGeom& g, int64_t t, int64_t* lo, int64_t* hi) {
+  int64_t shift = t * g.dw - g.pw, s = g.sw;
+  *lo = shift >= 0 ? 0 : std::min(g.ow, (-shift + s - 1) / s);
+  *hi = shift >= g.w ? *lo : std::max(*lo, std::min(g.ow, (g.w - 1 - shift) / s + 1));
 }
 
 // f(start of a row of the chunk in its column row, input row or null, first column lo, past last hi, shift along w)
 template <class F>
 void each_run(const Plan& p, int64_t first, int64_t width, int64_t row, F f) {
-  const Conv3dGeom& g = p.g;
-  int64_t tap = row % g.taps();
-  int64_t tz = tap / g.kernel[2] / g.kernel[1], ty = tap / g.kernel[2] % g.kernel[1], tx = tap % g.kernel[2];
+  const ConvGeom& g = p.g;
+  int64_t tap = row % p.taps;
+  int64_t tz = tap / g.kw / g.kh, ty = tap / g.kw % g.kh, tx = tap % g.kw;
   int64_t lo, hi;
   inside(g, tx, &lo, &hi);
-  for (int64_t at = 0; at < width; at += g.out[2]) {
-    int64_t line = (first + at) / g.out[2];
-    int64_t z = line / g.out[1] * g.stride[0] - g.pad[0] + tz * g.dilate[0];
-    int64_t y = line % g.out[1] * g.stride[1] - g.pad[1] + ty * g.dilate[1];
-    bool ok = z >= 0 && z < g.in[0] && y >= 0 && y < g.in[1];
-    f(at, ok ? (z * g.in[1] + y) * g.in[2] : -1, lo, hi, tx * g.dilate[2] - g.pad[2]);
+  for (int64_t at = 0; at < width; at += g.ow) {
+    int64_t line = (first + at) / g.ow;
+    int64_t z = line / g.oh * g.sd - g.pd + tz * g.dd;
+    int64_t y = line % g.oh * g.sh - g.ph + ty * g.dh;
+    bool ok = z >= 0 && z < g.d && y >= 0 && y < g.h;
+    f(at, ok ? (z * g.h + y) * g.w : -1, lo, hi, tx * g.dw - g.pw);
   }
 }
 
 void fill_columns(const Plan& p, const float* image, int64_t first, int64_t width, float* cols) {
-  int64_t s = p.g.stride[2], n = p.g.out[2];
+  int64_t s = p.g.sw, n = p.g.ow;
   parallel_for(p.depth, value_grain(2 * width), [&](int64_t row, int64_t end) {
     for (; row < end; ++row) {
-      const float* channel = image + row / p.g.taps() * p.in;
+      const float* channel = image + row / p.taps * p.in;
       float* col = cols + row * width;
       each_run(p, first, width, row, [&](int64_t at, int64_t from, int64_t lo, int64_t hi, int64_t shift) {
         float* to = col + at;
@@ -76,7 +78,7 @@ void fill_columns(const Plan& p, const float* image, int64_t first, int64_t widt
 
 // The adjoint: columns are added back. Channels go to threads, so the order of the additions is fixed.
 void add_columns(const Plan& p, const float* cols, int64_t first, int64_t width, float* image) {
-  int64_t s = p.g.stride[2], taps = p.g.taps();
+  int64_t s = p.g.sw, taps = p.taps;
   parallel_for(p.cg, value_grain(2 * width * taps), [&](int64_t c, int64_t end) {
     for (; c < end; ++c)
       for (int64_t row = c * taps; row < (c + 1) * taps; ++row)
@@ -106,7 +108,7 @@ std::unique_ptr<float[]> columns(const Plan& p) {
 }
 
 void run_conv3d(const KernelArgs& a) {
-  Plan p(conv3d_geom(a.as<Conv3dAttrs>(), a.in[0].shape, a.in[1].shape));
+  Plan p(conv_geom_of<Conv3dAttrs>(a));
   const float *x = a.in[0].data<float>(), *w = a.in[1].data<float>();
   float* y = a.out[0].data<float>();
   each_task(p.g.n * p.g.groups * p.chunks, [&](int64_t task) {
@@ -120,7 +122,7 @@ void run_conv3d(const KernelArgs& a) {
 }
 
 void run_conv3d_dx(const KernelArgs& a) {
-  Plan p(conv3d_geom(a.as<Conv3dDxAttrs>(), a.out[0].shape, a.in[1].shape));
+  Plan p(conv_geom_of<Conv3dDxAttrs>(a));
   const float *gy = a.in[0].data<float>(), *w = a.in[1].data<float>();
   float* gx = a.out[0].data<float>();
   each_task(p.g.n * p.g.groups, [&](int64_t task) {
@@ -141,7 +143,7 @@ void run_conv3d_dx(const KernelArgs& a) {
 // how many there are depends on the geometry alone. NOTE(perf): the sums are [depth, O/g]; with the columns as the left
 // operand the product is 1.3 times as fast as the other way round (64 channels, 864 deep).
 void run_conv3d_dw(const KernelArgs& a) {
-  Plan p(conv3d_geom(a.as<Conv3dDwAttrs>(), a.in[0].shape, a.out[0].shape));
+  Plan p(conv_geom_of<Conv3dDwAttrs>(a));
   const float *x = a.in[0].data<float>(), *gy = a.in[1].data<float>();
   float* gw = a.out[0].data<float>();
   int64_t size = p.g.o * p.depth, group_size = p.og * p.depth, parts = p.g.n * p.chunks;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/cost.h"
+#include "base/machine.h"
 #include "base/parallel.h"
 #include "kernel/simd/matmul/gemm_scratch.h"
 #include "kernel/simd/targets.h"
@@ -30,7 +31,7 @@ namespace mge::simd::HWY_NAMESPACE {
 constexpr int64_t kMC = 4 * kMR;
 constexpr int64_t kNC = 32 * kNR;
 constexpr int64_t kTurned = (kMR + kLanes - 1) / kLanes * kLanes;  // a row of a transposed tile
-constexpr int64_t kFewA = 80 * 1024, kFewNC = 8 * kNR;
+constexpr int64_t kFewNC = 8 * kNR;
 
 // Each row of C[m,n] += bias.
 void add_bias(int64_t m, int64_t n, const float* bias, float* c, int64_t ldc) {
@@ -47,7 +48,7 @@ void multiply(bool tb, int64_t m, int64_t n, int64_t k, const float* a, int64_t 
   const bool a_in_place = ta && (n <= kNR || m <= kMR);
   const bool b_in_place = !tb && (m <= 2 * kMR || (k <= 128 && n <= 512 && m <= 8 * kMR));
   // Few rows: all of A stays in L2 beside a narrow block of B. Many: a wide block of B, and A comes by once for each.
-  const bool few = m * kc_max <= kFewA;
+  const bool few = m * kc_max * int64_t{sizeof(float)} <= machine().l2 * 5 / 16;
   const int64_t mc_max = few ? m : kMC, nc_max = few ? kFewNC : kNC;
   for (int64_t pc = 0; pc < k; pc += kc_max) {
     const int64_t kc = std::min(kc_max, k - pc);

@@ -326,8 +326,7 @@ void load(DType t, const void* src, float* dst, int64_t n) {
 
 void run(const KernelArgs& a) {
   ReduceMode mode = parse_reduce_mode(a.as<ReduceAttrs>().mode);
-  ReduceLeaves<float> ops = HWY_DYNAMIC_DISPATCH(leaves)(mode);
-  ops.load = load;
+  const ReduceLeaves<float> ops = simd_reduce_leaves(mode);
   if (in_channels_last(a.in[0])) return run_channels_last(a, ops, mode);
   run_reduce<float>(a, ops, mode == ReduceMode::Mean);
 }
@@ -340,6 +339,13 @@ const char* refuse(const KernelArgs& a) {
 }
 
 }  // namespace simd::reduce
+
+ReduceLeaves<float> simd_reduce_leaves(ReduceMode mode) {
+  using namespace simd::reduce;
+  ReduceLeaves<float> ops = HWY_DYNAMIC_DISPATCH(leaves)(mode);
+  ops.load = load;
+  return ops;
+}
 
 void register_simd_reduce(KernelRegistry& r) {
   r.add("reduce", KernelTier::Simd,

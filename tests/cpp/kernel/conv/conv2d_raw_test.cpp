@@ -17,18 +17,30 @@
 namespace mge::simd {
 namespace {
 
-// Fills in oh and ow.
-Conv2dGeom geom(int64_t n, int64_t c, int64_t h, int64_t w, int64_t oc, int64_t kh, int64_t kw, int64_t sh = 1,
-                int64_t sw = 1, int64_t ph = 0, int64_t pw = 0, int64_t dh = 1, int64_t dw = 1, int64_t groups = 1) {
-  Conv2dGeom g{n, c, h, w, oc, 0, 0, kh, kw, sh, sw, ph, pw, dh, dw, groups};
-  g.oh = (h + 2 * ph - dh * (kh - 1) - 1) / sh + 1;
-  g.ow = (w + 2 * pw - dw * (kw - 1) - 1) / sw + 1;
-  return g;
+ConvGeom geom(int64_t n, int64_t c, int64_t h, int64_t w, int64_t oc, int64_t kh, int64_t kw, int64_t sh = 1,
+              int64_t sw = 1, int64_t ph = 0, int64_t pw = 0, int64_t dh = 1, int64_t dw = 1, int64_t groups = 1) {
+  const int64_t oh = conv_outputs(h, kh, sh, ph, dh), ow = conv_outputs(w, kw, sw, pw, dw);
+  return {.n = n,
+          .c = c,
+          .h = h,
+          .w = w,
+          .o = oc,
+          .oh = oh,
+          .ow = ow,
+          .kh = kh,
+          .kw = kw,
+          .sh = sh,
+          .sw = sw,
+          .ph = ph,
+          .pw = pw,
+          .dh = dh,
+          .dw = dw,
+          .groups = groups};
 }
 
-std::string name(const Conv2dGeom& g) {
+std::string name(const ConvGeom& g) {
   const auto s = [](int64_t v) { return std::to_string(v); };
-  return "n" + s(g.n) + "c" + s(g.c) + "x" + s(g.h) + "x" + s(g.w) + "o" + s(g.oc) + "k" + s(g.kh) + "x" + s(g.kw) +
+  return "n" + s(g.n) + "c" + s(g.c) + "x" + s(g.h) + "x" + s(g.w) + "o" + s(g.o) + "k" + s(g.kh) + "x" + s(g.kw) +
          "s" + s(g.sh) + "x" + s(g.sw) + "p" + s(g.ph) + "x" + s(g.pw) + "d" + s(g.dh) + "x" + s(g.dw) + "g" +
          s(g.groups);
 }
@@ -43,10 +55,10 @@ std::vector<float> uniform(int64_t size, unsigned seed) {
 
 // Calls f(x index, weight index, y index) for every product of the convolution.
 template <class F>
-void for_each_product(const Conv2dGeom& g, F f) {
-  const int64_t cg = g.c / g.groups, og = g.oc / g.groups;
+void for_each_product(const ConvGeom& g, F f) {
+  const int64_t cg = g.c / g.groups, og = g.o / g.groups;
   for (int64_t n = 0; n < g.n; ++n)
-    for (int64_t o = 0; o < g.oc; ++o)
+    for (int64_t o = 0; o < g.o; ++o)
       for (int64_t oy = 0; oy < g.oh; ++oy)
         for (int64_t ox = 0; ox < g.ow; ++ox)
           for (int64_t c = 0; c < cg; ++c)
@@ -55,7 +67,7 @@ void for_each_product(const Conv2dGeom& g, F f) {
                 const int64_t iy = oy * g.sh - g.ph + r * g.dh, ix = ox * g.sw - g.pw + s * g.dw;
                 if (iy < 0 || iy >= g.h || ix < 0 || ix >= g.w) continue;
                 f(((n * g.c + o / og * cg + c) * g.h + iy) * g.w + ix, ((o * cg + c) * g.kh + r) * g.kw + s,
-                  ((n * g.oc + o) * g.oh + oy) * g.ow + ox);
+                  ((n * g.o + o) * g.oh + oy) * g.ow + ox);
               }
 }
 
@@ -105,20 +117,20 @@ std::vector<float> channels_last(const float* v, int64_t n, int64_t c, int64_t p
 
 // The kernels of conv2d_last.h, given and asked for plain memory.
 struct OnLast {
-  Conv2dGeom g;
+  ConvGeom g;
   std::vector<float> x, dy;
   const float* w;
-  OnLast(const Conv2dGeom& geom, const std::vector<float>& px, const std::vector<float>& pw,
+  OnLast(const ConvGeom& geom, const std::vector<float>& px, const std::vector<float>& pw,
          const std::vector<float>& pdy)
       : g(geom),
         x(channels_last(px.data(), g.n, g.c, g.h * g.w)),
-        dy(channels_last(pdy.data(), g.n, g.oc, g.oh * g.ow)),
+        dy(channels_last(pdy.data(), g.n, g.o, g.oh * g.ow)),
         w(pw.data()) {}
   template <class F>
   void fwd(F kernel, float* out) const {
     std::vector<float> y(dy.size());
     kernel(g, x.data(), w, y.data());
-    y = channels_last(y.data(), g.n, g.oc, g.oh * g.ow, true);
+    y = channels_last(y.data(), g.n, g.o, g.oh * g.ow, true);
     std::copy(y.begin(), y.end(), out);
   }
   template <class F>
@@ -130,12 +142,12 @@ struct OnLast {
   }
 };
 
-class Conv2dRaw : public testing::TestWithParam<Conv2dGeom> {};
+class Conv2dRaw : public testing::TestWithParam<ConvGeom> {};
 
 TEST_P(Conv2dRaw, MatchesFloat64AndIsTheSameForAnyThreadCount) {
   each_target([&] {
-    const Conv2dGeom g = GetParam();
-    const int64_t nx = g.n * g.c * g.h * g.w, nw = g.oc * (g.c / g.groups) * g.kh * g.kw, ny = g.n * g.oc * g.oh * g.ow;
+    const ConvGeom g = GetParam();
+    const int64_t nx = g.n * g.c * g.h * g.w, nw = g.o * (g.c / g.groups) * g.kh * g.kw, ny = g.n * g.o * g.oh * g.ow;
     const auto x = uniform(nx, 1), w = uniform(nw, 2), dy = uniform(ny, 3);
     std::vector<Sum> y(ny), dx(nx), dw(nw);
     for_each_product(g, [&](int64_t xi, int64_t wi, int64_t yi) {
@@ -170,12 +182,12 @@ TEST_P(Conv2dRaw, MatchesFloat64AndIsTheSameForAnyThreadCount) {
       check(
           dw, [&](float* out) { product_last_bwd_weight(g, last.x.data(), last.dy.data(), out); },
           "product_last_bwd_weight");
-      if (g.oc % 16 == 0)
+      if (g.o % 16 == 0)
         check(
             dw, [&](float* out) { few_channels_bwd_weight(g, x.data(), last.dy.data(), out); },
             "few_channels_bwd_weight");
     }
-    if (g.groups == 1 && g.kh == 3 && g.kw == 3 && g.sh * g.sw * g.dh * g.dw == 1 && g.c % 16 == 0 && g.oc % 16 == 0) {
+    if (g.groups == 1 && g.kh == 3 && g.kw == 3 && g.sh * g.sw * g.dh * g.dw == 1 && g.c % 16 == 0 && g.o % 16 == 0) {
       check(
           of_one_size(y), [&](float* out) { last.fwd(winograd_last_fwd, out); }, "winograd_last_fwd");
       check(
@@ -184,7 +196,7 @@ TEST_P(Conv2dRaw, MatchesFloat64AndIsTheSameForAnyThreadCount) {
           of_one_size(dw), [&](float* out) { winograd_last_bwd_weight(g, last.x.data(), last.dy.data(), out); },
           "winograd_last_bwd_weight");
     }
-    if (g.groups == g.c && g.c == g.oc && g.c > 1) {
+    if (g.groups == g.c && g.c == g.o && g.c > 1) {
       check(
           y, [&](float* out) { last.fwd(depthwise_last_fwd, out); }, "depthwise_last_fwd");
       check(
@@ -206,7 +218,7 @@ TEST_P(Conv2dRaw, MatchesFloat64AndIsTheSameForAnyThreadCount) {
   });
 }
 
-const Conv2dGeom kCases[] = {
+const ConvGeom kCases[] = {
     geom(2, 1, 28, 28, 6, 5, 5, 1, 1, 2, 2),              // LeNet conv1
     geom(3, 1, 32, 32, 6, 5, 5),                          // LeNet conv1, no padding
     geom(5, 6, 14, 14, 16, 5, 5),                         // LeNet conv2
@@ -246,11 +258,11 @@ INSTANTIATE_TEST_SUITE_P(Shapes, Conv2dRaw, testing::ValuesIn(kCases),
 
 TEST(Conv2dRawEpilogue, SameBitsAsSeparateSteps) {
   each_target([&] {
-    for (const Conv2dGeom& g : kCases) {
-      const int64_t nx = g.n * g.c * g.h * g.w, nw = g.oc * (g.c / g.groups) * g.kh * g.kw, out = g.oh * g.ow,
-                    ny = g.n * g.oc * out;
+    for (const ConvGeom& g : kCases) {
+      const int64_t nx = g.n * g.c * g.h * g.w, nw = g.o * (g.c / g.groups) * g.kh * g.kw, out = g.oh * g.ow,
+                    ny = g.n * g.o * out;
       auto x = uniform(nx, 1);
-      const auto w = uniform(nw, 2), bias = uniform(g.oc, 3), scale = uniform(g.oc, 4), shift = uniform(g.oc, 5);
+      const auto w = uniform(nw, 2), bias = uniform(g.o, 3), scale = uniform(g.o, 4), shift = uniform(g.o, 5);
       auto add = uniform(ny, 6);
       if (ny > 3)
         add[ny / 2] = std::numeric_limits<float>::quiet_NaN(), add[ny / 3] = -std::numeric_limits<float>::infinity();
@@ -265,7 +277,7 @@ TEST(Conv2dRawEpilogue, SameBitsAsSeparateSteps) {
         std::vector<float> want = plain, got(ny);
         for (int64_t i = 0; i < ny; ++i) {
           volatile float v = want[i];  // volatile: one rounding per step
-          const int64_t c = i / out % g.oc;
+          const int64_t c = i / out % g.o;
           if (e.bias) v = v + bias[c];
           if (e.scale) {
             v = v * scale[c];
@@ -288,7 +300,7 @@ TEST(Conv2dRawEpilogue, SameBitsAsSeparateSteps) {
 }
 
 TEST(Conv2dRawEpilogue, SumOverNoChannelsStillGetsBias) {
-  Conv2dGeom g = geom(1, 0, 4, 4, 2, 3, 3);
+  ConvGeom g = geom(1, 0, 4, 4, 2, 3, 3);
   const float bias[] = {1.5f, -2.f};
   Epilogue e;
   e.bias = bias;
@@ -300,10 +312,9 @@ TEST(Conv2dRawEpilogue, SumOverNoChannelsStillGetsBias) {
 // A NaN in the input reaches the outputs whose window holds it and no other.
 TEST(Conv2dRaw, NanStaysInItsWindow) {
   each_target([&] {
-    for (const Conv2dGeom& g : kCases) {
+    for (const ConvGeom& g : kCases) {
       if (g.n == 0) continue;
-      const int64_t nx = g.n * g.c * g.h * g.w, nw = g.oc * (g.c / g.groups) * g.kh * g.kw,
-                    ny = g.n * g.oc * g.oh * g.ow;
+      const int64_t nx = g.n * g.c * g.h * g.w, nw = g.o * (g.c / g.groups) * g.kh * g.kw, ny = g.n * g.o * g.oh * g.ow;
       auto x = uniform(nx, 1), w = uniform(nw, 2), dy = uniform(ny, 3);
       x[nx / 2] = std::numeric_limits<float>::quiet_NaN();
       std::vector<char> nan_y(ny), nan_w(nw);

@@ -58,10 +58,8 @@ TEST(Conv3d, VectorKernelsAgreeWithTheReference) {
     Array y = run_one("conv3d", make_attrs(g.at), {x, w}, DType::F64, KernelTier::Ref)[0];
     Array gy = uniform(y.shape);
     expect_close("conv3d", make_attrs(g.at), {x, w});
-    expect_close("conv3d_dx", make_attrs(Conv3dDxAttrs{g.at.stride, g.at.pad, g.at.dilate, g.at.groups, to_ints(g.x)}),
-                 {gy, w});
-    expect_close("conv3d_dw", make_attrs(Conv3dDwAttrs{g.at.stride, g.at.pad, g.at.dilate, g.at.groups, to_ints(g.w)}),
-                 {x, gy});
+    expect_close("conv3d_dx", make_attrs(Conv3dDxAttrs{g.at, to_ints(g.x)}), {gy, w});
+    expect_close("conv3d_dw", make_attrs(Conv3dDwAttrs{g.at, to_ints(g.w)}), {x, gy});
   }
 }
 

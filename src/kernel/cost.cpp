@@ -1,0 +1,78 @@
+#include "kernel/cost.h"
+
+#include <algorithm>
+
+namespace mge::cost {
+namespace {
+
+// A library call takes some 3 us longer than one of ours: finding the primitive, reordering, waking. Threads share the
+// arithmetic but not that, so it takes this much of it, on one core, to make the call worth its while.
+constexpr double kLibraryCall = 20'000;
+
+// Of F(2x2, 3x3): a tile needs 16 multiply-adds for each pair of channels instead of 36. Transforms cost what moving so
+// many bytes does.
+constexpr double kSavedFlops = 2 * (36 - 16);
+constexpr double kTileBytes = 40;           // a tile of one channel, in or out
+constexpr double kFilterBytes = 120;        // a filter whose points stay in the last cache
+constexpr double kFilterBytesMemory = 320;  // and one whose points go through memory
+constexpr double kPointBytes = 16 * 4;      // of one filter
+constexpr int64_t kShareOfLastCache = 8;    // the rest is for the tiles
+
+// What a library's adjoint moves for each weight, which it wants in another order: read, allocated, written, read.
+constexpr double kReorderBytes = 4 * 4;
+
+}  // namespace
+
+bool library_pays(double flops, double gain) { return sums_ns(flops) >= kLibraryCall / gain; }
+
+bool library_pays_for_rows(int64_t rows, double flops) {
+  // NOTE(perf): GFLOP/s on 2 cores with AVX-512, simd against oneDNN: 16x1024x1024 179/158, 1024x512x512 223/222, but
+  // 128x3072x768 195/216 and 8x1024x1024 94/122. Ours has a path of its own up to 4 rows, fills its tiles from 13 on,
+  // turns the product round up to 64 and packs both operands from 256 on.
+  if (rows >= 5 && rows <= 12) return library_pays(flops, 1.0 / 2);
+  if (rows > 64 && rows < 256) return library_pays(flops, 1.0 / 16);
+  return false;
+}
+
+bool winograd_can(const ConvGeom& g) {
+  return g.kh == 3 && g.kw == 3 && g.sh * g.sw == 1 && g.dh * g.dw == 1 && g.groups == 1 && g.ph <= 2 && g.pw <= 2 &&
+         g.c > 0 && g.o > 0 && g.c % 16 == 0 && g.o % 16 == 0 && !g.empty();
+}
+
+bool winograd_pays(const ConvGeom& g) {
+  if (!winograd_can(g)) return false;
+  const double c = static_cast<double>(g.c), o = static_cast<double>(g.o);
+  const auto tiles = static_cast<double>(g.n * ((g.oh + 1) / 2) * ((g.ow + 1) / 2));
+  // A tile is worth its own transforms, and there are enough of them for those of the weight.
+  if (sums_ns(kSavedFlops * c * o) < move_ns(kTileBytes * (c + o))) return false;
+  const bool cached = kPointBytes * c * o < static_cast<double>(machine().l3 / kShareOfLastCache);
+  return sums_ns(kSavedFlops * tiles) >= move_ns(cached ? kFilterBytes : kFilterBytesMemory);
+}
+
+int64_t product_longest_sum(const ConvGeom& g) {
+  return g.kh * g.kw == 1 ? 1 << 14 : g.sh * g.sw > 1 ? 1 << 12 : 1 << 10;
+}
+
+bool product_pays(const ConvGeom& g, ConvRole role) {
+  if (g.groups != 1 || g.empty()) return false;
+  const int64_t pixels = g.n * g.oh * g.ow, weight_bytes = 4 * g.o * g.c * g.kh * g.kw;
+  if (role == ConvRole::WeightGrad && pixels > product_longest_sum(g)) return false;
+  const bool strided = g.sh * g.sw > 1, one_tap = g.kh * g.kw == 1, plain = one_tap && !strided && g.ph + g.pw == 0;
+  // A weight that stays in the second cache is reordered in no time; one of a single tap, whose product needs no
+  // patches, need only be large beside what else is there.
+  if (weight_bytes < (plain ? machine().l2 / 8 : machine().l2)) return false;
+  // The part of the library's speed that a product falls short of: with more taps for a pixel the library reads the
+  // image less often. NOTE(perf): GFLOP/s on 2 cores of the product against oneDNN. Weights, batch 16: 512 3x3 on 7x7
+  // 193/121, 512 3x3 s2 on 14x14 179/90, 1024 to 2048 1x1 s2 192/157, 256 to 1024 1x1 on 14x14 192/144; data: 512 to
+  // 2048 1x1 on 7x7 207/148; but 256 3x3 on 14x14 173/220.
+  double shortfall = 1.0 / 4;
+  if (plain)
+    shortfall = 1.0 / 128;
+  else if (strided && (one_tap || role == ConvRole::WeightGrad))
+    shortfall = 1.0 / 32;
+  else if (role == ConvRole::WeightGrad)
+    shortfall = 1.0 / 8;
+  return sums_ns(2 * static_cast<double>(pixels) * shortfall) <= move_ns(kReorderBytes);
+}
+
+}  // namespace mge::cost

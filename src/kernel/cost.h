@@ -1,0 +1,30 @@
+// Which of several ways to compute is expected to be faster: small comparisons of two times on one core, in the
+// constants of the machine (base/machine.h). Kernels ask in `avoid`. The answers depend on sizes and machine alone,
+// never on the number of threads (docs/adr/0025-machine-constants.md).
+//   if (!cost::library_pays(g.flops(), 1)) return "small; simd is faster";
+#pragma once
+#include "base/machine.h"
+#include "op/conv/conv.h"
+
+namespace mge::cost {
+
+/// Nanoseconds on one core: of arithmetic in a tiled product, and of bytes that pass through memory.
+inline double sums_ns(double flops) { return flops / machine().gflops; }
+inline double move_ns(double bytes) { return bytes / machine().gbytes; }
+
+/// Whether a library's kernel that saves `gain` of the time our own takes makes up for calling it.
+bool library_pays(double flops, double gain);
+/// The same for rows times a transposed matrix, by the number of rows.
+bool library_pays_for_rows(int64_t rows, double flops);
+
+/// Convolutions, and their adjoints, that are best computed by transformed tiles (kernel/simd/conv/conv2d_last.h).
+/// `can` be, by their geometry; and are worth the transforms.
+bool winograd_can(const ConvGeom& g);
+bool winograd_pays(const ConvGeom& g);
+
+/// Adjoints best computed as one matrix product over all pixels (kernel/simd/conv/conv2d_last.h): many weights, few
+/// pixels. longest_sum: more pixels would lose digits.
+int64_t product_longest_sum(const ConvGeom& g);
+bool product_pays(const ConvGeom& g, ConvRole role);
+
+}  // namespace mge::cost
