@@ -184,19 +184,4 @@ void bind(Graph& g, std::span<const Meta> inputs, std::span<const KnownInput> kn
   g.check_commits();
 }
 
-std::vector<bool> foldable_values(const Graph& g, const std::vector<bool>& given) {
-  std::vector<bool> yes = given;
-  yes.resize(g.n_values());
-  for (auto& c : g.constants())
-    if (c.value != kNone) yes[static_cast<size_t>(c.value)] = is_handful(g.meta(c.value));
-  for (NodeId n = g.first(); n != kNone; n = g.node(n).next) {
-    const Node& x = g.node(n);
-    bool all = x.op == &shape_of() || (!takes_token(*x.op) && !x.inputs.empty());
-    if (x.op != &shape_of())
-      for (ValueId v : x.inputs) all = all && yes[static_cast<size_t>(v)];
-    for (ValueId v : x.outputs) yes[static_cast<size_t>(v)] = all && is_handful(g.meta(v));
-  }
-  return yes;
-}
-
 }  // namespace mge::ir

@@ -21,10 +21,6 @@ struct KnownInput {
 /// names the line when a guard does not hold.
 void bind(Graph& g, std::span<const Meta> inputs, std::span<const KnownInput> known, const Evaluator& evaluate);
 
-/// Whether `v` is known as soon as the sizes and the given values are: computed from shape_of and constants alone.
-/// `given` marks values that are known beforehand.
-std::vector<bool> foldable_values(const Graph& g, const std::vector<bool>& given);
-
 /// A handful: what sizes are computed from.
 bool is_handful(const Meta& m);
 
