@@ -137,7 +137,6 @@ def little_memory() -> Iterator[None]:
 
 NOT_YET = {
     "ctc_loss_bwd": "its errors carry the name of ctc_loss",
-    "roi_align_bwd": "counts of samples have no bound that keeps it short",
 }
 
 

@@ -98,9 +98,19 @@ void infer_regions_bwd(InferCtx& c) {
   c.out[0].dtype = c.dtype(0);
   c.out[0].shape = c.shape(0);
 }
+void check_samples(const InferCtx& c) {
+  const nn::Pair n = nn::pair_of(c, "samples", attrs_as<RoiAlignAttrs>(c.attrs).samples, 1);
+  constexpr int64_t kMost = 1 << 16;
+  MGE_CHECK(n.h <= kMost && n.w <= kMost / n.h, Value, "{}: a cell takes at most {} samples; got {} x {}.", c.op->name,
+            kMost, n.h, n.w);
+}
 void infer_roi_align(InferCtx& c) {
-  nn::pair_of(c, "samples", attrs_as<RoiAlignAttrs>(c.attrs).samples, 1);
+  check_samples(c);
   infer_regions<RoiAlignAttrs>(c);
+}
+void infer_roi_align_bwd(InferCtx& c) {
+  check_samples(c);
+  infer_regions_bwd<RoiAlignAttrs>(c);
 }
 
 void infer_nms(InferCtx& c) {
@@ -173,7 +183,7 @@ void register_vision(OpRegistry& r) {
       .attrs<RoiAlignAttrs>()
       .in("x", "rois", "gy")
       .out("gx")
-      .infer(infer_regions_bwd<RoiAlignAttrs>)
+      .infer(infer_roi_align_bwd)
       .decompose(decompose_roi_align_bwd)
       .promote(Promote::Float)
       .doc("Adjoint of roi_align in x; x says where the largest samples are.");
