@@ -127,7 +127,7 @@ bool Recording::on_op(const OpDef& op, const Attrs& attrs, std::span<Tensor* con
     for (auto& s : rec.sizes) {
       const Var& v = vars_[s.var];
       is_static &= v.is_static;
-      late |= v.late || !(v.is_size || v.is_static || v.arg >= 0);
+      late |= v.late || !(v.is_size || v.is_static);
     }
     sized |= !is_static;
   }

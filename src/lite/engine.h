@@ -1,7 +1,7 @@
 // A loaded model ready to run: compiled once per set of input shapes, holding its vars. Knows nothing of the Lite API.
 //   Engine e(model, {});
 //   e.prepare(input_metas);                 compiles, or finds the program of these shapes
-//   e.run(inputs);  Buffer y = e.output(0);
+//   std::vector<Buffer> y = e.run(inputs);
 // Where sizes depend on values the model runs in parts (plan/sizes.h), and outputs have their shapes after the run.
 #pragma once
 #include <list>

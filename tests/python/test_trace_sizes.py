@@ -244,6 +244,21 @@ def test_a_decision_by_a_size_is_recorded_for_each_side(without_host: bool) -> N
     assert recordings(f) == 2 and (len(calls) == 2 or not without_host)
 
 
+@HOST
+@pytest.mark.filterwarnings("ignore:trace")
+def test_a_decision_by_a_size_that_an_argument_gives(without_host: bool) -> None:
+    """The shapes of the arguments are the same in all calls; what is decided is not."""
+
+    def fn(x: Tensor, n: Tensor) -> Tensor:
+        y = x[:n]
+        return y * 2 if y.shape[0] > 2 else y + 1
+
+    f = trace(fn, without_host=without_host)
+    for n in (1, 5, 2, 4, 1):
+        args = Tensor(array(6)), Tensor(n, dtype="int32")
+        np.testing.assert_array_equal(f(*args).numpy(), fn(*args).numpy())
+
+
 def test_a_number_made_of_a_size_is_recorded_for_each() -> None:
     f = trace(lambda x: x / x.shape[0] ** 0.5, without_host=True)
     for n in (1, 2, 3, 2, 1):
