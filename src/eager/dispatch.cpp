@@ -334,13 +334,17 @@ void assign(Tensor& cell, const Tensor& from) {
   cell.links = from.links;
 }
 
+Buffer host_buffer(Value& v) {
+  if (v.known) return {v.known, Layout::contiguous(v.meta.shape)};
+  wait(v);
+  return to_host(v.meta, v.buffer);
+}
+
 Buffer read_buffer(Tensor& t) {
   ValuePtr v = t.value;
   if (g_tracer) g_tracer->on_read(t);
-  if (v->known) return {v->known, Layout::contiguous(v->meta.shape)};
-  if (!v->ready() && g_tracer) g_tracer->materialize(*v);
-  wait(*v);
-  return to_host(v->meta, v->buffer);
+  if (!v->known && !v->ready() && g_tracer) g_tracer->materialize(*v);
+  return host_buffer(*v);
 }
 
 EagerEmitter& EagerEmitter::get() {
@@ -382,8 +386,7 @@ Ints size_numbers(Tensor& t, bool* later) {
   if (later && g_tracer) {
     *later = g_tracer->on_size(t);
     if (!t.value->ready()) g_tracer->materialize(*t.value);
-    wait(*t.value);
-    b = t.value->known ? Buffer{t.value->known, Layout::contiguous(m.shape)} : to_host(m, t.value->buffer);
+    b = host_buffer(*t.value);
   } else {
     b = read_buffer(t);
   }

@@ -42,6 +42,8 @@ Ints size_numbers(Tensor& t, bool* later);
 void fix_sizes(Tensor& t);
 /// Waits; the value in memory that the host can read, possibly strided: its own, or a copy.
 Buffer read_buffer(Tensor& t);
+/// The same for a value that no tracer has to hear of: the host's copy of a handful of integers, else waits.
+Buffer host_buffer(Value& v);
 
 class EagerEmitter final : public Emitter {
  public:

@@ -261,9 +261,7 @@ void Recording::guard(uint32_t id, Tensor& t) {
   for (auto& g : guards_)
     if (g.var == id) return;
   const Meta& m = t.meta();
-  wait(*t.value);
-  Buffer b = make_contiguous(
-      m, t.value->known ? Buffer{t.value->known, Layout::contiguous(m.shape)} : to_host(m, t.value->buffer));
+  Buffer b = make_contiguous(m, host_buffer(*t.value));
   const char* p = static_cast<const char*>(b.data(m.dtype));
   LocId loc = -backward_location();
   guards_.push_back({id, std::vector<char>(p, p + m.bytes()), loc ? loc : current_location()});

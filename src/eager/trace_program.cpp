@@ -231,9 +231,7 @@ std::vector<ir::KnownInput> Recording::known_inputs(const Stage& part, std::span
   for (size_t i = 0; i < part.in.size(); ++i) {
     if (!part.host[i]) continue;
     Value& v = *slots[static_cast<size_t>(part.in[i])];
-    wait(v);
-    Buffer b = make_contiguous(v.meta,
-                               v.known ? Buffer{v.known, Layout::contiguous(v.meta.shape)} : to_host(v.meta, v.buffer));
+    Buffer b = make_contiguous(v.meta, host_buffer(v));
     out.push_back({i, {v.meta, b.storage, static_cast<size_t>(b.layout.offset) * dtype_size(v.meta.dtype)}});
   }
   return out;
