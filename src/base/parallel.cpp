@@ -54,10 +54,10 @@ ThreadReport thread_report() {
           Team::workers()};
 }
 
-void parallel_for(int64_t n, int64_t grain, RangeFn fn) {
+void parallel_for(int64_t n, int64_t grain, RangeFn fn, int64_t ranges_per_thread) {
   if (n <= 0) return;
   const int64_t threads = num_threads();
-  const int64_t parts = std::min<int64_t>(threads * kRangesPerThread, (n - 1) / std::max<int64_t>(grain, 1) + 1);
+  const int64_t parts = std::min<int64_t>(threads * ranges_per_thread, (n - 1) / std::max<int64_t>(grain, 1) + 1);
   if (threads == 1 || parts <= 1) {
     fn(0, n);
     return;

@@ -14,8 +14,9 @@ using RangeFn = FunctionRef<void(int64_t, int64_t)>;
 inline constexpr int kRangesPerThread = 4;
 
 /// Runs fn over [0,n) in ranges of at least `grain` items (base/cost.h), on at most num_threads() threads. Nested calls
-/// run inline. The first exception of any range is rethrown on the caller's thread after all ranges ended.
-void parallel_for(int64_t n, int64_t grain, RangeFn fn);
+/// run inline. The first exception of any range is rethrown on the caller's thread after all ranges ended. Neighbouring
+/// ranges go to one thread where none is late.
+void parallel_for(int64_t n, int64_t grain, RangeFn fn, int64_t ranges_per_thread = kRangesPerThread);
 /// Threads that work given out here may use: of this thread's ThreadLimit when there is one, else of the process; 1
 /// inside a parallel_for.
 int num_threads();

@@ -148,15 +148,21 @@ void copy_elements(const Job& j) {
   const int64_t len = n.size[inner], ss = n.stride[1][inner], ds = n.stride[0][inner], rows = j.total / len;
   auto* src = reinterpret_cast<const T*>(j.src);
   auto* dst = reinterpret_cast<T*>(j.dst);
-  parallel_for(rows, byte_grain(len * j.size), [&](int64_t b, int64_t e) {
-    Offsets at(n, inner, -1, b);
-    for (; b < e; ++b, at.advance(n, inner)) {
-      const T* s = src + at.src;
-      T* d = dst + at.dst;
+  // One value for a whole tensor is a single run.
+  const int64_t piece = std::min(len, std::max<int64_t>(1, kPieceBytes / j.size)), pieces = (len + piece - 1) / piece;
+  parallel_for(rows * pieces, byte_grain(piece * j.size), [&](int64_t b, int64_t e) {
+    Offsets at(n, inner, -1, b / pieces);
+    for (int64_t part = b % pieces; b < e; ++b) {
+      const int64_t from = part * piece, count = std::min(piece, len - from);
+      const T* s = src + at.src + from * ss;
+      T* d = dst + at.dst + from * ds;
       if (ss == 0 && ds == 1)
-        std::fill_n(d, len, *s);
+        std::fill_n(d, count, *s);
       else
-        for (int64_t k = 0; k < len; ++k) d[k * ds] = s[k * ss];
+        for (int64_t k = 0; k < count; ++k) d[k * ds] = s[k * ss];
+      if (++part < pieces) continue;
+      part = 0;
+      at.advance(n, inner);
     }
   });
 }

@@ -73,6 +73,23 @@ TEST(CopyStrided, LargeTransposesOnSeveralThreads) {
   set_num_threads(before);
 }
 
+// A run without end on one side: cut between threads like any other.
+TEST(CopyStrided, OneValueForALargeTensorIsWrittenBySeveralThreads) {
+  const int before = num_threads();
+  set_num_threads(3);
+  const Shape s{3, 100'003};
+  for (DType t : kBySize) {
+    Layout one = Layout::contiguous(s), spread = one;
+    one.stride[0] = one.stride[1] = 0;
+    spread.stride[0] = 300'100, spread.stride[1] = 3;
+    Block from(s, one, 1, t, 3), dense(s, Layout::contiguous(s), s.numel(), t, 4), wide(s, spread, 900'300, t, 5);
+    expect_copy(from, dense, "dense");
+    expect_copy(from, wide, "spread");
+    expect_copy(wide, dense, "gathered");
+  }
+  set_num_threads(before);
+}
+
 TEST(CopyStrided, ScalarsAndEmpties) {
   for (DType t : kBySize) {
     Block a({}, Layout::contiguous({}), 1, t, 1), b({}, Layout::contiguous({}), 1, t, 2);

@@ -1,6 +1,7 @@
 #include "kernel/simd/matmul/gemm.h"
 
 #include <algorithm>
+#include <atomic>
 
 #include "base/cost.h"
 #include "base/machine.h"
@@ -13,6 +14,12 @@
 namespace mge::simd {
 // Columns of a packed B: whole vectors of the widest target, so that every block of k starts aligned.
 inline int64_t packed_pitch(int64_t n) { return (n + 15) / 16 * 16; }
+// A whole operand packed by a thread for several pieces of one product: packed_pitch(columns) * k floats.
+struct Kept {
+  float* data;
+  bool ready = false;
+};
+enum class Way { ByShape, Straight, Turned };
 }  // namespace mge::simd
 #endif
 
@@ -29,9 +36,14 @@ namespace mge::simd::HWY_NAMESPACE {
 
 // Rows and columns of C worked on at a time (cache blocking, loop tiling): a small block of A leaves L2 to B.
 constexpr int64_t kMC = 4 * kMR;
-constexpr int64_t kNC = 32 * kNR;
 constexpr int64_t kTurned = (kMR + kLanes - 1) / kLanes * kLanes;  // a row of a transposed tile
 constexpr int64_t kFewNC = 8 * kNR;
+// Columns of B beside many rows: half of L2, but a megabyte where L2 is smaller, since A comes by once for each block.
+// NOTE(perf): one thread of a Xeon with 2 MiB, 1024^3: 154 GFLOP/s, 129 with all of L2.
+int64_t wide_block(int64_t kc) {
+  const int64_t bytes = std::max<int64_t>(machine().l2 / 2, 1 << 20);
+  return std::max(kFewNC, bytes / int64_t{sizeof(float)} / kc / kNR * kNR);
+}
 
 // Each row of C[m,n] += bias.
 void add_bias(int64_t m, int64_t n, const float* bias, float* c, int64_t ldc) {
@@ -41,44 +53,46 @@ void add_bias(int64_t m, int64_t n, const float* bias, float* c, int64_t ldc) {
 // One thread's share of a product that is not of few rows.
 template <bool ta>
 void multiply(bool tb, int64_t m, int64_t n, int64_t k, const float* a, int64_t lda, const float* b, int64_t ldb,
-              float* c, int64_t ldc, bool accumulate, const float* bias) {
+              float* c, int64_t ldc, bool accumulate, const float* bias, Kept* kept) {
   constexpr RowsAre kRows = ta ? RowsAre::Across : RowsAre::Lines;
   const int64_t kc_max = k_block(k);
   // Reading in place saves the packing pass; packing saves cache conflicts and pages when the operand is read often.
   const bool a_in_place = ta && (n <= kNR || m <= kMR);
-  const bool b_in_place = !tb && (m <= 2 * kMR || (k <= 128 && n <= 512 && m <= 8 * kMR));
+  const bool b_in_place = !tb && !kept && (m <= 2 * kMR || (k <= 128 && n <= 512 && m <= 8 * kMR));
   // Few rows: all of A stays in L2 beside a narrow block of B. Many: a wide block of B, and A comes by once for each.
   const bool few = m * kc_max * int64_t{sizeof(float)} <= machine().l2 * 5 / 16;
-  const int64_t mc_max = few ? m : kMC, nc_max = few ? kFewNC : kNC;
+  const int64_t mc_max = few ? m : kMC, nc_max = few ? kFewNC : wide_block(kc_max);
   for (int64_t pc = 0; pc < k; pc += kc_max) {
     const int64_t kc = std::min(kc_max, k - pc);
     const bool add = accumulate || pc > 0;
     for (int64_t jc = 0; jc < n; jc += nc_max) {
       const int64_t nc = std::min(nc_max, n - jc);
       const float* b_block = tb ? b + jc * ldb + pc : b + pc * ldb + jc;
-      float* packed_b = b_in_place ? nullptr : scratch(Scratch::PackB, kc * (nc + kLanes));
-      if (tb) pack_columns(tb, b_block, ldb, nc, kc, packed_b);
+      float* packed_b = b_in_place ? nullptr
+                        : kept     ? kept->data + pc * packed_pitch(n) + jc * kc
+                                   : scratch(Scratch::PackB, kc * (nc + kLanes));
+      const bool packs_b = packed_b && !(kept && kept->ready);
+      if (tb && packs_b) pack_columns(tb, b_block, ldb, nc, kc, packed_b);
       for (int64_t ic = 0; ic < m; ic += mc_max) {
         const int64_t mc = std::min(mc_max, m - ic);
         const float* a_block = ta ? a + pc * lda + ic : a + ic * lda + pc;
         const Operand bo = b_in_place ? Operand{b_block, ldb} : Operand{packed_b, 0};
         float* c_block = c + ic * ldc + jc;
         float* packed_a = a_in_place ? nullptr : scratch(Scratch::PackA, whole_lines(kc) * mc + kLanes);
-        const bool packs_b = packed_b && !tb && ic == 0;
-        if (ta && packed_a && !few && !packs_b) {
-          multiply_block_packing_rows(mc, nc, kc, a_block, lda, packed_a, bo, c_block, ldc, add);
-        } else {
-          if (packed_a && (!few || jc == 0)) (ta ? pack_rows_straight : pack_lines)(a_block, lda, mc, kc, packed_a);
-          const Operand ao = packed_a ? Operand{packed_a, 0} : Operand{a_block, lda};
-          if (packs_b)
-            multiply_block_packing<kRows>(mc, nc, kc, ao, b_block, ldb, packed_b, c_block, ldc, add);
-          else
-            multiply_block<kRows>(mc, nc, kc, ao, bo, c_block, ldc, add);
-        }
+        const Operand ao = packed_a ? Operand{packed_a, 0} : Operand{a_block, lda};
+        const FreshRows rows{a_block, lda, packed_a, few};
+        const FreshRows* fresh = packed_a && (!few || jc == 0) ? &rows : nullptr;
+        if (packs_b && !tb && ic == 0)
+          multiply_block_packing<kRows>(mc, nc, kc, ao, fresh, b_block, ldb, packed_b, c_block, ldc, add);
+        else if (fresh)
+          multiply_tiles_packing<kRows>(RowTiles(mc), 0, nc, kc, rows, bo, c_block, ldc, add);
+        else
+          multiply_block<kRows>(mc, nc, kc, ao, bo, c_block, ldc, add);
         if (bias && pc + kc == k) add_bias(mc, nc, bias + jc, c_block, ldc);
       }
     }
   }
+  if (kept) kept->ready = true;
 }
 
 // C[cols][mr] = (C if add) + the transpose of t[mr][kNR], then + bias if there is one.
@@ -96,7 +110,7 @@ void store_turned(const float* t, int64_t mr, int64_t cols, float* c, int64_t ld
 // A·Bᵀ as the transpose of B·Aᵀ: rows of B are copied as they lie and the smaller A is turned around instead. The bits
 // are the same, since every element is the same chain of multiply-adds.
 void multiply_turned(int64_t m, int64_t n, int64_t k, const float* a, int64_t lda, const float* b, int64_t ldb,
-                     float* c, int64_t ldc, bool accumulate, const float* bias) {
+                     float* c, int64_t ldc, bool accumulate, const float* bias, Kept* kept) {
   const int64_t kc_max = k_block(k);
   const RowTiles rows(n);
   HWY_ALIGN float t[kMR * kNR];
@@ -105,8 +119,8 @@ void multiply_turned(int64_t m, int64_t n, int64_t k, const float* a, int64_t ld
     const bool add = accumulate || pc > 0;
     for (int64_t ic = 0; ic < m; ic += kFewNC) {
       const int64_t mc = std::min(kFewNC, m - ic);
-      float* columns = scratch(Scratch::PackB, kc * (mc + kLanes));
-      pack_columns(true, a + ic * lda + pc, lda, mc, kc, columns);
+      float* columns = kept ? kept->data + pc * packed_pitch(m) + ic * kc : scratch(Scratch::PackB, kc * (mc + kLanes));
+      if (!(kept && kept->ready)) pack_columns(true, a + ic * lda + pc, lda, mc, kc, columns);
       float* lines = scratch(Scratch::PackA, whole_lines(kc) * kMR);
       for (int64_t r = 0; r < rows.count; ++r) {
         const int64_t i = rows.begin(r), mr = rows.begin(r + 1) - i;
@@ -124,42 +138,21 @@ void multiply_turned(int64_t m, int64_t n, int64_t k, const float* a, int64_t ld
       }
     }
   }
+  if (kept) kept->ready = true;
 }
 
-// One thread's share: C[m,n] (+)= op(A)·op(B), then + bias if there is one.
+// A·Bᵀ of few rows of A, by shape.
+bool turns(bool ta, bool tb, int64_t m, int64_t n) { return !ta && tb && m < n && m <= kFewNC; }
+
+// One thread's share: C[m,n] (+)= op(A)·op(B), then + bias if there is one. `kept` is B, or A when turned.
 void sgemm_serial(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const float* a, int64_t lda, const float* b,
-                  int64_t ldb, float* c, int64_t ldc, bool accumulate, const float* bias) {
-  if (few_rows(ta, tb, m, n, k, a, lda, b, ldb, c, ldc, accumulate)) {
+                  int64_t ldb, float* c, int64_t ldc, bool accumulate, const float* bias, Way way, Kept* kept) {
+  if (way == Way::ByShape && few_rows(ta, tb, m, n, k, a, lda, b, ldb, c, ldc, accumulate)) {
     if (bias) add_bias(m, n, bias, c, ldc);
-  } else if (!ta && tb && m < n && m <= kFewNC) {
-    multiply_turned(m, n, k, a, lda, b, ldb, c, ldc, accumulate, bias);
+  } else if (way == Way::Turned || (way == Way::ByShape && turns(ta, tb, m, n))) {
+    multiply_turned(m, n, k, a, lda, b, ldb, c, ldc, accumulate, bias, kept);
   } else {
-    (ta ? multiply<true> : multiply<false>)(tb, m, n, k, a, lda, b, ldb, c, ldc, accumulate, bias);
-  }
-}
-
-// Columns [j, j + nc) of a packed B, j a multiple of kNR. Blocks of k lie one after the other.
-void pack_serial(bool tb, int64_t n, int64_t k, const float* b, int64_t ldb, int64_t j, int64_t nc, float* packed) {
-  const int64_t kc_max = k_block(k);
-  for (int64_t pc = 0; pc < k; pc += kc_max) {
-    const int64_t kc = std::min(kc_max, k - pc);
-    pack_columns(tb, tb ? b + j * ldb + pc : b + pc * ldb + j, ldb, nc, kc, packed + pc * packed_pitch(n) + j * kc);
-  }
-}
-// Columns outside: B, which may be larger than the cache, goes by once, and few rows of A stay.
-void multiply_packed(int64_t m, int64_t n, int64_t k, const float* a, int64_t lda, const float* packed, int64_t j,
-                     int64_t nc, float* c, int64_t ldc) {
-  const int64_t kc_max = k_block(k);
-  for (int64_t pc = 0; pc < k; pc += kc_max) {
-    const int64_t kc = std::min(kc_max, k - pc);
-    for (int64_t ic = 0; ic < m; ic += kMC) {
-      const int64_t mc = std::min(kMC, m - ic);
-      float* rows = scratch(Scratch::PackA, whole_lines(kc) * mc + kLanes);
-      pack_lines(a + ic * lda + pc, lda, mc, kc, rows);
-      for (int64_t jc = j; jc < j + nc; jc += kNR)
-        multiply_block<RowsAre::Lines>(mc, std::min<int64_t>(kNR, j + nc - jc), kc, {rows, 0},
-                                       {packed + pc * packed_pitch(n) + jc * kc, 0}, c + ic * ldc + jc, ldc, pc > 0);
-    }
+    (ta ? multiply<true> : multiply<false>)(tb, m, n, k, a, lda, b, ldb, c, ldc, accumulate, bias, kept);
   }
 }
 
@@ -176,8 +169,7 @@ HWY_AFTER_NAMESPACE();
 namespace mge::simd {
 namespace {
 HWY_EXPORT(sgemm_serial);
-HWY_EXPORT(pack_serial);
-HWY_EXPORT(multiply_packed);
+HWY_EXPORT(turns);
 HWY_EXPORT(tile_shape);
 
 struct Grid {
@@ -196,7 +188,7 @@ Grid choose_grid(int64_t m, int64_t n, int64_t parts) {
     // Time of the largest piece, then what each piece has to read.
     const double cost = static_cast<double>(m) / r * (static_cast<double>(n) / c) * 1e3 + static_cast<double>(m) / r +
                         static_cast<double>(n) / c;
-    if (cost < best_cost) best_cost = cost, best = {r, c};
+    if (cost <= best_cost) best_cost = cost, best = {r, c};
   }
   return best;
 }
@@ -204,6 +196,71 @@ Grid choose_grid(int64_t m, int64_t n, int64_t parts) {
 int64_t cut(int64_t size, int64_t i, int64_t pieces, int64_t unit) {
   const int64_t units = (size + unit - 1) / unit;
   return std::min(size, units * i / pieces * unit);
+}
+
+struct Product {
+  bool ta, tb;
+  int64_t m, n, k;
+  const float* a;
+  int64_t lda;
+  const float* b;
+  int64_t ldb;
+  float* c;
+  int64_t ldc;
+  bool accumulate;
+  const float* bias;
+  // Rows [i0, i1) and columns [j0, j1) of C.
+  void piece(int64_t i0, int64_t i1, int64_t j0, int64_t j1, Way way = Way::ByShape, Kept* kept = nullptr) const {
+    HWY_DYNAMIC_DISPATCH(sgemm_serial)
+    (ta, tb, i1 - i0, j1 - j0, k, a + (ta ? i0 : i0 * lda), lda, b + (tb ? j0 * ldb : j0), ldb, c + i0 * ldc + j0, ldc,
+     accumulate, bias ? bias + j0 : nullptr, way, kept);
+  }
+};
+
+// One product on many threads, some of which may be late: a core shared with another thread is half as fast. Blocks of
+// C are cut into narrow pieces; whoever takes several of one block packs the operand they share once.
+constexpr int64_t kManyThreads = 4, kPieces = 8;
+bool shared_out(const Product& p, int64_t threads, double worth) {
+  int64_t mr, nr;
+  HWY_DYNAMIC_DISPATCH(tile_shape)(&mr, &nr);
+  if (threads < kManyThreads || p.m < 4 * mr || p.n < 4 * nr || worth < static_cast<double>(2 * threads)) return false;
+  Grid grid = choose_grid(p.m, p.n, threads);
+  const bool turned = HWY_DYNAMIC_DISPATCH(turns)(p.ta, p.tb, p.m / grid.rows, p.n / grid.cols);
+  // What is kept stays in L2 beside what passes by.
+  int64_t& blocks = turned ? grid.rows : grid.cols;
+  const int64_t size = turned ? p.m : p.n, cut_size = turned ? p.n : p.m;
+  auto kept_floats = [&] { return packed_pitch((size + blocks - 1) / blocks + 16) * p.k; };
+  while (kept_floats() * int64_t{sizeof(float)} > machine().l2 / 2 && size / blocks >= 4 * nr) ++blocks;
+  const int64_t lines = turned ? grid.cols : grid.rows;
+  const int64_t most = std::max<int64_t>(1, cut_size / (2 * mr) / lines);
+  const int64_t each =
+      std::clamp<int64_t>(std::min(kPieces * threads, static_cast<int64_t>(worth)) / (blocks * lines), 1, most);
+  static std::atomic<uint64_t> products{0};
+  const uint64_t product = ++products;
+  const int64_t pieces = lines * each, floats = kept_floats();
+  parallel_for(
+      blocks * pieces, 1,
+      [&](int64_t begin, int64_t end) {
+        thread_local uint64_t kept_product = 0;
+        thread_local int64_t kept_block = 0;
+        thread_local Kept kept{nullptr};
+        for (int64_t t = begin; t < end; ++t) {
+          const int64_t s = t / pieces, r = t % pieces;
+          if (kept_product != product || kept_block != s) {
+            kept_product = product, kept_block = s;
+            kept = {scratch(Scratch::PackB, floats)};
+          }
+          const int64_t s0 = cut(size, s, blocks, 16), s1 = cut(size, s + 1, blocks, 16);
+          const int64_t r0 = cut(cut_size, r, pieces, mr), r1 = cut(cut_size, r + 1, pieces, mr);
+          if (s0 == s1 || r0 == r1) continue;
+          if (turned)
+            p.piece(s0, s1, r0, r1, Way::Turned, &kept);
+          else
+            p.piece(r0, r1, s0, s1, Way::Straight, &kept);
+        }
+      },
+      kPieces);
+  return true;
 }
 
 }  // namespace
@@ -221,33 +278,31 @@ void sgemm_batched(int64_t batch, bool ta, bool tb, int64_t m, int64_t n, int64_
       }
     return;
   }
-  const auto serial = HWY_DYNAMIC_DISPATCH(sgemm_serial);
+  auto product = [&](int64_t i) {
+    return Product{ta,  tb,         m,   n, k, a + i * stride_a, lda, b + i * stride_b, ldb, c + i * stride_c,
+                   ldc, accumulate, bias};
+  };
   const int64_t threads = num_threads();
   // Each piece packs what it reads, so there are no more than there is work for.
   const double work = costs().fma * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
   const double worth = work * static_cast<double>(batch) / std::max(costs().piece, 1e-3);
   if (threads == 1 || worth < 2) {
-    for (int64_t i = 0; i < batch; ++i)
-      serial(ta, tb, m, n, k, a + i * stride_a, lda, b + i * stride_b, ldb, c + i * stride_c, ldc, accumulate, bias);
+    for (int64_t i = 0; i < batch; ++i) product(i).piece(0, m, 0, n);
     return;
   }
+  if (batch == 1 && shared_out(product(0), threads, worth)) return;
   Grid grid{1, 1};
   if (batch < 4 * threads) {
     const int64_t wanted = batch == 1 ? threads : 4 * threads;
     grid = choose_grid(m, n, (static_cast<int64_t>(std::min(worth, static_cast<double>(wanted))) + batch - 1) / batch);
   }
-  int64_t mr, nr;
-  HWY_DYNAMIC_DISPATCH(tile_shape)(&mr, &nr);
   const int64_t pieces = grid.rows * grid.cols;
   parallel_for(batch * pieces, grain_of(work / static_cast<double>(pieces)), [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
-      const int64_t i = t / pieces, r = t % pieces / grid.cols, s = t % grid.cols;
-      const int64_t i0 = cut(m, r, grid.rows, 1), i1 = cut(m, r + 1, grid.rows, 1);
-      const int64_t j0 = cut(n, s, grid.cols, 16), j1 = cut(n, s + 1, grid.cols, 16);
-      const float* ai = a + i * stride_a + (ta ? i0 : i0 * lda);
-      const float* bi = b + i * stride_b + (tb ? j0 * ldb : j0);
-      serial(ta, tb, i1 - i0, j1 - j0, k, ai, lda, bi, ldb, c + i * stride_c + i0 * ldc + j0, ldc, accumulate,
-             bias ? bias + j0 : nullptr);
+      const int64_t r = t % pieces / grid.cols, s = t % grid.cols;
+      product(t / pieces)
+          .piece(cut(m, r, grid.rows, 1), cut(m, r + 1, grid.rows, 1), cut(n, s, grid.cols, 16),
+                 cut(n, s + 1, grid.cols, 16));
     }
   });
 }
@@ -255,33 +310,6 @@ void sgemm_batched(int64_t batch, bool ta, bool tb, int64_t m, int64_t n, int64_
 void sgemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const float* a, int64_t lda, const float* b, int64_t ldb,
            float* c, int64_t ldc, bool accumulate, const float* bias) {
   sgemm_batched(1, ta, tb, m, n, k, a, lda, 0, b, ldb, 0, c, ldc, 0, accumulate, bias);
-}
-
-int64_t packed_floats(int64_t n, int64_t k) { return k * packed_pitch(n); }
-
-namespace {
-// f(first column, columns) in parallel over whole tiles of columns.
-template <class F>
-void each_columns(int64_t n, int64_t work_per_column, F f) {
-  int64_t mr, nr;
-  HWY_DYNAMIC_DISPATCH(tile_shape)(&mr, &nr);
-  const int64_t tiles = (n + nr - 1) / nr;
-  parallel_for(tiles, fma_grain(work_per_column * nr),
-               [&](int64_t b, int64_t e) { f(b * nr, std::min(n, e * nr) - b * nr); });
-}
-}  // namespace
-
-void sgemm_pack(bool tb, int64_t n, int64_t k, const float* b, int64_t ldb, float* packed) {
-  each_columns(n, 4 * k, [&](int64_t j, int64_t nc) {
-    HWY_DYNAMIC_DISPATCH(pack_serial)(tb, n, k, b, ldb, j, nc, packed);
-  });
-}
-
-void sgemm_packed(int64_t m, int64_t n, int64_t k, const float* a, int64_t lda, const float* packed, float* c,
-                  int64_t ldc) {
-  each_columns(n, m * k, [&](int64_t j, int64_t nc) {
-    HWY_DYNAMIC_DISPATCH(multiply_packed)(m, n, k, a, lda, packed, j, nc, c, ldc);
-  });
 }
 
 }  // namespace mge::simd

@@ -23,11 +23,4 @@ void sgemm_batched(int64_t batch, bool ta, bool tb, int64_t m, int64_t n, int64_
                    int64_t stride_a, const float* b, int64_t ldb, int64_t stride_b, float* c, int64_t ldc,
                    int64_t stride_c, bool accumulate, const float* bias = nullptr);
 
-// A matrix B that many products share: packed once by sgemm_pack into packed_floats(n, k) floats at a 64-byte boundary,
-// then C[m,n] = A[m,k] · op(B), with the bits of sgemm.
-int64_t packed_floats(int64_t n, int64_t k);
-void sgemm_pack(bool tb, int64_t n, int64_t k, const float* b, int64_t ldb, float* packed);
-void sgemm_packed(int64_t m, int64_t n, int64_t k, const float* a, int64_t lda, const float* packed, float* c,
-                  int64_t ldc);
-
 }  // namespace mge::simd

@@ -152,7 +152,8 @@ inline constexpr std::array<TileFn, kMR> kPackingTiles =
 // Rows are cut into equal tiles: 64 rows are 13+13+13+13+12, not 14*4+8.
 struct RowTiles {
   int64_t m, count;
-  explicit RowTiles(int64_t rows) : m(rows), count((rows + kMR - 1) / kMR) {}
+  explicit RowTiles(int64_t rows) : RowTiles(rows, (rows + kMR - 1) / kMR) {}
+  RowTiles(int64_t rows, int64_t tiles) : m(rows), count(tiles) {}
   int64_t begin(int64_t i) const { return m * i / count; }
 };
 
@@ -282,19 +283,36 @@ inline void pack_panels(const float* HWY_RESTRICT b, int64_t ldb, int64_t panels
   }
 }
 
-// multiply_block with a transposed A that is not packed yet: each tile of rows is packed at its first panel of B.
-inline void multiply_block_packing_rows(int64_t m, int64_t n, int64_t kc, const float* a, int64_t lda, float* packed,
-                                        Operand b, float* c, int64_t ldc, bool add) {
-  const RowTiles rows(m);
-  for (int64_t t = 0; t < rows.count; ++t) {
+// Packs the rows of an A of that form.
+template <RowsAre kRows>
+void pack_a(const float* a, int64_t lda, int64_t m, int64_t kc, float* dst) {
+  (kRows == RowsAre::Lines ? pack_lines : pack_rows_straight)(a, lda, m, kc, dst);
+}
+
+// Rows of A that are not packed yet. Each tile of them is packed at its first panel of B, where multiply-adds hide the
+// way from memory: the lines of a core's own misses are few, and a copy alone waits for them. `keep`: all tiles are
+// left in `packed` for the next columns; else the last one.
+struct FreshRows {
+  const float* a;
+  int64_t lda;
+  float* packed;
+  bool keep;
+};
+template <RowsAre kRows>
+void multiply_tiles_packing(const RowTiles& rows, int64_t t0, int64_t n, int64_t kc, const FreshRows& from, Operand b,
+                            float* c, int64_t ldc, bool add) {
+  constexpr bool kLines = kRows == RowsAre::Lines;
+  for (int64_t t = t0; t < rows.count; ++t) {
     const int64_t i = rows.begin(t), mr = rows.begin(t + 1) - i;
+    float* packed = from.packed + (from.keep ? i * (kLines ? whole_lines(kc) : kc) : 0);
     for (int64_t j = 0; j < n; j += kNR) {
       const int64_t cols = std::min<int64_t>(kNR, n - j), bs = b.ld ? b.ld : panel_stride(n, j);
       const float* bp = b.ld ? b.data + j : b.data + j * kc;
       if (j == 0)
-        multiply_tile<RowsAre::Across, Packs::A>(mr, cols, kc, a + i, lda, bp, bs, c + i * ldc, ldc, add, packed);
+        multiply_tile<kRows, Packs::A>(mr, cols, kc, from.a + (kLines ? i * from.lda : i), from.lda, bp, bs,
+                                       c + i * ldc, ldc, add, packed);
       else
-        multiply_tile<RowsAre::Across>(mr, cols, kc, packed, mr, bp, bs, c + i * ldc + j, ldc, add);
+        multiply_tile<kRows>(mr, cols, kc, packed, mr, bp, bs, c + i * ldc + j, ldc, add);
     }
   }
 }
@@ -313,10 +331,11 @@ inline void pack_columns(bool tb, const float* b, int64_t ldb, int64_t n, int64_
 
 // multiply_block with a plain B that is not packed yet: the first tile of rows packs the panels into `packed`.
 template <RowsAre kRows>
-void multiply_block_packing(int64_t m, int64_t n, int64_t kc, Operand a, const float* b, int64_t ldb, float* packed,
-                            float* c, int64_t ldc, bool add) {
+void multiply_block_packing(int64_t m, int64_t n, int64_t kc, Operand a, const FreshRows* fresh, const float* b,
+                            int64_t ldb, float* packed, float* c, int64_t ldc, bool add) {
   const RowTiles rows(m);
   const int64_t mr = rows.begin(1), whole = n - n % kNR;
+  if (fresh) pack_a<kRows>(fresh->a, fresh->lda, mr, kc, fresh->packed);
   const auto [ap, as] = rows_of_tile(kRows, a, 0, mr, kc);
   for (int64_t j = 0; j < whole; j += kNR)
     kPackingTiles<kRows>[mr - 1](kc, ap, as, b + j, ldb, c + j, ldc, kLanes, add, packed + j * kc);
@@ -325,7 +344,10 @@ void multiply_block_packing(int64_t m, int64_t n, int64_t kc, Operand a, const f
     pack_straight(b + whole, ldb, n - whole, kc, packed + whole * kc, bs);
     multiply_tile<kRows>(mr, n - whole, kc, ap, as, packed + whole * kc, bs, c + whole, ldc, add);
   }
-  multiply_tiles<kRows>(rows, 1, rows.count, n, kc, a, {packed, 0}, c, ldc, add);
+  if (fresh)
+    multiply_tiles_packing<kRows>(rows, 1, n, kc, *fresh, {packed, 0}, c, ldc, add);
+  else
+    multiply_tiles<kRows>(rows, 1, rows.count, n, kc, a, {packed, 0}, c, ldc, add);
 }
 
 }  // namespace mge::simd::HWY_NAMESPACE

@@ -1,9 +1,11 @@
-// Recurrent layers: the weight of the state is packed once, then each step is one product and one pass over its gates.
+// Recurrent layers. The weight of the state is packed once. A step is one parallel region: whoever has some units of
+// the state computes their products and then their cells, and leaves the state in the form that the next product reads.
+#include <algorithm>
 #include <cstring>
 
 #include "base/cost.h"
+#include "base/machine.h"
 #include "base/parallel.h"
-#include "kernel/simd/matmul/gemm.h"
 #include "kernel/simd/matmul/gemm_scratch.h"
 #include "kernel/simd/nn_simd.h"
 #include "kernel/simd/targets.h"
@@ -14,6 +16,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "kernel/simd/matmul/gemm_tile-inl.h"
 #include "kernel/simd/nn_vec-inl.h"
 #include "kernel/simd/vec-inl.h"
 
@@ -21,19 +24,49 @@
 #define MGE_NN_RECURRENCE_ONCE
 namespace mge::simd_nn {
 
-// One row of a step. Forward: gates and product [G*H], c_prev [H] in; h, c, acts out.
+// Hidden units that are computed together: a cache line of the state, which the product of the next step reads as such.
+constexpr int64_t kUnits = 16;
+
+// Groups of them between a product and its cells, where a thread has so many: rows in long pieces come faster.
+constexpr int64_t kGroups = 16;
+
+// Some units of one row of a step; a gate is `hidden` floats from the next, in the product kUnits, and there a group of
+// units follows the other. Forward: gates, product and c_prev in; h, c, acts out.
 struct CellRow {
   CellKind kind;
-  int64_t hidden;
+  int64_t units, hidden;
   const float *gates, *product, *c_prev;
   float *h, *c, *acts;
 };
 // Backward: gh, gc (null: none), dh and dc from the step after, and what forward left; pre [G*H] and dc out.
 struct CellGradRow {
   CellKind kind;
-  int64_t hidden;
+  int64_t units, hidden;
   const float *h, *gh, *dh, *acts, *c, *c_prev, *gc, *g_acts;
   float *dc, *pre;
+};
+
+// The part of a step that one thread has: tiles of rows, groups of units.
+struct Part {
+  int64_t tile, last_tile, group, last_group;
+};
+
+// One step of all rows, cut into `tiles`. Pointers are to its first row; `in` and `out` are the lines (gemm_tile-inl.h)
+// of the state, or of the gradients of the gates, that the product reads and that it leaves for the next step. Null:
+// there is none.
+struct Step {
+  const RecurrenceGeom& g;
+  int64_t tiles;
+  const float *packed, *in;
+  float* out;
+};
+struct ForwardStep : Step {
+  const float *gates, *c_prev;
+  float *h, *c, *acts;
+};
+struct BackwardStep : Step {
+  const float *h, *gh, *acts, *c, *c_prev, *gc, *g_acts;
+  float *dc, *pre, *dh;
 };
 
 }  // namespace mge::simd_nn
@@ -43,6 +76,7 @@ HWY_BEFORE_NAMESPACE();
 namespace mge::simd_nn::HWY_NAMESPACE {
 
 namespace body_t = mge::body::HWY_NAMESPACE;
+namespace gemm = mge::simd::HWY_NAMESPACE;
 HWY_INLINE VF tanh_v(VF x) { return body_t::tanh(body_t::VF(x)).v; }
 HWY_INLINE VF sigmoid_v(VF x) { return body_t::sigmoid(body_t::VF(x)).v; }
 
@@ -53,17 +87,18 @@ HWY_INLINE void next_row(const float* in, const float* out, int64_t at) {
 }
 
 void cell_row(const CellRow& r) {
-  const int64_t n = r.hidden;
-  auto pre = [&](int64_t gate, int64_t i, int k)
-                 HWY_ATTR { return hn::Add(load_n(r.gates + gate * n + i, k), load_n(r.product + gate * n + i, k)); };
+  const int64_t n = r.hidden, more = (r.kind == CellKind::Lstm ? 4 : 1) * kUnits - kUnits;
+  auto pre = [&](int64_t gate, int64_t i, int k) HWY_ATTR {
+    return hn::Add(load_n(r.gates + gate * n + i, k), load_n(r.product + i / kUnits * more + gate * kUnits + i, k));
+  };
   if (r.kind == CellKind::Tanh)
-    return each_vector(n, [&](int64_t i, int k) HWY_ATTR { store_n(tanh_v(pre(0, i, k)), r.h + i, k); });
+    return each_vector(r.units, [&](int64_t i, int k) HWY_ATTR { store_n(tanh_v(pre(0, i, k)), r.h + i, k); });
   if (r.kind == CellKind::Relu)
-    return each_vector(n, [&](int64_t i, int k) HWY_ATTR {
+    return each_vector(r.units, [&](int64_t i, int k) HWY_ATTR {
       const VF v = pre(0, i, k);  // NaN stays
       store_n(hn::IfThenElse(hn::Le(v, hn::Zero(DF())), hn::Zero(DF()), v), r.h + i, k);
     });
-  each_vector(n, [&](int64_t i, int k) HWY_ATTR {
+  each_vector(r.units, [&](int64_t i, int k) HWY_ATTR {
     for (int64_t gate = 4; gate < 8; ++gate) next_row(r.gates, r.acts, gate * n + i);
     const VF in = sigmoid_v(pre(0, i, k)), forget = sigmoid_v(pre(1, i, k)), cell = tanh_v(pre(2, i, k)),
              out = sigmoid_v(pre(3, i, k));
@@ -80,7 +115,7 @@ void cell_row(const CellRow& r) {
 void cell_grad_row(const CellGradRow& r) {
   const int64_t n = r.hidden;
   const VF one = set(1.0f);
-  each_vector(n, [&](int64_t i, int k) HWY_ATTR {
+  each_vector(r.units, [&](int64_t i, int k) HWY_ATTR {
     const VF gh = hn::Add(load_n(r.gh + i, k), load_n(r.dh + i, k));
     if (r.kind != CellKind::Lstm) {
       const VF h = load_n(r.h + i, k);
@@ -104,6 +139,147 @@ void cell_grad_row(const CellGradRow& r) {
   });
 }
 
+// ---- products of a step
+
+using gemm::kNR;
+int64_t gates_of(const RecurrenceGeom& g) { return g.gates / g.hidden; }
+int64_t up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
+
+// Rows in lines, for a product over k: one block of k after the other, each as gemm::pack_lines leaves it.
+int64_t lines_floats(int64_t rows, int64_t k) {
+  const int64_t block = gemm::k_block(k);
+  return (k + block - 1) / block * gemm::whole_lines(block) * rows;
+}
+// Row i, which is the r-th of a tile of mr rows: floats [u, u + n) of its k.
+void put_floats(const float* from, int64_t n, int64_t u, int64_t i, int64_t r, int64_t mr, int64_t rows, int64_t k,
+                float* lines) {
+  const int64_t block = gemm::k_block(k);
+  for (int64_t now; n > 0; n -= now, u += now, from += now) {
+    const int64_t pc = u / block * block, p = u - pc, kc = std::min(block, k - pc), in_line = p % gemm::kLine;
+    now = std::min({n, gemm::kLine - in_line, kc - p});
+    float* line = lines + pc / block * gemm::whole_lines(block) * rows + (i - r) * gemm::whole_lines(kc) +
+                  (p - in_line) * mr + r * gemm::kLine + in_line;
+    gemm::copy_n(from, now, line);
+  }
+}
+
+// Weights in panels of kNR columns, all of them whole: one block of k after the other.
+int64_t packed_floats(int64_t columns, int64_t k) { return up(columns, kNR) * k; }
+
+// Columns of the forward product: kUnits units of each gate, then the next kUnits.
+int64_t forward_columns(const RecurrenceGeom& g) { return up(g.hidden, kUnits) * gates_of(g); }
+void pack_forward(const RecurrenceGeom& g, const float* w, int64_t begin, int64_t end, float* packed) {
+  constexpr int64_t kWide = std::min<int64_t>(kUnits, kNR);
+  const int64_t gates = gates_of(g), block = gemm::k_block(g.hidden), n = up(forward_columns(g), kNR);
+  for (int64_t j = begin * kUnits; j < end * kUnits; j += kWide) {
+    const int64_t unit = j / (kUnits * gates) * kUnits + j % kUnits, gate = j / kUnits % gates;
+    const int64_t count = std::clamp<int64_t>(g.hidden - unit, 0, kWide);
+    for (int64_t pc = 0; pc < g.hidden; pc += block) {
+      const int64_t kc = std::min(block, g.hidden - pc);
+      float* to = packed + pc * n + j / kNR * kNR * kc + j % kNR;
+      if (count > 0) gemm::transpose(w + (gate * g.hidden + unit) * g.hidden + pc, g.hidden, count, kc, to, kNR);
+      for (int64_t p = 0; p < kc; ++p) std::fill(to + p * kNR + count, to + p * kNR + kWide, 0.f);
+    }
+  }
+}
+void pack_backward(const RecurrenceGeom& g, const float* w, int64_t begin, int64_t end, float* packed) {
+  const int64_t block = gemm::k_block(g.gates), n = up(g.hidden, kNR);
+  for (int64_t j = begin * kNR; j < std::min(end * kNR, g.hidden); j += kNR)
+    for (int64_t pc = 0; pc < g.gates; pc += block) {
+      const int64_t kc = std::min(block, g.gates - pc);
+      gemm::pack_straight(w + pc * g.hidden + j, g.hidden, std::min<int64_t>(kNR, g.hidden - j), kc,
+                          packed + pc * n + j * kc, kNR);
+    }
+}
+
+// c[rows of the part][columns] = the rows in `lines` times columns [j, j + columns) of the packed weights, of which
+// there are n. Each sum is that of sgemm (gemm.h).
+void multiply_columns(const gemm::RowTiles& rows, const Part& part, int64_t k, const float* lines, const float* packed,
+                      int64_t n, int64_t j, int64_t columns, float* c) {
+  const int64_t block = gemm::k_block(k), first = rows.begin(part.tile);
+  for (int64_t pc = 0; pc < k; pc += block, lines += gemm::whole_lines(block) * rows.m) {
+    const int64_t kc = std::min(block, k - pc);
+    for (int64_t at = 0, now; at < columns; at += now) {
+      const int64_t column = j + at, in_panel = column % kNR;
+      const float* panel = packed + pc * n + (column - in_panel) * kc + in_panel;
+      now = std::min<int64_t>(kNR - in_panel, columns - at);
+      for (int64_t t = part.tile; t < part.last_tile; ++t) {  // inside: a panel stays in L1
+        const int64_t i = rows.begin(t), mr = rows.begin(t + 1) - i;
+        gemm::multiply_tile<gemm::RowsAre::Lines>(mr, now, kc, lines + i * gemm::whole_lines(kc), 0, panel, kNR,
+                                                  c + (i - first) * columns + at, columns, pc > 0);
+      }
+    }
+  }
+}
+
+// f(row, its place in its tile, rows of that tile, its place in the part)
+template <class F>
+void each_row(const gemm::RowTiles& rows, const Part& part, F f) {
+  for (int64_t t = part.tile, at = 0; t < part.last_tile; ++t) {
+    const int64_t first = rows.begin(t), mr = rows.begin(t + 1) - first;
+    for (int64_t r = 0; r < mr; ++r, ++at) f(first + r, r, mr, at);
+  }
+}
+
+// The state before the first step, as lines.
+void put_state(const Step& s, const float* state, float* lines) {
+  const gemm::RowTiles rows(s.g.batch, s.tiles);
+  each_row(rows, {0, s.tiles, 0, 0}, [&](int64_t b, int64_t r, int64_t mr, int64_t) {
+    put_floats(state + b * s.g.hidden, s.g.hidden, 0, b, r, mr, s.g.batch, s.g.hidden, lines);
+  });
+}
+
+void forward_part(const ForwardStep& s, const Part& part) {
+  const RecurrenceGeom& g = s.g;
+  const gemm::RowTiles rows(g.batch, s.tiles);
+  const int64_t wide = kUnits * gates_of(g), n = up(forward_columns(g), kNR);
+  const int64_t count = rows.begin(part.last_tile) - rows.begin(part.tile);
+  for (int64_t group = part.group, now; group < part.last_group; group += now) {
+    now = std::min(kGroups, part.last_group - group);
+    const int64_t columns = now * wide, u = group * kUnits, units = std::min(now * kUnits, g.hidden - u);
+    float* product = simd::scratch(simd::Scratch::Out, count * columns);
+    multiply_columns(rows, part, g.hidden, s.in, s.packed, n, group * wide, columns, product);
+    each_row(rows, part, [&](int64_t b, int64_t r, int64_t mr, int64_t i) {
+      const int64_t at = b * g.hidden + u, gates = b * g.gates + u;
+      CellRow row{g.kind, units, g.hidden, s.gates + gates, product + i * columns, nullptr, s.h + at, nullptr, nullptr};
+      if (s.c) row.c_prev = s.c_prev + at, row.c = s.c + at, row.acts = s.acts + gates;
+      cell_row(row);
+      if (s.out) put_floats(s.h + at, units, u, b, r, mr, g.batch, g.hidden, s.out);
+    });
+  }
+}
+
+void backward_part(const BackwardStep& s, const Part& part) {
+  const RecurrenceGeom& g = s.g;
+  const gemm::RowTiles rows(g.batch, s.tiles);
+  const int64_t n = up(g.hidden, kNR), last = std::min(g.hidden, part.last_group * kUnits);
+  const int64_t count = rows.begin(part.last_tile) - rows.begin(part.tile);
+  float* dh = simd::scratch(simd::Scratch::Out, count * kGroups * kUnits);
+  for (int64_t u = part.group * kUnits, units; u < last; u += units) {
+    units = std::min(kGroups * kUnits, last - u);
+    if (s.in)
+      multiply_columns(rows, part, g.gates, s.in, s.packed, n, u, units, dh);
+    else
+      std::fill_n(dh, count * units, 0.f);
+    each_row(rows, part, [&](int64_t b, int64_t r, int64_t mr, int64_t i) {
+      const int64_t at = b * g.hidden + u, wide = b * g.gates + u;
+      if (s.dh) return gemm::copy_n(dh + i * units, units, s.dh + at);
+      CellGradRow row{g.kind,  units,   g.hidden, s.h + at, s.gh + at, dh + i * units, nullptr,
+                      nullptr, nullptr, nullptr,  nullptr,  nullptr,   s.pre + wide};
+      if (s.acts) {
+        row.acts = s.acts + wide, row.c = s.c + at, row.c_prev = s.c_prev + at, row.gc = s.gc + at, row.dc = s.dc + at;
+        if (s.g_acts) row.g_acts = s.g_acts + wide;
+      }
+      cell_grad_row(row);
+      for (int64_t gate = 0; gate < g.gates; gate += g.hidden)
+        put_floats(s.pre + wide + gate, units, gate + u, b, r, mr, g.batch, g.gates, s.out);
+    });
+  }
+}
+
+int64_t least_tiles(int64_t rows) { return gemm::RowTiles(rows).count; }
+int64_t panel_columns() { return kNR; }
+
 }  // namespace mge::simd_nn::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -111,39 +287,84 @@ HWY_AFTER_NAMESPACE();
 namespace mge::simd_nn {
 namespace {
 
-HWY_EXPORT(cell_row);
-HWY_EXPORT(cell_grad_row);
+HWY_EXPORT(lines_floats);
+HWY_EXPORT(put_state);
+HWY_EXPORT(least_tiles);
+HWY_EXPORT(packed_floats);
+HWY_EXPORT(forward_columns);
+HWY_EXPORT(pack_forward);
+HWY_EXPORT(pack_backward);
+HWY_EXPORT(forward_part);
+HWY_EXPORT(backward_part);
+HWY_EXPORT(panel_columns);
 
-int64_t rows_per_thread(const RecurrenceGeom& g) { return value_grain(2 * g.gates); }
+int64_t groups(int64_t n, int64_t unit) { return (n + unit - 1) / unit; }
+
+// Two buffers of lines: one that a step reads, one that it writes.
+struct LinePair {
+  LinePair(int64_t rows, int64_t k) {
+    const int64_t floats = HWY_DYNAMIC_DISPATCH(lines_floats)(rows, k);
+    in = simd::scratch(simd::Scratch::Planes, 2 * floats);
+    out = in + floats;
+  }
+  void swap() { std::swap(in, out); }
+  float *in, *out;
+};
+
+// How a step is cut. Every thread reads the state of its rows, which others have just written, and the weights of its
+// units, which stay in its cache if they fit: so as many blocks of rows as that allows. `weights` is in bytes.
+struct Cut {
+  Cut(const RecurrenceGeom& g, int64_t weights) : g(g) {
+    const int64_t n = groups(g.hidden, kUnits), threads = num_threads();
+    const double work = costs().fma * static_cast<double>(g.batch * g.gates) * static_cast<double>(g.hidden);
+    const int64_t worth = std::clamp<int64_t>(static_cast<int64_t>(work / std::max(costs().piece, 1e-3)), 1, threads);
+    const int64_t fit = groups(weights, machine().l2 / 2);
+    rows = std::clamp<int64_t>(worth / fit, 1, std::max<int64_t>(1, g.batch / kLeastRows));
+    units = std::clamp<int64_t>(groups(worth, rows), 1, std::max<int64_t>(1, n));
+    tiles = groups(HWY_DYNAMIC_DISPATCH(least_tiles)(g.batch), rows) * rows;
+  }
+  template <class F>
+  void run(F fn) const {
+    const int64_t n = groups(g.hidden, kUnits);
+    parallel_for(rows * units, 1, [&](int64_t x, int64_t end) {
+      for (; x < end; ++x) {
+        const int64_t r = x % rows, u = x / rows;
+        fn(Part{tiles / rows * r, tiles / rows * (r + 1), n * u / units, n * (u + 1) / units});
+      }
+    });
+  }
+  static constexpr int64_t kLeastRows = 8;  // in a block: fewer leave multiply-adds waiting for loads
+  const RecurrenceGeom& g;
+  int64_t rows, units, tiles;
+};
 
 void run_recurrence(const KernelArgs& a) {
   const RecurrenceGeom g = recurrence_geom(a.as<RecurrenceAttrs>(), a.in[0].shape, a.in[1].shape);
+  if (g.batch * g.hidden == 0) return;
   const bool lstm = g.kind == CellKind::Lstm;
-  float* packed = simd::scratch(simd::Scratch::Weight, simd::packed_floats(g.gates, g.hidden));
-  float* product = simd::scratch(simd::Scratch::Out, g.batch * g.gates);
-  simd::sgemm_pack(true, g.gates, g.hidden, a.in[1].data<float>(), g.hidden, packed);
+  const int64_t columns = HWY_DYNAMIC_DISPATCH(forward_columns)(g);
+  float* packed = simd::scratch(simd::Scratch::Weight, HWY_DYNAMIC_DISPATCH(packed_floats)(columns, g.hidden));
+  parallel_for(columns / kUnits, value_grain(4 * kUnits * g.hidden), [&](int64_t b, int64_t e) {
+    HWY_DYNAMIC_DISPATCH(pack_forward)(g, a.in[1].data<float>(), b, e, packed);
+  });
+  LinePair lines(g.batch, g.hidden);
+  const Cut cut(g, g.gates * g.hidden * int64_t{sizeof(float)});
+  HWY_DYNAMIC_DISPATCH(put_state)({g, cut.tiles, packed, nullptr, nullptr}, a.in[2].data<float>(), lines.in);
   const int64_t state = g.batch * g.hidden, size = g.batch * g.gates;
   float *hs = a.out[0].data<float>(), *cs = a.out[1].data<float>(), *acts = a.out[2].data<float>();
-  for (int64_t k = 0; k < g.steps; ++k) {
+  for (int64_t k = 0; k < g.steps; ++k, lines.swap()) {
     const int64_t t = g.at(k), last = g.before(k);
-    const float* h = k == 0 ? a.in[2].data<float>() : hs + last * state;
-    const float* c = !lstm ? nullptr : k == 0 ? a.in[3].data<float>() : cs + last * state;
-    simd::sgemm_packed(g.batch, g.gates, g.hidden, h, g.hidden, packed, product, g.gates);
-    parallel_for(g.batch, rows_per_thread(g), [&](int64_t b, int64_t e) {
-      for (; b < e; ++b) {
-        CellRow r{g.kind,
-                  g.hidden,
-                  a.in[0].data<float>() + t * size + b * g.gates,
-                  product + b * g.gates,
-                  nullptr,
-                  hs + t * state + b * g.hidden,
-                  nullptr,
-                  nullptr};
-        if (lstm)
-          r.c_prev = c + b * g.hidden, r.c = cs + t * state + b * g.hidden, r.acts = acts + t * size + b * g.gates;
-        HWY_DYNAMIC_DISPATCH(cell_row)(r);
-      }
-    });
+    ForwardStep step{{g, cut.tiles, packed, lines.in, k + 1 < g.steps ? lines.out : nullptr},
+                     a.in[0].data<float>() + t * size,
+                     nullptr,
+                     hs + t * state,
+                     nullptr,
+                     nullptr};
+    if (lstm) {
+      step.c_prev = k == 0 ? a.in[3].data<float>() : cs + last * state;
+      step.c = cs + t * state, step.acts = acts + t * size;
+    }
+    cut.run([&](const Part& part) { HWY_DYNAMIC_DISPATCH(forward_part)(step, part); });
   }
 }
 
@@ -151,42 +372,36 @@ void run_recurrence_bwd(const KernelArgs& a) {
   const Shape& s = a.in[kHs].shape;
   const RecurrenceGeom g =
       recurrence_geom(a.as<RecurrenceAttrs>(), Shape{s[0], s[1], a.in[kW].shape[0]}, a.in[kW].shape);
+  if (g.batch * g.hidden == 0) return;
   const bool lstm = g.kind == CellKind::Lstm;
-  float* packed = simd::scratch(simd::Scratch::Weight, simd::packed_floats(g.hidden, g.gates));
-  simd::sgemm_pack(false, g.hidden, g.gates, a.in[kW].data<float>(), g.hidden, packed);
+  float* packed = simd::scratch(simd::Scratch::Weight, HWY_DYNAMIC_DISPATCH(packed_floats)(g.hidden, g.gates));
+  const int64_t panel = HWY_DYNAMIC_DISPATCH(panel_columns)();
+  parallel_for(groups(g.hidden, panel), value_grain(4 * panel * g.gates), [&](int64_t b, int64_t e) {
+    HWY_DYNAMIC_DISPATCH(pack_backward)(g, a.in[kW].data<float>(), b, e, packed);
+  });
+  LinePair lines(g.batch, g.gates);
   const int64_t state = g.batch * g.hidden, size = g.batch * g.gates;
-  float *pre = a.out[0].data<float>(), *dh = a.out[1].data<float>(), *dc = lstm ? a.out[2].data<float>() : nullptr;
-  std::memset(dh, 0, static_cast<size_t>(state) * sizeof(float));
+  float *pre = a.out[0].data<float>(), *dc = lstm ? a.out[2].data<float>() : nullptr;
   if (lstm) std::memset(dc, 0, static_cast<size_t>(state) * sizeof(float));
-  for (int64_t k = g.steps - 1; k >= 0; --k) {
-    const int64_t t = g.at(k), last = g.before(k);
-    parallel_for(g.batch, rows_per_thread(g), [&](int64_t b, int64_t e) {
-      for (; b < e; ++b) {
-        const int64_t at = t * state + b * g.hidden, wide = t * size + b * g.gates;
-        CellGradRow r{g.kind,
-                      g.hidden,
-                      a.in[kHs].data<float>() + at,
-                      a.in[kGradHs].data<float>() + at,
-                      dh + b * g.hidden,
-                      nullptr,
-                      nullptr,
-                      nullptr,
-                      nullptr,
-                      nullptr,
-                      nullptr,
-                      pre + wide};
-        if (lstm) {
-          r.acts = a.in[kActs].data<float>() + wide, r.c = a.in[kCs].data<float>() + at;
-          r.c_prev =
-              k == 0 ? a.in[kC0].data<float>() + b * g.hidden : a.in[kCs].data<float>() + last * state + b * g.hidden;
-          r.gc = a.in[kGradCs].data<float>() + at, r.dc = dc + b * g.hidden;
-          if (a.in.size() > kGradActs) r.g_acts = a.in[kGradActs].data<float>() + wide;
-        }
-        HWY_DYNAMIC_DISPATCH(cell_grad_row)(r);
-      }
-    });
-    simd::sgemm_packed(g.batch, g.hidden, g.gates, pre + t * size, g.gates, packed, dh, g.hidden);
+  const Cut cut(g, g.gates * g.hidden * int64_t{sizeof(float)});
+  BackwardStep step{{g, cut.tiles, packed, nullptr, nullptr}};
+  auto run = [&] { cut.run([&](const Part& part) { HWY_DYNAMIC_DISPATCH(backward_part)(step, part); }); };
+  for (int64_t k = g.steps - 1; k >= 0; --k, lines.swap()) {
+    const int64_t t = g.at(k);
+    step.in = k + 1 < g.steps ? lines.in : nullptr, step.out = lines.out;
+    step.h = a.in[kHs].data<float>() + t * state, step.gh = a.in[kGradHs].data<float>() + t * state;
+    step.pre = pre + t * size;
+    if (lstm) {
+      const float* cs = a.in[kCs].data<float>();
+      step.acts = a.in[kActs].data<float>() + t * size, step.c = cs + t * state;
+      step.c_prev = k == 0 ? a.in[kC0].data<float>() : cs + g.before(k) * state;
+      step.gc = a.in[kGradCs].data<float>() + t * state, step.dc = dc;
+      if (a.in.size() > kGradActs) step.g_acts = a.in[kGradActs].data<float>() + t * size;
+    }
+    run();
   }
+  step.in = g.steps > 0 ? lines.in : nullptr, step.dh = a.out[1].data<float>();
+  run();
 }
 
 }  // namespace

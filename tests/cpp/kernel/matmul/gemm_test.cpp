@@ -135,22 +135,25 @@ TEST(SgemmOrder, TransposedOperandsHaveTheBitsOfPlainOnes) {
   });
 }
 
-TEST(SgemmPacked, HasTheBitsOfAPlainProductForAnyThreadCount) {
+// Blocks whose shared operand is packed once by each thread, straight and turned, with ends that fill no tile.
+TEST(Sgemm, HasTheBitsOfOneThreadOnMany) {
   each_target([&] {
-    for (const Case s : {Case{32, 70, 611}, Case{1, 1, 1}, Case{3, 33, 17}, Case{230, 49, 1203}}) {
-      const auto a = uniform(s.m * s.k, 1), b = uniform(s.k * s.n, 2);
-      for (bool tb : {false, true}) {
-        std::vector<float> want(s.m * s.n), got(want.size()), memory(packed_floats(s.n, s.k) + 16);
-        float* packed = memory.data() + 16 - reinterpret_cast<uintptr_t>(memory.data()) % 64 / sizeof(float);
-        sgemm(false, tb, s.m, s.n, s.k, a.data(), s.k, b.data(), tb ? s.k : s.n, want.data(), s.n, false);
-        for (int threads = 1; threads <= 3; ++threads) {
+    for (const Case s : {Case{300, 301, 70}, Case{129, 700, 611}, Case{1000, 130, 33}, Case{67, 2000, 130}}) {
+      const auto a = uniform(s.m * s.k, 1), b = uniform(s.k * s.n, 2), bias = uniform(s.n, 3),
+                 c = uniform(s.m * s.n, 4);
+      for (int mode = 0; mode < 8; ++mode) {
+        const bool ta = mode & 1, tb = mode & 2, accumulate = mode & 4;
+        auto run = [&](int threads) {
           set_num_threads(threads);
-          std::fill(got.begin(), got.end(), 1e30f);
-          sgemm_pack(tb, s.n, s.k, b.data(), tb ? s.k : s.n, packed);
-          sgemm_packed(s.m, s.n, s.k, a.data(), s.k, packed, got.data(), s.n);
-          ASSERT_EQ(got, want) << s.m << "x" << s.n << "x" << s.k << " tb " << tb << " threads " << threads;
-        }
-        set_num_threads(1);
+          auto out = c;
+          sgemm(ta, tb, s.m, s.n, s.k, a.data(), ta ? s.m : s.k, b.data(), tb ? s.k : s.n, out.data(), s.n, accumulate,
+                accumulate ? bias.data() : nullptr);
+          set_num_threads(1);
+          return out;
+        };
+        const auto want = run(1);
+        for (int threads : {4, 5, 16, 64})
+          ASSERT_EQ(run(threads), want) << s.m << "x" << s.n << "x" << s.k << " mode " << mode << " on " << threads;
       }
     }
   });
