@@ -40,9 +40,10 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "amp": ("core", "tensor", "module", "jit", "autodiff"),
     "distributions": ("tensor", "functional", "random"),
     "dtr": ("core",),
-    "serialization": ("core", "device", "tensor", *HELPERS),
+    "_pickle": ("core", "tensor", "module"),
+    "serialization": ("core", "device", "tensor", "_pickle", *HELPERS),
     "safetensors": ("core", "tensor"),
-    "data": ("core", "tensor", "random", "serialization", "logger"),
+    "data": ("core", "tensor", "random", "_pickle", "logger"),
     "hub": ("version", "logger", "serialization", "utils"),
     # Tools for whole programs.
     "utils": ("core", "device", "tensor", "functional", "module", "autodiff", "hub", "logger", "version", *HELPERS),

@@ -1,23 +1,18 @@
 """Saving and loading Python objects that hold tensors.
 
-Files are pickles with MegEngine's layout. ``load`` is safe by default: it makes tensors, NumPy arrays and plain
-containers and refuses to import anything else, so a file from a stranger cannot run code.
+Files are pickles with MegEngine's layout. ``load`` is safe by default: it makes tensors, NumPy arrays, plain containers
+and modules whose class the program has imported, and refuses anything else, so a file from a stranger cannot run code.
 """
 
 from __future__ import annotations
 
 import os
 import pickle
-import re
-from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import IO, Any
 
-import numpy as np
-
-from .core.tensor import dtype as _dtype
-from .core.tensor.qparams import QParams, QuantMode
+from . import _pickle
 from .device import _valid_device
 from .device import get_default_device as get_default_device
 from .tensor import Parameter, Tensor
@@ -28,7 +23,7 @@ __all__ = ["load", "save"]
 MapLocation = str | dict[str, str] | Callable[[str], str] | None
 
 
-def save(obj: Any, f: str | IO[bytes], pickle_module: Any = pickle, pickle_protocol: int = 4) -> None:
+def save(obj: Any, f: Any, pickle_module: Any = pickle, pickle_protocol: int = 4) -> None:
     """Write an object to a file.
 
     Args:
@@ -45,11 +40,11 @@ def save(obj: Any, f: str | IO[bytes], pickle_module: Any = pickle, pickle_proto
     """
     if hasattr(f, "write"):
         with max_recursion_limit():
-            pickle_module.dump(obj, f, protocol=pickle_protocol)
+            _pickle.dump(obj, f, pickle_module, pickle_protocol)
         return
     assert isinstance(f, (str, bytes, os.PathLike)), f"save: needs a path or an object with write; got {f!r}."
     with _replacing(os.fspath(f)) as out, max_recursion_limit():
-        pickle_module.dump(obj, out, protocol=pickle_protocol)
+        _pickle.dump(obj, out, pickle_module, pickle_protocol)
 
 
 @contextmanager
@@ -113,25 +108,8 @@ def _device_map(map_location: MapLocation) -> Callable[[str], str] | None:
     return lambda dev: table.get(dev, table.get(dev.split(":")[0], dev))
 
 
-class _Frozen(type):
-    """Classes that a file cannot change: pickles may set attributes on whatever they name, classes included."""
-
-    def __setattr__(cls, name: str, value: Any) -> None:
-        raise pickle.UnpicklingError(f"load: the file wants to change the class {cls.__name__}.")
-
-
-def _stand_in(real: Any) -> Any:
-    """A frozen class that stands for ``real``, a class or function written in Python, while unpickling."""
-
-    class StandIn(metaclass=_Frozen):
-        def __new__(cls, *args: Any) -> Any:
-            return real(*args) if args else real.__new__(real)
-
-    return StandIn
-
-
-class _LoadTensor(metaclass=_Frozen):
-    """Stands for Tensor while unpickling, so that a stored device name is mapped before anything is made on it."""
+class _LoadTensor:
+    """Stands for Tensor in a full unpickler, so that a stored device name is mapped before anything is made on it."""
 
     _cls: type[Tensor] = Tensor
 
@@ -153,58 +131,10 @@ class _LoadParameter(_LoadTensor):
     _cls = Parameter
 
 
-def _bytes_of(text: str, encoding: str = "latin1") -> bytes:
-    """bytes as pickle protocols below 3 write them."""
-    if encoding != "latin1":
-        raise pickle.UnpicklingError(f"load: refuses to decode with {encoding!r}.")
-    return text.encode("latin1")
-
-
-def _numpy_internal(name: str) -> Any:
-    """A function that NumPy's own pickles name; the module moved in NumPy 2."""
-    from importlib import import_module
-
-    package = "numpy._core" if np.__version__ >= "2" else "numpy.core"
-    return getattr(import_module(f"{package}.{'numeric' if name == '_frombuffer' else 'multiarray'}"), name)
-
-
 _TENSORS: dict[tuple[str, str], Any] = {
     ("megengine.tensor", "Tensor"): _LoadTensor,
     ("megengine.tensor", "Parameter"): _LoadParameter,
 }
-_PLAIN: dict[tuple[str, str], Any] = {
-    ("collections", "OrderedDict"): OrderedDict,
-    ("collections", "defaultdict"): defaultdict,
-    ("collections", "deque"): deque,
-    ("collections", "Counter"): _stand_in(Counter),
-    ("numpy", "ndarray"): np.ndarray,
-    ("numpy", "dtype"): np.dtype,
-    ("_codecs", "encode"): _stand_in(_bytes_of),
-    ("megengine.core.tensor.dtype", "QuantDtypeMeta"): _stand_in(_dtype.QuantDtypeMeta),
-    ("megengine.core.tensor.qparams", "QParams"): _stand_in(QParams),
-    ("megengine.core.tensor.qparams", "QuantMode"): _stand_in(QuantMode),
-    ("megengine.quantization.utils", "QParams"): _stand_in(QParams),
-    ("megengine.quantization.utils", "QuantMode"): _stand_in(QuantMode),
-}
-for _d in (_dtype.bfloat16, _dtype.intb1, _dtype.intb2, _dtype.intb4):
-    _PLAIN[_d.type.__module__, _d.type.__name__] = _d.type
-for _t in (bool, int, float, complex, str, bytes, bytearray, list, tuple, dict, set, frozenset, slice, range):
-    _PLAIN["builtins", _t.__name__] = _t
-_NUMPY_MODULE = re.compile(r"^numpy\.(core|_core)\.(multiarray|numeric)$")
-_NUMPY_FUNCTIONS = ("_reconstruct", "scalar", "_frombuffer")
-
-
-class _SafeUnpickler(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> Any:
-        known = _TENSORS.get((module, name)) or _PLAIN.get((module, name))
-        if known is not None:
-            return known
-        if _NUMPY_MODULE.match(module) and name in _NUMPY_FUNCTIONS:
-            return _numpy_internal(name)
-        raise pickle.UnpicklingError(
-            f"load: the file wants to import {module}.{name}, which is not a tensor, an array or a plain container. "
-            "If you trust where the file comes from, load it with trust=True."
-        )
 
 
 def _mapping_unpickler(pickle_module: Any) -> Any:
@@ -215,6 +145,54 @@ def _mapping_unpickler(pickle_module: Any) -> Any:
             return _TENSORS.get((module, name)) or super().find_class(module, name)
 
     return Unpickler
+
+
+#: How files begin that are no pickles, and what they are.
+_FOREIGN: tuple[tuple[bytes, str], ...] = (
+    (b"PK\x03\x04", "a zip archive, as torch.save and numpy.savez write them"),
+    (b"\x93NUMPY", "an array of numpy.save; numpy.load reads it"),
+    (b"\x89MGE", "a model written by dump; megengine.utils.network and Lite read it"),
+    (b"MGBC", "a model written by dump; megengine.utils.network and Lite read it"),
+    (b"mgbtest0", "a model with test cases, written by dump"),
+    (b"\x89HDF", "an HDF5 file"),
+    (b"\x1f\x8b", "compressed with gzip; unpack it first"),
+    (b"version https://git-lfs", "a pointer of git-lfs to the real file; git lfs pull fetches it"),
+    (b"<", "a page of a web server or other markup; the download went wrong"),
+)
+
+
+def _what_it_is(head: bytes) -> str:
+    """What a file is that begins like this, where that is known not to be a checkpoint."""
+    for begin, what in _FOREIGN:
+        if head.startswith(begin):
+            return what
+    if head[4:12].endswith(b"mgv2"):
+        return "a model written by dump; megengine.utils.network and Lite read it"
+    return "a safetensors file, it seems; megengine.safetensors reads it" if head[8:9] == b"{" else ""
+
+
+def _load_safely(f: IO[bytes]) -> Any:
+    name = getattr(f, "name", None)
+    name = os.fsdecode(name) if isinstance(name, (str, bytes)) else "the file"
+    machine = _pickle.Machine(f, _pickle.find, _pickle.build)
+    try:
+        return machine.load()
+    except pickle.UnpicklingError as e:
+        head = machine.head + f.read(32 - len(machine.head))
+        begins = head[:1] == pickle.PROTO
+        what = _what_it_is(head)
+        if what and not begins:
+            text = f"load: {name} is not a checkpoint: it is {what}. load reads what megengine.save writes."
+        elif isinstance(e, _pickle.Refused):
+            trust = "If you trust where the file comes from, load it with trust=True, which runs any code."
+            text = f"load: {name}: {e}. {trust}"
+        elif begins:
+            damage = "cut short" if isinstance(e, EOFError) else "damaged"
+            text = f"load: {name} is a {damage} checkpoint: at byte {machine.position}, {e}. Take another copy of it."
+        else:
+            begin = f"it begins with {head!r}" if head else "it is empty"
+            text = f"load: {name} is not a checkpoint: {begin} ({e}). load reads what megengine.save writes."
+        raise type(e)(text) from e.__cause__
 
 
 def load(f: Any, map_location: MapLocation = None, pickle_module: Any = None, *, trust: bool = False) -> Any:
@@ -242,15 +220,7 @@ def load(f: Any, map_location: MapLocation = None, pickle_module: Any = None, *,
         pickle_module = pickle
     with dmap(map_location), max_recursion_limit():
         if pickle_module is None:
-            try:
-                return _SafeUnpickler(f).load()
-            except (TypeError, AttributeError, LookupError, ValueError, OverflowError) as e:
-                if isinstance(e, RuntimeError):  # ours already, and about the device or the data
-                    raise
-                name = getattr(f, "name", "the file")
-                raise pickle.UnpicklingError(
-                    f"load: {name} is damaged, or was not written by save ({type(e).__name__}: {e})."
-                ) from e
+            return _load_safely(f)
         if hasattr(pickle_module, "Unpickler"):
             return _mapping_unpickler(pickle_module)(f).load()
         return pickle_module.load(f)

@@ -207,7 +207,7 @@ class Evil:
         return (os.system, ("touch /tmp/megengine_was_here",))
 
 
-@pytest.mark.parametrize("bad", [Evil(), np.load, M.ReLU(), open, eval, {"deep": [Evil()]}])
+@pytest.mark.parametrize("bad", [Evil(), np.load, open, eval, {"deep": [Evil()]}])
 def test_the_default_loader_refuses_code(bad):
     with pytest.raises(pickle.UnpicklingError, match="wants to import .*trust=True"):
         round_trip(bad)

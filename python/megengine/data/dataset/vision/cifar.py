@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import pickle
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from ....serialization import _SafeUnpickler
+from ...._pickle import Machine, build, find_arrays
 from .meta_vision import VisionDataset
 from .utils import cache_folder, load_raw_data_from_url, untargz
 
@@ -126,19 +125,10 @@ class CIFAR100(CIFAR10):
         return self._meta_data
 
 
-class _ArrayUnpickler(_SafeUnpickler):
-    """Arrays and plain containers; not even tensors."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        if module.startswith("megengine"):
-            raise pickle.UnpicklingError(f"the file names {module}.{name}, which no CIFAR file has.")
-        return super().find_class(module, name)
-
-
 def _unpickle(path: str) -> dict[Any, Any]:
     try:
         with open(path, "rb") as f:
-            content = _ArrayUnpickler(f, encoding="bytes").load()
+            content = Machine(f, find_arrays, build, encoding="bytes").load()
     except FileNotFoundError:
         raise ValueError(f"{path}: is not there; remove its folder and set download=True to fetch it anew.") from None
     except Exception as e:  # a damaged pickle can fail in any way
