@@ -90,6 +90,10 @@ parity: build-release .venv-bench-torch/stamp ## accuracy and behaviour, beside 
 	@$(call stage,release)
 	@$(call staged,release) $(PY) benchmarks/parity.py --torch-python .venv-bench-torch/bin/python
 
+.PHONY: fuzz
+fuzz: build-dev .venv/stamp-test ## attacks at length: tools/fuzz/*.py, with counts
+	@for f in tools/fuzz/*.py; do echo "== $$f"; $(PY) $$f; done
+
 # ---- pieces of `make test`
 
 .PHONY: ctest instructions pytest lint lint-fast tidy format coverage stubs

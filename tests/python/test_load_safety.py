@@ -344,6 +344,7 @@ def test_modules_load_when_their_class_is_imported():
     np.testing.assert_array_equal(got(x).numpy(), net(x).numpy())
     assert list(got.state_dict()) == list(net.state_dict()) and repr(got) == repr(net)
     assert type(load(saved(Net.Inner()))) is Net.Inner
+    assert type(load(saved(M.ReLU(), protocol=0))) is M.ReLU
     parent = load(saved(WithParent()))
     assert parent.child.parent is parent
 
@@ -488,6 +489,9 @@ def test_nothing_of_a_class_runs():
         Call("@_codecs:encode", note, "latin1"),
         Call("@_codecs:encode", "x", note),
         Call(note, ()),
+        Call("@copyreg:_reconstructor", here, here, note),
+        Call("@copyreg:_reconstructor", note, "@builtins:object", None),
+        Call("@copyreg:_reconstructor", "@collections:OrderedDict", "@builtins:object", None),
         Call(here, state={"x": {note: 1}}),
         Call(here, state=[note]),
         Call(here, state={"forward": note}),
@@ -704,3 +708,10 @@ def test_modules_that_megengine_pickled():
             out = net(Tensor(arrays[f"{name}.in"]))
             out = out[0] if isinstance(out, tuple) else out
             np.testing.assert_allclose(out.numpy(), arrays[f"{name}.out"], rtol=1e-5, atol=1e-6)
+
+
+def test_mutated_files():
+    """A few seconds of what ``make fuzz`` does at length."""
+    fuzz = Path(__file__).parents[2] / "tools" / "fuzz" / "unpickle.py"
+    done = subprocess.run([sys.executable, str(fuzz), "3000"], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0 and ", 0 findings" in done.stdout, done.stdout + done.stderr

@@ -219,6 +219,15 @@ def _module(cls: type) -> Make:
     return make
 
 
+def _reconstructor(m: Machine, args: tuple[Any, ...]) -> Any:
+    """``copyreg._reconstructor(cls, object, None)``, by which protocols 0 and 1 make objects."""
+    if len(args) != 3 or args[1] is not object or args[2] is not None:
+        raise Refused("the file makes an object of a plain type with a class of its own")
+    if not isinstance(args[0], type) or Module not in args[0].__mro__:
+        raise Refused("the file makes an object of a class that is no Module")
+    return _module(args[0])(m, ())
+
+
 def _module_state(m: Machine, module: Module, state: Any) -> None:
     """Attributes from a dict: data beside the methods of the class, never in their place."""
     text = f"{type(module).__module__}.{type(module).__qualname__}"
@@ -255,7 +264,7 @@ _TABLE: dict[tuple[str, str], tuple[Any, Make | None]] = {
     ("builtins", "complex"): (complex, _plain(complex, "complex", (float, int), (float, int))),
     ("builtins", "range"): (range, _plain(range, "range", (int,), (int,), (int,))),
     ("builtins", "slice"): (slice, _plain(slice, "slice", (int, _NONE), (int, _NONE), (int, _NONE))),
-    **{("builtins", t.__name__): (t, None) for t in (bool, int, float, str, list, tuple, dict)},
+    **{("builtins", t.__name__): (t, None) for t in (bool, int, float, str, list, tuple, dict, object)},
     ("_codecs", "encode"): (NOT_DATA, _bytes_of),
     ("numpy", "ndarray"): (np.ndarray, arrays.ndarray),
     ("numpy", "dtype"): (np.dtype, arrays.DtypeStub),
@@ -280,6 +289,9 @@ for _place in ("megengine.core.tensor.qparams", "megengine.quantization.utils"):
     _TABLE[_place, "QuantMode"] = (QuantMode, _quant_mode)
 for _d in (_dtype.bfloat16, _dtype.intb1, _dtype.intb2, _dtype.intb4):
     _TABLE[_d.type.__module__, _d.type.__name__] = (_d.type, None)
+
+for _place in ("copyreg", "copy_reg"):
+    _TABLE[_place, "_reconstructor"] = (NOT_DATA, _reconstructor)
 
 #: Names of Python 2's __builtin__, which protocols below 3 write.
 _PYTHON_2 = {"xrange": "range", "long": "int", "unicode": "str"}
