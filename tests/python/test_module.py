@@ -362,6 +362,26 @@ def test_load_state_dict_errors():
         net.load_state_dict(net.state_dict(keep_var=True))
 
 
+@pytest.mark.parametrize("strict", [True, False])
+def test_a_whole_checkpoint_is_not_the_state_of_a_module(strict):
+    net = M.Sequential(M.Linear(2, 3))
+    whole = {"epoch": 3, "state_dict": net.state_dict(), "optimizer": {"state": {}, "param_groups": []}}
+    with pytest.raises(
+        KeyError,
+        match=r"whole checkpoint with the entries 'epoch', 'state_dict', 'optimizer'; .*entry 'state_dict'. "
+        r"Pass checkpoint\['state_dict'\]",
+    ):
+        net.load_state_dict(whole, strict=strict)
+    net.load_state_dict({"more": {"x": 1}}, strict=False)  # which has nothing for this module either way
+
+
+def test_state_dict_by_its_inner_function():
+    net = M.Sequential(M.Linear(2, 3), M.BatchNorm2d(2))
+    kept = net._state_dict(keep_var=True)
+    assert isinstance(kept, OrderedDict) and kept["0.weight"] is net[0].weight
+    assert list(kept) == list(net.state_dict()) == list(net._state_dict())
+
+
 def test_load_state_dict_by_function():
     net = M.Linear(2, 3)
     before = net.bias.numpy()

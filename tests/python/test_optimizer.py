@@ -396,6 +396,41 @@ def test_state_dict_layout():
     assert s["state"][1]["exp_avg"].shape == (2,) and s["state"][0]["step"].shape == ()
 
 
+def test_a_state_of_another_shape_changes_nothing():
+    small, large = M.Linear(2, 3), M.Linear(2, 4)
+    for cls, options in ((Adam, {}), (SGD, {"momentum": 0.9})):
+        opt, other = cls(small.parameters(), lr=0.1, **options), cls(large.parameters(), lr=0.5, **options)
+        before = opt.state_dict()
+        with pytest.raises(
+            ValueError, match=r"of parameter 0 has shape \(4,\), the parameter needs \(3,\)\. .*another"
+        ):
+            opt.load_state_dict(other.state_dict())
+        assert opt.param_groups[0]["lr"] == 0.1 and str(opt.state_dict()) == str(before)
+    state = opt.state_dict()
+    for wrong, text in (
+        ({}, "the state nothing; SGD keeps momentum_buffer"),
+        ({"other": np.zeros(3)}, "the state other;"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            opt.load_state_dict({**state, "state": {**state["state"], 0: wrong}})
+    with pytest.raises(ValueError, match="state of parameter 7, which is in no group"):
+        opt.load_state_dict({**state, "state": {7: state["state"][0], 1: state["state"][1]}})
+    scalars = {k: {n: v.reshape(-1) if v.size == 1 else v for n, v in s.items()} for k, s in state["state"].items()}
+    opt.load_state_dict({**state, "state": scalars})  # one number in an array is that number
+
+
+def test_a_whole_checkpoint_is_not_the_state_of_an_optimizer():
+    net = M.Linear(2, 3)
+    opt = Adam(net.parameters(), lr=0.1)
+    whole = {"epoch": 3, "net": net.state_dict(), "opt": opt.state_dict()}
+    with pytest.raises(KeyError, match=r"entries 'epoch', 'net', 'opt'; this is no .*Pass checkpoint\['opt'\]"):
+        opt.load_state_dict(whole)
+    with pytest.raises(KeyError, match="Pass what Optimizer.state_dict returned"):
+        opt.load_state_dict(net.state_dict())
+    with pytest.raises(TypeError, match="needs the dict of Optimizer.state_dict; got str"):
+        opt.load_state_dict("net.pkl")
+
+
 def test_load_state_dict_errors():
     def make(n=1, cls=SGD, **k):
         return cls([Parameter([1.0]) for _ in range(n)], lr=0.1, **k)

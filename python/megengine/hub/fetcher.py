@@ -21,7 +21,12 @@ logger = get_logger(__name__)
 
 _HOST_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_")
 # What may stand in a command line or an address; a leading dash would be read as an option.
-_REF = re.compile(r"^[A-Za-z0-9_.][A-Za-z0-9_./-]*$")
+_PART = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.-]*")
+
+
+def _is_ref(text: str) -> bool:
+    """Whether git could call a branch, tag or commit so, and an address with it leads nowhere else."""
+    return all(_PART.fullmatch(p) and p.strip(".") and ".." not in p for p in text.split("/"))
 
 
 class RepoFetcherBase:
@@ -48,8 +53,7 @@ class RepoFetcherBase:
         name, _, branch = repo_info.partition(":")
         parts = name.split("/")
         branch = branch or DEFAULT_BRANCH_NAME
-        good = len(parts) == 2 and ":" not in branch and all(_REF.match(p) for p in (*parts, branch))
-        if not good or ".." in repo_info:
+        if len(parts) != 2 or not all(map(_is_ref, (*parts, branch))):
             raise InvalidRepo(f"hub: {repo_info!r} is not a repository; it reads owner/name or owner/name:branch.")
         return parts[0], parts[1], branch
 
@@ -72,8 +76,8 @@ class RepoFetcherBase:
 
     @classmethod
     def _check_commit(cls, commit: str | None) -> None:
-        if commit is not None and not _REF.match(commit):
-            raise GitCheckoutError(f"hub: {commit!r} is not a commit.")
+        if commit is not None and not _is_ref(commit):
+            raise GitCheckoutError(f"hub: {commit!r} is not a commit; it reads like 3f2a9c1 or v1.0.")
 
     @classmethod
     def _gen_repo_dir(cls, repo_dir: str) -> Path:
@@ -96,7 +100,7 @@ class GitHTTPSFetcher(RepoFetcherBase):
         cls._check_git_host(git_host)
         cls._check_commit(commit)
         what = commit or branch
-        folder = cls._gen_repo_dir(f"{git_host}_{owner}_{name}_{what}")
+        folder = cls._gen_repo_dir(f"{git_host}/{owner}/{name}/{what}")
         if use_cache and folder.exists():
             if not silent:
                 logger.info("hub: taking %s from %s", repo_info, folder)
@@ -162,7 +166,7 @@ class GitSSHFetcher(RepoFetcherBase):
         owner, name, branch = cls._parse_repo_info(repo_info)
         cls._check_git_host(git_host)
         cls._check_commit(commit)
-        folder = cls._gen_repo_dir(f"{git_host}_{owner}_{name}_{commit or branch}")
+        folder = cls._gen_repo_dir(f"{git_host}/{owner}/{name}/{commit or branch}")
         if use_cache and folder.exists():
             return str(folder)
         if shutil.which("git") is None:

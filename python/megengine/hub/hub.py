@@ -1,7 +1,9 @@
 """Models from other people's repositories: a ``hubconf.py`` at the top of a repository names its entry points.
 
 A repository is ``"owner/name"`` or ``"owner/name:branch"`` on a git server, or the path of a folder: one that starts
-with ``/``, ``./``, ``../`` or ``~``. Importing a ``hubconf.py`` runs its code, so use repositories that you trust.
+with ``/``, ``./``, ``../`` or ``~``. Importing a ``hubconf.py`` runs its code, so use repositories that you trust, and
+name what you trust: a commit, and ``sha256``, the hash of everything in the repository (``hub.tools.sha256_of`` gives
+it), which is checked before anything is run. Modules of a repository are found by that repository only.
 """
 
 from __future__ import annotations
@@ -10,7 +12,6 @@ import builtins
 import functools
 import hashlib
 import os
-import sys
 import types
 from collections.abc import Callable
 from pathlib import Path
@@ -30,7 +31,8 @@ from .const import (
 )
 from .exceptions import FetcherError, InvalidProtocol, InvalidRepo
 from .fetcher import GitHTTPSFetcher, GitSSHFetcher, RepoFetcherBase
-from .tools import check_module_exists, load_module
+from .isolate import repository
+from .tools import check_module_exists, check_sha256
 
 __all__ = ["help", "import_module", "list", "load", "load_serialized_obj_from_url", "pretrained"]
 
@@ -68,6 +70,7 @@ def import_module(
     use_cache: bool = True,
     commit: str | None = None,
     protocol: str = DEFAULT_PROTOCOL,
+    sha256: str | None = None,
 ) -> types.ModuleType:
     """Import a repository's ``hubconf.py`` as a module.
 
@@ -77,16 +80,14 @@ def import_module(
         use_cache: take the copy of an earlier call when there is one.
         commit: a commit instead of a branch or tag.
         protocol: ``"HTTPS"`` downloads an archive, ``"SSH"`` clones with git.
+        sha256: of the repository's content; another one is an error, and nothing is run.
     """
     folder = _get_repo(repo_info, git_host, use_cache, commit, protocol)
     conf = os.path.join(folder, HUBCONF)
     if not os.path.isfile(conf):
         raise InvalidRepo(f"hub: {repo_info!r} has no {HUBCONF} at its top, so it names no models.")
-    sys.path.insert(0, folder)
-    try:
-        module = load_module(HUBCONF, conf)
-    finally:
-        sys.path.remove(folder)
+    check_sha256(folder, sha256, repr(repo_info))
+    module = repository(folder, fresh=not use_cache).run_file(HUBCONF, conf)
     missing = [m for m in getattr(module, HUBDEPENDENCY, []) if not check_module_exists(m)]
     if missing:
         raise RuntimeError(f"hub: {repo_info!r} needs missing modules: {', '.join(missing)}. Install them with pip.")
@@ -110,12 +111,13 @@ def list(
     use_cache: bool = True,
     commit: str | None = None,
     protocol: str = DEFAULT_PROTOCOL,
+    sha256: str | None = None,
 ) -> builtins.list[str]:
     """The entry points of a repository: functions and classes of its ``hubconf.py`` without a leading underscore.
 
     Arguments as for ``import_module``.
     """
-    return _entries(import_module(repo_info, git_host, use_cache, commit, protocol))
+    return _entries(import_module(repo_info, git_host, use_cache, commit, protocol, sha256))
 
 
 def load(
@@ -126,6 +128,7 @@ def load(
     use_cache: bool = True,
     commit: str | None = None,
     protocol: str = DEFAULT_PROTOCOL,
+    sha256: str | None = None,
     **kwargs: Any,
 ) -> Any:
     """Call an entry point of a repository, which usually makes a model.
@@ -138,6 +141,7 @@ def load(
         use_cache: take the copy of an earlier call when there is one.
         commit: a commit instead of a branch or tag.
         protocol: ``"HTTPS"`` or ``"SSH"``.
+        sha256: of the repository's content; another one is an error, and nothing is run.
         kwargs: see ``args``.
 
     >>> import tempfile, pathlib
@@ -147,7 +151,7 @@ def load(
     >>> mge.hub.load(folder, "mlp", width=3)
     Linear(in_features=2, out_features=3, bias=True)
     """
-    module = import_module(repo_info, git_host, use_cache, commit, protocol)
+    module = import_module(repo_info, git_host, use_cache, commit, protocol, sha256)
     return _entry(module, repo_info, entry)(*args, **kwargs)
 
 
@@ -158,17 +162,19 @@ def help(
     use_cache: bool = True,
     commit: str | None = None,
     protocol: str = DEFAULT_PROTOCOL,
+    sha256: str | None = None,
 ) -> str | None:
     """The docstring of an entry point; arguments as for ``load``."""
-    return _entry(import_module(repo_info, git_host, use_cache, commit, protocol), repo_info, entry).__doc__
+    return _entry(import_module(repo_info, git_host, use_cache, commit, protocol, sha256), repo_info, entry).__doc__
 
 
-def load_serialized_obj_from_url(url: str, model_dir: str | None = None) -> Any:
+def load_serialized_obj_from_url(url: str, model_dir: str | None = None, sha256: str | None = None) -> Any:
     """Download a file written by ``megengine.save``, once, and load it.
 
     Args:
         url: http, https or file.
         model_dir: where downloads are kept; None is ``serialized`` in ``$MGE_HOME``.
+        sha256: of the file; another one is an error, and a download of it is not kept.
 
     The file is loaded with the safe loader: tensors, arrays and plain containers only.
     """
@@ -184,7 +190,13 @@ def load_serialized_obj_from_url(url: str, model_dir: str | None = None) -> Any:
             raise FetcherError(
                 f"hub: could not download {url} ({e}). Check the network; offline, put the file at {str(cached)!r}."
             ) from None
+        try:
+            check_sha256(partial, sha256, url)
+        except BaseException:
+            os.remove(partial)
+            raise
         os.replace(partial, cached)
+    check_sha256(str(cached), sha256, url)
     return _load_object(str(cached))
 
 
@@ -197,17 +209,22 @@ class pretrained:
     ...     return M.Linear(2, width)
     >>> linear(width=3)
     Linear(in_features=2, out_features=3, bias=True)
+
+    Args:
+        url: of a file written by ``megengine.save``.
+        sha256: of that file.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, sha256: str | None = None) -> None:
         self.url = url
+        self.sha256 = sha256
 
     def __call__(self, func: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(func)
         def make(pretrained: bool = False, **kwargs: Any) -> Any:
             model = func(**kwargs)
             if pretrained:
-                model.load_state_dict(load_serialized_obj_from_url(self.url))
+                model.load_state_dict(load_serialized_obj_from_url(self.url, sha256=self.sha256))
             return model
 
         return make

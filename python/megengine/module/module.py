@@ -381,12 +381,11 @@ class Module(metaclass=ABCMeta):
         >>> {k: v.shape for k, v in M.Linear(2, 3).state_dict().items()}
         {'bias': (3,), 'weight': (3, 2)}
         """
+        return self._state_dict(rst, prefix, keep_var)
+
+    def _state_dict(self, rst: Any = None, prefix: str = "", keep_var: bool = False) -> Any:
         if rst is None:
             rst = OrderedDict()
-        self._state_dict(rst, prefix, keep_var)
-        return rst
-
-    def _state_dict(self, rst: Any, prefix: str, keep_var: bool) -> None:
         # Not by way of the children's state_dict, which a subclass may give another meaning or other arguments.
         flat = self._flat_state()
         for key, tensor in self._flatten(recursive=False, with_key=True, predicate=_is_tensor):
@@ -394,6 +393,7 @@ class Module(metaclass=ABCMeta):
             rst[prefix + key] = value.reshape(-1) if flat else value
         for key, child in self._flatten(recursive=False, with_key=True, predicate=_is_module):
             child._state_dict(rst, f"{prefix}{key}.", keep_var)
+        return rst
 
     def load_state_dict(self, state_dict: dict[str, Any] | Callable[[str, Tensor], Any], strict: bool = True) -> None:
         """Take the values of parameters and buffers from a dict of arrays.
@@ -413,6 +413,7 @@ class Module(metaclass=ABCMeta):
         elif not isinstance(state_dict, dict):
             raise ValueError(f"`state_dict` must load a dict or callable, got {type(state_dict)}")
         else:
+            self._refuse_whole_checkpoint(state_dict)
             unused = set(state_dict)
             given = state_dict
 
@@ -433,6 +434,20 @@ class Module(metaclass=ABCMeta):
         # Everything was checked: either all of it is taken or, with an exception above, nothing.
         for var, value in loaded:
             var._reset(type(var)(value, value.dtype, var.device, no_cache=True))
+
+    def _refuse_whole_checkpoint(self, state: dict[str, Any]) -> None:
+        """Raises where the state is an entry of ``state``; with ``strict=False`` it would be silently left out."""
+        entries = {key: value for key, value in state.items() if isinstance(value, dict)}
+        if not entries:
+            return
+        names = set(self._state_dict(keep_var=True))
+        if names.isdisjoint(state):
+            for key, value in entries.items():
+                if not names.isdisjoint(value):
+                    raise KeyError(
+                        f"load_state_dict: got a whole checkpoint with the entries {_listed(state)}; the state of "
+                        f"this {type(self).__name__} is its entry {key!r}. Pass checkpoint[{key!r}]."
+                    )
 
     def _collect(
         self, closure: Callable[[str, Tensor], Any], prefix: str, loaded: list[tuple[Tensor, np.ndarray]]
@@ -524,6 +539,12 @@ class Module(metaclass=ABCMeta):
 
     def _repr_prefix(self) -> str:
         return ""
+
+
+def _listed(names: Iterable[Any], most: int = 6) -> str:
+    """A few names for a message."""
+    texts = [repr(n) for n in names]
+    return ", ".join(texts[:most]) + (f" and {len(texts) - most} more" if len(texts) > most else "")
 
 
 def _expand_named(name: str, value: Any) -> Iterable[tuple[str, Any]]:

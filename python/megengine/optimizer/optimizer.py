@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from abc import ABCMeta, abstractmethod
 from collections.abc import Iterable
@@ -292,8 +293,35 @@ class Optimizer(metaclass=ABCMeta):
             groups.append(saved)
         return {"param_groups": groups, "state": state}
 
+    def _checked_state(self, number: Any, param: Parameter | None, values: dict[str, Any]) -> dict[str, np.ndarray]:
+        """The arrays of one parameter in the shapes of this optimizer's state."""
+        name = type(self).__name__
+        if param is None:
+            raise ValueError(f"load_state_dict: {name} has state of parameter {number!r}, which is in no group.")
+        mine = self._state.get(param, {})
+        if not set(values) >= set(mine):  # a rule of somebody else's may add to its state later on
+            raise ValueError(
+                f"load_state_dict: parameter {number} has the state {', '.join(sorted(values)) or 'nothing'}; {name} "
+                f"keeps {', '.join(sorted(mine))}. The state is that of another kind of optimizer."
+            )
+        arrays = {}
+        for key, value in values.items():
+            array = value.numpy() if isinstance(value, Tensor) else np.asarray(value)
+            want = mine[key].shape if key in mine else array.shape
+            if array.shape != want and not array.size == math.prod(want) == 1:
+                raise ValueError(
+                    f"load_state_dict: {key} of parameter {number} has shape {array.shape}, the parameter needs {want}."
+                    " The state is that of another network, or its parameters come in another order."
+                )
+            arrays[key] = array.reshape(want)
+        return arrays
+
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over hyper-parameters and state from ``state_dict`` of an optimizer with the same groups."""
+        """Take over hyper-parameters and state from ``state_dict`` of an optimizer with the same groups.
+
+        All of it is checked first: what does not fit is an error and changes nothing.
+        """
+        _check_whole(state)
         groups = state["param_groups"]
         if len(groups) != len(self.param_groups):
             raise ValueError(
@@ -312,26 +340,41 @@ class Optimizer(metaclass=ABCMeta):
                     f"than in this optimizer ({', '.join(sorted(mine))})"
                 )
             by_number.update(zip(saved["params"], mine["params"]))
-            for key, value in saved.items():
-                if key != "params":
-                    mine[key] = value
         saved_state = state["state"]
         if len(saved_state) != len(self._state):
             raise ValueError(
                 f"the state dict holds state of {len(saved_state)} parameters, this optimizer of {len(self._state)}"
             )
-        for number, values in saved_state.items():
-            param = by_number[number]
-            for key, value in values.items():
-                array = value.numpy() if isinstance(value, Tensor) else np.asarray(value)
-                known = self._state[param].get(key)
-                label = "default" if known is None else known.format
-                loaded = Tensor(array, device=param.device, no_cache=True, format=label)
-                if known is None:
-                    self._state[param][key] = loaded
-                else:  # the same tensor: a step that was traced before keeps using it
-                    known._reset(loaded)
+        loaded = [
+            (by_number[number], key, array)
+            for number, values in saved_state.items()
+            for key, array in self._checked_state(number, by_number.get(number), values).items()
+        ]
+        for mine, saved in zip(self.param_groups, groups):
+            mine.update({key: value for key, value in saved.items() if key != "params"})
+        for param, key, array in loaded:
+            known = self._state.setdefault(param, {}).get(key)
+            label = "default" if known is None else known.format
+            value = Tensor(array, device=param.device, no_cache=True, format=label)
+            if known is None:
+                self._state[param][key] = value
+            else:  # the same tensor: a step that was traced before keeps using it
+                known._reset(value)
         self._sync_hyper()
+
+
+def _check_whole(state: Any) -> None:
+    """Raises where ``state`` is no state of an optimizer, but may hold one."""
+    if not isinstance(state, dict):
+        raise TypeError(f"load_state_dict: needs the dict of Optimizer.state_dict; got {type(state).__name__}.")
+    missing = [key for key in ("param_groups", "state") if key not in state]
+    if missing:
+        entries = ", ".join(map(repr, list(state)[:6]))
+        inner = [key for key, value in state.items() if isinstance(value, dict) and "param_groups" in value]
+        way = f"Pass checkpoint[{inner[0]!r}]." if inner else "Pass what Optimizer.state_dict returned."
+        raise KeyError(
+            f"load_state_dict: no {missing[0]!r} among the entries {entries}; this is no state of an optimizer. {way}"
+        )
 
 
 def _grad_of(p: Parameter) -> tuple[Tensor, Tensor | None]:
