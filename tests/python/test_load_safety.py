@@ -432,11 +432,33 @@ class Notes(M.Module):
         ran.append("repr")
         return ""
 
+
+class Frees(M.Module):
+    """Removes a file that its attributes name, when it is freed."""
+
+    def forward(self, x):
+        return x
+
     def __del__(self):
-        pass
+        ran.append("del")
+
+
+class Looks(M.Module):
+    def forward(self, x):
+        return x
+
+    def __getattribute__(self, name):
+        ran.append(name)
+        return super().__getattribute__(name)
 
 
 def test_nothing_of_a_class_runs():
+    for cls in (Frees, Looks):
+        data = saved(cls())
+        ran.clear()
+        with pytest.raises(pickle.UnpicklingError, match=f"{cls.__name__} has a __[a-z]+__ of its own.*trust=True"):
+            load(data)
+        assert ran == []
     for cls, method in ((Eager, "__new__"), (Restores, "__setstate__")):
         data = saved(cls())
         ran.clear()
@@ -512,8 +534,28 @@ def test_nothing_of_a_class_runs():
         assert ran == []
 
 
+def test_functions_of_tensors_are_data_and_no_others():
+    assert load(saved([F.relu, F.nn.softmax, F.vision.nms])) == [F.relu, F.nn.softmax, F.vision.nms]
+    for other in (F.debug_param.set_execution_strategy, mge.save, mge.set_default_device, np.sum, len):
+        with pytest.raises(pickle.UnpicklingError, match="wants to import"):
+            load(pickle.dumps(other))
+    with pytest.raises(pickle.UnpicklingError, match="wants to call megengine.functional.nn.relu"):
+        load(b"cmegengine.functional.nn\nrelu\nK\1\x85R.")
+
+
 def test_a_lazy_module_is_not_asked(monkeypatch):
-    """A module's __getattr__ may import whatever it is asked for."""
+    """A module's __getattr__ may import whatever it is asked for, a lazy one runs when it is asked anything."""
+    asked = []
+
+    class Lazy(types.ModuleType):
+        def __getattribute__(self, name):
+            asked.append(name)
+            return super().__getattribute__(name)
+
+    monkeypatch.setitem(sys.modules, "lazier_nets", Lazy("lazier_nets"))
+    with pytest.raises(pickle.UnpicklingError, match="lazier_nets.Net"):
+        load(b"clazier_nets\nNet\n)\x81.")
+    assert asked == []
     lazy = types.ModuleType("lazy_nets")
     lazy.__getattr__ = lambda name: ran.append(name)
     monkeypatch.setitem(sys.modules, "lazy_nets", lazy)
@@ -708,10 +750,3 @@ def test_modules_that_megengine_pickled():
             out = net(Tensor(arrays[f"{name}.in"]))
             out = out[0] if isinstance(out, tuple) else out
             np.testing.assert_allclose(out.numpy(), arrays[f"{name}.out"], rtol=1e-5, atol=1e-6)
-
-
-def test_mutated_files():
-    """A few seconds of what ``make fuzz`` does at length."""
-    fuzz = Path(__file__).parents[2] / "tools" / "fuzz" / "unpickle.py"
-    done = subprocess.run([sys.executable, str(fuzz), "3000"], capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0 and ", 0 findings" in done.stdout, done.stdout + done.stderr

@@ -157,8 +157,8 @@ class Machine:
         except (TypeError, AttributeError, LookupError, ValueError, OverflowError, struct.error) as e:
             if isinstance(e, RuntimeError):  # the engine's own classes, about a device
                 raise
-            what = "something is missing" if isinstance(e, IndexError) else e
-            raise Damaged(f"opcode {bytes([self._op])!r}: {what}") from e
+            what = "something is missing" if isinstance(e, IndexError) else str(e)
+            raise Damaged(f"opcode {bytes([self._op])!r}: {what:.200}") from e
 
     @property
     def position(self) -> int:

@@ -6,7 +6,7 @@ import re
 import sys
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable
-from types import FunctionType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -190,13 +190,19 @@ def _qparams_state(m: Machine, q: QParams, state: Any) -> None:
 # ---- modules
 
 
+def _names_in(place: Any) -> Any:
+    """The names that a module or class defines, past its ``__getattribute__`` and ``__getattr__``, which may import."""
+    if issubclass(type(place), ModuleType):
+        return object.__getattribute__(place, "__dict__")
+    return type.__getattribute__(place, "__dict__") if issubclass(type(place), type) else {}
+
+
 def _module_class(module: str, name: str) -> type | None:
     """The class of that name in a module that the program has imported; found without running anything."""
     found: Any = sys.modules.get(module)
     for part in name.split("."):
-        # vars, not getattr: a module's __getattr__ may import, a class's may do anything.
-        found = found.__dict__.get(part) if isinstance(found, (type, type(sys))) else None
-    return found if isinstance(found, type) and Module in found.__mro__ else None
+        found = _names_in(found).get(part)
+    return found if issubclass(type(found), type) and Module in found.__mro__ else None
 
 
 def _attribute(cls: type, name: str) -> Any:
@@ -204,13 +210,22 @@ def _attribute(cls: type, name: str) -> Any:
     return next((vars(c)[name] for c in cls.__mro__ if name in vars(c)), None)
 
 
+#: What would run with what is in the file; a class must have it from here.
+_RUN_BY_LOADING = {
+    "__new__": vars(object)["__new__"],
+    "__setstate__": vars(Module)["__setstate__"],
+    "__getattribute__": vars(object)["__getattribute__"],
+    "__class__": vars(object)["__class__"],
+    "__del__": None,
+}
+
+
 def _module(cls: type) -> Make:
     text = f"{cls.__module__}.{cls.__qualname__}"
 
     def make(m: Machine, args: tuple[Any, ...]) -> Any:
-        for method, own in (("__new__", object.__new__), ("__setstate__", vars(Module)["__setstate__"])):
-            found = _attribute(cls, method)
-            if found is not own and getattr(found, "__func__", found) is not own:
+        for method, usual in _RUN_BY_LOADING.items():
+            if _attribute(cls, method) is not usual:
                 raise Refused(f"{text} has a {method} of its own, which load does not call")
         if args:
             raise Refused(f"{text} is made with arguments, which load does not do")
@@ -243,12 +258,17 @@ def _module_state(m: Machine, module: Module, state: Any) -> None:
 
 def _function(module: str, name: str) -> Any:
     """A function of ``megengine.functional``, which modules keep as their activation."""
-    inside = module == _FUNCTIONAL or module.startswith(_FUNCTIONAL + ".")
-    found = vars(sys.modules[module]).get(name) if inside and module in sys.modules else None
-    return found if isinstance(found, FunctionType) and not name.startswith("_") else None
+    if not (module == _FUNCTIONAL or module in _FUNCTIONS) or name.startswith("_") or module not in sys.modules:
+        return None
+    found = _names_in(sys.modules[module]).get(name)
+    return found if isinstance(found, FunctionType) and found.__module__ in _FUNCTIONS else None
 
 
 _FUNCTIONAL = "megengine.functional"
+#: Where functions of tensors are; other modules of the package change settings or run libraries.
+_FUNCTIONS = frozenset(
+    f"{_FUNCTIONAL}.{m}" for m in "attention conv elemwise loss math nn normalization tensor vision".split()
+)
 
 # ---- the table
 
