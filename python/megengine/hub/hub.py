@@ -176,7 +176,7 @@ def load_serialized_obj_from_url(url: str, model_dir: str | None = None, sha256:
         model_dir: where downloads are kept; None is ``serialized`` in ``$MGE_HOME``.
         sha256: of the file; another one is an error, and a download of it is not kept.
 
-    The file is loaded with the safe loader: tensors, arrays and plain containers only.
+    The file is read by the safe loader, ``megengine.load``.
     """
     folder = Path(model_dir) if model_dir is not None else _get_megengine_home() / "serialized"
     folder.mkdir(parents=True, exist_ok=True)
