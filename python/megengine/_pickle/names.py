@@ -58,7 +58,7 @@ def _empty_bytes(m: Machine, args: tuple[Any, ...]) -> bytes:
 def _set(m: Machine, args: tuple[Any, ...]) -> set[Any]:
     _check(args, "set", (list,))
     items = args[0] if args else []
-    m.spend(8 * len(items))
+    m.spend(4 * len(items))
     m.check_keys(items)
     out: set[Any] = m.own(set(items), m.height(items), cyclic=True)
     return out
@@ -67,7 +67,7 @@ def _set(m: Machine, args: tuple[Any, ...]) -> set[Any]:
 def _frozenset(m: Machine, args: tuple[Any, ...]) -> frozenset[Any]:
     _check(args, "frozenset", (list,))
     items = list(args[0]) if args else []
-    m.spend(8 * len(items))
+    m.spend(4 * len(items))
     m.check_keys(items)
     height, weight = m.settle(items)
     out: frozenset[Any] = m.own(frozenset(items), height, weight)
@@ -91,7 +91,7 @@ def _mapping(kind: Any, name: str, *kinds: tuple[type, ...]) -> Make:
             pairs = args[0].items() if type(args[0]) is dict else args[0]
             if any(type(p) not in (tuple, list) or len(p) != 2 for p in pairs):
                 raise Damaged(f"{name} of things that are no pairs")
-            m.spend(8 * len(pairs))
+            m.spend(4 * len(pairs))
             keys, values = [p[0] for p in pairs], [p[1] for p in pairs]
             m.check_keys(keys)
             made = m.own(kind(), m.height(args[0]), cyclic=kind is OrderedDict)
