@@ -5,6 +5,7 @@
 
 #include "common.h"
 #include "eager/trace.h"
+#include "megengine/version.h"
 #include "serial/model.h"
 #include "serial/xxh64.h"
 
@@ -22,7 +23,7 @@ void bind_model(nb::module_& m) {
     // Level 1 keeps the ops as recorded (Lite fuses for itself) and only drops what no output needs.
     if (optimize) pass::optimize(g, pipeline_options(1));
     serial::ModelInfo info;
-    info.producer = "megengine";
+    info.producer = "megengine " MGE_VERSION_STRING;
     for (auto [k, v] : metadata) info.metadata.emplace_back(nb::cast<std::string>(k), nb::cast<std::string>(v));
     std::vector<uint8_t> bytes = serial::write_model(g, info);
     nb::dict stats;

@@ -1,4 +1,4 @@
 """The version, read by the build as well."""
 
-__version__ = "2.0.0.dev0"
+__version__ = "1.14.0"
 git_version = "unknown"

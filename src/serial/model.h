@@ -1,5 +1,5 @@
 // A graph as a file and back. The native container (docs/format.md): strict to read, nothing in it is ever executed.
-//   write_model_file("net.mge", graph, {.producer = "megengine 2.0"});
+//   write_model_file("net.mge", graph, {.producer = "megengine 1.14.0"});
 //   LoadedModel m = read_model_file("net.mge");     weights stay in the mapped file
 #pragma once
 #include <cstdint>
