@@ -15,6 +15,7 @@ import subprocess
 import sys
 import sysconfig
 import time
+from collections.abc import Callable
 
 import numpy as np
 import training
@@ -200,20 +201,20 @@ def main(argv: list[str] | None = None) -> int:
 
     rows: list[tuple[str, np.ndarray, float]] = []
     batch = mge.Tensor(images)
-    times = []
-    for _ in range(50):
-        start = time.perf_counter()
-        logits = evaluate(batch).numpy()
-        times.append(time.perf_counter() - start)
-    rows.append(("eager", logits, sorted(times)[25] * 1e3))
+
+    def timed(run: Callable[[mge.Tensor], mge.Tensor]) -> tuple[np.ndarray, float]:
+        """The result and the median of the milliseconds that it took."""
+        times = []
+        for _ in range(50):
+            start = time.perf_counter()
+            run(batch).numpy()
+            times.append(time.perf_counter() - start)
+        return run(batch).numpy(), sorted(times)[25] * 1e3
+
+    rows.append(("eager", *timed(evaluate)))
     traced = trace(evaluate, capture_as_const=True, without_host=True)
     traced(batch)
-    times = []
-    for _ in range(50):
-        start = time.perf_counter()
-        result = traced(batch).numpy()
-        times.append(time.perf_counter() - start)
-    rows.append(("traced", result, sorted(times)[25] * 1e3))
+    rows.append(("traced", *timed(traced)))
     model = out / "lenet.mge"
     traced.dump(str(model), arg_names=["data"], output_names=["logits"])
     np.save(out / "images.npy", images)

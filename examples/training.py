@@ -18,7 +18,7 @@ from megengine.data import DataLoader, RandomSampler
 from megengine.data.dataset import Dataset
 
 
-def parser(doc: str, steps: int, batch_size: int, lr: float, out: str) -> argparse.ArgumentParser:
+def parser(doc: str | None, steps: int, batch_size: int, lr: float, out: str) -> argparse.ArgumentParser:
     """The options of every example; each has its own defaults."""
     p = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--steps", type=_positive(int), default=steps, help=f"train up to this step (default {steps})")

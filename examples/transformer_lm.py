@@ -88,8 +88,8 @@ class WarmUp(optim.LRScheduler):
     def state_dict(self) -> dict[str, Any]:
         return {"steps": self.steps, "current_epoch": self.current_epoch}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.steps, self.current_epoch = state["steps"], state["current_epoch"]
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.steps, self.current_epoch = state_dict["steps"], state_dict["current_epoch"]
 
 
 def loss_of(net: M.Module, words: mge.Tensor, following: mge.Tensor) -> mge.Tensor:

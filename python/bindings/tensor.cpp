@@ -427,17 +427,19 @@ Py_ssize_t length(PyObject* o) {
   return s[0];
 }
 
+// The text before "--" is what inspect.signature and editors show.
 PyMethodDef methods[] = {
-    {"numpy", numpy, METH_NOARGS, "The value as a read-only NumPy array; waits until it is computed."},
-    {"_reset", reset, METH_O, "Points this tensor at another value."},
-    {"detach", detach_method, METH_NOARGS, "The same value, cut from gradient recording."},
+    {"numpy", numpy, METH_NOARGS,
+     "numpy($self)\n--\n\nThe value as a read-only NumPy array; waits until it is computed."},
+    {"_reset", reset, METH_O, "_reset($self, other, /)\n--\n\nPoints this tensor at another value."},
+    {"detach", detach_method, METH_NOARGS, "detach($self)\n--\n\nThe same value, cut from gradient recording."},
     {"astype", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(astype)), METH_FASTCALL | METH_KEYWORDS,
-     "The value converted to another dtype; the tensor itself when it has that dtype."},
+     "astype($self, dtype)\n--\n\nThe value converted to another dtype; the tensor itself when it has that dtype."},
     {"reshape", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(reshape)), METH_FASTCALL,
-     "The same elements in another shape; one dimension may be -1."},
-    {"__round__", round_method, METH_NOARGS, nullptr},
-    {"__floor__", floor_method, METH_NOARGS, nullptr},
-    {"__ceil__", ceil_method, METH_NOARGS, nullptr},
+     "reshape($self, *shape)\n--\n\nThe same elements in another shape; one dimension may be -1."},
+    {"__round__", round_method, METH_NOARGS, "__round__($self)\n--\n\nEvery element rounded, half away from zero."},
+    {"__floor__", floor_method, METH_NOARGS, "__floor__($self)\n--\n\nThe integers at or below."},
+    {"__ceil__", ceil_method, METH_NOARGS, "__ceil__($self)\n--\n\nThe integers at or above."},
     {nullptr, nullptr, 0, nullptr}};
 
 PyGetSetDef getset[] = {{"shape", get_shape, nullptr, "Sizes of the axes, a tuple.", nullptr},
@@ -500,7 +502,9 @@ PyType_Slot slots[] = {SLOT(Py_tp_new, tensor_new),
                        SLOT(Py_mp_length, length),
                        SLOT(Py_mp_subscript, get_index),
                        SLOT(Py_mp_ass_subscript, set_index),
-                       SLOT(Py_tp_doc, const_cast<char*>("The compiled part of Tensor.")),
+                       SLOT(Py_tp_doc, const_cast<char*>("TensorBase(data, dtype=None, device=None, is_const=False, "
+                                                         "no_cache=False, name=None, format='default')\n--\n\n"
+                                                         "The compiled part of Tensor.")),
                        {0, nullptr}};
 PyType_Spec spec = {"megengine.core._core.TensorBase", sizeof(PyTensor), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
                     slots};

@@ -9,13 +9,28 @@ from __future__ import annotations
 
 import atexit as _atexit_module
 import sys as _sys
+import typing as _typing
 from collections.abc import Callable as _Callable
 from importlib import import_module as _import_module
-from typing import TYPE_CHECKING as _TYPE_CHECKING
-from typing import Any as _Any
-from typing import NoReturn as _NoReturn
 
-from . import amp, autodiff, config, distributions, dtr, functional, jit, module, optimizer, random, utils
+from . import (
+    amp,
+    autodiff,
+    config,
+    core,
+    device,
+    distributions,
+    dtr,
+    functional,
+    jit,
+    logger,
+    module,
+    optimizer,
+    random,
+    serialization,
+    utils,
+    version,
+)
 from .core import _core
 from .core._core import full_sync as _full_sync
 from .core._core import sync as _sync
@@ -26,27 +41,63 @@ from .tensor import Parameter, Tensor, tensor
 from .utils import comp_graph_tools as cgtools
 from .version import __version__
 
-if _TYPE_CHECKING:
-    from . import data, hub, safetensors
+if _typing.TYPE_CHECKING:
+    from . import data as data
+    from . import hub as hub
+    from . import safetensors as safetensors
+
+# Without it type checkers take imported names for private ones.
+__all__ = [
+    "Parameter",
+    "Tensor",
+    "__version__",
+    "amp",
+    "autodiff",
+    "cgtools",
+    "config",
+    "core",
+    "device",
+    "distributions",
+    "dtr",
+    "enable_debug_log",
+    "functional",
+    "get_logger",
+    "jit",
+    "load",
+    "logger",
+    "module",
+    "optimizer",
+    "random",
+    "save",
+    "serialization",
+    "set_log_file",
+    "set_log_level",
+    "tensor",
+    "utils",
+    "version",
+]
+__all__ += device.__all__
 
 # Sub-packages imported when first used, so that `import megengine` stays quick.
 _LAZY = frozenset({"data", "hub", "safetensors"})
 
 
-def __getattr__(name: str) -> _Any:
-    if name in _LAZY:
-        return _import_module(f".{name}", __name__)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if not _typing.TYPE_CHECKING:  # a type checker would take any name for one of the package
+
+    def __getattr__(name: str) -> _typing.Any:
+        if name in _LAZY:
+            return _import_module(f".{name}", __name__)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *_LAZY})
 
 
-_exit_handlers: list[_Callable[[], _Any]] = []
+_exit_handlers: list[_Callable[[], _typing.Any]] = []
 
 
-def _atexit(handler: _Callable[[], _Any]) -> None:
+def _atexit(handler: _Callable[[], _typing.Any]) -> None:
     """Run ``handler`` when the interpreter ends; the last registered runs first."""
     _exit_handlers.append(handler)
 
@@ -61,7 +112,7 @@ def _close() -> None:
     _core.shutdown()
 
 
-def _exit(code: int) -> _NoReturn:
+def _exit(code: int) -> _typing.NoReturn:
     """Run the exit handlers and end the program."""
     _run_exit_handlers()
     _sys.exit(code)

@@ -88,3 +88,27 @@ def test_errors_name_the_line_of_this_file(case: tuple[Path, np.ndarray, np.ndar
     with pytest.raises(RuntimeError, match=r"conv2d: input has 3 channels(.|\n)*test_lite_dump\.py:\d+"):
         run(network, np.zeros((1, 3, 8, 8), "float32"))
     assert run(network, images).shape == (4, 10)
+
+
+@pytest.mark.parametrize(
+    ("result", "says"),
+    [
+        (lambda x: {"boxes": [x, x + 1], "score": x}, "a dict whose 'boxes' is a list"),
+        (lambda x: {"boxes": {"a": x}}, "a dict whose 'boxes' is a dict"),
+        (lambda x: {"y": x, "count": 3}, "a dict whose 'count' is a int"),
+        (lambda x: {1: x}, "a dict whose 1 is named by a int"),
+    ],
+)
+def test_a_dict_of_other_things_than_tensors_is_refused(result, says: str, tmp_path: Path) -> None:
+    f = trace(lambda x: result(x * 2), capture_as_const=True)
+    f(mge.tensor([1.0]))
+    with pytest.raises(TypeError) as error:
+        f.dump(str(tmp_path / "m.mge"))
+    assert f"dump: the traced function returns {says}; an output of a model file is one tensor" in str(error.value)
+    assert "Return Dict[str, Tensor], or a list of tensors" in str(error.value) and not (tmp_path / "m.mge").exists()
+
+
+def test_a_dict_of_tensors_names_the_outputs(tmp_path: Path) -> None:
+    f = trace(lambda x: {"b": x + 1, "a": x * 2}, capture_as_const=True)
+    f(mge.tensor([1.0]))
+    assert sorted(f.dump(str(tmp_path / "m.mge")).outputs) == ["a", "b"]

@@ -21,6 +21,16 @@ from .autocast import autocast
 from .convert_format import convert_module_format, convert_tensor_format
 from .grad_scaler import GradScaler
 
+__all__ = [
+    "GradScaler",
+    "autocast",
+    "convert_module_format",
+    "convert_tensor_format",
+    "enabled",
+    "high_prec_dtype",
+    "low_prec_dtype",
+]
+
 if TYPE_CHECKING:
     enabled: bool
     low_prec_dtype: str

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import Self
 
 import megengine.core._ops as _ops
 from megengine.tensor import Tensor
@@ -38,7 +39,7 @@ class TensorBase:
         no_cache: bool = ...,
         name: str | None = ...,
         format: str = ...,
-    ) -> Any: ...
+    ) -> Self: ...
     def __init__(
         self,
         data: Any,

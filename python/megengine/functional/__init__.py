@@ -1,9 +1,19 @@
 """Functions on tensors: ``import megengine.functional as F``."""
 
-from . import debug_param, elemwise, external, inplace, loss, math, metric, nn, tensor, utils, vision
+from . import debug_param as debug_param
+from . import elemwise as elemwise
+from . import external as external
+from . import inplace as inplace
+from . import loss as loss
+from . import math as math
+from . import metric as metric
+from . import nn as nn
+from . import tensor as tensor
+from . import utils as utils
+from . import vision as vision
 from .elemwise import *
 from .math import *
-from .math import einsum
+from .math import einsum as einsum
 from .metric import *
 from .nn import *
 from .tensor import *

@@ -3,6 +3,7 @@
 from ..core._core import TraceError
 from .dtr_config import DTRConfig
 from .graph_opt_config import GraphOptimizationConfig
+from .partial_tracing import partial_trace
 from .sublinear_memory_config import SublinearMemoryConfig
 from .tracing import exclude_from_trace, is_tracing, trace
 
@@ -13,5 +14,6 @@ __all__ = [
     "TraceError",
     "exclude_from_trace",
     "is_tracing",
+    "partial_trace",
     "trace",
 ]

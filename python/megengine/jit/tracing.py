@@ -21,6 +21,8 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import IO, Any
 
+import numpy as np
+
 from .. import _size as _size
 from .. import config
 from ..core import _core
@@ -29,7 +31,7 @@ from ..tensor import Tensor
 from .conditional import settle
 from .config import DTRConfig, GraphOptimizationConfig, SublinearMemoryConfig
 from .depends import HELD, TARGET, VOLATILE, Entry, Name, function_names, grad_builder, positions, random_states
-from .tree import CannotRebuild, ResultPlan, flatten
+from .tree import CannotRebuild, Leaf, ResultPlan, flatten
 
 CompGraphDumpResult = collections.namedtuple(
     "CompGraphDumpResult", ["nr_opr", "tot_bytes", "tensor_value_bytes", "content_hash", "inputs", "outputs", "params"]
@@ -167,6 +169,7 @@ def _modes() -> tuple[Any, ...]:
 
 
 _HOST = "the body runs in any case"  # no reason to tell
+OUTER_GRADIENTS = "gradients are recorded outside of it; backward inside the function would be compiled as well"
 
 #: Recordings a trace keeps; the one used longest ago goes.
 MAX_RECORDINGS = 32
@@ -176,6 +179,15 @@ def _copied(cls: type[trace], state: dict[str, Any]) -> trace:
     made = object.__new__(cls)
     made.__dict__.update(state, _lock=threading.Lock())
     return made
+
+
+def array_comparator(lhs: Any, rhs: Any) -> bool:
+    """Whether all elements of two arrays are equal.
+
+    >>> array_comparator(np.zeros(3), 0)
+    True
+    """
+    return bool(np.all(lhs == rhs))
 
 
 class trace:
@@ -191,6 +203,10 @@ class trace:
     >>> f(Tensor([3.0, 4.0])).numpy()
     array([7., 9.], dtype=float32)
     """
+
+    without_host = False
+    check_external = True
+    third_party_backend = False
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         if not args:
@@ -222,8 +238,6 @@ class trace:
         self.without_host = without_host
         self.symbolic_shape = symbolic_shape
         self.traced = False
-        self.check_external = True
-        self.third_party_backend = False
         self._entries: dict[bytes, list[Entry]] = {}
         self._clock = 0
         self._tries: set[bytes] = set()
@@ -267,9 +281,7 @@ class trace:
         entry = next((e for e in bucket if e.holds(tensors)), None)
         if entry is None:
             if self.without_host and not strict:
-                self._tell(
-                    "gradients are recorded outside of it; backward inside the function would be compiled as well"
-                )
+                self._tell(OUTER_GRADIENTS)
             return self._record(key, held, args, kwargs, tensors, strict)
         if entry is not bucket[0]:  # the next call is likely to be like this one
             self._entries[key] = [entry, *(e for e in bucket if e is not entry)]
@@ -563,6 +575,12 @@ class trace:
                 raise TypeError("output_names cannot be given when the function returns a dict; its keys are the names")
             outs: list[str] = [""] * n_out
             for k, leaf in entry.result_tree.items():
+                if not isinstance(leaf, Leaf) or not isinstance(k, str):
+                    what = f"a {type(leaf).__name__}" if isinstance(k, str) else f"named by a {type(k).__name__}"
+                    raise TypeError(
+                        f"dump: the traced function returns a dict whose {k!r} is {what}; an output of a model file is "
+                        "one tensor with one name. Return Dict[str, Tensor], or a list of tensors and output_names."
+                    )
                 outs[leaf.index] = k
         else:
             given = [output_names] if isinstance(output_names, str) else list(output_names or [])

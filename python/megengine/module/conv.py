@@ -545,7 +545,7 @@ class DeformableConv2d(_ConvNd):
             self.compute_mode,
         )
 
-    def forward(self, inp: Tensor, offset: Tensor, mask: Tensor) -> Tensor:  # type: ignore[override]
+    def forward(self, inp: Tensor, offset: Tensor, mask: Tensor) -> Tensor:
         return self.calc_conv(inp, self.weight, offset, mask, self.bias)
 
 
@@ -612,5 +612,5 @@ class RegionRestrictedConv(_ConvNd):
             self.compute_mode,
         )
 
-    def forward(self, inp: Tensor, rin: Tensor, rout: Tensor) -> Tensor:  # type: ignore[override]
+    def forward(self, inp: Tensor, rin: Tensor, rout: Tensor) -> Tensor:
         return self.calc_conv(inp, self.weight, rin, rout, self.bias)

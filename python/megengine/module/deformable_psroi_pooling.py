@@ -37,7 +37,7 @@ class DeformablePSROIPooling(Module):
         self.spatial_scale = spatial_scale
         self.trans_std = trans_std
 
-    def forward(self, inp: Tensor, rois: Tensor, trans: Tensor) -> Tensor:  # type: ignore[override]
+    def forward(self, inp: Tensor, rois: Tensor, trans: Tensor) -> Tensor:
         return deformable_psroi_pooling(
             inp,
             rois,

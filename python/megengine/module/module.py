@@ -6,7 +6,7 @@ import warnings
 from abc import ABCMeta, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 import numpy as np
 
@@ -85,6 +85,16 @@ def _anything(_: Any) -> bool:
     return True
 
 
+_P = ParamSpec("_P")
+_R = TypeVar("_R", covariant=True)
+
+
+class _HasForward(Protocol[_P, _R]):
+    """By which a type checker gives ``net(x)`` the arguments and the result of the ``forward`` that ``net`` has."""
+
+    def forward(self, *args: _P.args, **kwargs: _P.kwargs) -> _R: ...
+
+
 class Module(metaclass=ABCMeta):
     """The base of layers and networks.
 
@@ -118,7 +128,7 @@ class Module(metaclass=ABCMeta):
         self._short_name: str | None = None
 
     @abstractmethod
-    def forward(self, inputs: Any) -> Any:
+    def forward(self, *inputs: Any, **kwargs: Any) -> Any:  # so: an override may take what it likes
         """The computation; called through the module itself."""
 
     def register_forward_pre_hook(self, hook: Callable[..., Any]) -> HookHandler:
@@ -147,7 +157,7 @@ class Module(metaclass=ABCMeta):
         """What a recording of this module depends on besides the values of its tensors."""
         return self.__dict__
 
-    def __call__(self, *inputs: Any, **kwargs: Any) -> Any:
+    def _call(self, *inputs: Any, **kwargs: Any) -> Any:
         note_use(self)
         scope = self.name if self.name is not None else self._short_name
         if scope is not None:
@@ -168,6 +178,13 @@ class Module(metaclass=ABCMeta):
         finally:
             if scope is not None:
                 AutoNaming.scopes.pop()
+
+    if TYPE_CHECKING:
+
+        def __call__(self: _HasForward[_P, _R], *inputs: _P.args, **kwargs: _P.kwargs) -> _R: ...
+
+    else:
+        __call__ = _call
 
     # ---- visiting
 

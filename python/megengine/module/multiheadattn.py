@@ -75,7 +75,7 @@ class MultiHeadAttention(Module):
             tail = _filled((1, 4 * self.embed_dim), 0.0, "float32", self.io_weight_bias)
             self.io_weight_bias[:, self._weight_len() :] = tail
 
-    def forward(  # type: ignore[override]
+    def forward(
         self,
         query: Tensor,
         key: Tensor,

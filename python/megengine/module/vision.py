@@ -334,9 +334,7 @@ class Mixup(_Seeded):
             raise ValueError(f"Mixup: beta must be above 0; got {beta}.")
         self.beta = beta
 
-    def forward(  # type: ignore[override]
-        self, data1: Tensor, label1: Tensor, data2: Tensor, label2: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    def forward(self, data1: Tensor, label1: Tensor, data2: Tensor, label2: Tensor) -> tuple[Tensor, Tensor]:
         part = self._rng.beta(self.beta, self.beta, size=(data1.shape[0],))
 
         def mix(a: Tensor, b: Tensor) -> Tensor:
@@ -427,7 +425,7 @@ class Resize(Module):
 class Remap(Module):
     """Take pixels from given places; see ``F.vision.remap``."""
 
-    def forward(  # type: ignore[override]
+    def forward(
         self,
         inp: Tensor,
         map_1: Tensor,
