@@ -24,7 +24,7 @@ CXX_FILES    = $(shell find $(CXX_FOLDERS) \( -name '*.h' -o -name '*.cpp' -o -n
 
 .PHONY: help
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # ---- what the other targets need
 
@@ -139,7 +139,7 @@ format: .venv/stamp-test .stamps/apt-lint ## rewrite sources in the project's fo
 
 # ---- other builds
 
-.PHONY: test-asan test-tsan lite size wheel clean distclean
+.PHONY: test-asan test-tsan lite size wheel wheels wheels-test clean distclean
 test-asan: export UBSAN_OPTIONS = print_stacktrace=1:halt_on_error=1
 test-asan: build-asan .venv/stamp-test ## C++ tests and a Python subset under address and undefined-behaviour sanitizers
 	$(call say,C++ tests under asan+ubsan)
@@ -159,9 +159,17 @@ lite: build-lite ## the small inference build: build/lite/bin/load_and_run and l
 size: build-release build-lite ## stripped sizes of what ships
 	@$(PY) tools/size.py
 
-wheel: .venv/stamp-build ## dist/*.whl
+wheel: .venv/stamp-build ## dist/*.whl for the Python of .venv
 	$(call say,wheel -> dist/)
 	@$(PY) -m pip wheel -q . --no-deps --no-build-isolation -w dist && ls -l dist
+
+wheels: .stamps/apt-build ## dist/*.whl for Python 3.10 to 3.13 (PYTHONS="3.11 3.12" for some)
+	$(call say,wheels -> dist/)
+	@"$(PYTHON)" tools/wheels.py build $(PYTHONS)
+
+wheels-test: .venv/stamp-build ## each wheel of dist/ in a fresh virtual environment: imports, trains, deploys, builds C++
+	$(call say,wheels in fresh virtual environments)
+	@"$(PYTHON)" tools/wheels.py test $(PYTHONS)
 
 clean: ## remove build results; keeps .venv
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -9,14 +9,30 @@ add_library(lite_shared SHARED $<TARGET_OBJECTS:mge_lite>)
 target_link_libraries(lite_shared PRIVATE mge_lite)
 # Threads of the team run its code and libdnnl calls into it, so it stays loaded.
 target_link_options(lite_shared PRIVATE -Wl,-Bsymbolic -Wl,-z,nodelete)
-target_include_directories(lite_shared INTERFACE "${CMAKE_SOURCE_DIR}/include")
+target_include_directories(lite_shared INTERFACE "$<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/include>" $<INSTALL_INTERFACE:megenginelite/include>)
+target_compile_features(lite_shared INTERFACE cxx_std_17)  # what the public C++ headers need; tests/CMakeLists.txt compiles them so
 set_target_properties(lite_shared PROPERTIES
   OUTPUT_NAME lite
+  EXPORT_NAME lite
   LINKER_LANGUAGE CXX
   LIBRARY_OUTPUT_DIRECTORY "${MGE_STAGE_DIR}/megenginelite/libs"
   INSTALL_RPATH "${MGE_WHEEL_RPATH}")
-install(TARGETS lite_shared LIBRARY DESTINATION megenginelite/libs)
-mge_install_highway(megenginelite/libs)
+install(TARGETS lite_shared EXPORT MegEngineLite LIBRARY DESTINATION megenginelite/libs COMPONENT lite)
+mge_install_highway(megenginelite/libs COMPONENT lite)
+
+# What a C or C++ program needs to build against liblite.so, in the wheel and by `cmake --install build/lite --component lite`:
+# headers, a CMake package (find_package(MegEngineLite)) and a pkg-config file. Both find the rest from where they lie.
+file(STRINGS "${CMAKE_SOURCE_DIR}/include/megengine/version.h" MGE_VERSION REGEX "MGE_VERSION_STRING")
+string(REGEX REPLACE ".*\"(.*)\"" "\\1" MGE_VERSION "${MGE_VERSION}")
+include(CMakePackageConfigHelpers)
+set(package "${CMAKE_BINARY_DIR}/package")
+write_basic_package_version_file("${package}/MegEngineLiteConfigVersion.cmake" VERSION "${MGE_VERSION}" COMPATIBILITY SameMajorVersion)
+configure_file("${CMAKE_SOURCE_DIR}/cmake/megenginelite.pc.in" "${package}/megenginelite.pc" @ONLY)
+install(DIRECTORY "${CMAKE_SOURCE_DIR}/include/" DESTINATION megenginelite/include COMPONENT lite)
+install(EXPORT MegEngineLite FILE MegEngineLiteConfig.cmake NAMESPACE MegEngineLite::
+  DESTINATION megenginelite/share/cmake/MegEngineLite COMPONENT lite)
+install(FILES "${package}/MegEngineLiteConfigVersion.cmake" DESTINATION megenginelite/share/cmake/MegEngineLite COMPONENT lite)
+install(FILES "${package}/megenginelite.pc" DESTINATION megenginelite/share/pkgconfig COMPONENT lite)
 
 file(GLOB lite_tools CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/src/lite/tools/*.cpp")
 foreach(source IN LISTS lite_tools)

@@ -6,9 +6,11 @@
 
 #include "common.h"
 
-// Frame objects are made on demand, which costs as much as the rest of noting a line. Where the layout of the
-// interpreter's own frames is known they are read directly; elsewhere the public functions serve.
-#if PY_VERSION_HEX >= 0x030B0000 && PY_VERSION_HEX < 0x030C0000
+// Frame objects are made on demand since Python 3.11, which costs as much as the rest of noting a line. Where the
+// layout of the interpreter's own frames is known they are read directly; elsewhere the public functions serve.
+#if PY_VERSION_HEX < 0x030B0000
+#include <frameobject.h>
+#elif PY_VERSION_HEX < 0x030E0000
 #define MGE_RAW_FRAMES 1
 #define Py_BUILD_CORE 1
 #include <internal/pycore_frame.h>
@@ -42,9 +44,13 @@ LocId find_place(PyCodeObject* code, int at) {
   uint64_t key = hash_mix(reinterpret_cast<uint64_t>(code), static_cast<uint64_t>(at));
   auto it = g_ids.find(key);
   if (it != g_ids.end()) return it->second;
+#if PY_VERSION_HEX < 0x030B0000
+  PyObject* name = code->co_name;
+#else
+  PyObject* name = code->co_qualname;
+#endif
   std::lock_guard<std::mutex> lock(g_mutex);
-  g_places.push_back(
-      {PyUnicode_AsUTF8(code->co_filename), PyUnicode_AsUTF8(code->co_qualname), PyCode_Addr2Line(code, at)});
+  g_places.push_back({PyUnicode_AsUTF8(code->co_filename), PyUnicode_AsUTF8(name), PyCode_Addr2Line(code, at)});
   return g_ids[key] = static_cast<LocId>(g_places.size() - 1);
 }
 
@@ -62,12 +68,40 @@ LocId place_of(PyCodeObject* code, int at) {
   return s.id;
 }
 
+#ifdef MGE_RAW_FRAMES
+_PyInterpreterFrame* top_frame() {
+#if PY_VERSION_HEX < 0x030D0000
+  return PyThreadState_Get()->cframe->current_frame;
+#else
+  return PyThreadState_Get()->current_frame;
+#endif
+}
+PyCodeObject* code_of(_PyInterpreterFrame* f) {
+#if PY_VERSION_HEX < 0x030D0000
+  return f->f_code;
+#else
+  return _PyFrame_GetCode(f);
+#endif
+}
+bool is_complete(_PyInterpreterFrame* f) {
+#if PY_VERSION_HEX >= 0x030C0000
+  if (f->owner == FRAME_OWNED_BY_CSTACK) return false;  // stands between C and Python, runs no code of a file
+#endif
+  return !_PyFrame_IsIncomplete(f);
+}
+#endif
+
 // Runs for every queued or recorded op.
 LocId current() {
 #ifdef MGE_RAW_FRAMES
-  for (_PyInterpreterFrame* f = PyThreadState_Get()->cframe->current_frame; f; f = f->previous) {
-    if (_PyFrame_IsIncomplete(f)) continue;
-    LocId id = place_of(f->f_code, _PyInterpreterFrame_LASTI(f) * static_cast<int>(sizeof(_Py_CODEUNIT)));
+  for (_PyInterpreterFrame* f = top_frame(); f; f = f->previous) {
+    if (!is_complete(f)) continue;
+    LocId id = place_of(code_of(f), _PyInterpreterFrame_LASTI(f) * static_cast<int>(sizeof(_Py_CODEUNIT)));
+    if (id != kInternal) return id;
+  }
+#elif PY_VERSION_HEX < 0x030B0000
+  for (PyFrameObject* f = PyThreadState_Get()->frame; f; f = f->f_back) {
+    LocId id = place_of(f->f_code, f->f_lasti * static_cast<int>(sizeof(_Py_CODEUNIT)));
     if (id != kInternal) return id;
   }
 #else

@@ -223,6 +223,15 @@ class _stop_is_an_error:
             raise RuntimeError("DataLoader: a dataset, transform or collator raised StopIteration.") from error
 
 
+def _add_note(e: BaseException, text: str) -> None:
+    """``e.add_note(text)``, also in Python 3.10, which knows no notes: there the text goes into the message."""
+    if sys.version_info >= (3, 11):
+        e.add_note(text)
+    else:
+        e.__notes__ = [*getattr(e, "__notes__", ()), text]  # type: ignore[attr-defined]
+        e.args = (f"{e.args[0]}\n{text}", *e.args[1:]) if e.args else (text,)
+
+
 @contextmanager
 def _time_limit(seconds: float, doing: Callable[[], str]) -> Iterator[None]:
     """Interrupt the body after ``seconds``. Only the main thread can be interrupted; others are told afterwards."""
@@ -332,7 +341,7 @@ class _Serial(PreLoader):
         except StopIteration:
             raise
         except Exception as e:
-            e.add_note(f"DataLoader: while {describe(here.value, number, names)}.")
+            _add_note(e, f"DataLoader: while {describe(here.value, number, names)}.")
             raise
         finally:
             here.note(IDLE)
@@ -542,7 +551,7 @@ class _ParallelStreamDataLoaderIter(_Parallel):
             with _time_limit(self.loader.timeout, lambda: describe(here.value, number, places)):
                 samples = _pull(self._stream, len(places))
         except Exception as e:
-            e.add_note(f"DataLoader: while {describe(here.value, number, places)}.")
+            _add_note(e, f"DataLoader: while {describe(here.value, number, places)}.")
             raise
         finally:
             here.note(IDLE)
