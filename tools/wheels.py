@@ -74,8 +74,12 @@ def wheel_of(version: str) -> pathlib.Path:
 def build(version: str, python: str) -> str:
     for old in DIST.glob(f"*-cp{version.replace('.', '')}-*.whl"):
         old.unlink()
-    # In isolation: with the packages that pyproject.toml names and no others. ccache compiles the engine once for all.
-    subprocess.run([python, "-m", "pip", "wheel", "-q", str(ROOT), "--no-deps", "-w", str(DIST)], cwd=DIST, check=True)
+    # In isolation: with the packages that pyproject.toml names and no others. ccache compiles the engine once for all,
+    # and not at all after `make bench`; left alone, each Python names the compiler its own way.
+    env = {"CC": "cc", "CXX": "c++", **os.environ}
+    subprocess.run(
+        [python, "-m", "pip", "wheel", "-q", str(ROOT), "--no-deps", "-w", str(DIST)], cwd=DIST, env=env, check=True
+    )
     wheel = wheel_of(version)
     return f"{wheel.name}, {wheel.stat().st_size / 2**20:.1f} MiB"
 

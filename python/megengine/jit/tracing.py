@@ -215,7 +215,7 @@ class trace:
 
     def __init__(
         self,
-        function: Callable[..., Any],
+        function: Callable[..., Any] | None = None,  # left out in @trace(...), which never comes here
         *,
         symbolic: bool = False,
         capture_as_const: bool = False,
@@ -230,7 +230,7 @@ class trace:
         imperative: bool = False,
     ) -> None:
         _refuse_others("trace", locals(), _TRACE_DEFAULTS)
-        self.__wrapped__ = function
+        self.__wrapped__: Any = function
         self._symbolic = symbolic or record_only
         self._capture_as_const = capture_as_const or record_only
         self._record_only = record_only
