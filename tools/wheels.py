@@ -49,10 +49,16 @@ def find(version: str) -> tuple[str, str]:
     """An interpreter of that version that can build, and "", or "" and why there is none."""
     why = f"no python{version} on the path, in pyenv, or in $PYTHON{version.replace('.', '_')}"
     for python in candidates(version):
-        done = subprocess.run([python, "-c", PROBE], capture_output=True, text=True)
-        if done.returncode == 0 and done.stdout.startswith(version + "\n"):
-            return done.stdout.split("\n")[1], ""
-        why = f"{python}: {(done.stderr.strip() or done.stdout.strip()).splitlines()[-1]}"
+        try:
+            done = subprocess.run([python, "-c", PROBE], capture_output=True, text=True)
+        except OSError as e:
+            why = str(e)
+            continue
+        said = done.stdout.splitlines()
+        if done.returncode == 0 and said[0] == version:
+            return said[1], ""
+        errors = done.stderr.strip().splitlines() or [f"ends with {done.returncode}"]
+        why = f"{python}: {errors[-1] if done.returncode else 'is Python ' + said[0]}"
     return "", why
 
 

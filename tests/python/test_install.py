@@ -201,6 +201,20 @@ print(f.graph_text())
 
 if IN_TREE:
 
+    @pytest.mark.parametrize(
+        ("version", "env", "says"),
+        [
+            ("3.99", {}, "no python3.99 on the path, in pyenv, or in $PYTHON3_99"),
+            ("3.10", {"PYTHON3_10": "/no/such/python"}, "No such file or directory: '/no/such/python'"),
+            ("3.10", {"PYTHON3_10": sys.executable}, f"is Python 3.{sys.version_info.minor}"),
+            ("3.10", {"PYTHON3_10": "/bin/false"}, "/bin/false: ends with 1"),
+        ],
+    )
+    def test_a_missing_interpreter_is_named(version: str, env: dict[str, str], says: str) -> None:
+        line = [sys.executable, ROOT / "tools/wheels.py", "build", version]
+        done = subprocess.run(line, capture_output=True, text=True, env={**os.environ, **env})
+        assert done.returncode == 1 and f"NOT DONE for Python {version}: " in done.stderr and says in done.stderr
+
     def test_a_source_tree_says_what_to_do() -> None:
         done = subprocess.run([sys.executable, "-m", "megenginelite", "--cmake-dir"], capture_output=True, text=True)
         assert done.returncode == 1 and "pip install ." in done.stderr and done.stdout == ""
