@@ -343,30 +343,6 @@ def test_errors_in_an_optimizer_step_name_its_line(opt_class: type[SGD] | type[A
     np.testing.assert_array_equal(w.numpy(), X)
 
 
-def test_capturing_the_line_is_cheap(queued: None) -> None:
-    """By the processor time that calls take on the caller's thread (figures: benchmarks/location_cost.py)."""
-    x = Tensor(np.ones(4, np.float32))
-
-    def once(n: int = 2000) -> float:
-        start = time.thread_time()
-        for _ in range(n):
-            x + x
-        spent = time.thread_time() - start
-        _core.sync()
-        return spent / n
-
-    once()
-    with_lines, without = [], []
-    try:
-        for _ in range(15):
-            for on, times in ((1, with_lines), (0, without)):
-                _core.set_option("locations", on)
-                times.append(once())
-    finally:
-        _core.set_option("locations", 1)
-    assert min(with_lines) < min(without) * 1.1 + 3e-8, (min(with_lines), min(without))
-
-
 # ---- errors that only data can show
 
 
