@@ -208,7 +208,8 @@ bool Recording::any_size(const Tensor& t) const {
 TensorPtr Recording::sizes_of(Tensor& t) {
   if (!opt_.any_size) return nullptr;
   static const OpDef& shape_of = OpRegistry::global().get("shape_of");
-  const Var* known = find_var(t);
+  const Var* var_of_t = find_var(t);  // moves when the op below makes a variable
+  const bool known = var_of_t, any = known && var_of_t->sized;
   if (known)
     if (auto it = size_tensors_.find(t.value.get()); it != size_tensors_.end()) return it->second;
   const Meta& m = t.meta();
@@ -225,7 +226,7 @@ TensorPtr Recording::sizes_of(Tensor& t) {
   if (state_ == State::Recording) {
     Var& var = vars_[sizes->value->trace_var];
     var.is_size = true;
-    var.is_static = !known || !known->sized;
+    var.is_static = !any;
     var.sized = false;
   }
   if (known) size_tensors_[t.value.get()] = sizes;

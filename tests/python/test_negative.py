@@ -165,6 +165,14 @@ def test_bent_calls_are_clear_errors(op: str, little_memory: None) -> None:
     assert not wrong, "\n".join(wrong)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int32"])
+def test_numbers_of_an_optimizer_step_are_wide_floats(dtype: str) -> None:
+    w = Tensor(np.ones(3, np.float32))
+    hyper = Tensor(np.ones(1)).astype(dtype)
+    with pytest.raises(TypeError, match="sgd_update: hyper must be float32 or float64; got .*Cast it first"):
+        _core.ops.sgd_update(w, w, Tensor(np.float32(0.1)), hyper)
+
+
 # ---- construction from NumPy
 
 

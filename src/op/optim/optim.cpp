@@ -24,7 +24,9 @@ void like_w(InferCtx& c) {
 void check_hyper(const InferCtx& c, int64_t numbers) {
   const size_t hyper = static_cast<size_t>(c.op->required), skip = hyper + 1;
   if (c.in.size() > hyper) {
-    nn::check_float(c, hyper);
+    const DType t = c.dtype(hyper);
+    MGE_CHECK(t == DType::F32 || t == DType::F64, Type, "{}: hyper must be float32 or float64; got {}. Cast it first.",
+              c.op->name, c.x(hyper).str());
     MGE_CHECK(c.shape(hyper).rank == 1 && c.shape(hyper).numel() == numbers, Value,
               "{}: hyper must hold {} numbers, the attributes it stands for; got {}.", c.op->name, numbers,
               c.x(hyper).str());

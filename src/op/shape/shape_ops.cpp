@@ -176,8 +176,10 @@ void infer_flatten(InferCtx& c) {
 }
 
 int64_t slice_len(int64_t start, int64_t stop, int64_t step) {
-  int64_t n = step > 0 ? (stop - start + step - 1) / step : (start - stop - step - 1) / -step;
-  return std::max<int64_t>(n, 0);
+  const int64_t span = step > 0 ? stop - start : start - stop;
+  if (span <= 0) return 0;
+  const auto stride = step > 0 ? static_cast<uint64_t>(step) : 0 - static_cast<uint64_t>(step);  // of any size
+  return static_cast<int64_t>((static_cast<uint64_t>(span) - 1) / stride + 1);
 }
 void check_slice(const char* who, const SliceAttrs& a, const Shape& s, Shape* out) {
   if (a.python) return check_slice(who, resolved_slice(a, s), s, out);
@@ -342,6 +344,8 @@ SliceAttrs resolved_slice(const SliceAttrs& a, const Shape& shape) {
       step = 1;
     } else {
       // Python: the clamped bounds, then the stop that is reached exactly.
+      const int64_t all = std::max<int64_t>(size, 1);
+      step = std::clamp(step, -all, all);  // one that leaves the axis at once is as good as any other
       const int64_t low = step > 0 ? 0 : -1, high = step > 0 ? size : size - 1;
       start = start == -SliceAttrs::kOpen ? low : std::clamp(from_end(start), low, high);
       stop = stop == -SliceAttrs::kOpen ? low : std::clamp(from_end(stop), low, high);

@@ -217,6 +217,7 @@ void run_eye(const KernelArgs& a) {
   }
   char* y = a.out[0].data<char>();
   std::fill_n(y, static_cast<size_t>(at.rows * at.cols) * bytes, 0);
+  if (at.k <= -at.rows || at.k >= at.cols) return;  // k may be any number: no sum of it unless the diagonal is inside
   for (int64_t i = 0; i < at.rows; ++i)
     if (int64_t j = i + at.k; j >= 0 && j < at.cols)
       std::memcpy(y + static_cast<size_t>(i * at.cols + j) * bytes, &one, bytes);  // little endian
