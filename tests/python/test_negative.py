@@ -135,16 +135,10 @@ def little_memory() -> Iterator[None]:
         _core.set_memory_limit(0, d)
 
 
-NOT_YET = {
-    "ctc_loss_bwd": "its errors carry the name of ctc_loss",
-}
-
-
 def cases_by_op() -> dict[str, list[OpCase]]:
     by: dict[str, list[OpCase]] = {}
     for c in CASES:
-        if c.name not in NOT_YET:
-            by.setdefault(c.name, []).append(c)
+        by.setdefault(c.name, []).append(c)
     return by
 
 

@@ -64,14 +64,14 @@ std::vector<int64_t> label_starts(const KernelArgs& a) {
   int64_t next = 0, room = l.rank == 2 ? l[1] : l[0];
   for (int64_t n = 0; n < p[1]; ++n) {
     MGE_CHECK(steps[n] >= 1 && steps[n] <= p[0], Assertion,
-              "ctc_loss: pred_lengths must lie in 1..{}; got {} for sequence {}.", p[0], steps[n], n);
+              "{}: pred_lengths must lie in 1..{}; got {} for sequence {}.", a.op->name, p[0], steps[n], n);
     MGE_CHECK(count[n] >= 0 && count[n] <= (l.rank == 2 ? room : room - next), Assertion,
-              "ctc_loss: label_lengths do not fit label {}; got {} for sequence {}.", l.str(), count[n], n);
+              "{}: label_lengths do not fit label {}; got {} for sequence {}.", a.op->name, l.str(), count[n], n);
     start.push_back(l.rank == 2 ? n * room : next);
     next += count[n];
     for (int64_t i = 0; i < count[n]; ++i) {
       int32_t v = label[start.back() + i];
-      MGE_CHECK(v >= 0 && v < p[2], Assertion, "ctc_loss: labels must be classes 0..{}; got {} in sequence {}.",
+      MGE_CHECK(v >= 0 && v < p[2], Assertion, "{}: labels must be classes 0..{}; got {} in sequence {}.", a.op->name,
                 p[2] - 1, v, n);
     }
   }
