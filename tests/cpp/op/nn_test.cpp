@@ -88,7 +88,7 @@ TEST(NnInfer, Conv2d) {
             "conv2d: weight [2,4,3,3,3] is laid out for 2 groups but groups is 1. groups=2 would match.");
   EXPECT_EQ(error("conv2d", one, {f32({4, 6, 2, 8}), f32({4, 6, 3, 3})}),
             "conv2d: kernel 3x3 (dilated 3x3) is larger than the padded input 2x8; input [4,6,2,8], weight [4,6,3,3]. "
-            "Raise pad or use a smaller kernel.");
+            "Raise the padding or use a smaller kernel.");
   EXPECT_EQ(error("conv2d", one, {f32({6, 8, 8}), f32({4, 6, 3, 3})}), "conv2d: input must be [N,C,H,W]; got [6,8,8].");
   EXPECT_EQ(error("conv2d", one, {f32({1, 6, 8, 8}), f32({4, 6, 9})}),
             "conv2d: weight must be [O,C/groups,kh,kw] or [groups,O/groups,C/groups,kh,kw]; got [4,6,9].");
@@ -189,7 +189,7 @@ TEST(NnInfer, Normalisation) {
 TEST(NnInfer, SoftmaxLossIndexing) {
   EXPECT_EQ(infer("softmax", make_attrs(SoftmaxAttrs{-1}), {f32({2, 3})}), "float32[2,3]");
   EXPECT_EQ(error("softmax", make_attrs(SoftmaxAttrs{2}), {f32({2, 3})}),
-            "softmax: axis 2 is out of range for a tensor of 2 dimensions.");
+            "softmax: axis 2 is out of range for a tensor with 2 dimensions; valid are -2..1.");
   Attrs xe = make_attrs(XentAttrs{});
   EXPECT_EQ(infer("softmax_xent", xe, {f32({8, 10, 4}), i32({8, 4})}), "float32[8,4] float32[8,10,4]");
   EXPECT_EQ(error("softmax_xent", xe, {f32({8, 10}), i32({8, 1})}),
