@@ -19,6 +19,7 @@ from . import amp, autodiff, config, distributions, dtr, functional, jit, module
 from .core import _core
 from .core._core import full_sync as _full_sync
 from .core._core import sync as _sync
+from .core._habits import no_attribute as _no_attribute
 from .device import *
 from .logger import enable_debug_log, get_logger, set_log_file, set_log_level
 from .serialization import load, save
@@ -36,7 +37,7 @@ _LAZY = frozenset({"data", "hub", "safetensors"})
 def __getattr__(name: str) -> _Any:
     if name in _LAZY:
         return _import_module(f".{name}", __name__)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    raise _no_attribute(__name__, name)
 
 
 def __dir__() -> list[str]:
