@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..core.tensor.utils import ArgumentError
 from ..functional import dropout
 from ..tensor import Tensor
 from .module import Module
@@ -21,6 +22,8 @@ class Dropout(Module):
 
     def __init__(self, drop_prob: float = 0.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        if not 0 <= drop_prob < 1:
+            raise ArgumentError(f"Dropout: drop_prob must be at least 0 and below 1; got {drop_prob}.")
         self.drop_prob = drop_prob
 
     def forward(self, inputs: Tensor) -> Tensor:
