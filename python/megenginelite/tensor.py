@@ -63,6 +63,7 @@ class LiteTensor:
         self._owned = False
         self._keep: Any = None  # the network this tensor belongs to
         self._data: Any = None  # memory of the caller that the tensor looks at
+        self._output: str | None = None  # its name, if a network fills it
         if not physic_construct:
             return
         if layout is None:
@@ -249,6 +250,10 @@ class LiteTensor:
 
     def to_numpy(self) -> npt.NDArray[Any]:
         """A copy of the values."""
+        if self._output is not None and not self._keep._ran and self._data is None:
+            raise RuntimeError(
+                f"lite: output {self._output!r} has no value yet. Call forward() and wait() before it is read."
+            )
         if self.is_continue:
             return self.get_data_by_share().copy()
         whole = LiteTensor()
