@@ -402,7 +402,8 @@ PyObject* as_scalar(PyObject* o, const char* what, const char* way_out) {
   MGE_PY_CATCH(nullptr)
 }
 int to_bool(PyObject* o) {
-  Obj v(as_scalar(o, "if (the truth of a tensor)", "Say which is meant: x.numpy().any() or x.numpy().all()."));
+  Obj v(as_scalar(o, "if (the truth of a tensor)",
+                  "Say which is meant: x.numpy().any() or x.numpy().all(); & and | join masks."));
   return v ? PyObject_IsTrue(v.get()) : -1;
 }
 PyObject* to_int(PyObject* o) {

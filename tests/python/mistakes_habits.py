@@ -313,3 +313,28 @@ def optimizer_backward():
 @mistake(AttributeError, "StepLR", "MultiStepLR")
 def step_lr():
     optim.StepLR(optim.SGD(M.Linear(2, 3).parameters(), lr=0.1), 10)
+
+
+@mistake(AttributeError, "cross_entropy", "F.nn.cross_entropy")
+def cross_entropy_of_the_package():
+    F.cross_entropy(X, X)
+
+
+@mistake(AttributeError, "interpolate", "F.nn.interpolate")
+def interpolate_of_the_package():
+    F.interpolate(X, 4)
+
+
+@mistake(AttributeError, "randn", "megengine.random.normal")
+def randn():
+    F.randn(2, 3)
+
+
+@mistake(AttributeError, "to_tensor", "megengine.tensor")
+def to_tensor():
+    mge.to_tensor([1.0])
+
+
+@mistake(ValueError, "gpu0", "this build has none", "cpu0")
+def tensor_on_a_device_that_is_not_there():
+    Tensor([1.0], device="gpu0")

@@ -303,3 +303,50 @@ def gain_of_an_activation_that_is_not_there():
 @mistake(ValueError, "msra_uniform_", "2 dimensions", "(3,)")
 def initialise_a_vector_by_fan_in():
     M.init.msra_uniform_(Tensor(np.zeros(3, "float32")))
+
+
+@mistake(TypeError, "Linear", "None", "return", modes=ALL)
+def forward_that_returns_nothing():
+    class Net(M.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = M.Linear(3, 3)
+
+        def forward(self, x):
+            self.fc(x)
+
+    return M.Sequential(Net(), M.Linear(3, 2))(F.ones((1, 3)))
+
+
+@mistake(TypeError, "cross_entropy", "NoneType", "forward", "return", modes=ALL)
+def loss_of_a_forward_that_returns_nothing():
+    class Net(M.Module):
+        def forward(self, x):
+            x * 2
+
+    return F.nn.cross_entropy(Net()(F.ones((1, 3))), Tensor([1]))
+
+
+@mistake(TypeError, "Linear", "list", "Tensor(x)", modes=ALL)
+def linear_of_a_list():
+    return LINEAR([[1.0, 2.0, 3.0]])
+
+
+@mistake(TypeError, "Linear", "'biass'", "in_features, out_features, bias", "bias=", modes=ALL)
+def linear_with_a_misspelt_argument():
+    return M.Linear(3, 2, biass=False)
+
+
+@mistake(TypeError, "Conv2d", "kernel_size", modes=ALL)
+def conv2d_without_a_kernel_size():
+    return M.Conv2d(3, 8)
+
+
+@mistake(ValueError, "LSTM", "(1, 2, 4)", "(1, 3, 4)", "(h, c)", modes=ALL)
+def lstm_with_a_state_of_another_batch():
+    return M.LSTM(3, 4)(F.ones((5, 2, 3)), (F.ones((1, 3, 4)), F.ones((1, 3, 4))))
+
+
+@mistake(ValueError, "MaxPool2d", "stride", "-1")
+def max_pool_with_a_negative_stride():
+    return M.MaxPool2d(2, stride=-1)

@@ -334,3 +334,33 @@ def zeros_of_a_negative_size():
 @mistake(ValueError, "normal", "-1")
 def random_numbers_of_a_negative_size():
     return mge.random.normal(size=(2, -1))
+
+
+@mistake(ValueError, "cross_entropy", "(4, 10)", "F.argmax(label, axis=1)", modes=ALL)
+def cross_entropy_with_one_hot_labels():
+    return F.nn.cross_entropy(F.ones((4, 10)), F.ones((4, 10)))
+
+
+@mistake(IndexError, "cross_entropy", "label 10", "0..9", "10 classes")
+def cross_entropy_with_a_class_that_is_not_there():
+    return F.nn.cross_entropy(F.ones((2, 10)), Tensor([0, 10])).numpy()
+
+
+@mistake(ValueError, "matmul", "[4,3]", "[2,3]", "transpose_b=True", modes=ALL)
+def matmul_of_a_weight_that_is_not_transposed():
+    return F.matmul(F.ones((4, 3)), F.ones((2, 3)))
+
+
+@mistake(ValueError, "conv2d", "stride", "[0,1]", modes=ALL)
+def conv2d_with_a_stride_of_0_on_one_axis():
+    return F.conv2d(F.ones((1, 3, 8, 8)), F.ones((2, 3, 3, 3)), stride=(0, 1))
+
+
+@mistake(TypeError, "reshape", "integers", "2.0", modes=ALL)
+def reshape_to_a_float():
+    return F.ones((2, 3)).reshape(2.0, 3)
+
+
+@mistake(ValueError, "pad", "(1, 1, 1, 1)", "(before, after)", modes=ALL)
+def pad_with_numbers_in_a_row():
+    return F.nn.pad(F.ones((1, 3, 8, 8)), (1, 1, 1, 1))

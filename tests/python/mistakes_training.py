@@ -370,3 +370,25 @@ def function_that_returns_an_array():
 def autocast_to_a_misspelt_dtype():
     with mge.amp.autocast(low_prec_dtype="float23"):  # here
         pass
+
+
+@mistake(TypeError, "attach", "method", "net.parameters()", modes=ALL)
+def attach_a_method():
+    GradManager().attach(network().parameters)
+
+
+@mistake(TypeError, "SGD", "method", "net.parameters()", modes=ALL)
+def optimize_a_method():
+    optim.SGD(network().parameters, lr=0.1)
+
+
+@mistake(TypeError, "SGD.step", "grad of weight", "float", modes=ALL)
+def step_with_a_number_as_gradient():
+    net = network()
+    net.weight.grad = 3.0
+    optim.SGD(net.weight, lr=0.1).step()
+
+
+@mistake(TypeError, "SGD", "lr", "None", modes=ALL)
+def optimize_with_a_learning_rate_of_none():
+    optim.SGD(network().parameters(), lr=None)

@@ -185,3 +185,8 @@ def uniform_numbers_between_bounds_the_wrong_way_round():
 @mistake(ValueError, "normal", "std", "-1", modes=ALL)
 def normal_numbers_of_negative_deviation():
     return mge.random.normal(0, -1, size=(3,))
+
+
+@mistake(ValueError, "truth", "[2]", "& and |", modes=ALL)
+def masks_joined_by_and():
+    return (F.ones(2) > 0) and (F.ones(2) < 2)

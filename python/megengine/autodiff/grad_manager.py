@@ -135,7 +135,7 @@ class GradManager:
                 )
         _core.bump_mutation()
         if not isinstance(tensors, Iterable):
-            way = " Attach net.parameters()." if hasattr(tensors, "parameters") else ""
+            way = " Attach net.parameters()." if hasattr(tensors, "parameters") or callable(tensors) else ""
             raise TypeError(f"attach: needs a Tensor or several; got a {type(tensors).__name__}.{way}")
         found = 0
         for tensor in [tensors] if isinstance(tensors, Tensor) else tensors:

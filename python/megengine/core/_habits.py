@@ -98,6 +98,7 @@ PACKAGES: dict[str, dict[str, str]] = {
         "optim": "it is megengine.optimizer",
         "rand": "it is megengine.random.uniform(size=shape)",
         "randn": "it is megengine.random.normal(size=shape)",
+        "to_tensor": "it is megengine.tensor",
     },
     "megengine.functional": {
         "adaptive_avg_pool1d": "use F.adaptive_avg_pool2d with a width of 1",
@@ -110,7 +111,10 @@ PACKAGES: dict[str, dict[str, str]] = {
         "mm": "use F.matmul",
         "mse_loss": "use F.nn.square_loss",
         "nll_loss": "use F.nn.cross_entropy(pred, label, with_logits=False) on probabilities",
+        "nonzero": "use F.non_zero",
         "permute": "use F.transpose",
+        "rand": "it is megengine.random.uniform(size=shape)",
+        "randn": "it is megengine.random.normal(size=shape)",
         "smooth_l1_loss": "use F.nn.l1_loss, or F.where on the absolute difference",
         "unsqueeze": "use F.expand_dims",
         "upsample": "use F.vision.interpolate",
@@ -162,9 +166,9 @@ def explain_attributes(cls: type, ways: dict[str, str]) -> None:
         setattr(cls, name, Elsewhere(name, way))
 
 
-def no_attribute(module: str, name: str) -> AttributeError:
+def no_attribute(module: str, name: str, way: str = "") -> AttributeError:
     """What a package raises for a name that it does not have."""
-    way = PACKAGES.get(module, {}).get(name)
+    way = way or PACKAGES.get(module, {}).get(name, "")
     return AttributeError(f"module {module!r} has no attribute {name!r}{f'; {way}' if way else ''}.", name=name)
 
 

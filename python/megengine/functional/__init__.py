@@ -15,4 +15,7 @@ from .tensor import *
 if not _TYPE_CHECKING:  # type checkers shall say that a name is not there
 
     def __getattr__(name: str) -> _Any:
-        raise _no_attribute(__name__, name)
+        found = (m for m in (nn, vision) if getattr(getattr(m, name, None), "__module__", "").startswith(__name__))
+        inside = next(found, None)
+        way = f"it is F.{inside.__name__.rpartition('.')[2]}.{name}" if inside else ""
+        raise _no_attribute(__name__, name, way)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core._core import TensorBase, UserError, is_tracing, ops
+from ..core._core import OpIndexError, TensorBase, UserError, is_tracing, ops
 from ..core._warn import warn_once
 from ..core.tensor.utils import ArgumentError, _normalize_axis
 from ..tensor import Tensor
@@ -78,13 +78,17 @@ def cross_entropy(
     >>> F.loss.cross_entropy(mge.tensor([[0.0, 0.0]]), mge.tensor([1])).numpy()
     array(0.6931472, dtype=float32)
     """
+    if not isinstance(pred, TensorBase):
+        way = " Does forward return its result?" if pred is None else ""
+        raise TypeError(f"cross_entropy: pred must be a Tensor; got a {type(pred).__name__}.{way}")
     if not isinstance(label, TensorBase):
         label = Tensor(label, device=pred.device)
     ndim = pred.ndim
     if ndim != label.ndim + 1:
+        way = f" F.argmax(label, axis={axis}) makes class numbers." if label.ndim == ndim else ""
         raise ArgumentError(
             f"cross_entropy: label needs one dimension less than pred, whose axis {axis} holds the classes; got pred "
-            f"{pred._tuple_shape}, label {label._tuple_shape}."
+            f"{pred._tuple_shape}, label {label._tuple_shape}.{way}"
         )
     if label.dtype != np.int32:
         label = label.astype("int32")
@@ -92,6 +96,8 @@ def cross_entropy(
     if with_logits:
         try:
             loss = ops.softmax_xent(pred, label, axis=at)[0]
+        except OpIndexError as e:
+            raise OpIndexError(str(e).replace("softmax_xent:", "cross_entropy:", 1)) from None
         except UserError:
             shape = pred._tuple_shape
             want = shape[:at] + shape[at + 1 :]

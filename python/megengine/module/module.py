@@ -23,6 +23,7 @@ __all__ = ["Module"]
 logger = get_logger(__name__)
 
 _CONTAINERS = (list, tuple, dict)
+_ARRAYS = (Tensor, np.ndarray)
 _OURS = ("megengine", "builtins")  # errors that are made from a text
 
 
@@ -192,6 +193,15 @@ class Module(metaclass=ABCMeta):
                 raise
             name = f" {self._name!r}" if self._name else ""
             raise kind(f"{type(self).__name__}{name}: {said}") from e
+        except (AttributeError, TypeError) as e:
+            if type(self).__module__.startswith("megengine.") and inputs and not isinstance(inputs[0], _ARRAYS):
+                what = (
+                    "None; does forward of the layer before it return its result?"
+                    if inputs[0] is None
+                    else (f"a {type(inputs[0]).__name__}. Tensor(x) makes one.")
+                )
+                raise TypeError(f"{type(self).__name__}: the input must be a Tensor; got {what}") from e
+            raise
         finally:
             if scope is not None:
                 AutoNaming.scopes.pop()

@@ -68,7 +68,7 @@ class Optimizer(metaclass=ABCMeta):
         if isinstance(params, (Parameter, dict)):
             params = [params]
         elif not isinstance(params, Iterable):
-            way = " Pass net.parameters()." if hasattr(params, "parameters") else ""
+            way = " Pass net.parameters()." if hasattr(params, "parameters") or callable(params) else ""
             raise TypeError(
                 f"{who}: params must be a Parameter, a dict or an iterable of them; got {type(params).__name__}.{way}"
             )
@@ -288,6 +288,10 @@ class Optimizer(metaclass=ABCMeta):
         """Raises in the user's words when a gradient does not fit its parameter."""
         for p in group["params"]:
             g = p.grad
+            if g is not None and not isinstance(g, (Tensor, Conditional)):
+                raise _core.DTypeError(
+                    f"{type(self).__name__}.step: grad of {_label(p)} must be a Tensor; got a {type(g).__name__}."
+                ) from error
             if type(g) is Tensor and g.shape != p.shape:
                 raise _core.UserError(
                     f"{type(self).__name__}.step: grad of {_label(p)} has shape {g.shape}, the parameter {p.shape}."
