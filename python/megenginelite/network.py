@@ -218,6 +218,8 @@ class LiteNetwork:
 
     @threads_number.setter
     def threads_number(self, nr_threads: int) -> None:
+        if not isinstance(nr_threads, int):
+            raise TypeError(f"LiteNetwork.threads_number: must be an int; got {nr_threads!r}.")
         self._call("set_cpu_threads_number", [ctypes.c_size_t], nr_threads)
 
     def set_network_algo_workspace_limit(self, size_limit: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from mistake import mistake
 
+from megengine import Tensor
 from megengine.data import DataLoader, RandomSampler, ReplacementSampler, SequentialSampler, StreamSampler
 from megengine.data import transform as T
 from megengine.data.collator import Collator
@@ -236,3 +237,23 @@ def mnist_that_is_not_there():
 @mistake(FileNotFoundError, "ImageFolder", "/nowhere")
 def folder_that_is_not_there():
     ImageFolder("/nowhere")
+
+
+@mistake(TypeError, "Collator", "NoneType", "return")
+def dataset_that_returns_nothing():
+    class Empty(Dataset):
+        def __init__(self):
+            pass
+
+        def __len__(self):
+            return 3
+
+        def __getitem__(self, index):
+            pass
+
+    next(iter(DataLoader(Empty())))
+
+
+@mistake(TypeError, "Collator", "Tensor", "x.numpy()", "preload=True")
+def dataset_of_tensors():
+    Collator().apply([Tensor([1.0])])

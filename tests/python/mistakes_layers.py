@@ -350,3 +350,8 @@ def lstm_with_a_state_of_another_batch():
 @mistake(ValueError, "MaxPool2d", "stride", "-1")
 def max_pool_with_a_negative_stride():
     return M.MaxPool2d(2, stride=-1)
+
+
+@mistake(AssertionError, "load_state_dict", "bias", "Tensor", "x.numpy()")
+def load_a_state_of_tensors():
+    LINEAR.load_state_dict({k: Tensor(v) for k, v in LINEAR.state_dict().items()})

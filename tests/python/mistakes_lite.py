@@ -212,3 +212,37 @@ def set_data_of_another_size():
 
     tensor = lite.LiteTensor(lite.LiteLayout([2, 3], "float32"))
     tensor.set_data_by_copy((ctypes.c_char * 100)())
+
+
+@mistake(TypeError, "set_data_by_copy", "str", "NumPy array")
+def set_data_to_a_word():
+    loaded().get_io_tensor("data").set_data_by_copy("hello")
+
+
+@mistake(TypeError, "set_data_by_copy", "Tensor", "x.numpy()")
+def set_data_to_a_tensor_of_megengine():
+    import megengine
+
+    tensor = loaded().get_io_tensor("data")
+    tensor.set_data_by_copy(megengine.tensor([1.0]))
+
+
+@mistake(TypeError, "LiteLayout", "'abc'", "integers")
+def layout_of_letters():
+    loaded().get_io_tensor("data").layout = "abc"
+
+
+@mistake(TypeError, "LiteNetworkIO", "inputs", "'data'", "['data']")
+def configure_an_input_without_a_list():
+    lite.LiteNetworkIO(inputs="data")
+
+
+@mistake(TypeError, "threads_number", "'2'", "int")
+def set_threads_in_quotes():
+    net = lite.LiteNetwork()
+    net.threads_number = "2"
+
+
+@mistake(TypeError, "LiteConfig", "'cpu'", "LITE_CPU")
+def configure_a_device_by_a_word():
+    lite.LiteConfig(device_type="cpu")

@@ -271,3 +271,10 @@ def dump_of_a_function_with_a_part_excluded():
 
     f(X)
     f.dump(FOLDER / "f.mge")
+
+
+@mistake(TypeError, "dump", "'x'", "list", "flat dict")
+def dump_a_dict_of_lists():
+    f = traced()(lambda a: {"x": [a, a * 2]})
+    f(X)
+    f.dump(FOLDER / "f.mge")

@@ -392,3 +392,23 @@ def step_with_a_number_as_gradient():
 @mistake(TypeError, "SGD", "lr", "None", modes=ALL)
 def optimize_with_a_learning_rate_of_none():
     optim.SGD(network().parameters(), lr=None)
+
+
+@mistake(NotImplementedError, "Double.backward", "not defined", modes=ALL)
+def function_without_backward():
+    class Double(Function):
+        def forward(self, x):
+            return x * 2
+
+    w = Parameter([1.0])
+    with GradManager().attach(w) as gm:
+        gm.backward(Double()(w))
+
+
+@mistake(RuntimeWarning, "GradManager.backward", "before they were attached", modes=ALL)
+def attach_after_the_loss():
+    w = Parameter([1.0])
+    with GradManager() as gm:
+        loss = w * 2
+        gm.attach(w)
+        gm.backward(loss)

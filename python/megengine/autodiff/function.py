@@ -31,11 +31,11 @@ class Function:
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The result: a tensor or a tuple of them. What backward needs can be kept on ``self``."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__}.forward is not defined.")
 
     def backward(self, *output_grads: Any) -> Any:
         """One gradient per input, or None where there is none; ``output_grads`` holds None for unused outputs."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__}.backward is not defined; a Function gives its own gradient.")
 
     def _default_rule(self, *args: Any) -> Any:
         return self.forward(*args)

@@ -240,11 +240,14 @@ class GradManager:
 
     def _warn_unreached(self) -> None:
         if not self._specs:
-            what = "nothing is attached, so there are no gradients to compute. gm.attach(net.parameters()) attaches"
+            what = (
+                "nothing is attached, so there are no gradients to compute. gm.attach(net.parameters()) attaches; "
+                "tensors are held weakly, so keep them"
+            )
         else:
             what = (
                 f"the loss depends on none of the {len(self._specs)} attached tensors, as far as was recorded. Was it "
-                "computed before `with gm:`, or from values of detach() or numpy()"
+                "computed before `with gm:`, before they were attached, or from values of detach() or numpy()"
             )
         warn_once("backward", f"GradManager.backward: {what}{'?' if self._specs else '.'}")
 

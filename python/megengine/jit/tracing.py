@@ -32,7 +32,7 @@ from ..tensor import Tensor
 from .conditional import settle
 from .config import DTRConfig, GraphOptimizationConfig, SublinearMemoryConfig
 from .depends import HELD, TARGET, VOLATILE, Entry, Name, function_names, grad_builder, positions, random_states
-from .tree import CannotRebuild, ResultPlan, flatten
+from .tree import CannotRebuild, Leaf, ResultPlan, flatten
 
 CompGraphDumpResult = collections.namedtuple(
     "CompGraphDumpResult", ["nr_opr", "tot_bytes", "tensor_value_bytes", "content_hash", "inputs", "outputs", "params"]
@@ -602,6 +602,11 @@ class trace:
                 raise TypeError("output_names cannot be given when the function returns a dict; its keys are the names")
             outs: list[str] = [""] * n_out
             for k, leaf in entry.result_tree.items():
+                if not isinstance(leaf, Leaf):
+                    raise TypeError(
+                        f"dump: {self.__name__} returns a dict whose {k!r} is a {type(leaf).__name__}; every value "
+                        "must be a Tensor, which gets its key as name. Return one flat dict."
+                    )
                 outs[leaf.index] = k
         else:
             given = [output_names] if isinstance(output_names, str) else list(output_names or [])

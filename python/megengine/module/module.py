@@ -497,7 +497,7 @@ class Module(metaclass=ABCMeta):
                 missing.append(name)
                 continue
             assert isinstance(value, np.ndarray), (
-                f"load_state_dict: {name} must be an ndarray; got {type(value).__name__}."
+                f"load_state_dict: {name} must be an ndarray; got {type(value).__name__}. x.numpy() gives one."
             )
             if self._flat_state():
                 if value.size != var.size:
