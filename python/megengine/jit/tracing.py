@@ -260,6 +260,10 @@ class trace:
         }
         return _copied, (type(self), {**self.__dict__, **fresh})
 
+    def _trace_state(self) -> list[Any]:
+        """What a recording depends on that sees this function: not what this one has recorded meanwhile."""
+        return [self.__wrapped__]
+
     def __get__(self, obj: Any, owner: type | None = None) -> Any:
         return self if obj is None else functools.partial(self, obj)
 

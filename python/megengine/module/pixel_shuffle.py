@@ -24,7 +24,7 @@ class PixelShuffle(Module):
         shape, r = _shape_of(inputs), self.upscale_factor
         if shape is None or len(shape) < 3 or shape[-3] % (r * r) == 0:
             return None
-        return f"the input {shape} has {shape[-3]} channels, which upscale_factor={r} does not divide by {r} * {r}."
+        return f"{shape[-3]} channels are not a multiple of {r} * {r}; got {shape}, upscale_factor={r}."
 
     def forward(self, x: Tensor) -> Tensor:
         return pixel_shuffle(x, self.upscale_factor)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -77,7 +78,9 @@ class Adam(Optimizer):
 
 def _check_adam(who: str, lr: Any, betas: Sequence[float], weight_decay: float) -> None:
     check_number(who, "lr", lr)
-    check_number(who, "weight_decay", weight_decay)
+    check_number(who, "weight_decay", weight_decay, -math.inf)
+    if weight_decay < 0.0:
+        raise ValueError(f"{who}: invalid weight_decay value {weight_decay}; it must be at least 0.")
     if not isinstance(betas, Sequence) or len(betas) != 2:
         raise ValueError(f"{who}: betas must be two numbers below 1; got {betas!r}.")
     for i in (0, 1):
