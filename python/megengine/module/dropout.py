@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..core.tensor.utils import ArgumentError
 from ..functional import dropout
 from ..tensor import Tensor
 from .module import Module
@@ -22,9 +21,10 @@ class Dropout(Module):
 
     def __init__(self, drop_prob: float = 0.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        if not 0 <= drop_prob < 1:
-            raise ArgumentError(f"Dropout: drop_prob must be at least 0 and below 1; got {drop_prob}.")
         self.drop_prob = drop_prob
+
+    def _misfit(self, inputs: tuple[Any, ...], error: Exception) -> str | None:
+        return str(error).removeprefix("dropout: ") if str(error).startswith("dropout: drop_prob") else None
 
     def forward(self, inputs: Tensor) -> Tensor:
         return dropout(inputs, self.drop_prob, training=self.training) if self.training else inputs

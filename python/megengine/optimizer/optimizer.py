@@ -259,11 +259,12 @@ class Optimizer(metaclass=ABCMeta):
 
     def _look_for_gradients(self) -> None:
         """One warning when there are none, and one for parameters that can get none."""
-        groups = self.param_groups
-        first = groups[0]["params"]
-        if self._unattached_told and first and first[0].grad is not None:
-            return
-        params = [p for group in groups for p in group["params"]]
+        if self._unattached_told:
+            for group in self.param_groups:
+                for p in group["params"]:
+                    if p.grad is not None:  # nearly always the first
+                        return
+        params = [p for group in self.param_groups for p in group["params"]]
         without = [p for p in params if p.grad is None]
         who = type(self).__name__
         if len(without) == len(params):
