@@ -58,8 +58,9 @@ TEST(NnInfer, Matmul) {
   EXPECT_EQ(infer("matmul", make_attrs(MatmulAttrs{true, false}), {f64({4, 3}), f64({4, 0})}), "float64[3,0]");
   EXPECT_EQ(error("matmul", nn, {f32({64, 400}), f32({120, 400})}),
             "matmul: inner sizes differ, 400 against 120; got a [64,400], b [120,400]. transpose_b=True would match.");
-  EXPECT_EQ(error("matmul", nt, {f32({2, 3}), f32({3, 5})}),
-            "matmul: inner sizes differ, 3 against 5; got a [2,3], b [3,5] (transposed). transpose_b=False would match.");
+  EXPECT_EQ(
+      error("matmul", nt, {f32({2, 3}), f32({3, 5})}),
+      "matmul: inner sizes differ, 3 against 5; got a [2,3], b [3,5] (transposed). transpose_b=False would match.");
   EXPECT_EQ(error("matmul", nn, {f32({2, 3}), f32({4, 5})}),
             "matmul: inner sizes differ, 3 against 4; got a [2,3], b [4,5].");
   EXPECT_EQ(error("matmul", nn, {f32({3}), f32({3, 5})}), "matmul: a must have 2 or more dimensions; got float32[3].");
