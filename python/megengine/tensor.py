@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
@@ -96,13 +97,14 @@ class ArrayMethodMixin:
                 return self[args if len(args) > 1 else args[0]].item()  # type: ignore[index]
             except IndexError as e:
                 raise _core.OpIndexError(f"item{args}: {e} for a tensor of shape {self.shape}.") from None
-        value = self.numpy()
-        if value.size != 1:
+        try:
+            return self.numpy().item()
+        except ValueError:
+            shape = self._tuple_shape
             raise _core.UserError(
-                f"item: needs one element; a tensor of shape {value.shape} has {value.size}. x.tolist() and x.numpy() "
+                f"item: needs one element; a tensor of shape {shape} has {math.prod(shape)}. x.tolist() and x.numpy() "
                 "give all, x[i].item() one."
-            )
-        return value.item()
+            ) from None
 
     def tolist(self) -> Any:
         """The value as nested lists, or a Python number.
@@ -193,6 +195,8 @@ class ArrayMethodMixin:
         """
         if other:
             raise unexpected("sum", other, ArrayMethodMixin.sum)
+        if axis is None and not keepdims:
+            return ops.reduce(self, mode="sum")
         return self._reduce("sum", axis, keepdims)
 
     def prod(self, axis: Axis = None, keepdims: bool = False, **other: NoReturn) -> Tensor:
@@ -203,6 +207,8 @@ class ArrayMethodMixin:
         """
         if other:
             raise unexpected("prod", other, ArrayMethodMixin.prod)
+        if axis is None and not keepdims:
+            return ops.reduce(self, mode="prod")
         return self._reduce("prod", axis, keepdims)
 
     def min(self, axis: Axis = None, keepdims: bool = False, **other: NoReturn) -> Tensor:
@@ -213,6 +219,8 @@ class ArrayMethodMixin:
         """
         if other:
             raise unexpected("min", other, ArrayMethodMixin.min)
+        if axis is None and not keepdims:
+            return ops.reduce(self, mode="min")
         return self._reduce("min", axis, keepdims)
 
     def max(self, axis: Axis = None, keepdims: bool = False, **other: NoReturn) -> Tensor:
@@ -223,6 +231,8 @@ class ArrayMethodMixin:
         """
         if other:
             raise unexpected("max", other, ArrayMethodMixin.max)
+        if axis is None and not keepdims:
+            return ops.reduce(self, mode="max")
         return self._reduce("max", axis, keepdims)
 
     def mean(self, axis: Axis = None, keepdims: bool = False, **other: NoReturn) -> Tensor:
@@ -233,6 +243,8 @@ class ArrayMethodMixin:
         """
         if other:
             raise unexpected("mean", other, ArrayMethodMixin.mean)
+        if axis is None and not keepdims:
+            return ops.reduce(self, mode="mean")
         return self._reduce("mean", axis, keepdims)
 
     def _broadcast(self, *shape: Any) -> Tensor:

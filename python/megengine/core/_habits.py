@@ -1,12 +1,15 @@
 """Names that people bring from other frameworks, and what they are called here.
 
-They are not there: ``hasattr`` says no, and type checkers do not know them. Who uses one is told our way.
+They are not there: type checkers do not know them and ``hasattr`` says no, but for functions of
+``megengine.functional``, which stand in to be called. Who uses one is told our way.
 """
 
 from __future__ import annotations
 
 import difflib
 import inspect
+from collections.abc import Callable, Iterable
+from types import ModuleType
 from typing import Any, NoReturn
 
 _GRADIENTS = (
@@ -166,9 +169,30 @@ def explain_attributes(cls: type, ways: dict[str, str]) -> None:
         setattr(cls, name, Elsewhere(name, way))
 
 
-def no_attribute(module: str, name: str, way: str = "") -> AttributeError:
+def _stand_in(module: str, name: str, way: str) -> Callable[..., NoReturn]:
+    def elsewhere(*args: Any, **kwargs: Any) -> NoReturn:
+        raise AttributeError(f"module {module!r} has no attribute {name!r}; {way}.", name=name)
+
+    return elsewhere
+
+
+def explain_names(names: dict[str, Any], inner: Iterable[ModuleType]) -> None:
+    """Puts functions that tell our way into a package: for those of other frameworks, and its own of inner modules."""
+    module = names["__name__"]
+    ways = dict(PACKAGES[module])
+    for m in inner:
+        short = m.__name__.rpartition(".")[2]
+        for name, value in vars(m).items():
+            if inspect.isfunction(value) and not name.startswith("_") and value.__module__.startswith(module):
+                ways.setdefault(name, f"it is F.{short}.{name}")
+    for name, way in ways.items():
+        if name not in names:
+            names[name] = _stand_in(module, name, way)
+
+
+def no_attribute(module: str, name: str) -> AttributeError:
     """What a package raises for a name that it does not have."""
-    way = way or PACKAGES.get(module, {}).get(name, "")
+    way = PACKAGES.get(module, {}).get(name, "")
     return AttributeError(f"module {module!r} has no attribute {name!r}{f'; {way}' if way else ''}.", name=name)
 
 

@@ -24,19 +24,17 @@ def _reduce(loss: Tensor, reduction: str, who: str) -> Tensor:
     raise ValueError(f"{who}: reduction must be mean, sum or none; got {reduction!r}.")
 
 
-def _difference(who: str, pred: Tensor, label: Tensor) -> Tensor:
-    """``pred - label``, with a word about shapes that make more of it than either: hardly ever meant."""
-    diff = pred - label
-    # The usual case is (N, 1) against (N,). In a traced call a look at sizes would tie the recording to them.
-    if isinstance(label, TensorBase) and label.ndim != pred.ndim and not is_tracing():
-        count = diff.size
-        if count > pred.size and count > label.size:
-            warn_once(
-                who,
-                f"{who}: pred {pred.shape} and label {label.shape} broadcast to {diff.shape}, every prediction against "
-                "every label. reshape one to the shape of the other, for example label.reshape(pred.shape).",
-            )
-    return diff
+def _tell_if_more(who: str, pred: Tensor, label: Tensor, diff: Tensor) -> None:
+    """A word about shapes that broadcast to more elements than either has: hardly ever meant."""
+    if is_tracing():  # a look at sizes would tie the recording to them
+        return
+    count = diff.size
+    if count > pred.size and count > label.size:
+        warn_once(
+            who,
+            f"{who}: pred {pred.shape} and label {label.shape} broadcast to {diff.shape}, every prediction against "
+            "every label. reshape one to the shape of the other, for example label.reshape(pred.shape).",
+        )
 
 
 def l1_loss(pred: Tensor, label: Tensor, reduction: str = "mean") -> Tensor:
@@ -45,7 +43,10 @@ def l1_loss(pred: Tensor, label: Tensor, reduction: str = "mean") -> Tensor:
     >>> F.loss.l1_loss(mge.tensor([3.0, 1.0]), mge.tensor([1.0, 1.0])).item()
     1.0
     """
-    return _reduce(ops.abs(_difference("l1_loss", pred, label)), reduction, "l1_loss")
+    diff = pred - label
+    if type(label) is Tensor and label.ndim != pred.ndim:  # as (N, 1) against (N,)
+        _tell_if_more("l1_loss", pred, label, diff)
+    return _reduce(ops.abs(diff), reduction, "l1_loss")
 
 
 def square_loss(pred: Tensor, label: Tensor, reduction: str = "mean") -> Tensor:
@@ -54,7 +55,10 @@ def square_loss(pred: Tensor, label: Tensor, reduction: str = "mean") -> Tensor:
     >>> F.loss.square_loss(mge.tensor([3.0, 1.0]), mge.tensor([1.0, 1.0])).item()
     2.0
     """
-    return _reduce(ops.square(_difference("square_loss", pred, label)), reduction, "square_loss")
+    diff = pred - label
+    if type(label) is Tensor and label.ndim != pred.ndim:  # as (N, 1) against (N,)
+        _tell_if_more("square_loss", pred, label, diff)
+    return _reduce(ops.square(diff), reduction, "square_loss")
 
 
 def cross_entropy(

@@ -152,8 +152,7 @@ def max(inp: Tensor, axis: Axis = None, keepdims: bool = False, **other: NoRetur
     return _as_tensor(inp)._reduce("max", axis, keepdims)
 
 
-def _arg(who: str, inp: Tensor, axis: Axis, keepdims: bool) -> Tensor:
-    op = getattr(ops, who)
+def _arg(who: str, op: Any, inp: Tensor, axis: Axis, keepdims: bool) -> Tensor:
     x = _as_tensor(inp)
     if axis is None:
         assert not keepdims, f"{who}: keepdims=True needs an axis."
@@ -162,7 +161,9 @@ def _arg(who: str, inp: Tensor, axis: Axis, keepdims: bool) -> Tensor:
         for a in _normalize_axis(x.ndim, axis, True, who):
             x = op(x, axis=a, keepdims=keepdims)
         return x
-    return op(x, axis=_normalize_axis(x.ndim, axis, False, who), keepdims=keepdims)  # type: ignore[no-any-return]
+    ndim = x.ndim
+    at = axis if 0 <= axis < ndim else _normalize_axis(ndim, axis, False, who)
+    return op(x, axis=at, keepdims=keepdims)  # type: ignore[no-any-return]
 
 
 def argmax(inp: Tensor, axis: Axis = None, keepdims: bool = False, **other: NoReturn) -> Tensor:
@@ -175,7 +176,7 @@ def argmax(inp: Tensor, axis: Axis = None, keepdims: bool = False, **other: NoRe
     """
     if other:
         raise unexpected("argmax", other, argmax)
-    return _arg("argmax", inp, axis, keepdims)
+    return _arg("argmax", ops.argmax, inp, axis, keepdims)
 
 
 def argmin(inp: Tensor, axis: Axis = None, keepdims: bool = False, **other: NoReturn) -> Tensor:
@@ -186,7 +187,7 @@ def argmin(inp: Tensor, axis: Axis = None, keepdims: bool = False, **other: NoRe
     """
     if other:
         raise unexpected("argmin", other, argmin)
-    return _arg("argmin", inp, axis, keepdims)
+    return _arg("argmin", ops.argmin, inp, axis, keepdims)
 
 
 def norm(

@@ -232,9 +232,12 @@ def softmax(inp: Tensor, axis: int | Sequence[int] | None = None, **other: NoRet
     if axis is None:
         axis = 0 if inp.ndim in (0, 1, 3) else 1
     if isinstance(axis, int):
-        if inp.ndim == 0:
-            return ops.softmax(inp.reshape(1), axis=axis).reshape(())
-        return ops.softmax(inp, axis=axis)
+        try:
+            return ops.softmax(inp, axis=axis)
+        except UserError:  # rare: looking at ndim first would cost a tenth of a small softmax
+            if inp.ndim:
+                raise
+        return ops.softmax(inp.reshape(1), axis=axis).reshape(())
     shifted = ops.exp(inp - inp.max(axis, keepdims=True))
     return shifted / shifted.sum(axis, keepdims=True)
 

@@ -335,8 +335,8 @@ def expand_dims(inp: Tensor, axis: int | Sequence[int], **other: NoReturn) -> Te
     """
     if other:
         raise unexpected("expand_dims", other, expand_dims)
-    axes = axes_of(axis, "expand_dims")
-    if len(set(axes)) == len(axes):
+    axes = (axis,) if type(axis) is int else axes_of(axis, "expand_dims")
+    if len(axes) == 1 or len(set(axes)) == len(axes):
         return ops.expand_dims(inp, axes=axes)
     places = sorted(_normalize_axis(inp.ndim + len(axes), a, False, "expand_dims") for a in axes)
     for at in places:  # one after the other: an axis may be named twice
@@ -352,6 +352,8 @@ def squeeze(inp: Tensor, axis: int | Sequence[int] | None = None, **other: NoRet
     """
     if other:
         raise unexpected("squeeze", other, squeeze)
+    if type(axis) is int:
+        return ops.squeeze(inp, axes=(axis,))
     if axis is None:
         sizes = inp.shape
         if is_fixed(sizes):
@@ -385,15 +387,16 @@ def broadcast_to(inp: Tensor, shape: Any) -> Tensor:
 # ---- joining and splitting
 
 
-def _gathered(inps: Sequence[Tensor] | Tensor, device: Any, who: str) -> Sequence[Tensor]:
-    if isinstance(inps, Tensor):
-        raise TypeError(f"{who}: tensors go into one list, F.{who}([x, y]); got a Tensor of shape {inps.shape}.")
-    if device is None and inps:
-        for x in inps:
-            if type(x) is not Tensor:
-                break
-        else:
-            return inps
+def _gathered(inps: Sequence[Tensor], device: Any, who: str) -> Sequence[Tensor]:
+    try:
+        if device is None and inps:
+            for x in inps:
+                if type(x) is not Tensor:
+                    break
+            else:
+                return inps
+    except UserError:  # from the truth of a tensor
+        raise TypeError(f"{who}: tensors go into one list, F.{who}([x, y]); got a {type(inps).__name__}.") from None
     tensors = [x if isinstance(x, Tensor) else Tensor(x) for x in inps]
     if not tensors:
         raise ValueError(f"{who}: needs at least one tensor; the list is empty.")

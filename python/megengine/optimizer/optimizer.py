@@ -235,7 +235,9 @@ class Optimizer(metaclass=ABCMeta):
 
             _core.note_use(self)
             on_replay(self._sync_hyper)
-        self._look_for_gradients()
+        first = self.param_groups[0]["params"]
+        if not (self._unattached_told and first and first[0].grad is not None):
+            self._look_for_gradients()
         for group in self.param_groups:
             if isinstance(group["params"], set):
                 raise TypeError("parameters need an order, which a set does not have; use a list")
