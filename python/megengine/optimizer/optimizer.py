@@ -50,6 +50,7 @@ class Optimizer(metaclass=ABCMeta):
     #: The numbers besides ``lr``, in the order the update op takes them.
     _numbers: tuple[str, ...] = ()
     _trace_volatile = True  # groups are plain dicts: a trace looks at them on every call
+    _unattached_told = False  # whether parameters that cannot get a gradient were looked for
 
     def __init__(self, params: Any, defaults: dict[str, Any]) -> None:
         self._state: dict[Parameter, dict[str, Tensor]] = {}
@@ -63,7 +64,6 @@ class Optimizer(metaclass=ABCMeta):
         self._hyper_cells: dict[int, Tensor] = {}
         self._hyper_values: dict[int, tuple[float, ...]] = {}
         self._parts: dict[int, list[list[Parameter]]] = {}  # by id of the group: its parameters by device
-        self._unattached_told = False  # whether parameters that cannot get a gradient were looked for
         who = type(self).__name__
         if isinstance(params, (Parameter, dict)):
             params = [params]
@@ -235,9 +235,6 @@ class Optimizer(metaclass=ABCMeta):
 
             _core.note_use(self)
             on_replay(self._sync_hyper)
-        first = self.param_groups[0]["params"]
-        if not (self._unattached_told and first and first[0].grad is not None):
-            self._look_for_gradients()
         for group in self.param_groups:
             if isinstance(group["params"], set):
                 raise TypeError("parameters need an order, which a set does not have; use a list")
@@ -257,6 +254,9 @@ class Optimizer(metaclass=ABCMeta):
                 self._updates(part)
                 for cells in (self._lr_cells, self._hyper_cells):
                     cells.pop(id(part), None)
+        first = self.param_groups[0]["params"] if self.param_groups else ()
+        if not (self._unattached_told and first and first[0].grad is not None):
+            self._look_for_gradients()
         return self
 
     def _look_for_gradients(self) -> None:
