@@ -96,12 +96,15 @@ fuzz: build-dev .venv/stamp-test ## attacks at length: tools/fuzz/*.py, with cou
 
 # ---- pieces of `make test`
 
-.PHONY: ctest instructions pytest lint lint-fast tidy format coverage stubs
+.PHONY: ctest instructions pytest lint lint-fast tidy format coverage stubs mistakes
 coverage: build-dev ## docs/coverage.md anew from the op registry
 	@$(PY) tools/coverage.py
 
 stubs: build-dev ## the ops of the type stub anew from the op registry
 	@$(PY) tools/stubs.py
+
+mistakes: build-dev .venv/stamp-test ## the table of mistakes: its score, and the messages that fall short
+	@$(PY) tests/python/test_mistakes.py
 
 ctest: build-dev
 	$(call say,C++ tests)

@@ -38,6 +38,20 @@ struct PythonError {};
     return result;                 \
   }
 
+/// Puts "who: " before the text of the Python error that is set, if Python itself raised it: it says what is wrong with
+/// a value, but not which op got it.
+void name_python_error(const char* who);
+#define MGE_PY_CATCH_AS(result, who)      \
+  }                                       \
+  catch (const ::mge::py::PythonError&) { \
+    ::mge::py::name_python_error(who);    \
+    return result;                        \
+  }                                       \
+  catch (...) {                           \
+    ::mge::py::set_python_error();        \
+    return result;                        \
+  }
+
 /// Owns a reference.
 class Obj {
  public:

@@ -438,6 +438,10 @@ Ints to_ints(PyObject* o, SizeList* sizes, int field) {
     Obj index = check(PyNumber_Index(o));
     out.push_back(PyLong_AsLongLong(index.get()));
   } else {
+    if (PyFloat_Check(o)) {
+      PyErr_Format(PyExc_TypeError, "sizes must be integers; got %R", o);
+      throw PythonError{};
+    }
     Obj list = check(PySequence_List(o));
     return to_ints(list.get());
   }

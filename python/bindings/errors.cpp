@@ -79,4 +79,15 @@ void set_python_error() {
   }
 }
 
+void name_python_error(const char* who) {
+  PyObject* kind = PyErr_Occurred();
+  if (kind != PyExc_TypeError && kind != PyExc_ValueError && kind != PyExc_OverflowError) return;
+  PyObject *type, *value, *trace;
+  PyErr_Fetch(&type, &value, &trace);
+  Obj t(type), v(value), tb(trace), text(v ? PyObject_Str(v.get()) : nullptr);
+  const char* said = text ? PyUnicode_AsUTF8(text.get()) : nullptr;
+  if (!said) PyErr_Clear();
+  PyErr_Format(t.get(), "%s: %s", who, said ? said : "bad value");
+}
+
 }  // namespace mge::py

@@ -136,7 +136,7 @@ PyObject* op_call(PyObject* self, PyObject* const* args, size_t nargsf, PyObject
   SmallVec<TensorPtr, 3> out(f->op->n_out(attrs.get()));
   dispatch(*f->op, attrs, {inputs.in.data(), inputs.in.size()}, {out.data(), out.size()});
   return wrap_all(out);
-  MGE_PY_CATCH(nullptr)
+  MGE_PY_CATCH_AS(nullptr, reinterpret_cast<OpFn*>(self)->op->name.c_str())
 }
 
 PyObject* op_repr(PyObject* self) {

@@ -68,7 +68,7 @@ PyObject* binary(PyObject* a, PyObject* b) {
   const DType dtype = cast_dtype(op, like.dtype);
   TensorPtr x = operand(a, dtype, like.cn), y = operand(b, dtype, like.cn);
   return wrap(apply1(op, nullptr, {x.get(), y.get()}));
-  MGE_PY_CATCH(nullptr)
+  MGE_PY_CATCH_AS(nullptr, (ops().*Member)->name.c_str())
 }
 
 template <const OpDef* Ops::*Member>
@@ -188,7 +188,9 @@ PyObject* tensor_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
     PyObject *t, *v, *tb;  // api: a bad call of the constructor is a RuntimeError
     PyErr_Fetch(&t, &v, &tb);
     Obj text(v ? PyObject_Str(v) : nullptr);
-    PyErr_Format(PyExc_RuntimeError, "%s", text ? PyUnicode_AsUTF8(text.get()) : "Tensor: bad arguments");
+    const bool grad = kwargs && PyDict_GetItemString(kwargs, "requires_grad");
+    PyErr_Format(PyExc_RuntimeError, "%s%s", text ? PyUnicode_AsUTF8(text.get()) : "Tensor: bad arguments",
+                 grad ? ". Gradients are asked for with GradManager().attach(x)." : "");
     Py_XDECREF(t), Py_XDECREF(v), Py_XDECREF(tb);
     return nullptr;
   }
@@ -221,7 +223,7 @@ PyObject* tensor_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   new (&p->t) TensorPtr(std::move(t));
   if (name != Py_None) p->name = Py_NewRef(name);
   return o.release();
-  MGE_PY_CATCH(nullptr)
+  MGE_PY_CATCH_AS(nullptr, "Tensor")
 }
 
 void tensor_free(PyObject* o) {
@@ -383,31 +385,43 @@ PyObject* reshape(PyObject* o, PyObject* const* args, Py_ssize_t n) {
   }
   if (PyErr_Occurred()) return nullptr;
   return wrap(apply1(*ops().reshape, make_attrs(std::move(a), std::move(sizes)), {tensor_of(o)}));
-  MGE_PY_CATCH(nullptr)
+  MGE_PY_CATCH_AS(nullptr, "reshape")
 }
 
 PyObject* round_method(PyObject* o, PyObject*) { return unary<&Ops::round>(o); }
 PyObject* floor_method(PyObject* o, PyObject*) { return unary<&Ops::floor>(o); }
 PyObject* ceil_method(PyObject* o, PyObject*) { return unary<&Ops::ceil>(o); }
 
-PyObject* as_scalar(PyObject* o) {
-  Obj a(numpy(o, nullptr));
-  return a ? PyObject_CallMethod(a.get(), "item", nullptr) : nullptr;
+PyObject* as_scalar(PyObject* o, const char* what, const char* way_out) {
+  MGE_PY_TRY
+  const Shape& s = tensor_of(o)->meta().shape;
+  MGE_CHECK(s.numel() == 1, Value, "{} needs one element; got {} of a tensor of shape {}. {}", what, s.numel(), s.str(),
+            way_out);
+  Obj a = check(numpy(o, nullptr));
+  return PyObject_CallMethod(a.get(), "item", nullptr);
+  MGE_PY_CATCH(nullptr)
 }
 int to_bool(PyObject* o) {
-  Obj v(as_scalar(o));
+  Obj v(as_scalar(o, "if (the truth of a tensor)",
+                  "Say which is meant: x.numpy().any() or x.numpy().all(); & and | join masks."));
   return v ? PyObject_IsTrue(v.get()) : -1;
 }
 PyObject* to_int(PyObject* o) {
-  Obj v(as_scalar(o));
+  Obj v(as_scalar(o, "int(x)", "x.astype('int32') converts all, x.numpy() gives an array."));
   return v ? PyNumber_Long(v.get()) : nullptr;
 }
 PyObject* to_float(PyObject* o) {
-  Obj v(as_scalar(o));
+  Obj v(as_scalar(o, "float(x)", "x.astype('float32') converts all, x.numpy() gives an array."));
   return v ? PyNumber_Float(v.get()) : nullptr;
 }
 PyObject* to_index(PyObject* o) {
-  Obj v(as_scalar(o));
+  Obj v(as_scalar(o, "a tensor used as an integer", "Take one with x[i]."));
+  if (v && !PyIndex_Check(v.get())) {
+    return PyErr_Format(
+        PyExc_TypeError,
+        "a %s tensor cannot be used as an integer (in range, as an index or a size). int(x) converts it.",
+        std::string(dtype_name(tensor_of(o)->meta().dtype)).c_str());
+  }
   return v ? PyNumber_Index(v.get()) : nullptr;
 }
 // len(x) is a number: a traced call is then for tensors of this length.
@@ -420,7 +434,7 @@ void fix_first_size(Tensor& t) {
 Py_ssize_t length(PyObject* o) {
   const Shape& s = tensor_of(o)->meta().shape;
   if (s.rank == 0) {
-    PyErr_SetString(PyExc_TypeError, "ndim is 0");
+    PyErr_SetString(PyExc_TypeError, "len: a 0-d tensor has no length (its ndim is 0, its size 1).");
     return -1;
   }
   if (mode::t_word & mode::kTrace) fix_first_size(*tensor_of(o));

@@ -34,6 +34,7 @@ from . import (
 from .core import _core
 from .core._core import full_sync as _full_sync
 from .core._core import sync as _sync
+from .core._habits import no_attribute as _no_attribute
 from .device import *
 from .logger import enable_debug_log, get_logger, set_log_file, set_log_level
 from .serialization import load, save
@@ -87,7 +88,7 @@ if not _typing.TYPE_CHECKING:  # a type checker would take any name for one of t
     def __getattr__(name: str) -> _typing.Any:
         if name in _LAZY:
             return _import_module(f".{name}", __name__)
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise _no_attribute(__name__, name)
 
 
 def __dir__() -> list[str]:

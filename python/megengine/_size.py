@@ -58,6 +58,9 @@ class Size(Tensor):
         value = self.numpy()
         return int(value) if value.ndim == 0 else tuple(int(v) for v in value)
 
+    def __repr__(self) -> str:
+        return repr(self.number)
+
     def __getitem__(self, key: Any) -> Any:
         return _core.as_size(super().__getitem__(key))
 

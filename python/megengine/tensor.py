@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
@@ -9,13 +10,15 @@ from typing import Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from .core import _core
+from .core import _core, _habits
 from .core._core import CompNode, TensorBase, ops
+from .core._habits import unexpected
 from .core._trace_option import use_symbolic_shape
+from .core._warn import warn_once
 from .core.tensor import indexing
 from .core.tensor.dtype import is_bfloat16
 from .core.tensor.qparams import QParams, create_qparams
-from .core.tensor.utils import _normalize_axis, make_shape_tuple
+from .core.tensor.utils import _normalize_axis, axes_of, make_shape_tuple
 from .device import _valid_device, get_default_device
 from .logger import get_logger
 
@@ -90,8 +93,18 @@ class ArrayMethodMixin:
         3
         """
         if args:
-            return self[args if len(args) > 1 else args[0]].item()  # type: ignore[index]
-        return self.numpy().item()
+            try:
+                return self[args if len(args) > 1 else args[0]].item()  # type: ignore[index]
+            except IndexError as e:
+                raise _core.OpIndexError(f"item{args}: {e} for a tensor of shape {self.shape}.") from None
+        try:
+            return self.numpy().item()
+        except ValueError:
+            shape = self._tuple_shape
+            raise _core.UserError(
+                f"item: needs one element; a tensor of shape {shape} has {math.prod(shape)}. x.tolist() and x.numpy() "
+                "give all, x[i].item() one."
+            ) from None
 
     def tolist(self) -> Any:
         """The value as nested lists, or a Python number.
@@ -129,12 +142,22 @@ class ArrayMethodMixin:
                 new.append(i)
                 continue
             if int(a) >= ndim or int(a) in perm:
-                raise _core.UserError(f"transpose: {args} must name each axis of {self._tuple_shape} at most once.")
+                raise _core.UserError(
+                    f"transpose: {args} must name each axis of {self._tuple_shape}, 0..{ndim - 1}, at most once."
+                )
             perm.append(int(a))
         x: Any = self
         if len(perm) < ndim:
             dropped = tuple(i for i in range(ndim) if i not in perm)
-            x = ops.squeeze(x, axes=dropped)
+            try:
+                x = ops.squeeze(x, axes=dropped)
+            except ValueError:
+                shape = self._tuple_shape
+                axis = next(i for i in dropped if shape[i] != 1)
+                raise _core.UserError(
+                    f"transpose: {args} leaves out axis {axis} of {shape}, whose size {shape[axis]} is not 1. Name all "
+                    f"axes of 0..{ndim - 1}."
+                ) from None
             perm = [p - sum(d < p for d in dropped) for p in perm]
         x = ops.transpose(x, perm=tuple(perm)) if perm != list(range(len(perm))) or x is self else x
         return ops.expand_dims(x, axes=tuple(new)) if new else x
@@ -156,52 +179,72 @@ class ArrayMethodMixin:
             ndim = self.ndim
             if ndim == 0 and axis in (0, -1):  # the only element has an axis to reduce, as in NumPy
                 return ops.reduce(ops.expand_dims(self, axes=(0,)), mode=mode, axes=(0,), keepdims=keepdims)
-            axes: tuple[int, ...] = (_normalize_axis(ndim, axis),)
+            axes: tuple[int, ...] = (axis if 0 <= axis < ndim else _normalize_axis(ndim, axis, False, mode),)
         else:
-            axes = tuple(_normalize_axis(self.ndim, make_shape_tuple(axis)))
+            axes = tuple(_normalize_axis(self.ndim, axes_of(axis, mode), False, mode))
             if not axes:  # no axis named: nothing is reduced, but the dtype rules hold
                 one = ops.expand_dims(self, axes=(0,))
                 return ops.reduce(one, mode=mode, axes=(0,))
         return ops.reduce(self, mode=mode, axes=axes, keepdims=keepdims)
 
-    def sum(self, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    def sum(self, axis: Axis = None, keepdims: bool = False, **other: NoReturn) -> Tensor:
         """The sum over ``axis``, or over everything.
 
         >>> mge.tensor([[1, 2], [3, 4]]).sum(axis=0)
         Tensor([4 6], dtype=int32, device=xpux:0)
         """
+        if other:
+            raise unexpected("sum", other, ArrayMethodMixin.sum)
+        if axis is None and not keepdims:
+            return ops.reduce(self, mode="sum")
         return self._reduce("sum", axis, keepdims)
 
-    def prod(self, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    def prod(self, axis: Axis = None, keepdims: bool = False, **other: NoReturn) -> Tensor:
         """The product over ``axis``, or over everything.
 
         >>> mge.tensor([[1, 2], [3, 4]]).prod().item()
         24
         """
+        if other:
+            raise unexpected("prod", other, ArrayMethodMixin.prod)
+        if axis is None and not keepdims:
+            return ops.reduce(self, mode="prod")
         return self._reduce("prod", axis, keepdims)
 
-    def min(self, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    def min(self, axis: Axis = None, keepdims: bool = False, **other: NoReturn) -> Tensor:
         """The smallest element along ``axis``, or of all; NaN wins.
 
         >>> mge.tensor([[1, 2], [3, 4]]).min(axis=1).tolist()
         [1, 3]
         """
+        if other:
+            raise unexpected("min", other, ArrayMethodMixin.min)
+        if axis is None and not keepdims:
+            return ops.reduce(self, mode="min")
         return self._reduce("min", axis, keepdims)
 
-    def max(self, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    def max(self, axis: Axis = None, keepdims: bool = False, **other: NoReturn) -> Tensor:
         """The largest element along ``axis``, or of all; NaN wins.
 
         >>> mge.tensor([[1, 2], [3, 4]]).max(axis=1).tolist()
         [2, 4]
         """
+        if other:
+            raise unexpected("max", other, ArrayMethodMixin.max)
+        if axis is None and not keepdims:
+            return ops.reduce(self, mode="max")
         return self._reduce("max", axis, keepdims)
 
-    def mean(self, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    def mean(self, axis: Axis = None, keepdims: bool = False, **other: NoReturn) -> Tensor:
         """The mean over ``axis``, or over everything, in float32 for integers and float16.
 
         >>> mge.tensor([[1, 2], [3, 4]]).mean().item()
         2.5
         """
+        if other:
+            raise unexpected("mean", other, ArrayMethodMixin.mean)
+        if axis is None and not keepdims:
+            return ops.reduce(self, mode="mean")
         return self._reduce("mean", axis, keepdims)
 
     def _broadcast(self, *shape: Any) -> Tensor:
@@ -225,6 +268,8 @@ class Tensor(TensorBase, ArrayMethodMixin):
     """
 
     _grad: Tensor | None = None  # behind ``grad``, which GradManager.backward fills
+    _attached = False  # to some GradManager, at some time
+    _grad_dropped = False  # by a GradScaler, at some time
     #: Maps device names while a file is loaded.
     dmap_callback: Callable[[str], str] | None = None
 
@@ -242,7 +287,10 @@ class Tensor(TensorBase, ArrayMethodMixin):
         self._qparams = qparams
 
     def _no_requires_grad(self, value: Any = None) -> NoReturn:
-        raise AttributeError("requires_grad is reserved for future use")
+        raise AttributeError(
+            "requires_grad is reserved for future use; a tensor gets a gradient when it is attached: "
+            "GradManager().attach(x)."
+        )
 
     requires_grad = property(_no_requires_grad, _no_requires_grad, _no_requires_grad)
 
@@ -252,8 +300,11 @@ class Tensor(TensorBase, ArrayMethodMixin):
         >>> mge.tensor([1.0]).to("cpu1") + mge.tensor([2.0], device="cpu1")
         Tensor([3.], device=cpu1:0)
         """
-        if isinstance(device, str) and not _valid_device(device):
-            raise ValueError(f"to: bad device name {device!r}. Examples: cpu0, gpu0, xpux, cpu0:1.")
+        if isinstance(device, str):
+            if not _valid_device(device):
+                raise ValueError(f"to: bad device name {device!r}. Examples: cpu0, gpu0, xpux, cpu0:1.")
+        elif isinstance(device, (np.dtype, type)):
+            raise TypeError(f"to: needs a device; got the dtype {np.dtype(device)}. x.astype(dtype) converts.")
         node = as_device(device)
         if node == self.device:
             return ops.copy(self)
@@ -279,6 +330,13 @@ class Tensor(TensorBase, ArrayMethodMixin):
     # ---- Python and NumPy protocols
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        if _core.is_recording() and _core.is_tracked((self,)):
+            warn_once(
+                "numpy",
+                "NumPy reads a tensor whose gradient is being recorded; what it computes has no gradient. Use "
+                "functions of megengine.functional (F.exp for np.exp, F.concat for np.concatenate), or x.detach() if "
+                "it is meant.",
+            )
         value = self.numpy()
         if dtype is not None and value.dtype != np.dtype(dtype):
             if copy is False:
@@ -291,7 +349,7 @@ class Tensor(TensorBase, ArrayMethodMixin):
 
     def __iter__(self) -> Iterator[Tensor]:
         if self.ndim == 0:
-            raise TypeError("iteration over a 0-d tensor")
+            raise TypeError("iteration over a 0-d tensor; x.item() is its value, x.reshape(1) has an axis.")
         for i in range(len(self)):
             yield self[i]
 
@@ -411,5 +469,6 @@ def as_device(obj: Any) -> CompNode:
     raise TypeError(f"as_device: needs a device name, a device or a tensor; got {type(obj).__name__}.")
 
 
+_habits.explain_attributes(Tensor, _habits.TENSOR)
 _core.set_tensor_type(Tensor)
 _core.set_index_hooks(indexing.getitem, indexing.setitem)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import warnings
 from collections.abc import Callable
 from io import BufferedIOBase, RawIOBase
 from typing import Any
@@ -53,6 +54,7 @@ class LiteNetwork:
         self._callbacks: dict[str, Any] = {}  # C may call them as long as the network lives
         self._held: dict[int, Any] = {}  # memory of the caller that a tensor of this network looks at, by handle
         self._error: BaseException | None = None
+        self._ran = False  # whether outputs have values
         self.config = LiteConfig() if config is None else config
         self.network_io = LiteNetworkIO() if io is None else io
         call(
@@ -92,8 +94,26 @@ class LiteNetwork:
         if isinstance(path, (BufferedIOBase, RawIOBase)):
             data = path.read() or b""
             self._call("load_model_from_mem", [ctypes.c_char_p, ctypes.c_size_t], data, len(data))
-        else:
+        elif isinstance(path, (str, bytes, os.PathLike)):
             self._call("load_model_from_path", [ctypes.c_char_p], os.fsencode(path))
+        else:
+            raise TypeError(f"LiteNetwork.load: needs a path or an open binary file; got a {type(path).__name__}.")
+        self._warn_of_names()
+
+    def _warn_of_names(self) -> None:
+        """A name that the model does not have configures nothing; it may be meant when many models share one."""
+        for kind, given, there in (
+            ("input", self.network_io.inputs, self.get_all_input_name()),
+            ("output", self.network_io.outputs, self.get_all_output_name()),
+        ):
+            for io in given:
+                if io.name not in there:
+                    warnings.warn(
+                        f"LiteNetworkIO names {kind} {io.name!r}, which the model does not have; its {kind}s are "
+                        f"{', '.join(there)}.",
+                        RuntimeWarning,
+                        stacklevel=3,
+                    )
 
     def extra_configure(self, extra_config: LiteExtraConfig) -> None:
         self._call("extra_configure", [LiteExtraConfig], extra_config)
@@ -109,6 +129,7 @@ class LiteNetwork:
 
     def forward(self) -> None:
         self._call("forward")
+        self._ran = True
 
     def wait(self) -> None:
         self._call("wait")
@@ -116,11 +137,18 @@ class LiteNetwork:
     # ---- inputs and outputs
 
     def get_io_tensor(self, name: str, phase: LiteTensorPhase = LiteTensorPhase.LITE_IO) -> LiteTensor:
+        if not isinstance(name, str):
+            raise TypeError(
+                f"LiteNetwork.get_io_tensor: name must be a str; got a {type(name).__name__}. get_input_name(0) and "
+                "get_output_name(0) give names by number."
+            )
         out = _Handle()
         self._call(
             "get_io_tensor", [ctypes.c_char_p, ctypes.c_int, _handle_p], name.encode(), int(phase), ctypes.byref(out)
         )
-        return LiteTensor._wrap(out, self)
+        tensor = LiteTensor._wrap(out, self)
+        tensor._output = name if phase != LiteTensorPhase.LITE_INPUT and name in self.get_all_output_name() else None
+        return tensor
 
     def get_discrete_tensor(
         self, name: str, n_idx: int, phase: LiteTensorPhase = LiteTensorPhase.LITE_INPUT
@@ -190,6 +218,8 @@ class LiteNetwork:
 
     @threads_number.setter
     def threads_number(self, nr_threads: int) -> None:
+        if not isinstance(nr_threads, int):
+            raise TypeError(f"LiteNetwork.threads_number: must be an int; got {nr_threads!r}.")
         self._call("set_cpu_threads_number", [ctypes.c_size_t], nr_threads)
 
     def set_network_algo_workspace_limit(self, size_limit: int) -> None:

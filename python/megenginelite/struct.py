@@ -209,6 +209,8 @@ class LiteConfig(_Struct):
     def __init__(
         self, device_type: LiteDeviceType = LiteDeviceType.LITE_CPU, option: LiteOptions | None = None
     ) -> None:
+        if not isinstance(device_type, int):
+            raise TypeError(f"LiteConfig: device_type must be a LiteDeviceType, as LITE_CPU; got {device_type!r}.")
         super().__init__(device_type=int(device_type), options=LiteOptions() if option is None else option)
 
     @property
@@ -269,6 +271,8 @@ class LiteLayout(_Struct):
 
     @shapes.setter
     def shapes(self, shape: Sequence[int]) -> None:
+        if isinstance(shape, (str, bytes)) or not isinstance(shape, Iterable):
+            raise TypeError(f"LiteLayout: a shape is a list of integers; got {shape!r}.")
         dims = [int(d) for d in shape] or [1]  # a scalar of the graph is [1] in Lite
         if len(dims) > MAX_DIM:
             raise RuntimeError(f"lite: a layout has at most {MAX_DIM} dimensions; got {len(dims)}.")
@@ -367,6 +371,11 @@ class LiteNetworkIO:
         inputs: Iterable[LiteIO | Sequence[Any]] | None = None,
         outputs: Iterable[LiteIO | Sequence[Any]] | None = None,
     ) -> None:
+        for name, given in (("inputs", inputs), ("outputs", outputs)):
+            if isinstance(given, (str, bytes, LiteIO)):
+                raise TypeError(
+                    f"LiteNetworkIO: {name} is a list of LiteIO, or of names; got {given!r}. Write [{given!r}]."
+                )
         self.inputs = [_make_io(io) for io in inputs or ()]
         self.outputs = [_make_io(io) for io in outputs or ()]
 

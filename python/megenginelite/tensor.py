@@ -39,6 +39,16 @@ class _Memory:
         }
 
 
+def _check_data(who: str, data: Any) -> None:
+    """Raises for what people give in place of memory; ctypes says what of the rest it cannot read."""
+    if data is not None and not isinstance(data, (str, dict)) and not hasattr(data, "numpy"):
+        return
+    way = " Give x.numpy()." if hasattr(data, "numpy") else ""
+    raise TypeError(
+        f"LiteTensor.{who}: needs a NumPy array, a list or a ctypes object; got a {type(data).__name__}.{way}"
+    )
+
+
 class LiteTensor:
     """A tensor of Lite. One made here is its own; ``LiteNetwork.get_io_tensor`` gives those of a network.
 
@@ -63,6 +73,7 @@ class LiteTensor:
         self._owned = False
         self._keep: Any = None  # the network this tensor belongs to
         self._data: Any = None  # memory of the caller that the tensor looks at
+        self._output: str | None = None  # its name, if a network fills it
         if not physic_construct:
             return
         if layout is None:
@@ -191,6 +202,7 @@ class LiteTensor:
         The array is kept alive as long as the tensor uses it.
         """
         self._check_host()
+        _check_data("set_data_by_share", data)
         if isinstance(data, np.ndarray):
             if not data.flags.c_contiguous:
                 raise RuntimeError("lite: only a contiguous array can be shared; use np.ascontiguousarray or copy it.")
@@ -210,6 +222,7 @@ class LiteTensor:
 
     def set_data_by_copy(self, data: Any, data_length: int = 0, layout: LiteLayout | None = None) -> None:
         """Copy values in: a NumPy array, a list (taken as the tensor's type) or a ctypes object."""
+        _check_data("set_data_by_copy", data)
         if layout is not None:
             self.layout = layout
         if isinstance(data, (list, tuple)) or np.isscalar(data):
@@ -249,6 +262,10 @@ class LiteTensor:
 
     def to_numpy(self) -> npt.NDArray[Any]:
         """A copy of the values."""
+        if self._output is not None and not self._keep._ran and self._data is None:
+            raise RuntimeError(
+                f"lite: output {self._output!r} has no value yet. Call forward() and wait() before it is read."
+            )
         if self.is_continue:
             return self.get_data_by_share().copy()
         whole = LiteTensor()

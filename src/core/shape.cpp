@@ -59,17 +59,20 @@ Shape broadcast_shapes(const char* who, const Shape& a, const Shape& b) {
     int ia = i - (out.rank - a.rank), ib = i - (out.rank - b.rank);
     int64_t da = ia < 0 ? 1 : a.d[ia], db = ib < 0 ? 1 : b.d[ib];
     MGE_CHECK(da == db || da == 1 || db == 1, Value,
-              "{}: shapes {} and {} do not broadcast (axis {} from the right: {} against {}). "
+              "{}: shapes {} and {} do not broadcast (axis {}: {} against {}). "
               "Sizes must be equal or 1; reshape or expand_dims one operand.",
-              who, a.str(), b.str(), out.rank - 1 - i, da, db);
+              who, a.str(), b.str(), i - out.rank, da, db);
     out.d[i] = da == 1 ? db : da;
   }
   return out;
 }
 
 int normalize_axis(const char* who, int64_t axis, int rank) {
-  MGE_CHECK(axis >= -rank && axis < rank, Value, "{}: axis {} is out of range for a tensor of {} dimensions.", who,
-            axis, rank);
+  MGE_CHECK(rank > 0, Value, "{}: axis {} is out of range for a tensor with 0 dimensions, which has no axis.", who,
+            axis);
+  MGE_CHECK(axis >= -rank && axis < rank, Value,
+            "{}: axis {} is out of range for a tensor with {} dimensions; valid are {}..{}.", who, axis, rank, -rank,
+            rank - 1);
   return static_cast<int>(axis < 0 ? axis + rank : axis);
 }
 

@@ -14,9 +14,9 @@ Recording::~Recording() {
 }
 
 // Callers match on the reason, which is the rest of the first line; what was found and the user's line come after it.
-void Recording::mismatch(const char* reason, const std::string& found, LocId loc) const {
+void Recording::mismatch(const char* reason, const std::string& found, LocId loc, const char* way_out) const {
   std::string where = location_text(loc ? loc : current_location());
-  throw Error(ErrorKind::Trace, format("trace error because {}{}{}{}{}", reason, found.empty() ? "" : "\n  ", found,
+  throw Error(ErrorKind::Trace, format("trace error because {}\n  {}. {}{}{}", reason, found, way_out,
                                        where.empty() ? "" : "\n  at ", where));
 }
 
@@ -287,9 +287,8 @@ bool Recording::allows_sizes(std::span<Tensor* const> args) {
 void Recording::refuse_read() const {
   mismatch("data unreadable",
            "a value is read on the host in a call that is recorded with without_host=True. Later calls do not run "
-           "Python, so they would go by the value of this one. Return the tensor and read it outside, choose with "
-           "F.where, or leave out without_host=True.",
-           0);
+           "Python, so they would go by the value of this one",
+           0, "Return the tensor and read it outside, choose with F.where, or leave out without_host=True.");
 }
 
 void Recording::record_end(std::span<Tensor* const> results) {
@@ -549,7 +548,8 @@ void Recording::match_end() {
   if (state_ != State::Matching) return;
   if (pc_ != ops_.size()) {
     const Op& next = ops_[pc_];
-    std::string found = format("{} of {} recorded ops were run; next was {}", pc_, ops_.size(), next.op->name);
+    std::string found =
+        format("the call ends after {} of {} recorded ops; next was {}", pc_, ops_.size(), next.op->name);
     LocId loc = next.loc;
     match_abort();
     mismatch("mismature end", found, loc);

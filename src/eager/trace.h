@@ -184,7 +184,10 @@ class Recording : public RefCounted, public Tracer {
   void add_op(ir::Graph& g, const Op& op, const Attrs& attrs, std::vector<ir::ValueId>& ids) const;
   std::string var_name(uint32_t v) const;
   bool is_constant(uint32_t v, const Export& e) const;
-  [[noreturn]] void mismatch(const char* reason, const std::string& found, LocId loc) const;
+  static constexpr const char* kSameOps =
+      "Every call must make the same ops: choose with F.where, or put what differs into `with exclude_from_trace():`.";
+  [[noreturn]] void mismatch(const char* reason, const std::string& found, LocId loc,
+                             const char* way_out = kSameOps) const;
   [[noreturn]] void refuse_read() const;
 
   TraceOptions opt_;

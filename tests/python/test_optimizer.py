@@ -425,9 +425,9 @@ def test_a_whole_checkpoint_is_not_the_state_of_an_optimizer():
     whole = {"epoch": 3, "net": net.state_dict(), "opt": opt.state_dict()}
     with pytest.raises(KeyError, match=r"entries 'epoch', 'net', 'opt'; this is no .*Pass checkpoint\['opt'\]"):
         opt.load_state_dict(whole)
-    with pytest.raises(KeyError, match="Pass what Optimizer.state_dict returned"):
+    with pytest.raises(KeyError, match=r"Pass what opt.state_dict\(\) returned"):
         opt.load_state_dict(net.state_dict())
-    with pytest.raises(TypeError, match="needs the dict of Optimizer.state_dict; got str"):
+    with pytest.raises(TypeError, match=r"needs the dict of opt.state_dict\(\); got str"):
         opt.load_state_dict("net.pkl")
 
 

@@ -21,7 +21,8 @@ def problems(what: str, want: list[list[Any]] | None, obj: Any) -> list[str]:
         got = list(inspect.signature(obj).parameters.values())
     except (TypeError, ValueError):
         return []  # a C function without a signature: only a call can tell
-    takes_any = any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in got)
+    # `**other: NoReturn` takes nothing: it is there to say so in our words.
+    takes_any = any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) and p.annotation != "NoReturn" for p in got)
     if takes_any and not any(kind.startswith("var_") for _, kind, _ in want):
         return []
     names, found = [p.name for p in got], []

@@ -705,7 +705,7 @@ def test_the_class_is_reached_through_the_module_name() -> None:
 
 
 def test_none_as_an_operand() -> None:
-    with pytest.raises(TypeError, match="^the operand is None and is not supported.$"):
+    with pytest.raises(TypeError, match="^add: the operand is None and is not supported.$"):
         tensor([1.0]) + None
 
 

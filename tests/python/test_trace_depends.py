@@ -613,3 +613,32 @@ def test_a_copy_starts_without_recordings() -> None:
     f(t(1.0))
     g = copy.deepcopy(f)
     assert not g.traced and g(t(2.0)).item() == 4
+
+
+def test_a_step_that_calls_step_of_its_optimizer_is_no_change_of_itself() -> None:
+    # The name of the attribute is that of the traced function, which is seen as a global and records meanwhile.
+    code = """
+import megengine.functional as F, megengine.module as M, megengine.optimizer as optim
+from megengine.autodiff import GradManager
+from megengine.jit import trace
+
+net = M.Linear(3, 1)
+gm, opt = GradManager().attach(net.parameters()), optim.SGD(net.parameters(), lr=0.1)
+
+@trace(without_host=True)
+def step(x):
+    with gm:
+        loss = net(x).mean()
+        gm.backward(loss)
+    opt.step().clear_grad()
+    return loss
+
+for _ in range(3):
+    step(F.ones((2, 3)))
+"""
+    names: dict[str, object] = {}
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        exec(code, names)
+    assert [str(w.message) for w in told] == []
+    assert [e.host_only for bucket in names["step"]._entries.values() for e in bucket] == [False]

@@ -143,6 +143,7 @@ class GradScaler:
         elif bad.item():
             for t, _ in held:
                 t.grad = None
+                t._grad_dropped = True  # a step without gradients is meant then
         return self
 
     def _holds_non_finite(self, grads: list[Conditional]) -> Tensor:

@@ -31,11 +31,11 @@ class Function:
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The result: a tensor or a tuple of them. What backward needs can be kept on ``self``."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__}.forward is not defined.")
 
     def backward(self, *output_grads: Any) -> Any:
         """One gradient per input, or None where there is none; ``output_grads`` holds None for unused outputs."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__}.backward is not defined; a Function gives its own gradient.")
 
     def _default_rule(self, *args: Any) -> Any:
         return self.forward(*args)
@@ -53,7 +53,7 @@ class Function:
         inputs = tuple(Tensor(a) for a in args)
         result = _core.run_untracked(args, lambda: self._default_rule(*args))
         single = not isinstance(result, (tuple, list))
-        outputs = tuple(_own(o, args) for o in ((result,) if single else result))
+        outputs = tuple(_own(type(self).__name__, o, args) for o in ((result,) if single else result))
         _core.set_custom_grad(self._call_backward, inputs, outputs)
         return outputs[0] if single else outputs
 
@@ -68,10 +68,10 @@ class Function:
         self.__dict__.update(state)
 
 
-def _own(output: Any, inputs: tuple[Tensor, ...]) -> Tensor:
+def _own(who: str, output: Any, inputs: tuple[Tensor, ...]) -> Tensor:
     """An output of its own: forward may return an input, or a tensor it also keeps."""
     if not isinstance(output, Tensor):
-        raise TypeError(f"Function.forward must return Tensors; got {type(output).__name__}.")
+        raise TypeError(f"{who}.forward must return Tensors; got {type(output).__name__}.")
     return ops.copy(output) if any(output is i for i in inputs) else Tensor(output)
 
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from ..core import _core
 from ..core._core import ops
+from ..core._warn import warn_once
 from ..core.tensor.dtype import is_differentible_dtype
+from ..core.tensor.utils import KindError
 from ..jit.conditional import Conditional
-from ..tensor import Tensor
+from ..tensor import Parameter, Tensor
 from ..utils.future import Future
 
 __all__ = ["AttachSpec", "GradManager", "GradManagerGroup", "get_backwarding_grad_manager"]
@@ -52,8 +55,24 @@ class AttachSpec:
             return
         grad = Tensor(grad)  # a cell of its own: the engine may hand the same one to several tensors
         for callback in self.callbacks:
-            grad = callback(tensor, grad)
+            grad = _checked(callback, tensor, callback(tensor, grad))
         self.grads[id(tensor)] = (tensor, grad)
+
+
+def _checked(callback: Callback, tensor: Tensor, grad: Any) -> Any:
+    """What a callback returned, if it can be a gradient of the tensor."""
+    who = f"attach: callback {getattr(callback, '__name__', callback)}"
+    if grad is None:
+        warn_once(who, f"{who} returned None, so the tensor gets no gradient. It should end with `return grad`.")
+    elif isinstance(grad, Tensor):
+        # Sizes of an argument of a traced call are not looked at: the recording would be for them alone.
+        fixed = not _core.is_tracing() or isinstance(tensor, Parameter)
+        got, want = (grad._tuple_shape, tensor._tuple_shape) if fixed else ((), ())
+        if got != want and not math.prod(got) == math.prod(want) == 1:
+            raise _core.UserError(f"{who} returned a gradient of shape {got} for a tensor of {want}.")
+    elif not isinstance(grad, (Future, Conditional)):
+        raise _core.DTypeError(f"{who} must return a Tensor, a Future or None; got {type(grad).__name__}.")
+    return grad
 
 
 class GradManager:
@@ -109,12 +128,28 @@ class GradManager:
             added: list[Callback] = []
         else:
             added = [callbacks] if callable(callbacks) else list(callbacks)
+            if not all(map(callable, added)):
+                raise TypeError(
+                    f"attach: callbacks must be called as callback(tensor, grad); got {callbacks!r}, a "
+                    f"{type(callbacks).__name__}."
+                )
         _core.bump_mutation()
+        if not isinstance(tensors, Iterable):
+            way = " Attach net.parameters()." if hasattr(tensors, "parameters") or callable(tensors) else ""
+            raise TypeError(f"attach: needs a Tensor or several; got a {type(tensors).__name__}.{way}")
+        found = 0
         for tensor in [tensors] if isinstance(tensors, Tensor) else tensors:
-            assert isinstance(tensor, Tensor), f"attach: needs Tensors; got {type(tensor).__name__}."
-            assert is_differentible_dtype(tensor.dtype), (
-                f"attach: gradients exist for floating-point tensors only; got {tensor.dtype}."
-            )
+            found += 1
+            if not isinstance(tensor, Tensor):
+                named = isinstance(tensor, (str, tuple))
+                way = " named_parameters() gives names too; attach net.parameters()." if named else ""
+                raise KindError(f"attach: needs Tensors; got {type(tensor).__name__}.{way}")
+            if not is_differentible_dtype(tensor.dtype):
+                raise KindError(
+                    f"attach: gradients exist for floating-point tensors only; got {tensor.dtype}. x.astype('float32') "
+                    "converts."
+                )
+            tensor._attached = True
             key = id(tensor)
             spec = self._specs.get(key)
             if spec is not None and spec.tensor() is tensor:
@@ -124,6 +159,12 @@ class GradManager:
             self._specs[key] = spec
             if self._session is not None:
                 self._session.attach(tensor, spec.receive)
+        if not found and isinstance(tensors, Iterator):
+            warn_once(
+                "attach",
+                "attach: the iterator gave no tensors. net.parameters() can be read once; call it again, or keep "
+                "list(net.parameters()).",
+            )
         return self
 
     def _register_after_backward_callback(self, callback: Callable[[], Any]) -> GradManager:
@@ -134,7 +175,10 @@ class GradManager:
     def record(self) -> None:
         """Start recording."""
         if self._session is not None:
-            raise RuntimeError("already recording")
+            raise RuntimeError(
+                "GradManager: already recording. `with gm:` (or record()) is open; leave it, or call release(), "
+                "before the next. For gradients of gradients use a second GradManager inside."
+            )
         _core.note_use(self)
         session = _core.GradSession()
         session.start()
@@ -161,17 +205,22 @@ class GradManager:
         session = self._session
         if session is None:
             raise RuntimeError(
-                "no computation history. did you forget record() or call a method that clears the history?"
+                "GradManager.backward: no computation history. did you forget record() or call a method that clears "
+                "the history? Compute the loss and call backward inside `with gm:`; one backward ends the recording."
             )
         ys = [] if y is None else _tensors("y", y)
         dys = [ops.fill_like(t, value=1.0) for t in ys] if dy is None else _tensors("dy", dy)
         if len(ys) != len(dys):
-            raise _core.UserError(f"backward: {len(ys)} tensors but {len(dys)} gradients.")
+            raise _core.UserError(
+                f"backward: {len(ys)} tensors but {len(dys)} gradients; dy needs one for each of y, or leave it out."
+            )
         # One element is one element, whether its shape is () or (1,).
         dys = [d.reshape(t.shape) if d.shape != t.shape and d.size == t.size == 1 else d for t, d in zip(ys, dys)]
         before, _running.manager = _running.manager, self
         try:
             session.backward(ys, dys)
+            if ys and not self._gradients:
+                self._warn_unreached()
             for callback in self._after_backward_callback:
                 callback()
             for tensor, grad in self._gradients.values():
@@ -188,6 +237,19 @@ class GradManager:
         finally:
             _running.manager = before
             self.release()
+
+    def _warn_unreached(self) -> None:
+        if not self._specs:
+            what = (
+                "nothing is attached, so there are no gradients to compute. gm.attach(net.parameters()) attaches; "
+                "tensors are held weakly, so keep them"
+            )
+        else:
+            what = (
+                f"the loss depends on none of the {len(self._specs)} attached tensors, as far as was recorded. Was it "
+                "computed before `with gm:`, before they were attached, or from values of detach() or numpy()"
+            )
+        warn_once("backward", f"GradManager.backward: {what}{'?' if self._specs else '.'}")
 
     def __enter__(self) -> GradManager:
         self.record()
@@ -209,7 +271,10 @@ def _tensors(name: str, given: Any) -> list[Tensor]:
     found = list(given) if isinstance(given, Iterable) and not isinstance(given, (Tensor, np.ndarray)) else [given]
     for t in found:
         if not isinstance(t, Tensor):
-            raise _core.DTypeError(f"backward: {name} must be a Tensor or several; got {type(t).__name__}.")
+            way = " loss.item() and float(loss) have no history; pass the loss itself." if isinstance(t, float) else ""
+            raise _core.DTypeError(
+                f"GradManager.backward: {name} must be a Tensor or several; got {type(t).__name__}.{way}"
+            )
     return found
 
 

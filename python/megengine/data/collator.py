@@ -43,8 +43,16 @@ class Collator:
             return [self.apply(field) for field in _fields(inputs)]
         raise TypeError(
             f"Collator: samples are arrays, numbers, strings, bytes, dicts or sequences of them; got {type(first)}. "
-            "Give the DataLoader a collator of your own for other types."
+            f"{_way(first)}"
         )
+
+
+def _way(sample: Any) -> str:
+    if sample is None:
+        return "Does __getitem__ of the dataset, or apply of the transform, return its result?"
+    if hasattr(sample, "numpy"):
+        return "x.numpy() is an array; preload=True makes Tensors of batches."
+    return "Give the DataLoader a collator of your own for other types."
 
 
 def _stack(arrays: Sequence[Any]) -> np.ndarray[Any, Any]:

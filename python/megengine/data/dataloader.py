@@ -11,10 +11,11 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
+from ..core.tensor.utils import KindError
 from ._progress import COLLATE, IDLE, TRANSFORM, Board, describe, here
 from ._worker import END, ERROR, Worker, WorkerError, stop_all
 from ._worker import ManagerWatchdog as ManagerWatchdog
@@ -48,6 +49,26 @@ _worker_info: WorkerInfo | None = None
 def get_worker_info() -> WorkerInfo | None:
     """The worker this runs in; None in the process of the loader. A stream uses it to give each worker its own part."""
     return _worker_info
+
+
+#: Keywords of other loaders, and what says the same here.
+_ELSEWHERE = {
+    "batch_size": "give a sampler, which knows it: RandomSampler(dataset, batch_size={}) or SequentialSampler",
+    "shuffle": "give a sampler: RandomSampler(dataset, batch_size) shuffles, SequentialSampler does not",
+    "drop_last": "say it to the sampler: RandomSampler(dataset, batch_size, drop_last={})",
+    "batch_sampler": "pass it as sampler: samplers give batches of indices",
+    "collate_fn": "pass an object with apply(samples) as collator",
+    "pin_memory": "not needed; preload=True makes Tensors",
+    "worker_init_fn": "see get_worker_info()",
+}
+
+
+def _unexpected(given: dict[str, Any]) -> TypeError:
+    known = "dataset, sampler, transform, collator, num_workers, timeout, preload, parallel_stream"
+    ways = "".join(f" {k}: {_ELSEWHERE[k].format(v)}." for k, v in given.items() if k in _ELSEWHERE)
+    return TypeError(
+        f"DataLoader: got an unexpected keyword argument {', '.join(map(repr, given))}; it takes {known}.{ways}"
+    )
 
 
 def raise_timeout_error() -> None:
@@ -90,19 +111,39 @@ class DataLoader:
         timeout: int = 0,
         preload: bool = False,
         parallel_stream: bool = False,
+        **other: NoReturn,
     ) -> None:
-        if num_workers < 0:
-            raise ValueError("num_workers should not be negative")
-        if timeout < 0:
-            raise ValueError("timeout should not be negative")
-        assert isinstance(dataset, Dataset), f"Can not recognize this kind of dataset: {type(dataset)}"
+        if other:
+            raise _unexpected(other)
+        for name, number in (("num_workers", num_workers), ("timeout", timeout)):
+            if not isinstance(number, (int, float)):
+                raise TypeError(f"DataLoader: {name} must be an int; got {number!r}.")
+            if number < 0:
+                raise ValueError(f"DataLoader: {name} should not be negative; got {number}.")
+        if not isinstance(dataset, Dataset):
+            raise KindError(
+                f"DataLoader: Can not recognize this kind of dataset: {type(dataset)}. ArrayDataset(x, y) makes one of "
+                "arrays and lists; others derive from Dataset."
+            )
         stream = isinstance(dataset, StreamDataset)
         self.datakind = "stream" if stream else "map"
         wanted = StreamSampler if stream else MapSampler
         if sampler is None:
             sampler = StreamSampler(batch_size=1) if stream else SequentialSampler(dataset, batch_size=1)
         inner = sampler.sampler if isinstance(sampler, Infinite) else sampler
-        assert isinstance(inner, wanted), "types of dataset and sampler do not match"
+        if not isinstance(inner, wanted):
+            ways = "StreamSampler(batch_size)" if stream else "SequentialSampler or RandomSampler(dataset, batch_size)"
+            raise KindError(
+                f"DataLoader: types of dataset and sampler do not match: sampler is a {type(inner).__name__}, "
+                f"dataset a {type(dataset).__name__}, which needs {ways}."
+            )
+        for name, given, method in (("transform", transform, "apply_batch"), ("collator", collator, "apply")):
+            if given is not None and not callable(getattr(given, method, None)):
+                kind = "Transform" if name == "transform" else "Collator"
+                raise TypeError(
+                    f"DataLoader: {name} must be a {kind}, an object with {method}(); got a {type(given).__name__}. "
+                    f"Derive a class from {kind} and put the function into its apply()."
+                )
         self.dataset = dataset
         self.sampler = sampler
         self.transform = PseudoTransform() if transform is None else transform

@@ -29,9 +29,9 @@ def _process_group() -> tuple[int, int]:
     return int(distributed.get_world_size()), int(distributed.get_rank())
 
 
-def _positive_int(name: str, value: Any) -> int:
+def _positive_int(who: Any, name: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value <= 0:
-        raise ValueError(f"{name} should be a positive integer value, but got {name}={value}")
+        raise ValueError(f"{type(who).__name__}: {name} should be a positive integer value, but got {name}={value}")
     return int(value)
 
 
@@ -66,24 +66,29 @@ class MapSampler(Sampler):
         rank: int | None = None,
         seed: int | None = None,
     ) -> None:
-        self.batch_size = _positive_int("batch_size", batch_size)
+        who = type(self).__name__
+        self.batch_size = _positive_int(self, "batch_size", batch_size)
         if not isinstance(drop_last, bool):
-            raise ValueError(f"drop_last should be a boolean value, but got drop_last={drop_last}")
+            raise ValueError(f"{who}: drop_last should be a boolean value, but got drop_last={drop_last}")
         if num_samples is not None:
-            num_samples = _positive_int("num_samples", num_samples)
+            num_samples = _positive_int(self, "num_samples", num_samples)
         group_size, group_rank = _process_group()
-        self.world_size = _positive_int("world_size", group_size if world_size is None else world_size)
+        self.world_size = _positive_int(self, "world_size", group_size if world_size is None else world_size)
         self.rank = group_rank if rank is None else int(rank)
         if not 0 <= self.rank < self.world_size:
-            raise ValueError(f"rank should be in [0, {self.world_size}), but got rank={self.rank}")
+            raise ValueError(
+                f"{who}: rank should be in [0, {self.world_size}), but got rank={self.rank} of "
+                f"world_size={self.world_size}"
+            )
         self.dataset = dataset
         self.drop_last = drop_last
         total = len(dataset) if num_samples is None else num_samples
         self.num_samples = -(-total // self.world_size)  # per process, rounded up
         if self.num_samples < self.batch_size:
             raise ValueError(
-                f"num_samples should be greater than batch_size , but got num_samples={self.num_samples} "
-                f"and batch_size={self.batch_size}"
+                f"{who}: num_samples should be greater than batch_size , but got num_samples={self.num_samples} "
+                f"and batch_size={self.batch_size}. A batch cannot be larger than what is drawn, with or without "
+                "drop_last."
             )
         self.seed = 0 if seed is None and self.world_size > 1 else seed
         self.rng = np.random.RandomState(self.seed)
@@ -211,7 +216,9 @@ class ReplacementSampler(MapSampler):
         if not isinstance(weights, (Sequence, np.ndarray)) or isinstance(weights, (str, bytes)):
             raise ValueError(f"weights should be None or a sequence, but got weights={weights!r}")
         if len(weights) != len(dataset):
-            raise ValueError(f"len(dataset)={len(dataset)} should be equal to len(weights)={len(weights)}")
+            raise ValueError(
+                f"{type(self).__name__}: len(dataset)={len(dataset)} should be equal to len(weights)={len(weights)}"
+            )
         values = np.asarray(weights, dtype=np.float64)
         if not np.all(np.isfinite(values)) or np.any(values < 0) or values.sum() <= 0:
             raise ValueError("weights should be finite and not negative, with a positive sum")
@@ -237,7 +244,7 @@ class StreamSampler(Sampler):
     """
 
     def __init__(self, batch_size: int = 1) -> None:
-        self.batch_size = _positive_int("batch_size", batch_size)
+        self.batch_size = _positive_int(self, "batch_size", batch_size)
 
     def __iter__(self) -> Iterator[list[int]]:
         return self.batch()

@@ -59,9 +59,9 @@ def conv2d(
         inp,
         weight,
         bias,
-        stride=stride if type(stride) is tuple else _pair_nonzero(stride),
-        pad=padding if type(padding) is tuple else _pair(padding),
-        dilate=dilation if type(dilation) is tuple else _pair_nonzero(dilation),
+        stride=stride if type(stride) is tuple else _pair_nonzero(stride, "conv2d: stride"),
+        pad=padding if type(padding) is tuple else _pair(padding, "conv2d: padding"),
+        dilate=dilation if type(dilation) is tuple else _pair_nonzero(dilation, "conv2d: dilation"),
         groups=groups,
     )
 
@@ -129,9 +129,9 @@ def conv3d(
     y = ops.conv3d(
         inp,
         weight,
-        stride=_triple_nonzero(stride),
-        pad=_triple(padding),
-        dilate=_triple_nonzero(dilation),
+        stride=_triple_nonzero(stride, "conv3d: stride"),
+        pad=_triple(padding, "conv3d: padding"),
+        dilate=_triple_nonzero(dilation, "conv3d: dilation"),
         groups=groups,
     )
     return y if bias is None else y + bias
@@ -169,12 +169,16 @@ def conv_transpose2d(
     (1, 1, 4, 4)
     """
     _check_mode("conv_transpose2d", conv_mode, compute_mode)
-    s, p, d, extra = _pair_nonzero(stride), _pair(padding), _pair_nonzero(dilation), _pair(output_padding)
+    s, d = (_pair_nonzero(v, f"conv_transpose2d: {n}") for v, n in ((stride, "stride"), (dilation, "dilation")))
+    p, extra = (
+        _pair(v, f"conv_transpose2d: {n}") for v, n in ((padding, "padding"), (output_padding, "output_padding"))
+    )
     if inp.ndim != 4:
         raise UserError(f"conv_transpose2d: the input needs 4 dimensions (N, C, H, W); got {inp.shape}.")
     if weight.ndim != (4 if groups == 1 else 5):
         raise UserError(f"conv_transpose2d: the weight needs {4 if groups == 1 else 5} dimensions; got {weight.shape}.")
-    assert all(a < b for a, b in zip(extra, s)), f"conv_transpose2d: output_padding {extra} must be below stride {s}."
+    if not all(a < b for a, b in zip(extra, s)):
+        raise ArgumentError(f"conv_transpose2d: output_padding {extra} must be below stride {s}.")
     channels = weight.shape[-3] * groups
     size = tuple(
         (n - 1) * s[i] - 2 * p[i] + d[i] * (weight.shape[-2 + i] - 1) + 1 + extra[i]
@@ -523,9 +527,12 @@ def max_pool2d(inp: Tensor, kernel_size: Pair, stride: Pair | None = None, paddi
     >>> F.max_pool2d(F.arange(16).reshape(1, 1, 4, 4), 2).tolist()
     [[[[5.0, 7.0], [13.0, 15.0]]]]
     """
-    kernel = _pair_nonzero(kernel_size)
+    kernel = _pair_nonzero(kernel_size, "max_pool2d: kernel_size")
     y = ops.max_pool2d(
-        inp, kernel=kernel, stride=kernel if stride is None else _pair_nonzero(stride), pad=_pair(padding)
+        inp,
+        kernel=kernel,
+        stride=kernel if stride is None else _pair_nonzero(stride, "max_pool2d: stride"),
+        pad=_pair(padding, "max_pool2d: padding"),
     )
     return y.astype(inp.dtype) if _is_byte(inp) else y
 
@@ -544,12 +551,12 @@ def avg_pool2d(
     """
     if mode.lower() not in ("average", "average_count_exclude_padding"):
         raise UserError(f"avg_pool2d: mode must be average or average_count_exclude_padding; got {mode!r}.")
-    kernel = _pair_nonzero(kernel_size)
+    kernel = _pair_nonzero(kernel_size, "avg_pool2d: kernel_size")
     y = ops.avg_pool2d(
         inp,
         kernel=kernel,
-        stride=kernel if stride is None else _pair_nonzero(stride),
-        pad=_pair(padding),
+        stride=kernel if stride is None else _pair_nonzero(stride, "avg_pool2d: stride"),
+        pad=_pair(padding, "avg_pool2d: padding"),
         include_pad=mode.lower() == "average",
     )
     return ops.round(y).astype(inp.dtype) if _is_byte(inp) else y

@@ -6,21 +6,35 @@ from typing import Any
 
 import numpy as np
 
-from ..core._core import TensorBase, ops
-from ..core.tensor.utils import _normalize_axis
+from ..core._core import OpIndexError, TensorBase, UserError, is_tracing, ops
+from ..core._warn import warn_once
+from ..core.tensor.utils import ArgumentError, _normalize_axis
 from ..tensor import Tensor
 
 __all__ = ["binary_cross_entropy", "cross_entropy", "ctc_loss", "hinge_loss", "l1_loss", "square_loss"]
 
 
-def _reduce(loss: Tensor, reduction: str) -> Tensor:
+def _reduce(loss: Tensor, reduction: str, who: str) -> Tensor:
     if reduction == "mean":
         return loss.mean()
     if reduction == "sum":
         return loss.sum()
     if reduction == "none":
         return loss
-    raise ValueError(f"reduction: must be mean, sum or none; got {reduction!r}.")
+    raise ValueError(f"{who}: reduction must be mean, sum or none; got {reduction!r}.")
+
+
+def _tell_if_more(who: str, pred: Tensor, label: Tensor, diff: Tensor) -> None:
+    """A word about shapes that broadcast to more elements than either has: hardly ever meant."""
+    if is_tracing():  # a look at sizes would tie the recording to them
+        return
+    count = diff.size
+    if count > pred.size and count > label.size:
+        warn_once(
+            who,
+            f"{who}: pred {pred.shape} and label {label.shape} broadcast to {diff.shape}, every prediction against "
+            "every label. reshape one to the shape of the other, for example label.reshape(pred.shape).",
+        )
 
 
 def l1_loss(pred: Tensor, label: Tensor, reduction: str = "mean") -> Tensor:
@@ -29,7 +43,10 @@ def l1_loss(pred: Tensor, label: Tensor, reduction: str = "mean") -> Tensor:
     >>> F.loss.l1_loss(mge.tensor([3.0, 1.0]), mge.tensor([1.0, 1.0])).item()
     1.0
     """
-    return _reduce(ops.abs(pred - label), reduction)
+    diff = pred - label
+    if type(label) is Tensor and label.ndim != pred.ndim:  # as (N, 1) against (N,)
+        _tell_if_more("l1_loss", pred, label, diff)
+    return _reduce(ops.abs(diff), reduction, "l1_loss")
 
 
 def square_loss(pred: Tensor, label: Tensor, reduction: str = "mean") -> Tensor:
@@ -38,7 +55,10 @@ def square_loss(pred: Tensor, label: Tensor, reduction: str = "mean") -> Tensor:
     >>> F.loss.square_loss(mge.tensor([3.0, 1.0]), mge.tensor([1.0, 1.0])).item()
     2.0
     """
-    return _reduce(ops.square(pred - label), reduction)
+    diff = pred - label
+    if type(label) is Tensor and label.ndim != pred.ndim:  # as (N, 1) against (N,)
+        _tell_if_more("square_loss", pred, label, diff)
+    return _reduce(ops.square(diff), reduction, "square_loss")
 
 
 def cross_entropy(
@@ -62,27 +82,45 @@ def cross_entropy(
     >>> F.loss.cross_entropy(mge.tensor([[0.0, 0.0]]), mge.tensor([1])).numpy()
     array(0.6931472, dtype=float32)
     """
+    if not isinstance(pred, TensorBase):
+        way = " Does forward return its result?" if pred is None else ""
+        raise TypeError(f"cross_entropy: pred must be a Tensor; got a {type(pred).__name__}.{way}")
     if not isinstance(label, TensorBase):
         label = Tensor(label, device=pred.device)
     ndim = pred.ndim
-    assert ndim == label.ndim + 1, (
-        f"cross_entropy: label needs one dimension less than pred; got pred {pred.shape}, label {label.shape}."
-    )
+    if ndim != label.ndim + 1:
+        way = f" F.argmax(label, axis={axis}) makes class numbers." if label.ndim == ndim else ""
+        raise ArgumentError(
+            f"cross_entropy: label needs one dimension less than pred, whose axis {axis} holds the classes; got pred "
+            f"{pred._tuple_shape}, label {label._tuple_shape}.{way}"
+        )
     if label.dtype != np.int32:
         label = label.astype("int32")
-    at = axis if 0 <= axis < ndim else _normalize_axis(ndim, axis)
+    at = axis if 0 <= axis < ndim else _normalize_axis(ndim, axis, False, "cross_entropy")
     if with_logits:
-        loss = ops.softmax_xent(pred, label, axis=at)[0]
+        try:
+            loss = ops.softmax_xent(pred, label, axis=at)[0]
+        except OpIndexError as e:
+            raise OpIndexError(str(e).replace("softmax_xent:", "cross_entropy:", 1)) from None
+        except UserError:
+            shape = pred._tuple_shape
+            want = shape[:at] + shape[at + 1 :]
+            if label._tuple_shape == want:
+                raise
+            raise UserError(
+                f"cross_entropy: for pred {shape} with the classes on axis {axis} label must have shape {want}; got "
+                f"{label._tuple_shape}."
+            ) from None
         if label_smooth:
             # logZ - s * mean(x) - (1 - s) * x[label], with softmax_xent = logZ - x[label]
             spread = -ops.logsoftmax(pred, axis=at).mean(at)
             loss = loss * (1 - label_smooth) + spread * label_smooth
-        return _reduce(loss, reduction)
+        return _reduce(loss, reduction, "cross_entropy")
     log_p = ops.log(pred)
     picked = ops.indexing_one_hot(log_p, label, axis=at)
     if label_smooth:
-        return _reduce(-(picked * (1 - label_smooth) + log_p.mean(at) * label_smooth), reduction)
-    return _reduce(-picked, reduction)
+        return _reduce(-(picked * (1 - label_smooth) + log_p.mean(at) * label_smooth), reduction, "cross_entropy")
+    return _reduce(-picked, reduction, "cross_entropy")
 
 
 def binary_cross_entropy(pred: Tensor, label: Any, with_logits: bool = True, reduction: str = "mean") -> Tensor:
@@ -95,7 +133,7 @@ def binary_cross_entropy(pred: Tensor, label: Any, with_logits: bool = True, red
         yes, no = ops.logsigmoid(pred), ops.logsigmoid(-pred)
     else:
         yes, no = ops.log(pred), ops.log(1 - pred)
-    return _reduce(-(yes * label + no * (1 - label)), reduction)
+    return _reduce(-(yes * label + no * (1 - label)), reduction, "binary_cross_entropy")
 
 
 def hinge_loss(pred: Tensor, label: Tensor, norm: str = "L1", reduction: str = "mean") -> Tensor:
@@ -107,7 +145,7 @@ def hinge_loss(pred: Tensor, label: Tensor, norm: str = "L1", reduction: str = "
     kind = norm.upper()
     assert kind in ("L1", "L2"), f"hinge_loss: norm must be L1 or L2; got {norm!r}."
     margin = ops.relu(1.0 - pred * label)
-    return _reduce((margin if kind == "L1" else ops.square(margin)).sum(axis=1), reduction)
+    return _reduce((margin if kind == "L1" else ops.square(margin)).sum(axis=1), reduction, "hinge_loss")
 
 
 def ctc_loss(
@@ -134,11 +172,11 @@ def ctc_loss(
     0.2231
     """
     if reduction not in ("mean", "sum", "none"):
-        raise ValueError(f"reduction: must be mean, sum or none; got {reduction!r}.")
+        raise ValueError(f"ctc_loss: reduction must be mean, sum or none; got {reduction!r}.")
     classes = pred.shape[-1]
     assert 0 <= blank < classes, f"ctc_loss: blank must be a class of 0..{classes - 1}; got {blank}."
     lengths = label_lengths.astype("int32")
     loss = ops.ctc_loss(pred, pred_lengths.astype("int32"), label.astype("int32"), lengths, blank=int(blank))
     if reduction == "mean":
         loss = loss / ops.maximum(lengths, 1).astype(loss.dtype)
-    return _reduce(loss, reduction)
+    return _reduce(loss, reduction, "ctc_loss")

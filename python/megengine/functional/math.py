@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math as _math
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from ..core._core import TensorBase, UserError, ops
+from ..core._habits import unexpected
 from ..core.tensor.indexing import _filled
 from ..core.tensor.utils import _normalize_axis, make_shape_tuple, size_min, with_shape
 from ..tensor import Tensor
@@ -72,84 +73,100 @@ def sign(x: Tensor) -> Tensor:
     return ops.sign(x)
 
 
-def sum(inp: Tensor, axis: Axis = None, keepdims: bool = False) -> Tensor:
+def sum(inp: Tensor, axis: Axis = None, keepdims: bool = False, **other: NoReturn) -> Tensor:
     """The sum over ``axis``, or over everything.
 
     >>> F.sum(mge.tensor([[1.0, 2.0], [3.0, 4.0]]), axis=1).tolist()
     [3.0, 7.0]
     """
-    return _as_tensor(inp).sum(axis, keepdims)
+    if other:
+        raise unexpected("sum", other, sum)
+    return _as_tensor(inp)._reduce("sum", axis, keepdims)
 
 
-def prod(inp: Tensor, axis: Axis = None, keepdims: bool = False) -> Tensor:
+def prod(inp: Tensor, axis: Axis = None, keepdims: bool = False, **other: NoReturn) -> Tensor:
     """The product over ``axis``, or over everything.
 
     >>> F.prod(mge.tensor([[1.0, 2.0], [3.0, 4.0]]), axis=1).tolist()
     [2.0, 12.0]
     """
-    return _as_tensor(inp).prod(axis, keepdims)
+    if other:
+        raise unexpected("prod", other, prod)
+    return _as_tensor(inp)._reduce("prod", axis, keepdims)
 
 
-def mean(inp: Tensor, axis: Axis = None, keepdims: bool = False) -> Tensor:
+def mean(inp: Tensor, axis: Axis = None, keepdims: bool = False, **other: NoReturn) -> Tensor:
     """The mean over ``axis``, or over everything; integers and float16 give float32.
 
     >>> F.mean(mge.tensor([[1, 2], [3, 4]]), axis=0).tolist()
     [2.0, 3.0]
     """
-    return _as_tensor(inp).mean(axis, keepdims)
+    if other:
+        raise unexpected("mean", other, mean)
+    return _as_tensor(inp)._reduce("mean", axis, keepdims)
 
 
-def var(inp: Tensor, axis: Axis = None, keepdims: bool = False) -> Tensor:
+def var(inp: Tensor, axis: Axis = None, keepdims: bool = False, **other: NoReturn) -> Tensor:
     """The population variance: the mean squared distance from the mean.
 
     >>> F.var(mge.tensor([[1.0, 3.0], [2.0, 2.0]]), axis=1).tolist()
     [1.0, 0.0]
     """
+    if other:
+        raise unexpected("var", other, var)
     x = _as_tensor(inp)
     centre = x.mean() if axis is None else x.mean(axis, keepdims=True)
     return ops.square(x - centre).mean(axis, keepdims)
 
 
-def std(inp: Tensor, axis: Axis = None, keepdims: bool = False) -> Tensor:
+def std(inp: Tensor, axis: Axis = None, keepdims: bool = False, **other: NoReturn) -> Tensor:
     """The population standard deviation.
 
     >>> F.std(mge.tensor([1.0, 3.0])).item()
     1.0
     """
+    if other:
+        raise unexpected("std", other, std)
     return ops.sqrt(var(inp, axis, keepdims))
 
 
-def min(inp: Tensor, axis: Axis = None, keepdims: bool = False) -> Tensor:
+def min(inp: Tensor, axis: Axis = None, keepdims: bool = False, **other: NoReturn) -> Tensor:
     """The smallest element along ``axis``, or of all; NaN wins.
 
     >>> F.min(mge.tensor([[1, 2], [3, 4]]), axis=0).tolist()
     [1, 2]
     """
-    return _as_tensor(inp).min(axis, keepdims)
+    if other:
+        raise unexpected("min", other, min)
+    return _as_tensor(inp)._reduce("min", axis, keepdims)
 
 
-def max(inp: Tensor, axis: Axis = None, keepdims: bool = False) -> Tensor:
+def max(inp: Tensor, axis: Axis = None, keepdims: bool = False, **other: NoReturn) -> Tensor:
     """The largest element along ``axis``, or of all; NaN wins.
 
     >>> F.max(mge.tensor([[1, 2], [3, 4]]), axis=0).tolist()
     [3, 4]
     """
-    return _as_tensor(inp).max(axis, keepdims)
+    if other:
+        raise unexpected("max", other, max)
+    return _as_tensor(inp)._reduce("max", axis, keepdims)
 
 
-def _arg(op: Any, inp: Tensor, axis: Axis, keepdims: bool) -> Tensor:
+def _arg(who: str, op: Any, inp: Tensor, axis: Axis, keepdims: bool) -> Tensor:
     x = _as_tensor(inp)
     if axis is None:
-        assert not keepdims, "argmax/argmin: keepdims=True needs an axis."
+        assert not keepdims, f"{who}: keepdims=True needs an axis."
         return op(x.reshape(-1), axis=0, keepdims=False)  # type: ignore[no-any-return]
     if isinstance(axis, Iterable):
-        for a in _normalize_axis(x.ndim, axis, reverse=True):
+        for a in _normalize_axis(x.ndim, axis, True, who):
             x = op(x, axis=a, keepdims=keepdims)
         return x
-    return op(x, axis=_normalize_axis(x.ndim, axis), keepdims=keepdims)  # type: ignore[no-any-return]
+    ndim = x.ndim
+    at = axis if 0 <= axis < ndim else _normalize_axis(ndim, axis, False, who)
+    return op(x, axis=at, keepdims=keepdims)  # type: ignore[no-any-return]
 
 
-def argmax(inp: Tensor, axis: Axis = None, keepdims: bool = False) -> Tensor:
+def argmax(inp: Tensor, axis: Axis = None, keepdims: bool = False, **other: NoReturn) -> Tensor:
     """The position of the largest element, int32; without an axis in the flattened tensor.
 
     Several axes are applied one after the other, the highest first, to the positions found before.
@@ -157,19 +174,25 @@ def argmax(inp: Tensor, axis: Axis = None, keepdims: bool = False) -> Tensor:
     >>> F.argmax(mge.tensor([[1, 5], [7, 2]]), axis=1).tolist()
     [1, 0]
     """
-    return _arg(ops.argmax, inp, axis, keepdims)
+    if other:
+        raise unexpected("argmax", other, argmax)
+    return _arg("argmax", ops.argmax, inp, axis, keepdims)
 
 
-def argmin(inp: Tensor, axis: Axis = None, keepdims: bool = False) -> Tensor:
+def argmin(inp: Tensor, axis: Axis = None, keepdims: bool = False, **other: NoReturn) -> Tensor:
     """The position of the smallest element, int32; without an axis in the flattened tensor.
 
     >>> F.argmin(mge.tensor([[1, 5], [7, 2]]), axis=1).tolist()
     [0, 1]
     """
-    return _arg(ops.argmin, inp, axis, keepdims)
+    if other:
+        raise unexpected("argmin", other, argmin)
+    return _arg("argmin", ops.argmin, inp, axis, keepdims)
 
 
-def norm(inp: Tensor, ord: float | None = None, axis: int | None = None, keepdims: bool = False) -> Tensor:
+def norm(
+    inp: Tensor, ord: float | None = None, axis: int | None = None, keepdims: bool = False, **other: NoReturn
+) -> Tensor:
     """The length of vectors along ``axis``.
 
     Args:
@@ -181,6 +204,8 @@ def norm(inp: Tensor, ord: float | None = None, axis: int | None = None, keepdim
     >>> F.norm(mge.tensor([3.0, 4.0])).item()
     5.0
     """
+    if other:
+        raise unexpected("norm", other, norm)
     if axis is None and inp.ndim != 1:
         raise TypeError(f"norm: needs an axis for a tensor with {inp.ndim} dimensions.")
     if axis is None:
@@ -200,12 +225,16 @@ def norm(inp: Tensor, ord: float | None = None, axis: int | None = None, keepdim
     return ops.pow(ops.pow(ops.abs(inp), p).sum(axis, keepdims), 1.0 / p)
 
 
-def normalize(inp: Tensor, ord: float | None = None, axis: int | None = None, eps: float = 1e-12) -> Tensor:
+def normalize(
+    inp: Tensor, ord: float | None = None, axis: int | None = None, eps: float = 1e-12, **other: NoReturn
+) -> Tensor:
     """Vectors along ``axis`` scaled to length 1; the length is taken as at least ``eps``.
 
     >>> F.normalize(mge.tensor([3.0, 4.0])).numpy()
     array([0.6, 0.8], dtype=float32)
     """
+    if other:
+        raise unexpected("normalize", other, normalize)
     if axis is None:
         return inp / clip(norm(inp, ord), lower=eps)
     return inp / clip(norm(inp, ord, axis, keepdims=True), lower=eps)
@@ -276,7 +305,7 @@ def cross(a: Tensor, b: Tensor, axisa: int = -1, axisb: int = -1, axisc: int = -
     def parts(v: Tensor, at: int, who: str) -> list[Tensor]:
         if v.ndim == 1 and v.shape[0] == 2:
             v = ops.concat(v, _filled((1,), 0.0, v.dtype, v), axis=0)
-        i = _normalize_axis(v.ndim, at)
+        i = _normalize_axis(v.ndim, at, False, "cross")
         if v.shape[i] != 3:
             raise UserError(f"cross: {who} must have length 3 along axis {at}; got {v.shape}.")
         front = (slice(None),) * i
@@ -285,7 +314,7 @@ def cross(a: Tensor, b: Tensor, axisa: int = -1, axisb: int = -1, axisc: int = -
     a0, a1, a2 = parts(a, axisa, "a")
     b0, b1, b2 = parts(b, axisb, "b")
     rows = [a1 * b2 - a2 * b1, a2 * b0 - a0 * b2, a0 * b1 - a1 * b0]
-    at = _normalize_axis(rows[0].ndim + 1, axisc)
+    at = _normalize_axis(rows[0].ndim + 1, axisc, False, "cross")
     return ops.concat(*(ops.expand_dims(r, axes=(at,)) for r in rows), axis=at)
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NoReturn
 
 import numpy as np
 
 from ..core import _amp
-from ..core._core import UserError, ops
+from ..core._core import OpIndexError, UserError, ops
+from ..core._habits import unexpected
 from ..core.tensor.indexing import _iota
 from ..core.tensor.utils import ArgumentError, _normalize_axis, is_fixed, make_shape_tuple
 from ..random.rng import _global_state
@@ -215,7 +217,7 @@ def leaky_relu(inp: Tensor, negative_slope: float = 0.01) -> Tensor:
     return ops.where(ops.le(0, inp), inp, ops.mul(inp, negative_slope))  # as in prelu
 
 
-def softmax(inp: Tensor, axis: int | Sequence[int] | None = None) -> Tensor:
+def softmax(inp: Tensor, axis: int | Sequence[int] | None = None, **other: NoReturn) -> Tensor:
     """exp(x) divided by its sum along ``axis``.
 
     Args:
@@ -225,22 +227,29 @@ def softmax(inp: Tensor, axis: int | Sequence[int] | None = None) -> Tensor:
     >>> F.softmax(mge.tensor([0.0, 0.0])).tolist()
     [0.5, 0.5]
     """
+    if other:
+        raise unexpected("softmax", other, softmax)
     if axis is None:
         axis = 0 if inp.ndim in (0, 1, 3) else 1
     if isinstance(axis, int):
-        if inp.ndim == 0:
-            return ops.softmax(inp.reshape(1), axis=axis).reshape(())
-        return ops.softmax(inp, axis=axis)
+        try:
+            return ops.softmax(inp, axis=axis)
+        except UserError:  # rare: looking at ndim first would cost a tenth of a small softmax
+            if inp.ndim:
+                raise
+        return ops.softmax(inp.reshape(1), axis=axis).reshape(())
     shifted = ops.exp(inp - inp.max(axis, keepdims=True))
     return shifted / shifted.sum(axis, keepdims=True)
 
 
-def logsoftmax(inp: Tensor, axis: int | Sequence[int]) -> Tensor:
+def logsoftmax(inp: Tensor, axis: int | Sequence[int], **other: NoReturn) -> Tensor:
     """log(softmax(x)), without overflow.
 
     >>> F.logsoftmax(mge.tensor([1000.0, 0.0]), 0).tolist()
     [0.0, -1000.0]
     """
+    if other:
+        raise unexpected("logsoftmax", other, logsoftmax)
     if isinstance(axis, int):
         return ops.logsoftmax(inp, axis=axis)
     return inp - logsumexp(inp, axis, keepdims=True)
@@ -270,9 +279,12 @@ def linear(inp: Tensor, weight: Tensor, bias: Tensor | None = None, compute_mode
     >>> F.linear(mge.tensor([[1.0, 2.0]]), mge.tensor([[3.0, 4.0]]), mge.tensor([5.0])).tolist()
     [[16.0]]
     """
-    if bias is not None and inp.ndim >= 2 and bias.shape == weight.shape[:1]:
-        return ops.matmul(inp, weight, bias, tb=True)
-    y = ops.matmul(inp, weight, tb=True) if inp.ndim >= 2 else matmul(inp, weight, transpose_b=True)
+    try:
+        if bias is not None and inp.ndim >= 2 and bias.shape == weight.shape[:1]:
+            return ops.matmul(inp, weight, bias, tb=True)
+        y = ops.matmul(inp, weight, tb=True) if inp.ndim >= 2 else matmul(inp, weight, transpose_b=True)
+    except UserError as e:
+        raise UserError(str(e).replace("matmul:", "linear: weight is (out, in), taken transposed:", 1)) from None
     if bias is None:
         return y
     return y + (bias.astype(y.dtype) if _amp.enabled() else bias)
@@ -284,7 +296,8 @@ def dropout(inp: Tensor, drop_prob: float, training: bool = True) -> Tensor:
     >>> F.dropout(F.ones((10,)), 0.5, training=False).tolist() == [1.0] * 10
     True
     """
-    assert 0 <= drop_prob < 1, f"dropout: drop_prob must be at least 0 and below 1; got {drop_prob}."
+    if not 0 <= drop_prob < 1:
+        raise ArgumentError(f"dropout: drop_prob must be at least 0 and below 1; got {drop_prob}.")
     if not training or drop_prob == 0:
         return inp
     state = _global_state(str(inp.device))
@@ -325,7 +338,10 @@ def embedding(
         raise ValueError("embedding: max_norm and norm_type are not supported.")
     if inp.dtype.kind not in "iub":
         raise UserError(f"embedding: indices must be integers; got {inp.dtype}. Cast them with astype('int32').")
-    return ops.take(weight, inp.astype("int32") if inp.dtype != np.int32 else inp, axis=0)
+    try:
+        return ops.take(weight, inp.astype("int32") if inp.dtype != np.int32 else inp, axis=0)
+    except OpIndexError as e:
+        raise OpIndexError(str(e).replace("take:", "embedding:", 1)) from None
 
 
 def indexing_one_hot(src: Tensor, index: Tensor, axis: int = 1, keepdims: bool = False) -> Tensor:
@@ -336,7 +352,7 @@ def indexing_one_hot(src: Tensor, index: Tensor, axis: int = 1, keepdims: bool =
     """
     if src.ndim < 2:
         raise UserError(f"indexing_one_hot: the source needs at least 2 dimensions; got {src.shape}.")
-    at = _normalize_axis(src.ndim, axis)
+    at = _normalize_axis(src.ndim, axis, False, "indexing_one_hot")
     y = ops.indexing_one_hot(src, index.astype("int32"), axis=at)
     return ops.expand_dims(y, axes=(at,)) if keepdims else y
 

@@ -9,7 +9,7 @@ from ..core import _amp
 from ..core._core import UserError, ops
 from ..core.autodiff._recomputing import recomputing
 from ..core.tensor.indexing import _const, _filled
-from ..core.tensor.utils import _normalize_axis, as_double, is_fixed, make_shape_tuple, size_max
+from ..core.tensor.utils import ArgumentError, _normalize_axis, as_double, is_fixed, make_shape_tuple, size_max
 from ..tensor import Tensor
 from .conv import pad
 
@@ -180,7 +180,8 @@ def group_norm(
     n, c = inp.shape[:2]
     if affine and weight is not None and weight.ndim == 1:
         c = weight.shape[0]  # the same, as the product with it shows
-    assert c % num_groups == 0, f"group_norm: {c} channels do not fall into {num_groups} groups."
+    if c % num_groups != 0:
+        raise ArgumentError(f"group_norm: {c} channels do not fall into {num_groups} groups.")
     y = ops.layer_norm(inp.reshape(n, num_groups, -1), n_axes=1, eps=eps)[0].reshape(inp.shape)
     if affine:
         assert weight is not None and bias is not None, "group_norm: affine needs weight and bias."
@@ -215,7 +216,7 @@ def general_norm(
     [[-1.0], [1.0]]
     """
     ndim = inp.ndim
-    axes = [_normalize_axis(ndim, int(a)) for a in make_shape_tuple(normalized_axis)]
+    axes = [_normalize_axis(ndim, int(a), False, "general_norm") for a in make_shape_tuple(normalized_axis)]
     assert axes and all(a < b for a, b in zip(axes, axes[1:])), (
         f"general_norm: axes must be ascending and different; got {normalized_axis}."
     )

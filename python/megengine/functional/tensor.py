@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math as _math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
 from ..core._core import TensorBase, UserError, ops, sizes_in
+from ..core._habits import unexpected
 from ..core.tensor.indexing import _const, _filled, _iota, positions_of
 from ..core.tensor.utils import (
     ArgumentError,
     _normalize_axis,
     as_double,
+    axes_of,
     is_fixed,
     make_shape_tuple,
     size_max,
@@ -162,7 +164,16 @@ def full(shape: int | Sequence[int] | Tensor, value: Any, *, dtype: Any = None, 
     >>> F.full((2, 2), 7)
     Tensor([[7 7] [7 7]], dtype=int32, device=xpux:0)
     """
-    sizes = make_shape_tuple(shape)
+    return _filled_with("full", shape, value, dtype, device)
+
+
+def _filled_with(who: str, shape: Any, value: Any, dtype: Any, device: Any) -> Tensor:
+    try:
+        sizes = make_shape_tuple(shape)
+    except TypeError:
+        raise TypeError(f"{who}: sizes must be integers; got {shape!r}.") from None
+    if is_fixed(sizes) and any(n < 0 for n in sizes):
+        raise UserError(f"{who}: a size cannot be negative; got {sizes}.")
     if type(dtype) is str and len(dtype) <= 3:  # 'f4', '<i4'; ops know whole names alone
         dtype = np.dtype(dtype)
     if not isinstance(value, (int, float, TensorBase)) and np.ndim(value):
@@ -184,7 +195,7 @@ def zeros(shape: int | Sequence[int] | Tensor, *, dtype: str = "float32", device
     >>> F.zeros((1, 2)).tolist()
     [[0.0, 0.0]]
     """
-    return full(shape, 0.0, dtype=dtype, device=device)
+    return _filled_with("zeros", shape, 0.0, dtype, device)
 
 
 def ones(shape: int | Sequence[int] | Tensor, *, dtype: str = "float32", device: Any = None) -> Tensor:
@@ -193,7 +204,7 @@ def ones(shape: int | Sequence[int] | Tensor, *, dtype: str = "float32", device:
     >>> F.ones((1, 2)).tolist()
     [[1.0, 1.0]]
     """
-    return full(shape, 1.0, dtype=dtype, device=device)
+    return _filled_with("ones", shape, 1.0, dtype, device)
 
 
 def full_like(inp: Tensor, value: Any) -> Tensor:
@@ -302,7 +313,7 @@ def swapaxes(inp: Tensor, axis1: int, axis2: int) -> Tensor:
     (4, 3, 2)
     """
     perm = list(range(inp.ndim))
-    i, j = _normalize_axis(inp.ndim, axis1), _normalize_axis(inp.ndim, axis2)
+    i, j = (_normalize_axis(inp.ndim, axis, False, "swapaxes") for axis in (axis1, axis2))
     perm[i], perm[j] = j, i
     return ops.transpose(inp, perm=tuple(perm))
 
@@ -316,35 +327,41 @@ def flatten(inp: Tensor, start_axis: int = 0, end_axis: int = -1) -> Tensor:
     return inp.flatten(start_axis, end_axis)
 
 
-def expand_dims(inp: Tensor, axis: int | Sequence[int]) -> Tensor:
+def expand_dims(inp: Tensor, axis: int | Sequence[int], **other: NoReturn) -> Tensor:
     """Insert axes of size 1 at the positions they shall have in the result.
 
     >>> F.expand_dims(mge.tensor([1, 2]), 0).shape
     (1, 2)
     """
-    axes = (axis,) if isinstance(axis, int) else make_shape_tuple(axis)
-    if len(set(axes)) == len(axes):
+    if other:
+        raise unexpected("expand_dims", other, expand_dims)
+    axes = (axis,) if type(axis) is int else axes_of(axis, "expand_dims")
+    if len(axes) == 1 or len(set(axes)) == len(axes):
         return ops.expand_dims(inp, axes=axes)
-    places = sorted(_normalize_axis(inp.ndim + len(axes), a) for a in axes)
+    places = sorted(_normalize_axis(inp.ndim + len(axes), a, False, "expand_dims") for a in axes)
     for at in places:  # one after the other: an axis may be named twice
         inp = ops.expand_dims(inp, axes=(min(at, inp.ndim),))
     return inp
 
 
-def squeeze(inp: Tensor, axis: int | Sequence[int] | None = None) -> Tensor:
+def squeeze(inp: Tensor, axis: int | Sequence[int] | None = None, **other: NoReturn) -> Tensor:
     """Remove axes of size 1; all of them when none is named.
 
     >>> F.squeeze(mge.tensor(np.zeros((1, 1, 3, 1))), (0, -1)).shape
     (1, 3)
     """
+    if other:
+        raise unexpected("squeeze", other, squeeze)
+    if type(axis) is int:
+        return ops.squeeze(inp, axes=(axis,))
     if axis is None:
         sizes = inp.shape
         if is_fixed(sizes):
             return ops.squeeze(inp)
         axis = tuple(i for i, n in enumerate(sizes) if n == 1)  # how many axes are left is no size
-    axes = (axis,) if isinstance(axis, int) else make_shape_tuple(axis)
+    axes = axes_of(axis, "squeeze")
     if len(axes) > 1:
-        axes = tuple(_normalize_axis(inp.ndim, axes))  # an axis named twice is an error
+        axes = tuple(_normalize_axis(inp.ndim, axes, False, "squeeze"))  # an axis named twice is an error
     return ops.squeeze(inp, axes=axes) if axes else ops.copy(inp)
 
 
@@ -371,24 +388,29 @@ def broadcast_to(inp: Tensor, shape: Any) -> Tensor:
 
 
 def _gathered(inps: Sequence[Tensor], device: Any, who: str) -> Sequence[Tensor]:
-    if device is None and inps:
-        for x in inps:
-            if type(x) is not Tensor:
-                break
-        else:
-            return inps
+    try:
+        if device is None and inps:
+            for x in inps:
+                if type(x) is not Tensor:
+                    break
+            else:
+                return inps
+    except UserError:  # from the truth of a tensor
+        raise TypeError(f"{who}: tensors go into one list, F.{who}([x, y]); got a {type(inps).__name__}.") from None
     tensors = [x if isinstance(x, Tensor) else Tensor(x) for x in inps]
     if not tensors:
-        raise ValueError(f"{who}: needs at least one tensor.")
+        raise ValueError(f"{who}: needs at least one tensor; the list is empty.")
     return tensors if device is None else [x if x.device == device else x.to(device) for x in tensors]
 
 
-def concat(inps: Sequence[Tensor], axis: int = 0, device: Any = None) -> Tensor:
+def concat(inps: Sequence[Tensor], axis: int = 0, device: Any = None, **other: NoReturn) -> Tensor:
     """Join tensors along an axis they have; scalars count as vectors of one element.
 
     >>> F.concat([mge.tensor([[1, 2]]), mge.tensor([[3, 4]])]).tolist()
     [[1, 2], [3, 4]]
     """
+    if other:
+        raise unexpected("concat", other, concat)
     tensors = _gathered(inps, device, "concat")
     try:
         return ops.concat(*tensors, axis=axis)
@@ -398,23 +420,30 @@ def concat(inps: Sequence[Tensor], axis: int = 0, device: Any = None) -> Tensor:
     return ops.concat(*(x if x.ndim else x.reshape(1) for x in tensors), axis=axis)
 
 
-def stack(inps: Sequence[Tensor], axis: int = 0, device: Any = None) -> Tensor:
+def stack(inps: Sequence[Tensor], axis: int = 0, device: Any = None, **other: NoReturn) -> Tensor:
     """Join tensors of one shape along a new axis.
 
     >>> F.stack([mge.tensor([1, 2]), mge.tensor([3, 4])], axis=1).tolist()
     [[1, 3], [2, 4]]
     """
+    if other:
+        raise unexpected("stack", other, stack)
     tensors = _gathered(inps, device, "stack")
     try:
         return ops.concat(*(ops.expand_dims(x, axes=(axis,)) for x in tensors), axis=axis)
     except Exception:
         shapes = {x._tuple_shape for x in tensors}
         if len(shapes) > 1:
-            raise UserError(f"stack: all tensors must have one shape; got {sorted(shapes)}.") from None
+            raise UserError(
+                f"stack: all tensors must have one shape; got {', '.join(map(str, sorted(shapes)))}. F.concat joins "
+                "along an axis that may differ."
+            ) from None
         raise
 
 
-def split(inp: Tensor, nsplits_or_sections: int | Sequence[int], axis: int = 0) -> tuple[Tensor, ...]:
+def split(
+    inp: Tensor, nsplits_or_sections: int | Sequence[int], axis: int = 0, **other: NoReturn
+) -> tuple[Tensor, ...]:
     """Cut a tensor along ``axis``.
 
     Args:
@@ -425,7 +454,9 @@ def split(inp: Tensor, nsplits_or_sections: int | Sequence[int], axis: int = 0) 
     >>> [x.shape[0] for x in F.split(F.arange(10), 3)], [x.tolist() for x in F.split(F.arange(3), [1])]
     ([4, 3, 3], [[0.0], [1.0, 2.0]])
     """
-    at = _normalize_axis(inp.ndim, axis)
+    if other:
+        raise unexpected("split", other, split)
+    at = _normalize_axis(inp.ndim, axis, False, "split")
     size = inp.shape[at]
     given = nsplits_or_sections
     if isinstance(given, (int, np.integer)):
@@ -440,7 +471,10 @@ def split(inp: Tensor, nsplits_or_sections: int | Sequence[int], axis: int = 0) 
     else:
         cuts = [0, *make_shape_tuple(given), size]
         if is_fixed(cuts) and any(a > b for a, b in zip(cuts, cuts[1:])):
-            raise ValueError(f"Invalid nsplits_or_secions: {given}")
+            raise ValueError(
+                f"split: Invalid nsplits_or_secions: {given}; the positions must rise from 0 to {size}, the size of "
+                f"axis {axis}."
+            )
     front = (slice(None),) * at
     return tuple(without_format(inp[front + (slice(a, b),)]) for a, b in zip(cuts, cuts[1:]))
 
@@ -459,7 +493,7 @@ def repeat(inp: Tensor, repeats: int, axis: int | None = None) -> Tensor:
         repeats = int(repeats)
     if axis is None:
         inp, axis = inp.reshape(-1), 0
-    at = _normalize_axis(inp.ndim, axis)
+    at = _normalize_axis(inp.ndim, axis, False, "repeat")
     shape = inp.shape
     wide = ops.broadcast_to(ops.expand_dims(inp, axes=(at + 1,)), shape=(*shape[: at + 1], repeats, *shape[at + 1 :]))
     return wide.reshape(*shape[:at], shape[at] * repeats, *shape[at + 1 :])
@@ -502,7 +536,7 @@ def roll(inp: Tensor, shift: int | Sequence[int], axis: int | Sequence[int] | No
         raise ValueError(f"roll: needs one shift per axis; got shifts {shifts} and axes {axes}.")
     x = inp
     for s, a in zip(shifts, axes):
-        at = _normalize_axis(inp.ndim, a)
+        at = _normalize_axis(inp.ndim, a, False, "roll")
         size = inp.shape[at]
         by = s % size_max(size, 1)
         if type(by) is not int or by:
@@ -532,7 +566,7 @@ def where(mask: Tensor, x: Any = None, y: Any = None) -> Any:
     if not isinstance(mask, TensorBase):
         raise TypeError(f"where: the mask must be a tensor; got {type(mask).__name__}.")
     if mask.dtype != np.bool_:
-        raise ValueError("where: the mask must be a bool tensor. x != 0 makes one.")
+        raise ValueError(f"where: the mask must be a bool tensor; got {mask.dtype}. x != 0 makes one.")
     if x is None and y is None:
         return non_zero(mask, as_tuple=True)
     for v in (x, y):
@@ -578,7 +612,7 @@ def _check_gather(inp: Tensor, axis: int, index: Tensor, who: str) -> int:
         raise UserError(f"{who}: the index must be of integers; got {index.dtype}. Cast it with astype('int32').")
     if inp.ndim != index.ndim:
         raise ValueError(f"{who}: the index needs {inp.ndim} dimensions like the input; got {index.ndim}.")
-    at = _normalize_axis(inp.ndim, axis)
+    at = _normalize_axis(inp.ndim, axis, False, who)
     sizes = zip(index.shape, inp.shape) if is_fixed(index.shape) and is_fixed(inp.shape) else ()  # else the op looks
     for i, (n, size) in enumerate(sizes):
         if (i != at or who == "scatter") and n > size:

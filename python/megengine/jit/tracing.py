@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import difflib
 import functools
+import inspect
 import os
-import sys
 import threading
 import types
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import IO, Any
 
@@ -26,7 +26,10 @@ import numpy as np
 from .. import _size as _size
 from .. import config
 from ..core import _core
-from ..module import Module
+from ..core._habits import unexpected
+from ..core._warn import warn_once
+from ..core.tensor.utils import KindError
+from ..module import Dropout, Module
 from ..tensor import Tensor
 from .conditional import settle
 from .config import DTRConfig, GraphOptimizationConfig, SublinearMemoryConfig
@@ -44,7 +47,7 @@ _TRACE_DEFAULTS: dict[str, Any] = {
     "imperative": False,
 }  # fmt: skip
 _DUMP_DEFAULTS: dict[str, Any] = {
-    "keep_var_name": 1, "keep_opr_name": False, "keep_param_name": False, "keep_opr_priority": False,
+    "append": False, "keep_var_name": 1, "keep_opr_name": False, "keep_param_name": False, "keep_opr_priority": False,
     "strip_info_file": None, "append_json": False, "input_data": None, "input_transform": None, "resize_input": False,
     "repeat": 1, "dump_format": None, "model_version": 2, "compat_older_version": None,
     "enable_io16xc32": False, "enable_ioc16": False, "enable_hwcd4": False, "enable_nchw4": False,
@@ -55,11 +58,15 @@ _DUMP_DEFAULTS: dict[str, Any] = {
 _DONE_ANYHOW = {"enable_fuse_conv_bias_nonlinearity", "enable_fuse_conv_bias_with_z", "enable_fuse_grain"}
 
 
+_WAYS = {"append": "write each model into a file of its own"}
+
+
 def _refuse_others(who: str, given: dict[str, Any], defaults: dict[str, Any]) -> None:
     for name, default in defaults.items():
         value = given.get(name, default)
         if value is not default and value != default:
-            raise NotImplementedError(f"{who}: {name}={value!r} is not implemented; leave it out.")
+            way = _WAYS.get(name, "leave it out")
+            raise NotImplementedError(f"{who}: {name}={value!r} is not implemented; {way}.")
 
 
 _symbolic_shape = True
@@ -209,6 +216,9 @@ class trace:
     third_party_backend = False
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        unknown = {k: v for k, v in kwargs.items() if k not in inspect.signature(cls.__init__).parameters}
+        if unknown:
+            raise unexpected("trace", unknown, cls.__init__)
         if not args:
             return functools.partial(cls, **kwargs)
         return super().__new__(cls)
@@ -230,6 +240,8 @@ class trace:
         imperative: bool = False,
     ) -> None:
         _refuse_others("trace", locals(), _TRACE_DEFAULTS)
+        if not callable(function):
+            raise TypeError(f"trace: needs a callable, the function to record; got a {type(function).__name__}.")
         self.__wrapped__: Any = function
         self._symbolic = symbolic or record_only
         self._capture_as_const = capture_as_const or record_only
@@ -262,6 +274,10 @@ class trace:
         }
         return _copied, (type(self), {**self.__dict__, **fresh})
 
+    def _trace_state(self) -> list[Any]:
+        """What a recording depends on that sees this function: not what this one has recorded meanwhile."""
+        return [self.__wrapped__]
+
     def __get__(self, obj: Any, owner: type | None = None) -> Any:
         return self if obj is None else functools.partial(self, obj)
 
@@ -270,7 +286,11 @@ class trace:
             return self.__wrapped__(*args, **kwargs)
         if self._capture_as_const:
             for a in args:
-                assert isinstance(a, Tensor), "Only support tensor type args when capture_as_const is enabled"
+                if not isinstance(a, Tensor):
+                    raise KindError(
+                        f"trace: {self.__name__}: Only support tensor type args when capture_as_const is enabled; "
+                        f"got a {type(a).__name__}. Make it a Tensor, a global, or a keyword argument."
+                    )
         # Under an open GradManager the tape has to see the ops, so Python runs.
         strict = self.without_host and not _core.is_recording()
         any_size = self._any_size()
@@ -477,10 +497,7 @@ class trace:
         """Says something once, at the user's line."""
         if text not in self._told:
             self._told.add(text)
-            depth, frame = 1, sys._getframe(1)
-            while frame.f_back is not None and frame.f_code.co_filename == __file__:
-                depth, frame = depth + 1, frame.f_back
-            warnings.warn(text, RuntimeWarning, stacklevel=depth)
+            warn_once(text, text)
 
     def _match(self, entry: Entry, args: Any, kwargs: Any, tensors: list[Tensor]) -> Any:
         entry.recording.match_begin(tensors)
@@ -496,15 +513,17 @@ class trace:
 
     def graph_text(self) -> str:
         """The recorded graph in text form (for bug reports)."""
-        return self._require_recording().recording.text(self._capture_as_const)
+        return self._require_recording("graph_text").recording.text(self._capture_as_const)
 
     def report(self) -> str:
         """Memory plan and instructions of the compiled programs."""
-        return self._require_recording().recording.report()
+        return self._require_recording("report").recording.report()
 
-    def _require_recording(self) -> Entry:
+    def _require_recording(self, who: str) -> Entry:
         if self._last is None:
-            raise ValueError("trace: the function has not been called yet, so there is nothing recorded.")
+            raise ValueError(
+                f"{who}: {self.__name__} has not been called yet, so there is nothing recorded. Call it once."
+            )
         return self._last
 
     @staticmethod
@@ -521,6 +540,19 @@ class trace:
                         f"dump: the recorded call updates {name} of {module._name or 'a'} {type(module).__name__}, "
                         "which a file cannot do; call net.eval() before the traced function is called."
                     )
+
+    @staticmethod
+    def _warn_of_training(entry: Entry) -> None:
+        """A file in which dropout draws is hardly ever meant."""
+        for note in entry.notes:
+            module = note[TARGET]
+            if isinstance(module, Dropout) and module.training and module.drop_prob > 0:
+                warn_once(
+                    "dump",
+                    f"dump: {module._name or 'a'} {module!r} was in training mode when the function was called, so "
+                    "the file drops values at random. Call net.eval() before the traced function is called.",
+                )
+                return
 
     def dump(
         self,
@@ -557,13 +589,24 @@ class trace:
         """
         options = dict(locals())
         if not self._capture_as_const:
-            raise ValueError("you must specify capture_as_const=True at __init__ to use dump")
-        entry = self._require_recording()
+            raise ValueError(
+                "dump: you must specify capture_as_const=True at __init__ to use dump: "
+                f"@trace(capture_as_const=True) on {self.__name__}."
+            )
+        entry = self._require_recording("dump")
         unknown = sorted(set(kwargs) - set(_DUMP_DEFAULTS) - _DONE_ANYHOW)
         if unknown:
-            raise ValueError(f"unknown options: {unknown}")
+            known = [*inspect.signature(self.dump).parameters, *_DUMP_DEFAULTS, *_DONE_ANYHOW]
+            near = [n for name in unknown for n in difflib.get_close_matches(name, known, 1)]
+            raise ValueError(f"dump: unknown options: {unknown}.{f' Is {near[0]} meant?' if near else ''}")
         _refuse_others("dump", {**options, **(kwargs if optimize_for_inference else {})}, _DUMP_DEFAULTS)
         self._refuse_assigned_state(entry)
+        self._warn_of_training(entry)
+        if entry.recording.boundaries:
+            raise RuntimeError(
+                f"dump: {self.__name__} has a part in exclude_from_trace(), which runs in Python; a file would hold "
+                "the values that it gave once. Compute them with ops, or pass them as arguments."
+            )
         n_args, n_out = len(self._last_args), len(entry.result_tensors)
         if n_out == 0:
             raise ValueError(
@@ -591,6 +634,10 @@ class trace:
             raise ValueError(f"dump: {len(ins)} arg_names for {n_args} arguments")
         if len(outs) != n_out:
             raise ValueError(f"dump: {len(outs)} output_names for {n_out} outputs")
+        for what, names in (("arg_names", ins), ("output_names", outs)):
+            twice = next((n for n in names if names.count(n) > 1), None)
+            if twice is not None:
+                raise ValueError(f"dump: {what} has {twice!r} twice; Lite finds tensors by name. Got {names}.")
         info: dict[str, str] = {}
         if enable_metadata and user_info is not None:
             info["user_info"] = str(user_info)

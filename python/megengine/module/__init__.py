@@ -1,5 +1,9 @@
 """Layers: ``import megengine.module as M``."""
 
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import Any as _Any
+
+from ..core._habits import no_attribute as _no_attribute
 from . import init, vision
 from .activation import GELU, LeakyReLU, PReLU, ReLU, Sigmoid, SiLU, Softmax
 from .adaptive_pooling import AdaptiveAvgPool2d, AdaptiveMaxPool2d
@@ -132,3 +136,8 @@ __all__ = [
     "init",
     "vision",
 ]
+
+if not _TYPE_CHECKING:  # type checkers shall say that a name is not there
+
+    def __getattr__(name: str) -> _Any:
+        raise _no_attribute(__name__, name)

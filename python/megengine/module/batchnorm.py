@@ -9,8 +9,9 @@ import numpy as np
 
 from ..functional import batch_norm, sync_batch_norm
 from ..tensor import Parameter, Tensor
+from ..utils.tuple_function import check_size
 from . import init
-from .module import Module
+from .module import Module, _shape_of
 
 __all__ = ["BatchNorm1d", "BatchNorm2d", "SyncBatchNorm"]
 
@@ -38,6 +39,7 @@ class _BatchNorm(Module):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        check_size(f"{type(self).__name__}: num_features", num_features)
         self.num_features = num_features
         self.eps = eps
         self.momentum = momentum
@@ -54,6 +56,12 @@ class _BatchNorm(Module):
 
     @abstractmethod
     def _check_input_ndim(self, inp: Tensor) -> None: ...
+
+    def _misfit(self, inputs: tuple[Any, ...], error: Exception) -> str | None:
+        shape = _shape_of(inputs)
+        if shape is None or len(shape) < 2 or shape[1] == self.num_features:
+            return None
+        return f"the input {shape} has {shape[1]} channels on axis 1, but num_features={self.num_features}."
 
     def _flat_state(self) -> bool:
         return True
@@ -114,7 +122,11 @@ class BatchNorm1d(_BatchNorm):
 
     def _check_input_ndim(self, inp: Tensor) -> None:
         if inp.ndim not in (2, 3):
-            raise ValueError(f"BatchNorm1d: expected 2D or 3D input (got {inp.ndim}D input)")
+            way = " BatchNorm2d takes images." if inp.ndim == 4 else ""
+            raise ValueError(
+                f"BatchNorm1d: expected 2D or 3D input (got {inp.ndim}D input), (N, C) or (N, C, L); got "
+                f"{inp.shape}.{way}"
+            )
 
 
 class BatchNorm2d(_BatchNorm):
@@ -127,7 +139,10 @@ class BatchNorm2d(_BatchNorm):
 
     def _check_input_ndim(self, inp: Tensor) -> None:
         if inp.ndim != 4:
-            raise ValueError(f"BatchNorm2d: expected 4D input (got {inp.ndim}D input)")
+            way = " BatchNorm1d takes those." if inp.ndim in (2, 3) else ""
+            raise ValueError(
+                f"BatchNorm2d: expected 4D input (got {inp.ndim}D input), (N, C, H, W); got {inp.shape}.{way}"
+            )
 
 
 class SyncBatchNorm(_BatchNorm):
@@ -153,7 +168,7 @@ class SyncBatchNorm(_BatchNorm):
 
     def _check_input_ndim(self, inp: Tensor) -> None:
         if inp.ndim not in (2, 3, 4):
-            raise ValueError(f"SyncBatchNorm: expected 2D, 3D or 4D input (got {inp.ndim}D input)")
+            raise ValueError(f"SyncBatchNorm: expected 2D, 3D or 4D input (got {inp.ndim}D input); got {inp.shape}.")
 
     def forward(self, inp: Tensor) -> Tensor:
         self._check_input_ndim(inp)

@@ -22,9 +22,17 @@ from ..functional import (
     relu,
 )
 from ..tensor import Parameter, Tensor
-from ..utils.tuple_function import _pair, _pair_nonzero, _single, _triple, _triple_nonzero
+from ..utils.tuple_function import (
+    _pair,
+    _pair_nonzero,
+    _single,
+    _single_nonzero,
+    _triple,
+    _triple_nonzero,
+    check_size,
+)
 from . import init
-from .module import Module
+from .module import Module, _shape_of
 
 __all__ = [
     "Conv1d",
@@ -40,6 +48,7 @@ __all__ = [
 ]
 
 Ints = int | Sequence[int]
+_AXES = "T, H, W"
 
 
 class _ConvNd(Module):
@@ -61,10 +70,14 @@ class _ConvNd(Module):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        who = type(self).__name__
+        check_size(f"{who}: groups", groups)
+        check_size(f"{who}: in_channels", in_channels)
+        check_size(f"{who}: out_channels", out_channels)
         if in_channels % groups != 0:
-            raise ValueError(f"in_channels {in_channels} must be divisible by groups {groups}")
+            raise ValueError(f"{who}: in_channels {in_channels} must be divisible by groups {groups}.")
         if out_channels % groups != 0:
-            raise ValueError(f"out_channels {out_channels} must be divisible by groups {groups}")
+            raise ValueError(f"{who}: out_channels {out_channels} must be divisible by groups {groups}.")
         self.in_channels = in_channels
         self.out_channels = out_channels
         self.kernel_size = kernel_size
@@ -100,6 +113,28 @@ class _ConvNd(Module):
         if self.bias is not None:
             init.zeros_(self.bias)
 
+    def _misfit(self, inputs: tuple[Any, ...], error: Exception) -> str | None:
+        shape = _shape_of(inputs)
+        if shape is None:
+            return None
+        kernel = self._kernel()
+        n = len(kernel)
+        if len(shape) != n + 2:
+            way = " F.expand_dims(x, 0) makes a batch of one." if len(shape) == n + 1 else ""
+            return f"the input must be (N, C, {'L' if n == 1 else _AXES[3 * (3 - n) :]}); got {shape}.{way}"
+        if shape[1] != self.in_channels:
+            order = ", ".join(map(str, (0, n + 1, *range(1, n + 1))))
+            way = f" Channels come first: x.transpose({order})." if shape[-1] == self.in_channels else ""
+            return f"the input {shape} has {shape[1]} channels on axis 1, but in_channels={self.in_channels}.{way}"
+        if "output_padding" in str(error):
+            return f"output_padding={self.output_padding} must be below stride={self.stride}."
+        if "larger than the padded input" in str(error):
+            return (
+                f"kernel_size={self.kernel_size} does not fit into the input {shape}; dilation={self.dilation}, "
+                f"padding={self.padding}. Use a smaller kernel_size or a larger padding."
+            )
+        return None
+
     def _module_info_string(self) -> str:
         n = len(self._kernel())
 
@@ -125,7 +160,7 @@ class _PaddedConv(_ConvNd):
 
     def _check_padding_mode(self, mode: str) -> None:
         if mode not in ("zeros", "reflect", "replicate"):
-            raise ValueError(f"padding_mode must be zeros, reflect or replicate; got {mode!r}")
+            raise ValueError(f"{type(self).__name__}: padding_mode must be zeros, reflect or replicate; got {mode!r}.")
         self.padding_mode = mode
 
     def get_pad_witdth(self) -> tuple[tuple[int, int], ...]:
@@ -179,7 +214,12 @@ class Conv1d(_PaddedConv):
         self.conv_mode = conv_mode
         self.compute_mode = compute_mode
         self._check_padding_mode(padding_mode)
-        (k,), (s,), (p,), (d,) = _single(kernel_size), _single(stride), _single(padding), _single(dilation)
+        who = type(self).__name__
+        (k,), (s,), (d,) = (
+            _single_nonzero(v, f"{who}: {n}")
+            for v, n in ((kernel_size, "kernel_size"), (stride, "stride"), (dilation, "dilation"))
+        )
+        (p,) = _single(padding, f"{who}: padding")
         super().__init__(in_channels, out_channels, k, s, p, d, groups, bias, **kwargs)
 
     def _infer_weight_shape(self) -> tuple[int, ...]:
@@ -237,10 +277,10 @@ class Conv2d(_PaddedConv):
         super().__init__(
             in_channels,
             out_channels,
-            _pair_nonzero(kernel_size),
-            _pair_nonzero(stride),
-            _pair(padding),
-            _pair_nonzero(dilation),
+            _pair_nonzero(kernel_size, f"{type(self).__name__}: kernel_size"),
+            _pair_nonzero(stride, f"{type(self).__name__}: stride"),
+            _pair(padding, f"{type(self).__name__}: padding"),
+            _pair_nonzero(dilation, f"{type(self).__name__}: dilation"),
             groups,
             bias,
             **kwargs,
@@ -294,10 +334,10 @@ class Conv3d(_ConvNd):
         super().__init__(
             in_channels,
             out_channels,
-            _triple_nonzero(kernel_size),
-            _triple_nonzero(stride),
-            _triple(padding),
-            _triple_nonzero(dilation),
+            _triple_nonzero(kernel_size, f"{type(self).__name__}: kernel_size"),
+            _triple_nonzero(stride, f"{type(self).__name__}: stride"),
+            _triple(padding, f"{type(self).__name__}: padding"),
+            _triple_nonzero(dilation, f"{type(self).__name__}: dilation"),
             groups,
             bias,
         )
@@ -355,13 +395,13 @@ class ConvTranspose2d(_ConvNd):
         super().__init__(
             in_channels,
             out_channels,
-            _pair_nonzero(kernel_size),
-            _pair_nonzero(stride),
-            _pair(padding),
-            _pair_nonzero(dilation),
+            _pair_nonzero(kernel_size, f"{type(self).__name__}: kernel_size"),
+            _pair_nonzero(stride, f"{type(self).__name__}: stride"),
+            _pair(padding, f"{type(self).__name__}: padding"),
+            _pair_nonzero(dilation, f"{type(self).__name__}: dilation"),
             groups,
             bias,
-            _pair(output_padding),
+            _pair(output_padding, f"{type(self).__name__}: output_padding"),
             **kwargs,
         )
 
@@ -425,13 +465,13 @@ class ConvTranspose3d(_ConvNd):
         super().__init__(
             in_channels,
             out_channels,
-            _triple_nonzero(kernel_size),
-            _triple_nonzero(stride),
-            _triple(padding),
-            _triple_nonzero(dilation),
+            _triple_nonzero(kernel_size, f"{type(self).__name__}: kernel_size"),
+            _triple_nonzero(stride, f"{type(self).__name__}: stride"),
+            _triple(padding, f"{type(self).__name__}: padding"),
+            _triple_nonzero(dilation, f"{type(self).__name__}: dilation"),
             groups,
             bias,
-            _triple(output_padding),
+            _triple(output_padding, f"{type(self).__name__}: output_padding"),
         )
 
     def _infer_weight_shape(self) -> tuple[int, ...]:
@@ -517,10 +557,10 @@ class DeformableConv2d(_ConvNd):
         super().__init__(
             in_channels,
             out_channels,
-            _pair_nonzero(kernel_size),
-            _pair_nonzero(stride),
-            _pair(padding),
-            _pair_nonzero(dilation),
+            _pair_nonzero(kernel_size, f"{type(self).__name__}: kernel_size"),
+            _pair_nonzero(stride, f"{type(self).__name__}: stride"),
+            _pair(padding, f"{type(self).__name__}: padding"),
+            _pair_nonzero(dilation, f"{type(self).__name__}: dilation"),
             groups,
             bias,
             **kwargs,
@@ -573,17 +613,19 @@ class RegionRestrictedConv(_ConvNd):
         **kwargs: Any,
     ) -> None:
         if padding_mode not in ("zeros", "reflect", "replicate"):
-            raise ValueError(f"padding_mode must be zeros, reflect or replicate; got {padding_mode!r}")
+            raise ValueError(
+                f"RegionRestrictedConv: padding_mode must be zeros, reflect or replicate; got {padding_mode!r}."
+            )
         self.conv_mode = conv_mode
         self.compute_mode = compute_mode
         self.padding_mode = padding_mode
         super().__init__(
             in_channels,
             out_channels,
-            _pair_nonzero(kernel_size),
-            _pair_nonzero(stride),
-            _pair(padding),
-            _pair_nonzero(dilation),
+            _pair_nonzero(kernel_size, f"{type(self).__name__}: kernel_size"),
+            _pair_nonzero(stride, f"{type(self).__name__}: stride"),
+            _pair(padding, f"{type(self).__name__}: padding"),
+            _pair_nonzero(dilation, f"{type(self).__name__}: dilation"),
             groups,
             bias,
             **kwargs,

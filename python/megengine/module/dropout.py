@@ -23,6 +23,9 @@ class Dropout(Module):
         super().__init__(**kwargs)
         self.drop_prob = drop_prob
 
+    def _misfit(self, inputs: tuple[Any, ...], error: Exception) -> str | None:
+        return str(error).removeprefix("dropout: ") if str(error).startswith("dropout: drop_prob") else None
+
     def forward(self, inputs: Tensor) -> Tensor:
         return dropout(inputs, self.drop_prob, training=self.training) if self.training else inputs
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from ..functional import embedding
 from ..tensor import Parameter, Tensor
+from ..utils.tuple_function import check_size
 from . import init
 from .module import Module
 
@@ -44,6 +45,8 @@ class Embedding(Module):
             raise ValueError("Embedding: padding_idx is not supported.")
         if max_norm is not None or norm_type is not None:
             raise ValueError("Embedding: max_norm and norm_type are not supported.")
+        for name, size in (("num_embeddings", num_embeddings), ("embedding_dim", embedding_dim)):
+            check_size(f"Embedding: {name}", size, 0)
         self.padding_idx = padding_idx
         self.max_norm = max_norm
         self.norm_type = norm_type
@@ -67,6 +70,12 @@ class Embedding(Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         return embedding(inputs, self.weight.detach() if self.freeze else self.weight)
+
+    def _misfit(self, inputs: tuple[Any, ...], error: Exception) -> str | None:
+        if not isinstance(error, IndexError):
+            return None
+        n = self.num_embeddings
+        return f"num_embeddings={n}, so indices must be below {n}: {error}"
 
     @classmethod
     def from_pretrained(

@@ -80,10 +80,13 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
         if isinstance(slope, bool) or not isinstance(slope, (int, float)):
             raise ValueError(f"calculate_gain: {slope!r} is not a slope.")
         return math.sqrt(2.0 / (1 + slope**2))
-    raise ValueError(f"calculate_gain: unknown nonlinearity {nonlinearity!r}.")
+    raise ValueError(
+        f"calculate_gain: unknown nonlinearity {nonlinearity!r}; known are linear, conv1d..3d, sigmoid, tanh, relu and "
+        "leaky_relu."
+    )
 
 
-def calculate_fan_in_and_fan_out(tensor: Tensor) -> tuple[float, float]:
+def calculate_fan_in_and_fan_out(tensor: Tensor, who: str = "calculate_fan_in_and_fan_out") -> tuple[float, float]:
     """How many numbers enter and leave one unit of a weight.
 
     >>> M.init.calculate_fan_in_and_fan_out(F.zeros((8, 4, 3, 3)))
@@ -91,7 +94,10 @@ def calculate_fan_in_and_fan_out(tensor: Tensor) -> tuple[float, float]:
     """
     shape = tensor.shape
     if len(shape) < 2:
-        raise ValueError(f"calculate_fan_in_and_fan_out: needs at least 2 dimensions; got {shape}.")
+        raise ValueError(
+            f"{who}: needs at least 2 dimensions, to count what goes in and out; got {shape}. zeros_, normal_ and "
+            "uniform_ fill any shape."
+        )
     if len(shape) == 2:
         return shape[1], shape[0]
     if len(shape) >= 5:  # a leading axis for groups
@@ -100,34 +106,40 @@ def calculate_fan_in_and_fan_out(tensor: Tensor) -> tuple[float, float]:
     return shape[1] * field, shape[0] * field
 
 
-def calculate_correct_fan(tensor: Tensor, mode: str) -> float:
+def calculate_correct_fan(tensor: Tensor, mode: str, who: str = "calculate_correct_fan") -> float:
     """The fan that ``mode`` names: ``"fan_in"`` or ``"fan_out"``."""
     mode = mode.lower()
     if mode not in ("fan_in", "fan_out"):
         raise ValueError(f"calculate_correct_fan: mode must be fan_in or fan_out; got {mode!r}.")
-    fan_in, fan_out = calculate_fan_in_and_fan_out(tensor)
+    fan_in, fan_out = calculate_fan_in_and_fan_out(tensor, who)
     return fan_in if mode == "fan_in" else fan_out
 
 
 def xavier_uniform_(tensor: Tensor, gain: float = 1.0) -> None:
     """Even numbers such that signals keep their size forwards and backwards (Glorot and Bengio 2010)."""
-    fan_in, fan_out = calculate_fan_in_and_fan_out(tensor)
+    fan_in, fan_out = calculate_fan_in_and_fan_out(tensor, "xavier_uniform_")
     bound = gain * math.sqrt(6.0 / (fan_in + fan_out))
     uniform_(tensor, -bound, bound)
 
 
 def xavier_normal_(tensor: Tensor, gain: float = 1.0) -> None:
     """Normal numbers such that signals keep their size forwards and backwards (Glorot and Bengio 2010)."""
-    fan_in, fan_out = calculate_fan_in_and_fan_out(tensor)
+    fan_in, fan_out = calculate_fan_in_and_fan_out(tensor, "xavier_normal_")
     normal_(tensor, 0.0, gain * math.sqrt(2.0 / (fan_in + fan_out)))
 
 
 def msra_uniform_(tensor: Tensor, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu") -> None:
     """Even numbers suited to rectifiers (He et al. 2015)."""
-    bound = math.sqrt(3.0) * calculate_gain(nonlinearity, a) / math.sqrt(calculate_correct_fan(tensor, mode))
+    bound = (
+        math.sqrt(3.0)
+        * calculate_gain(nonlinearity, a)
+        / math.sqrt(calculate_correct_fan(tensor, mode, "msra_uniform_"))
+    )
     uniform_(tensor, -bound, bound)
 
 
 def msra_normal_(tensor: Tensor, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu") -> None:
     """Normal numbers suited to rectifiers (He et al. 2015)."""
-    normal_(tensor, 0.0, calculate_gain(nonlinearity, a) / math.sqrt(calculate_correct_fan(tensor, mode)))
+    normal_(
+        tensor, 0.0, calculate_gain(nonlinearity, a) / math.sqrt(calculate_correct_fan(tensor, mode, "msra_normal_"))
+    )

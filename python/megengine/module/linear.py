@@ -9,8 +9,9 @@ import numpy as np
 
 from ..functional import linear, relu
 from ..tensor import Parameter, Tensor
+from ..utils.tuple_function import check_size
 from . import init
-from .module import Module
+from .module import Module, _shape_of
 
 __all__ = ["Linear", "LinearRelu"]
 
@@ -32,6 +33,8 @@ class Linear(Module):
         self, in_features: int, out_features: int, bias: bool = True, compute_mode: str = "default", **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
+        for name, size in (("in_features", in_features), ("out_features", out_features)):
+            check_size(f"{type(self).__name__}: {name}", size, 0)
         self.in_features = in_features
         self.out_features = out_features
         self.compute_mode = compute_mode
@@ -54,6 +57,13 @@ class Linear(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.calc_linear(x, self.weight, self.bias)
+
+    def _misfit(self, inputs: tuple[Any, ...], error: Exception) -> str | None:
+        shape = _shape_of(inputs)
+        if not shape or shape[-1] == self.in_features:
+            return None
+        way = " F.flatten(x, 1) would match." if math.prod(shape[1:]) == self.in_features else ""
+        return f"the input {shape} has {shape[-1]} features on its last axis, but in_features={self.in_features}.{way}"
 
     def _module_info_string(self) -> str:
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"

@@ -6,11 +6,13 @@ import warnings
 from abc import ABCMeta, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, Protocol, TypeVar
 
 import numpy as np
 
+from ..core import _habits
 from ..core._core import bump_mutation, note_use
+from ..core._habits import unexpected
 from ..logger import get_logger
 from ..tensor import Parameter, Tensor
 from ..utils.hook import HookHandler
@@ -21,6 +23,8 @@ __all__ = ["Module"]
 logger = get_logger(__name__)
 
 _CONTAINERS = (list, tuple, dict)
+_ARRAYS = (Tensor, np.ndarray)
+_OURS = ("megengine", "builtins")  # errors that are made from a text
 
 
 def _expand_structure(prefix: str, obj: Any) -> list[tuple[str, Any]]:
@@ -38,6 +42,11 @@ def _expand_structure(prefix: str, obj: Any) -> list[tuple[str, Any]]:
                 raise AssertionError(f"keys for Tensor and Module must be str, error key: {key}")
             out.extend(leaves)
     return out
+
+
+def _shape_of(inputs: tuple[Any, ...]) -> tuple[int, ...] | None:
+    """The shape of the first input, if it is a tensor."""
+    return inputs[0]._tuple_shape if inputs and isinstance(inputs[0], Tensor) else None
 
 
 def _is_module_obj(obj: Any) -> bool:
@@ -112,7 +121,9 @@ class Module(metaclass=ABCMeta):
     ['fc.bias', 'fc.weight']
     """
 
-    def __init__(self, name: str | None = None) -> None:
+    def __init__(self, name: str | None = None, **other: NoReturn) -> None:
+        if other:
+            raise unexpected(type(self).__name__, other, type(self))
         self._modules: list[str] = []
         if name is not None:
             assert isinstance(name, str) and name.strip(), (
@@ -157,9 +168,19 @@ class Module(metaclass=ABCMeta):
         """What a recording of this module depends on besides the values of its tensors."""
         return self.__dict__
 
+    def _misfit(self, inputs: tuple[Any, ...], error: Exception) -> str | None:
+        """What does not fit between these inputs and the layer's arguments, asked when forward has failed."""
+        return None
+
     def _call(self, *inputs: Any, **kwargs: Any) -> Any:
         note_use(self)
-        scope = self.name if self.name is not None else self._short_name
+        try:
+            scope = self.name if self.name is not None else self._short_name
+        except AttributeError:
+            raise AttributeError(
+                f"{type(self).__name__}: Module.__init__ was not called. Begin {type(self).__name__}.__init__ with "
+                "super().__init__()."
+            ) from None
         if scope is not None:
             AutoNaming.scopes.append(scope)
         try:
@@ -175,6 +196,22 @@ class Module(metaclass=ABCMeta):
                     if changed is not None:
                         outputs = changed
             return outputs
+        except (ValueError, IndexError, AssertionError) as e:
+            kind = type(e)
+            said = self._misfit(inputs, e) if kind.__module__.partition(".")[0] in _OURS else None
+            if said is None:
+                raise
+            name = f" {self._name!r}" if self._name else ""
+            raise kind(f"{type(self).__name__}{name}: {said}") from e
+        except (AttributeError, TypeError) as e:
+            if type(self).__module__.startswith("megengine.") and inputs and not isinstance(inputs[0], _ARRAYS):
+                what = (
+                    "None; does forward of the layer before it return its result?"
+                    if inputs[0] is None
+                    else (f"a {type(inputs[0]).__name__}. Tensor(x) makes one.")
+                )
+                raise TypeError(f"{type(self).__name__}: the input must be a Tensor; got {what}") from e
+            raise
         finally:
             if scope is not None:
                 AutoNaming.scopes.pop()
@@ -428,7 +465,10 @@ class Module(metaclass=ABCMeta):
         if callable(state_dict):
             closure = state_dict
         elif not isinstance(state_dict, dict):
-            raise ValueError(f"`state_dict` must load a dict or callable, got {type(state_dict)}")
+            raise ValueError(
+                f"load_state_dict: `state_dict` must load a dict or callable, got {type(state_dict)}. "
+                "megengine.load(path) reads one from a file."
+            )
         else:
             self._refuse_whole_checkpoint(state_dict)
             unused = set(state_dict)
@@ -442,11 +482,11 @@ class Module(metaclass=ABCMeta):
         missing = self._collect(closure, "", loaded)
         if unused:
             if strict:
-                raise KeyError(f"Unused params violate `strict=True`, unused={sorted(unused)}")
+                raise KeyError(self._refused("Unused", sorted(unused), missing))
             logger.warning(f"Unused params in `load_state_dict`, unused={sorted(unused)}")
         if missing:
             if strict:
-                raise KeyError(f"Missing params violate `strict=True`, missing={missing}")
+                raise KeyError(self._refused("Missing", missing, missing))
             logger.warning(f"Missing params in `load_state_dict`, missing={missing}")
         # Everything was checked: either all of it is taken or, with an exception above, nothing.
         for var, value in loaded:
@@ -466,6 +506,17 @@ class Module(metaclass=ABCMeta):
                         f"this {type(self).__name__} is its entry {key!r}. Pass checkpoint[{key!r}]."
                     )
 
+    def _refused(self, kind: str, names: list[str], missing: list[str]) -> str:
+        """Why a state does not fit, with a guess: names that differ by a prefix come from another wrapping."""
+        way = "strict=False takes what fits."
+        if kind == "Unused" and missing and all(any(n.endswith("." + m) for m in missing) for n in names):
+            prefix = names[0][: len(names[0]) - len(max((m for m in missing if names[0].endswith("." + m)), key=len))]
+            way = f"They have the prefix {prefix!r} before names of this module: cut it off. " + way
+        return (
+            f"load_state_dict of {type(self).__name__}: {kind} params violate `strict=True`, {kind.lower()}={names}. "
+            f"{way}"
+        )
+
     def _collect(
         self, closure: Callable[[str, Tensor], Any], prefix: str, loaded: list[tuple[Tensor, np.ndarray]]
     ) -> list[str]:
@@ -478,14 +529,20 @@ class Module(metaclass=ABCMeta):
                 missing.append(name)
                 continue
             assert isinstance(value, np.ndarray), (
-                f"load_state_dict: {name} must be an ndarray; got {type(value).__name__}."
+                f"load_state_dict: {name} must be an ndarray; got {type(value).__name__}. x.numpy() gives one."
             )
             if self._flat_state():
                 if value.size != var.size:
-                    raise ValueError(f"param `{name}` size mismatch, should be {var.size}, get {value.size}")
+                    raise ValueError(
+                        f"load_state_dict: param `{name}` size mismatch, should be {var.size}, get {value.size}; it "
+                        f"belongs to {self!r}."
+                    )
                 value = value.reshape(var.shape)
             elif value.shape != var.shape:
-                raise ValueError(f"param `{name}` shape mismatch, should be {var.shape}, get {value.shape}")
+                raise ValueError(
+                    f"load_state_dict: param `{name}` shape mismatch, should be {var.shape}, get {value.shape}; it "
+                    f"belongs to {self!r}."
+                )
             loaded.append((var, value))
         for key, child in self._flatten(recursive=False, with_key=True, predicate=_is_module):
             missing.extend(child._collect(closure, f"{prefix}{key}.", loaded))
@@ -506,7 +563,10 @@ class Module(metaclass=ABCMeta):
         if isinstance(value, (Module, *_CONTAINERS)) and name != "_modules":
             modules = self.__dict__.get("_modules")
             if modules is None:
-                raise AttributeError("cannot assign module before Module.__init__() call")
+                raise AttributeError(
+                    f"{type(self).__name__}.{name}: cannot assign module before Module.__init__() call. Begin "
+                    "__init__ with super().__init__()."
+                )
             if name not in modules:  # an empty container too: modules may be put into it later
                 modules.append(name)
         object.__setattr__(self, name, value)
@@ -556,6 +616,9 @@ class Module(metaclass=ABCMeta):
 
     def _repr_prefix(self) -> str:
         return ""
+
+
+_habits.explain_attributes(Module, _habits.MODULE)
 
 
 def _listed(names: Iterable[Any], most: int = 6) -> str:

@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 
 from ..core.tensor.indexing import _filled
+from ..core.tensor.utils import ArgumentError
 from ..functional import multi_head_attention
 from ..tensor import Parameter, Tensor
+from ..utils.tuple_function import check_size
 from . import init
 from .module import Module
 
@@ -49,7 +51,9 @@ class MultiHeadAttention(Module):
         super().__init__(**kwargs)
         assert not add_bias_kv, "MultiHeadAttention: add_bias_kv is not supported."
         assert not add_zero_attn, "MultiHeadAttention: add_zero_attn is not supported."
-        assert embed_dim % num_heads == 0, f"MultiHeadAttention: {num_heads} heads do not divide {embed_dim}."
+        check_size("MultiHeadAttention: num_heads", num_heads)
+        if embed_dim % num_heads != 0:
+            raise ArgumentError(f"MultiHeadAttention: num_heads={num_heads} heads do not divide embed_dim={embed_dim}.")
         self.embed_dim = embed_dim
         self.num_heads = num_heads
         self.head_dim = embed_dim // num_heads

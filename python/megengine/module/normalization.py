@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from ..core.tensor.utils import make_shape_tuple
+from ..core.tensor.utils import ArgumentError, make_shape_tuple
 from ..functional import general_norm, group_norm, instance_norm, layer_norm
 from ..tensor import Parameter, Tensor
+from ..utils.tuple_function import check_size
 from . import init
-from .module import Module
+from .module import Module, _shape_of
 
 __all__ = ["GeneralNorm", "GroupNorm", "InstanceNorm", "LayerNorm"]
 
@@ -26,6 +27,12 @@ class _Norm(Module):
         self.affine = affine
         self.weight = Parameter(np.ones(shape, dtype=np.float32)) if affine else None
         self.bias = Parameter(np.zeros(shape, dtype=np.float32)) if affine else None
+
+    def _misfit(self, inputs: tuple[Any, ...], error: Exception) -> str | None:
+        shape, channels = _shape_of(inputs), getattr(self, "num_channels", None)
+        if shape is None or channels is None or len(shape) < 2 or shape[1] == channels:
+            return None
+        return f"the input {shape} has {shape[1]} channels on axis 1, but num_channels={channels}."
 
     def reset_parameters(self) -> None:
         """Scale 1, shift 0."""
@@ -45,7 +52,12 @@ class GroupNorm(_Norm):
         self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
-        assert num_channels % num_groups == 0, f"GroupNorm: {num_channels} channels, {num_groups} groups."
+        check_size("GroupNorm: num_groups", num_groups)
+        if num_channels % num_groups != 0:
+            raise ArgumentError(
+                f"GroupNorm: num_channels must be divisible by num_groups; got num_channels={num_channels} channels, "
+                f"num_groups={num_groups} groups."
+            )
         self.num_groups = num_groups
         self.num_channels = num_channels
         self.eps = eps
@@ -101,6 +113,12 @@ class LayerNorm(_Norm):
 
     def _flat_state(self) -> bool:
         return True
+
+    def _misfit(self, inputs: tuple[Any, ...], error: Exception) -> str | None:
+        shape, want = _shape_of(inputs), self.normalized_shape
+        if shape is None or shape[len(shape) - len(want) :] == want:
+            return None
+        return f"the last sizes of the input {shape} must be normalized_shape={want}."
 
     def forward(self, x: Tensor) -> Tensor:
         return layer_norm(x, self.normalized_shape, self.affine, self.weight, self.bias, self.eps)

@@ -111,7 +111,10 @@ class RNNCellBase(Module):
 
     def _gates(self, x: Tensor, h: Tensor) -> Tensor:
         if x.ndim != 2 or x.shape[1] != self.input_size:
-            raise UserError(f"{type(self).__name__}: the input must be (N, {self.input_size}); got {x.shape}.")
+            raise UserError(
+                f"{type(self).__name__}: the input must be (N, {self.input_size}); got {x.shape}, "
+                f"input_size={self.input_size}."
+            )
         return _product(x, self.weight_ih, self.bias_ih) + _product(h, self.weight_hh, self.bias_hh)
 
     def _state(self, x: Tensor, hx: Any, parts: int) -> tuple[Tensor, ...]:
@@ -269,8 +272,8 @@ class RNNBase(Module):
         if input.ndim != 3 or input.shape[2] != self.input_size or any(n == 0 for n in input.shape[:2]):
             order = "(N, L" if self.batch_first else "(L, N"
             raise UserError(
-                f"{type(self).__name__}: the input must be {order}, {self.input_size}), L and N at least 1; "
-                f"got {input.shape}."
+                f"{type(self).__name__}: the input must be {order}, {self.input_size}), "
+                f"input_size={self.input_size}, L and N at least 1; got {input.shape}."
             )
         x = ops.transpose(input, perm=(1, 0, 2)) if self.batch_first else input
         zero = self.init_hidden(x.shape[1])

@@ -9,6 +9,16 @@ from typing import Any
 from .module import Module
 
 
+def _check_module(key: str, module: Any) -> None:
+    if isinstance(module, type):
+        raise TypeError(
+            f"Sequential: {key} must be a Module; got the class {module.__name__}. {module.__name__}() makes one."
+        )
+    if not callable(module):
+        way = " Unpack it: Sequential(*layers)." if isinstance(module, (list, tuple)) else ""
+        raise TypeError(f"Sequential: {key} must be a Module; got a {type(module).__name__}.{way}")
+
+
 class Sequential(Module):
     """Runs modules one after the other.
 
@@ -25,10 +35,12 @@ class Sequential(Module):
         self.layer_keys: list[str] = []
         if len(args) == 1 and isinstance(args[0], OrderedDict):
             for key, module in args[0].items():
+                _check_module(key, module)
                 setattr(self, key, module)
                 self.layer_keys.append(key)
         else:
             for i, module in enumerate(args):
+                _check_module(str(i), module)
                 setattr(self, str(i), module)
                 self.layer_keys.append(str(i))
 

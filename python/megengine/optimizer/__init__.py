@@ -1,5 +1,9 @@
 """Optimizers and learning-rate schedules."""
 
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import Any as _Any
+
+from ..core._habits import no_attribute as _no_attribute
 from .adadelta import Adadelta
 from .adagrad import Adagrad
 from .adam import Adam
@@ -25,3 +29,8 @@ __all__ = [
     "clip_grad_norm",
     "clip_grad_value",
 ]
+
+if not _TYPE_CHECKING:  # type checkers shall say that a name is not there
+
+    def __getattr__(name: str) -> _Any:
+        raise _no_attribute(__name__, name)

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..core._core import ops
-from ..tensor import Tensor
-from .optimizer import Optimizer, _count, _grad_of
+from .optimizer import Optimizer, _count, _grad_of, check_number
 
 __all__ = ["Adadelta"]
 
@@ -35,10 +34,9 @@ class Adadelta(Optimizer):
     def __init__(
         self, params: Any, lr: float = 1.0, rho: float = 0.9, eps: float = 1e-6, weight_decay: float = 0.0
     ) -> None:
-        assert isinstance(lr, Tensor) or lr >= 0.0, f"Adadelta: lr must be at least 0; got {lr}."
-        assert 0.0 <= rho <= 1.0, f"Adadelta: rho must be from 0 to 1; got {rho}."
-        assert eps >= 0.0, f"Adadelta: eps must be at least 0; got {eps}."
-        assert weight_decay >= 0.0, f"Adadelta: weight_decay must be at least 0; got {weight_decay}."
+        for name, value in (("lr", lr), ("eps", eps), ("weight_decay", weight_decay)):
+            check_number("Adadelta", name, value)
+        check_number("Adadelta", "rho", rho, 0.0, 1.0)
         super().__init__(params, {"lr": lr, "rho": rho, "eps": eps, "weight_decay": weight_decay})
 
     def _create_state(self, param_group: dict[str, Any]) -> None:

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..core._core import ops
-from ..tensor import Tensor
-from .optimizer import Optimizer, _count, _grad_of
+from .optimizer import Optimizer, _count, _grad_of, check_number
 
 __all__ = ["Adagrad"]
 
@@ -36,10 +35,8 @@ class Adagrad(Optimizer):
     def __init__(
         self, params: Any, lr: float = 1e-2, lr_decay: float = 0.0, eps: float = 1e-10, weight_decay: float = 0.0
     ) -> None:
-        assert isinstance(lr, Tensor) or lr >= 0.0, f"Adagrad: lr must be at least 0; got {lr}."
-        assert lr_decay >= 0, f"Adagrad: lr_decay must be at least 0; got {lr_decay}."
-        assert eps >= 0.0, f"Adagrad: eps must be at least 0; got {eps}."
-        assert weight_decay >= 0.0, f"Adagrad: weight_decay must be at least 0; got {weight_decay}."
+        for name, value in (("lr", lr), ("lr_decay", lr_decay), ("eps", eps), ("weight_decay", weight_decay)):
+            check_number("Adagrad", name, value)
         super().__init__(params, {"lr": lr, "lr_decay": lr_decay, "eps": eps, "weight_decay": weight_decay})
 
     def _create_state(self, param_group: dict[str, Any]) -> None:

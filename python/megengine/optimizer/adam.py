@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 from ..core._core import ops
 from ..tensor import Tensor
-from .optimizer import Optimizer, _count, _grad_of
+from .optimizer import Optimizer, _count, _grad_of, check_number
 
 __all__ = ["Adam"]
 
@@ -76,10 +77,14 @@ class Adam(Optimizer):
 
 
 def _check_adam(who: str, lr: Any, betas: Sequence[float], weight_decay: float) -> None:
-    if not isinstance(lr, Tensor) and lr < 0.0:
-        raise ValueError(f"{who}: invalid learning rate {lr}")
+    check_number(who, "lr", lr)
+    check_number(who, "weight_decay", weight_decay, -math.inf)
     if weight_decay < 0.0:
-        raise ValueError(f"{who}: invalid weight_decay value {weight_decay}")
+        raise ValueError(f"{who}: invalid weight_decay value {weight_decay}; it must be at least 0.")
+    if not isinstance(betas, Sequence) or len(betas) != 2:
+        raise ValueError(f"{who}: betas must be two numbers below 1; got {betas!r}.")
     for i in (0, 1):
         if not 0.0 <= betas[i] < 1.0:
-            raise ValueError(f"{who}: invalid beta parameter at index {i}: {betas[i]}")
+            raise ValueError(
+                f"{who}: invalid beta parameter at index {i}: {betas[i]}; betas must be 0 or more, below 1."
+            )

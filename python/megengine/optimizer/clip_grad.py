@@ -9,6 +9,7 @@ from ..core._core import ops
 from ..functional import clip, norm
 from ..jit.conditional import Conditional, at
 from ..tensor import Tensor
+from .optimizer import check_number
 
 __all__ = ["clip_grad_norm", "clip_grad_value"]
 
@@ -37,6 +38,7 @@ def clip_grad_norm(tensors: Tensor | Iterable[Tensor], max_norm: float, ord: flo
     >>> p.grad.numpy().round(3)
     array([0.6, 0.8], dtype=float32)
     """
+    check_number("clip_grad_norm", "max_norm", max_norm)
     grads = _grads(tensors)
     if not grads:
         return Tensor(0.0)

@@ -19,7 +19,7 @@ class LRScheduler:
 
     def __init__(self, optimizer: Optimizer, current_epoch: int = -1) -> None:
         if not isinstance(optimizer, Optimizer):
-            raise TypeError(f"{type(self).__name__}: needs an Optimizer; got {type(optimizer).__name__}")
+            raise TypeError(f"{type(self).__name__}: needs an Optimizer; got {type(optimizer).__name__}.")
         self.optimizer = optimizer
         self.current_epoch = current_epoch
         if current_epoch == -1:

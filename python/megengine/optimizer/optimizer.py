@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 import warnings
 from abc import ABCMeta, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
 from ..core import _core
 from ..core._core import ops
+from ..core._warn import warn_once
+from ..core.tensor.utils import ArgumentError
 from ..jit.conditional import Conditional, at
 from ..tensor import Parameter, Tensor
 
@@ -25,7 +27,8 @@ class _RequiredParameter:
 
 # Attributes of the base: tensors, and what they were filled from.
 _OWN = frozenset(
-    "_state _defaults param_groups _lr_cells _own_lr_cells _lr_values _hyper_cells _hyper_values _parts".split()
+    "_state _defaults param_groups _lr_cells _own_lr_cells _lr_values _hyper_cells _hyper_values _parts "
+    "_unattached_told".split()
 )
 
 #: Stands for a hyper-parameter that has no default.
@@ -47,6 +50,7 @@ class Optimizer(metaclass=ABCMeta):
     #: The numbers besides ``lr``, in the order the update op takes them.
     _numbers: tuple[str, ...] = ()
     _trace_volatile = True  # groups are plain dicts: a trace looks at them on every call
+    _unattached_told = False  # whether parameters that cannot get a gradient were looked for
 
     def __init__(self, params: Any, defaults: dict[str, Any]) -> None:
         self._state: dict[Parameter, dict[str, Tensor]] = {}
@@ -60,17 +64,25 @@ class Optimizer(metaclass=ABCMeta):
         self._hyper_cells: dict[int, Tensor] = {}
         self._hyper_values: dict[int, tuple[float, ...]] = {}
         self._parts: dict[int, list[list[Parameter]]] = {}  # by id of the group: its parameters by device
+        who = type(self).__name__
         if isinstance(params, (Parameter, dict)):
             params = [params]
         elif not isinstance(params, Iterable):
-            raise TypeError(f"params must be a Parameter, a dict or an iterable of them; got {type(params).__name__}")
+            way = " Pass net.parameters()." if hasattr(params, "parameters") or callable(params) else ""
+            raise TypeError(
+                f"{who}: params must be a Parameter, a dict or an iterable of them; got {type(params).__name__}.{way}"
+            )
         groups = list(params)
         if not groups:
-            raise ValueError("optimizer got an empty parameter list")
+            way = ""
+            if isinstance(params, Iterator):
+                way = " net.parameters() can be read once; call it again, or keep list(net.parameters())."
+            raise ValueError(f"{who}: there are no parameters to optimize; optimizer got an empty parameter list.{way}")
         kind = type(groups[0])
         if any(not isinstance(g, dict if issubclass(kind, dict) else Parameter) for g in groups):
             names = sorted({type(g).__name__ for g in groups})
-            raise TypeError(f"params must all be Parameters or all be dicts; got {', '.join(names)}")
+            way = " named_parameters() gives names too; pass net.parameters()." if "tuple" in names else ""
+            raise TypeError(f"{who}: params must all be Parameters or all be dicts; got {', '.join(names)}.{way}")
         if not isinstance(groups[0], dict):
             groups = [{"params": groups}]
         for group in groups:
@@ -82,28 +94,38 @@ class Optimizer(metaclass=ABCMeta):
         Args:
             param_group: ``{"params": [...]}`` with hyper-parameters; what is missing comes from the defaults.
         """
-        assert isinstance(param_group, dict), f"param group must be a dict; got {type(param_group).__name__}"
+        who = type(self).__name__
+        assert isinstance(param_group, dict), f"{who}: param group must be a dict; got {type(param_group).__name__}"
+        if "params" not in param_group:
+            raise ValueError(f"{who}: a parameter group needs 'params'; got {', '.join(map(repr, param_group))}.")
         given = param_group["params"]
         params = [given] if isinstance(given, Parameter) else given
         if isinstance(params, set):
-            raise TypeError("parameters need an order, which a set does not have; use a list")
+            raise TypeError(f"{who}: parameters need an order, which a set does not have; use a list")
         params = list(params)
         for p in params:
             if not isinstance(p, Parameter):
-                raise TypeError(f"optimizer can only optimize Parameters; got {type(p).__name__}")
+                raise TypeError(f"{who}: optimizer can only optimize Parameters; got {type(p).__name__}")
         param_group["params"] = params
         for name, default in self._defaults.items():
             if default is required and name not in param_group:
-                raise ValueError(f"parameter group did not specify a value of required optimizer parameter {name}")
+                raise ValueError(
+                    f"{who}: parameter group did not specify a value of required optimizer parameter {name}"
+                )
             param_group.setdefault(name, default)
         before = {id(p) for g in self.param_groups for p in g["params"]}
-        assert len({id(p) for p in params}) == len(params), "some parameters appear twice in one parameter group"
-        assert before.isdisjoint(id(p) for p in params), "some parameters appear in more than one parameter group"
+        seen: set[int] = set()
+        for p in params:
+            if id(p) in seen or id(p) in before:
+                where = "twice in one parameter group" if id(p) in seen else "in more than one parameter group"
+                raise ArgumentError(f"{who}: some parameters appear {where}: {_label(p)}.")
+            seen.add(id(p))
         for p in params:
             p._reset(ops.copy(p.detach()))  # a value of its own, even if it was made from another parameter
         self.param_groups.append(param_group)
         self._create_state(param_group)
         self._sync_hyper()
+        self._unattached_told = False
 
     def _add_state(self, param: Parameter, state_name: str, initializer: Any = None) -> None:
         """Give a parameter a state tensor: zeros in its shape unless given."""
@@ -218,7 +240,11 @@ class Optimizer(metaclass=ABCMeta):
                 raise TypeError("parameters need an order, which a set does not have; use a list")
             parts = self._by_device(group)
             if len(parts) == 1:
-                self._updates(group)
+                try:
+                    self._updates(group)
+                except _core.UserError as e:
+                    self._explain(group, e)
+                    raise
                 continue
             for params in parts:
                 part = {**group, "params": params}
@@ -228,7 +254,51 @@ class Optimizer(metaclass=ABCMeta):
                 self._updates(part)
                 for cells in (self._lr_cells, self._hyper_cells):
                     cells.pop(id(part), None)
+        first = self.param_groups[0]["params"] if self.param_groups else ()
+        if not (self._unattached_told and first and first[0].grad is not None):
+            self._look_for_gradients()
         return self
+
+    def _look_for_gradients(self) -> None:
+        """One warning when there are none, and one for parameters that can get none."""
+        if self._unattached_told:
+            for group in self.param_groups:
+                for p in group["params"]:
+                    if p.grad is not None:  # nearly always the first
+                        return
+        params = [p for group in self.param_groups for p in group["params"]]
+        without = [p for p in params if p.grad is None]
+        who = type(self).__name__
+        if len(without) == len(params):
+            if params and not any(p._grad_dropped for p in params):
+                warn_once(
+                    "step",
+                    f"{who}.step: none of the {len(params)} parameters has a gradient, so nothing changes. Call "
+                    "gm.backward(loss) in `with gm:` before step, and clear_grad after it.",
+                )
+            return
+        self._unattached_told = True
+        lost = [p for p in without if not p._attached]
+        if lost:
+            some = ", ".join(map(_label, lost[:3])) + (", ..." if len(lost) > 3 else "")
+            warn_once(
+                "step",
+                f"{who}.step: {len(lost)} of {len(params)} parameters have no gradient and were never attached to a "
+                f"GradManager: {some}. They stay as they are; gm.attach(net.parameters()) attaches all.",
+            )
+
+    def _explain(self, group: dict[str, Any], error: Exception) -> None:
+        """Raises in the user's words when a gradient does not fit its parameter."""
+        for p in group["params"]:
+            g = p.grad
+            if g is not None and not isinstance(g, (Tensor, Conditional)):
+                raise _core.DTypeError(
+                    f"{type(self).__name__}.step: grad of {_label(p)} must be a Tensor; got a {type(g).__name__}."
+                ) from error
+            if type(g) is Tensor and g.shape != p.shape:
+                raise _core.UserError(
+                    f"{type(self).__name__}.step: grad of {_label(p)} has shape {g.shape}, the parameter {p.shape}."
+                ) from error
 
     def _by_device(self, group: dict[str, Any]) -> list[list[Parameter]]:
         """The parameters of a group, a list for each device; looked up anew when the group grows."""
@@ -321,22 +391,24 @@ class Optimizer(metaclass=ABCMeta):
 
         All of it is checked first: what does not fit is an error and changes nothing.
         """
-        _check_whole(state)
+        _check_whole(type(self).__name__, state)
+        who = f"load_state_dict of {type(self).__name__}"
         groups = state["param_groups"]
         if len(groups) != len(self.param_groups):
             raise ValueError(
-                f"loaded state dict has {len(groups)} parameter groups, this optimizer has {len(self.param_groups)}"
+                f"{who}: loaded state dict has {len(groups)} parameter groups, this optimizer has "
+                f"{len(self.param_groups)}"
             )
         by_number: dict[int, Parameter] = {}
         for i, (mine, saved) in enumerate(zip(self.param_groups, groups)):
             if len(mine["params"]) != len(saved["params"]):
                 raise ValueError(
-                    f"parameter group {i} has {len(saved['params'])} parameters in the state dict, "
+                    f"{who}: parameter group {i} has {len(saved['params'])} parameters in the state dict, "
                     f"{len(mine['params'])} in this optimizer"
                 )
             if set(mine) != set(saved):
                 raise ValueError(
-                    f"parameter group {i} has other keys in the state dict ({', '.join(sorted(saved))}) "
+                    f"{who}: parameter group {i} has other keys in the state dict ({', '.join(sorted(saved))}) "
                     f"than in this optimizer ({', '.join(sorted(mine))})"
                 )
             by_number.update(zip(saved["params"], mine["params"]))
@@ -363,18 +435,35 @@ class Optimizer(metaclass=ABCMeta):
         self._sync_hyper()
 
 
-def _check_whole(state: Any) -> None:
+def _check_whole(name: str, state: Any) -> None:
     """Raises where ``state`` is no state of an optimizer, but may hold one."""
     if not isinstance(state, dict):
-        raise TypeError(f"load_state_dict: needs the dict of Optimizer.state_dict; got {type(state).__name__}.")
+        raise TypeError(f"load_state_dict of {name}: needs the dict of opt.state_dict(); got {type(state).__name__}.")
     missing = [key for key in ("param_groups", "state") if key not in state]
     if missing:
         entries = ", ".join(map(repr, list(state)[:6]))
         inner = [key for key, value in state.items() if isinstance(value, dict) and "param_groups" in value]
-        way = f"Pass checkpoint[{inner[0]!r}]." if inner else "Pass what Optimizer.state_dict returned."
+        way = f"Pass checkpoint[{inner[0]!r}]." if inner else "Pass what opt.state_dict() returned."
         raise KeyError(
-            f"load_state_dict: no {missing[0]!r} among the entries {entries}; this is no state of an optimizer. {way}"
+            f"load_state_dict of {name}: no {missing[0]!r} among the entries {entries}; this is no state of an "
+            f"optimizer. {way}"
         )
+
+
+def _label(p: Parameter) -> str:
+    """A parameter as the user knows it."""
+    return f"{p.__dict__.get('_name') or p.name or 'a parameter'} {p._tuple_shape}"
+
+
+def check_number(who: str, name: str, value: Any, low: float = 0.0, high: float = math.inf) -> None:
+    """Raises unless a hyper-parameter is a number of the range; a Tensor may be anything."""
+    if isinstance(value, Tensor):
+        return
+    if isinstance(value, str) or not hasattr(value, "__float__"):
+        raise TypeError(f"{who}: {name} must be a number; got {value!r}.")
+    if not low <= value <= high:
+        bounds = f"at least {low:g}" if high == math.inf else f"from {low:g} to {high:g}"
+        raise ArgumentError(f"{who}: {name} must be {bounds}; got {value}.")
 
 
 def _grad_of(p: Parameter) -> tuple[Tensor, Tensor | None]:

@@ -6,8 +6,9 @@ from typing import Any
 
 from ..core import _core
 from ..core._core import ops
+from ..core.tensor.utils import ArgumentError
 from ..tensor import Parameter, Tensor
-from .optimizer import Optimizer, _grad_of
+from .optimizer import Optimizer, _grad_of, check_number
 
 __all__ = ["SGD"]
 
@@ -38,10 +39,10 @@ class SGD(Optimizer):
     def __init__(
         self, params: Any, lr: float, momentum: float = 0.0, nesterov: bool = False, weight_decay: float = 0.0
     ) -> None:
-        assert isinstance(lr, Tensor) or lr >= 0.0, f"SGD: lr must be at least 0; got {lr}."
-        assert momentum >= 0.0, f"SGD: momentum must be at least 0; got {momentum}."
-        assert weight_decay >= 0.0, f"SGD: weight_decay must be at least 0; got {weight_decay}."
-        assert not nesterov or momentum > 0.0, "SGD: nesterov needs momentum > 0."
+        for name, value in (("lr", lr), ("momentum", momentum), ("weight_decay", weight_decay)):
+            check_number("SGD", name, value)
+        if nesterov and not momentum > 0.0:
+            raise ArgumentError(f"SGD: nesterov needs momentum > 0; got momentum={momentum}.")
         self.nesterov = nesterov
         super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
 

@@ -13,7 +13,7 @@ import numpy as np
 from .. import _size
 from ..core import _core
 from ..core._core import CompNode, ops
-from ..core.tensor.utils import make_shape_tuple
+from ..core.tensor.utils import ArgumentError, make_shape_tuple
 from ..tensor import Tensor, as_device
 
 __all__ = [
@@ -36,7 +36,10 @@ Size = int | Iterable[int] | Tensor | None
 
 
 def _checked_seed(seed: Any, who: str) -> int:
-    number = operator.index(seed)
+    try:
+        number = operator.index(seed)
+    except TypeError:
+        raise TypeError(f"{who}: a seed is an int; got {seed!r}.") from None
     if not 0 <= number < 1 << 64:
         raise ValueError(f"{who}: a seed is an integer from 0 up to 2**64 - 1; got {number}.")
     return number
@@ -132,7 +135,8 @@ class RNG:
         >>> x.shape, bool((x > 2).numpy().all())
         ((100,), True)
         """
-        assert low < high, f"uniform: low must be below high; got {low} and {high}."
+        if not low < high:
+            raise ArgumentError(f"uniform: low must be below high; got {low} and {high}.")
         return self._draw(ops.rng_uniform, shape=_shape(size), lo=float(low), hi=float(high))
 
     def normal(self, mean: float = 0, std: float = 1, size: Size = None) -> Tensor:

@@ -106,6 +106,8 @@ int run(int argc, char** argv) {
   if (command == "show" && argc == 3) return show(argv[2]);
   if (command == "make" && (argc == 4 || argc == 5)) return make(argv[2], argv[3], argc == 5 ? std::atoi(argv[4]) : 0);
   if (command == "strip" && argc == 4) return strip(argv[2], argv[3]);
+  if (!command.empty())
+    std::fprintf(stderr, "mge_model: '%s' with %d arguments is not known.\n", command.c_str(), argc - 2);
   return usage();
 }
 

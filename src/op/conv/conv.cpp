@@ -102,7 +102,7 @@ Shape conv_output(const InferCtx& c, const ConvAttrs<D>& at, const Shape& x, con
   }
   MGE_CHECK(fits, Value,
             "{}: kernel {} (dilated {}) is larger than the padded input {}; input {}, weight {}. "
-            "Raise pad or use a smaller kernel.",
+            "Raise the padding or use a smaller kernel.",
             op, sizes(kernel), sizes(reach), sizes(room), x.str(), w.str());
   return y;
 }

@@ -19,9 +19,9 @@ void infer_matmul(InferCtx& c) {
   if (ka != kb) {
     int64_t flip_a = m, flip_b = n;  // the inner size after transposing one side the other way
     const char* hint = flip_a == kb && flip_b == ka ? " Transposing either side would match."
-                       : flip_b == ka               ? (at.tb ? " tb=false would match." : " tb=true would match.")
-                       : flip_a == kb               ? (at.ta ? " ta=false would match." : " ta=true would match.")
-                                                    : "";
+                       : flip_b == ka ? (at.tb ? " transpose_b=False would match." : " transpose_b=True would match.")
+                       : flip_a == kb ? (at.ta ? " transpose_a=False would match." : " transpose_a=True would match.")
+                                      : "";
     fail(ErrorKind::Value, "matmul: inner sizes differ, {} against {}; got a {}{}, b {}{}.{}", ka, kb, a.str(),
          at.ta ? " (transposed)" : "", b.str(), at.tb ? " (transposed)" : "", hint);
   }

@@ -131,7 +131,12 @@ void infer_expand_dims(InferCtx& c) {
   MGE_CHECK(rank <= kMaxRank, Value, "expand_dims: the result would have {} dimensions; at most {} are supported.",
             rank, kMaxRank);
   Ints norm;
-  for (int64_t a : axes) norm.push_back(normalize_axis("expand_dims", a, rank));
+  for (int64_t a : axes) {
+    MGE_CHECK(a >= -rank && a < rank, Value,
+              "expand_dims: axis {} is out of range for a tensor with {} dimensions; valid are {}..{}.", a,
+              c.shape(0).rank, -rank, rank - 1);
+    norm.push_back(a < 0 ? a + rank : a);
+  }
   std::sort(norm.begin(), norm.end());
   for (size_t i = 1; i < norm.size(); ++i)
     MGE_CHECK(norm[i] != norm[i - 1], Value, "expand_dims: axis {} is named twice.", norm[i]);
@@ -237,8 +242,9 @@ void infer_concat(InferCtx& c) {
     const Shape& s = c.shape(i);
     bool ok = s.rank == rank;
     for (int k = 0; ok && k < rank; ++k) ok = k == axis || s[k] == m.shape[k];
-    MGE_CHECK(ok, Value, "concat: shapes must agree except on axis {}; input 0 is {}, input {} is {}.", axis,
-              c.shape(0).str(), i, s.str());
+    MGE_CHECK(ok, Value, "concat: shapes must agree except on axis {}; input 0 is {}, input {} is {}.{}", axis,
+              c.shape(0).str(), i, s.str(),
+              s.rank == rank ? "" : " expand_dims adds an axis, stack joins along a new one.");
     MGE_CHECK(c.dtype(i) == m.dtype, Type, "concat: inputs must share one dtype; got {} and {}. Cast one with astype.",
               dtype_name(m.dtype), dtype_name(c.dtype(i)));
     m.shape[axis] += s[axis];

@@ -110,7 +110,7 @@ TEST(ShapeTest, Broadcasting) {
         broadcast_shapes("add", {2, 3, 4}, {5, 4});
       },
       ErrorKind::Value,
-      "add: shapes [2,3,4] and [5,4] do not broadcast (axis 1 from the right: 3 against 5). Sizes must be equal or 1; "
+      "add: shapes [2,3,4] and [5,4] do not broadcast (axis -2: 3 against 5). Sizes must be equal or 1; "
       "reshape or expand_dims one operand.");
 }
 
@@ -118,13 +118,13 @@ TEST(ShapeTest, NormalizeAxis) {
   for (int rank = 1; rank <= 8; ++rank)
     for (int axis = -rank; axis < rank; ++axis) EXPECT_EQ(normalize_axis("sum", axis, rank), (axis + rank) % rank);
   expect_error([] { normalize_axis("sum", 2, 2); }, ErrorKind::Value,
-               "sum: axis 2 is out of range for a tensor of 2 dimensions.");
+               "sum: axis 2 is out of range for a tensor with 2 dimensions; valid are -2..1.");
   expect_error([] { normalize_axis("sum", -3, 2); }, ErrorKind::Value,
-               "sum: axis -3 is out of range for a tensor of 2 dimensions.");
+               "sum: axis -3 is out of range for a tensor with 2 dimensions; valid are -2..1.");
   expect_error([] { normalize_axis("sum", 0, 0); }, ErrorKind::Value,
-               "sum: axis 0 is out of range for a tensor of 0 dimensions.");
+               "sum: axis 0 is out of range for a tensor with 0 dimensions, which has no axis.");
   expect_error([] { normalize_axis("sum", INT64_MIN, 3); }, ErrorKind::Value,
-               "sum: axis -9223372036854775808 is out of range for a tensor of 3 dimensions.");
+               "sum: axis -9223372036854775808 is out of range for a tensor with 3 dimensions; valid are -3..2.");
 }
 
 TEST(LayoutTest, ContiguousStrides) {

@@ -473,12 +473,14 @@ TEST_P(Trace, MismatchTexts) {
     EXPECT_EQ(item(t.match({x})[0]), 9) << "usable after: " << text;
     return text;
   };
-  EXPECT_EQ(error([&](const Tensors& a) {
-              g_line = 44;
-              return Tensors{apply("sub", {a[0], w})};
-            }),
-            "trace error because operator mismatch\n  the recording has add here, the call made sub\n  at train.py:44 "
-            "in step");
+  EXPECT_EQ(
+      error([&](const Tensors& a) {
+        g_line = 44;
+        return Tensors{apply("sub", {a[0], w})};
+      }),
+      "trace error because operator mismatch\n  the recording has add here, the call made sub. Every call must make "
+      "the same ops: choose with F.where, or put what differs into `with exclude_from_trace():`.\n  at train.py:44 "
+      "in step");
   EXPECT_THAT(error([&](const Tensors& a) {
                 TensorPtr z = apply("mul", {apply("add", {a[0], w}), a[0]});
                 return Tensors{z};
@@ -516,7 +518,7 @@ TEST_P(Trace, MismatchTexts) {
   EXPECT_THAT(error([&](const Tensors& a) {
                 return Tensors{apply("add", {a[0], w})};
               }),
-              HasSubstr("mismature end\n  1 of 3 recorded ops were run; next was "));
+              HasSubstr("mismature end\n  the call ends after 1 of 3 recorded ops; next was "));
   EXPECT_THAT(error([&](const Tensors& a) {
                 body(a);
                 return Tensors{apply("neg", {a[0]})};

@@ -57,9 +57,10 @@ TEST(NnInfer, Matmul) {
   EXPECT_EQ(infer("matmul", nt, {f32({2, 1, 3, 4}), f32({7, 5, 4})}), "float32[2,7,3,5]");
   EXPECT_EQ(infer("matmul", make_attrs(MatmulAttrs{true, false}), {f64({4, 3}), f64({4, 0})}), "float64[3,0]");
   EXPECT_EQ(error("matmul", nn, {f32({64, 400}), f32({120, 400})}),
-            "matmul: inner sizes differ, 400 against 120; got a [64,400], b [120,400]. tb=true would match.");
-  EXPECT_EQ(error("matmul", nt, {f32({2, 3}), f32({3, 5})}),
-            "matmul: inner sizes differ, 3 against 5; got a [2,3], b [3,5] (transposed). tb=false would match.");
+            "matmul: inner sizes differ, 400 against 120; got a [64,400], b [120,400]. transpose_b=True would match.");
+  EXPECT_EQ(
+      error("matmul", nt, {f32({2, 3}), f32({3, 5})}),
+      "matmul: inner sizes differ, 3 against 5; got a [2,3], b [3,5] (transposed). transpose_b=False would match.");
   EXPECT_EQ(error("matmul", nn, {f32({2, 3}), f32({4, 5})}),
             "matmul: inner sizes differ, 3 against 4; got a [2,3], b [4,5].");
   EXPECT_EQ(error("matmul", nn, {f32({3}), f32({3, 5})}), "matmul: a must have 2 or more dimensions; got float32[3].");
@@ -88,7 +89,7 @@ TEST(NnInfer, Conv2d) {
             "conv2d: weight [2,4,3,3,3] is laid out for 2 groups but groups is 1. groups=2 would match.");
   EXPECT_EQ(error("conv2d", one, {f32({4, 6, 2, 8}), f32({4, 6, 3, 3})}),
             "conv2d: kernel 3x3 (dilated 3x3) is larger than the padded input 2x8; input [4,6,2,8], weight [4,6,3,3]. "
-            "Raise pad or use a smaller kernel.");
+            "Raise the padding or use a smaller kernel.");
   EXPECT_EQ(error("conv2d", one, {f32({6, 8, 8}), f32({4, 6, 3, 3})}), "conv2d: input must be [N,C,H,W]; got [6,8,8].");
   EXPECT_EQ(error("conv2d", one, {f32({1, 6, 8, 8}), f32({4, 6, 9})}),
             "conv2d: weight must be [O,C/groups,kh,kw] or [groups,O/groups,C/groups,kh,kw]; got [4,6,9].");
@@ -189,7 +190,7 @@ TEST(NnInfer, Normalisation) {
 TEST(NnInfer, SoftmaxLossIndexing) {
   EXPECT_EQ(infer("softmax", make_attrs(SoftmaxAttrs{-1}), {f32({2, 3})}), "float32[2,3]");
   EXPECT_EQ(error("softmax", make_attrs(SoftmaxAttrs{2}), {f32({2, 3})}),
-            "softmax: axis 2 is out of range for a tensor of 2 dimensions.");
+            "softmax: axis 2 is out of range for a tensor with 2 dimensions; valid are -2..1.");
   Attrs xe = make_attrs(XentAttrs{});
   EXPECT_EQ(infer("softmax_xent", xe, {f32({8, 10, 4}), i32({8, 4})}), "float32[8,4] float32[8,10,4]");
   EXPECT_EQ(error("softmax_xent", xe, {f32({8, 10}), i32({8, 1})}),

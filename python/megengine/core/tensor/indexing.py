@@ -47,7 +47,9 @@ def _host(item: Any) -> Any:
         array = np.asarray(item)
         item = array.astype(np.int32) if array.size == 0 else array
     if isinstance(item, (np.ndarray, TensorBase)) and item.dtype.kind not in "iub":
-        raise _core.UserError(f"index: arrays used as indices must be of integers or bools; got {item.dtype}.")
+        raise _core.UserError(
+            f"index: arrays used as indices must be of integers or bools; got {item.dtype}. Cast it: i.astype('int32')."
+        )
     return item
 
 
@@ -92,6 +94,15 @@ def _expand(items: tuple[Any, ...], ndim: int) -> list[Any]:
     return out
 
 
+def _number(item: Any) -> int:
+    try:
+        return operator.index(item)
+    except TypeError:
+        raise TypeError(
+            f"index: {item!r} is no integer, slice, ..., None, mask or array of integers, which x[...] takes."
+        ) from None
+
+
 class _ScalarBool(Exception):
     """``x[True]``, or a 0-d mask: a new axis of size 0 or 1."""
 
@@ -117,7 +128,7 @@ def _make_plan(x: TensorBase, items: tuple[Any, ...]) -> _Plan:
             place += 1
             results += 1
         elif not _is_array(item):
-            plan.basic.append(operator.index(item))  # an int drops its axis
+            plan.basic.append(_number(item))  # an int drops its axis
             axis += 1
         else:
             for array in _positions(item, shape, axis):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from .. import _amp, _core
-from .._core import CompNode, TensorBase, UserError, as_size, get_default_device, ops, sizes_in
+from .._core import CompNode, DTypeError, TensorBase, UserError, as_size, get_default_device, ops, sizes_in
 
 if TYPE_CHECKING:
     from ...tensor import Tensor
@@ -21,16 +21,20 @@ class ArgumentError(UserError, AssertionError):
     """A broken rule that the original asserts; programs catch it either way."""
 
 
+class KindError(DTypeError, AssertionError):
+    """A value of another kind than the original asserts."""
+
+
 class AxisError(ArgumentError, IndexError):
     """An axis the tensor does not have: the original asserts here, runs out of a list there."""
 
 
 @overload
-def _normalize_axis(ndim: int, axis: int, reverse: bool = False) -> int: ...
+def _normalize_axis(ndim: int, axis: int, reverse: bool = False, who: str = "") -> int: ...
 @overload
-def _normalize_axis(ndim: int, axis: Iterable[int], reverse: bool = False) -> list[int]: ...
-def _normalize_axis(ndim: int, axis: int | Iterable[int], reverse: bool = False) -> int | list[int]:
-    """Axes counted from 0: an int for an int, a sorted list for several.
+def _normalize_axis(ndim: int, axis: Iterable[int], reverse: bool = False, who: str = "") -> list[int]: ...
+def _normalize_axis(ndim: int, axis: int | Iterable[int], reverse: bool = False, who: str = "") -> int | list[int]:
+    """Axes counted from 0: an int for an int, a sorted list for several. ``who`` is named by errors.
 
     >>> from megengine.core.tensor.utils import _normalize_axis
     >>> _normalize_axis(4, -1), _normalize_axis(4, (-1, 0))
@@ -39,13 +43,35 @@ def _normalize_axis(ndim: int, axis: int | Iterable[int], reverse: bool = False)
     if type(axis) is int or isinstance(axis, (int, np.integer)):
         i = int(axis)
         if not -ndim <= i < ndim:
-            raise AxisError(f"axis {i} is out of range for a tensor with {ndim} dimensions.")
+            valid = f"; valid are {-ndim}..{ndim - 1}" if ndim else ", which has no axis"
+            raise AxisError(f"{_of(who)}axis {i} is out of range for a tensor with {ndim} dimensions{valid}.")
         return i + ndim if i < 0 else i
-    axes = [_normalize_axis(ndim, int(a)) for a in axis]
+    axes = [_normalize_axis(ndim, a if isinstance(a, int) else _axis_number(a, who), False, who) for a in axis]
     if len(set(axes)) != len(axes):
-        raise AxisError(f"an axis is named twice; got {tuple(axes)}.")
+        raise AxisError(f"{_of(who)}an axis is named twice; got {tuple(axes)}.")
     axes.sort(reverse=reverse)
     return axes
+
+
+def _of(who: str) -> str:
+    return f"{who}: " if who else ""
+
+
+def _axis_number(axis: Any, who: str) -> int:
+    try:
+        return int(axis) if isinstance(axis, TensorBase) else operator.index(axis)
+    except TypeError:
+        raise TypeError(f"{_of(who)}an axis must be an integer; got {axis!r}.") from None
+
+
+def axes_of(axis: Any, who: str) -> tuple[int, ...]:
+    """One axis or several, as a tuple."""
+    if type(axis) is int:
+        return (axis,)
+    try:
+        return make_shape_tuple(axis)
+    except TypeError:
+        raise TypeError(f"{_of(who)}axis must be an integer or several; got {axis!r}.") from None
 
 
 def make_shape_tuple(*shape: Any) -> tuple[int, ...]:

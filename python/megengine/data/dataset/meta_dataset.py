@@ -67,7 +67,7 @@ class ArrayDataset(Dataset):
             raise ValueError("ArrayDataset: needs at least one array.")
         lengths = [len(a) for a in arrays]
         if len(set(lengths)) > 1:
-            raise ValueError(f"lengths of input arrays are inconsistent: {lengths}")
+            raise ValueError(f"ArrayDataset: lengths of input arrays are inconsistent: {lengths}")
         self.arrays = arrays
 
     def __getitem__(self, index: Any) -> tuple[Any, ...]:

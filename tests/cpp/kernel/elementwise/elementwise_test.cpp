@@ -615,7 +615,7 @@ TEST(Errors, NameTheRuleTheValuesAndTheWayOut) {
             "logical_or, "
             "logical_not.");
   EXPECT_EQ(text("add", {f, g}),
-            "add: shapes [2,3] and [4] do not broadcast (axis 0 from the right: 3 against 4). Sizes must be equal or "
+            "add: shapes [2,3] and [4] do not broadcast (axis -1: 3 against 4). Sizes must be equal or "
             "1; reshape or "
             "expand_dims one operand.");
   EXPECT_EQ(text("logical_not", {f}),

@@ -237,7 +237,7 @@ TEST(Reduce, AxesAreChecked) {
     return "no error";
   };
   EXPECT_EQ(text({-1, 1}), "reduce: axis 1 is given twice.");
-  EXPECT_EQ(text({2}), "reduce: axis 2 is out of range for a tensor of 2 dimensions.");
+  EXPECT_EQ(text({2}), "reduce: axis 2 is out of range for a tensor with 2 dimensions; valid are -2..1.");
   EXPECT_EQ(text({0}, "median"), "reduce: unknown mode 'median'; known: sum, mean, max, min, prod.");
 }
 

@@ -55,5 +55,7 @@ class ImageFolder(VisionDataset):
 
     def collect_class(self) -> dict[str, int]:
         """The number of each class by its name."""
+        if not os.path.isdir(self.root):
+            raise FileNotFoundError(f"ImageFolder: there is no folder {self.root}; it holds one folder per class.")
         names = sorted(entry.name for entry in os.scandir(self.root) if entry.is_dir())
         return {name: i for i, name in enumerate(names)}

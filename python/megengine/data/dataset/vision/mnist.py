@@ -46,7 +46,7 @@ class MNIST(VisionDataset):
         if download:
             self.download()
         elif not os.path.isdir(self.root):
-            raise ValueError(f"dir {self.root} does not exist")
+            raise ValueError(f"MNIST: dir {self.root} does not exist. download=True makes it and fetches the files.")
         self.train = train
         self._meta_data: dict[str, Any] = {}
         self.process(train)

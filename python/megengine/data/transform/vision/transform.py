@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ....core.tensor.utils import ArgumentError
 from ..._image import optional
 from ..meta_transform import Transform
 from . import functional as F
@@ -41,6 +42,7 @@ Order = Sequence[str] | None
 Size = int | Sequence[int]
 INTER_LINEAR = 1  # cv2.INTER_LINEAR
 INTER_NEAREST = 0
+_KINDS = ("image", "coords", "boxes", "mask", "keypoints", "polygons", "category", "info")
 
 
 class VisionTransform(Transform):
@@ -74,7 +76,10 @@ class VisionTransform(Transform):
             if kind == "batch":
                 raise ValueError("batch is invalid data type")
             if not self._passes(kind) and self._get_apply(kind) is None:
-                raise NotImplementedError(f"{kind} is unsupported data type")
+                raise NotImplementedError(
+                    f"{type(self).__name__}: order: {kind} is unsupported data type; known are "
+                    f"{', '.join(k for k in _KINDS if self._passes(k) or self._get_apply(k) is not None)}."
+                )
         self.order = order
 
     @staticmethod
@@ -181,7 +186,8 @@ class ToMode(_Still):
 
     def __init__(self, mode: str = "CHW", *, order: Order = None) -> None:
         super().__init__(order)
-        assert mode in ("CHW",), f"unsupported mode: {mode}"
+        if mode not in ("CHW",):
+            raise ArgumentError(f"ToMode: unsupported mode: {mode}; only CHW exists.")
         self.mode = mode
 
     def _apply_image(self, image: Array) -> Array:
@@ -220,7 +226,10 @@ class Compose(VisionTransform):
         self.shuffle_indices = shuffle_indices
         for t in self.transforms:
             if not isinstance(t, Transform):
-                raise TypeError(f"Compose: needs transforms; got {type(t)}.")
+                raise TypeError(
+                    f"Compose: needs transforms; got {type(t)}. Derive a class from Transform and put the function "
+                    "into its apply()."
+                )
             _give_order(t, self.order)
 
     def apply_batch(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
@@ -430,9 +439,11 @@ class CenterCrop(_Crop):
 
     def _window(self, height: int, width: int) -> tuple[int, int, int, int]:
         h, w = self.output_size
-        assert h <= height and w <= width, (
-            f"output size is bigger than image size: CenterCrop to {h}x{w} of {height}x{width}"
-        )
+        if h > height or w > width:
+            raise ArgumentError(
+                f"output size is bigger than image size: CenterCrop to {h}x{w} of {height}x{width}. Pad or Resize "
+                "first."
+            )
         return int(round((width - w) / 2.0)), int(round((height - h) / 2.0)), h, w
 
 
@@ -552,6 +563,8 @@ class _Flip(VisionTransform):
 
     def __init__(self, prob: float = 0.5, *, order: Order = None) -> None:
         super().__init__(order)
+        if not 0 <= prob <= 1:
+            raise ValueError(f"{type(self).__name__}: prob must be from 0 to 1; got {prob}.")
         self.prob = prob
 
     def apply(self, input: Any) -> Any:
@@ -605,7 +618,13 @@ class Normalize(_Still):
     def _apply_image(self, image: Array) -> Array:
         sizes = (1, image.shape[-1]) if np.ndim(image) == 3 else ()
         if self.mean.ndim > 1 or self.std.ndim > 1 or self.mean.size not in sizes or self.std.size not in sizes:
-            result: Array = (image - self.mean) / self.std
+            try:
+                result: Array = (image - self.mean) / self.std
+            except ValueError:
+                raise ValueError(
+                    f"Normalize: mean {self.mean.shape} and std {self.std.shape} do not broadcast with an image "
+                    f"{image.shape}; they need one number, or one for each of the {image.shape[-1]} channels."
+                ) from None
             return result
         # NOTE(perf): channel by channel, which is 15 times as fast as loops over three numbers at a time. The planes
         # lie as ToMode wants them, so that it has nothing to move.

@@ -1,0 +1,81 @@
+"""The table of mistakes: what users get wrong, and what they are told.
+
+``python tests/python/test_mistakes.py [SUBJECT]`` prints the score and every row that falls short.
+"""
+
+from __future__ import annotations
+
+import doctest
+import sys
+from collections import Counter
+
+import mistakes_commands
+import mistakes_data
+import mistakes_habits
+import mistakes_layers
+import mistakes_lite
+import mistakes_shapes
+import mistakes_traced
+import mistakes_training
+import mistakes_values
+import pytest
+from mistake import ROOT, TABLE, Mistake
+
+SUBJECTS = (
+    mistakes_shapes, mistakes_values, mistakes_layers, mistakes_training, mistakes_data, mistakes_traced,
+    mistakes_lite, mistakes_commands, mistakes_habits,
+)  # fmt: skip
+
+#: Rows that are known to fall short, with the reason; at most 2 % of the table.
+SHORT = {
+    "size as a method": "x.size is an int as in NumPy, and Python says that an int cannot be called",
+}
+
+
+@pytest.mark.parametrize(
+    ("row", "mode"),
+    [
+        pytest.param(
+            row, mode, id=f"{row.subject}: {row.name}, {mode}",
+            marks=[pytest.mark.xfail(reason=SHORT[row.name], strict=True)] if row.name in SHORT else [],
+        )
+        for row in TABLE
+        for mode in row.modes
+    ],
+)  # fmt: skip
+def test_full_marks(row: Mistake, mode: str) -> None:
+    assert row.falls_short(mode) is None
+
+
+def test_the_table_is_large_and_its_names_differ() -> None:
+    assert len(TABLE) >= 200
+    assert len(SHORT) <= 0.02 * len(TABLE)
+    assert [name for name, n in Counter((row.subject, row.name) for row in TABLE).items() if n > 1] == []
+
+
+def test_examples_of_the_page() -> None:
+    failed, tried = doctest.testfile(
+        str(ROOT / "docs" / "errors.md"), module_relative=False, optionflags=doctest.NORMALIZE_WHITESPACE
+    )
+    assert tried > 5 and not failed
+
+
+def score(subject: str = "") -> str:
+    """The score, by subject, and the rows that fall short."""
+    lines, short = [], []
+    rows = [row for row in TABLE if subject in ("", row.subject)]
+    good: Counter[str] = Counter()
+    for row in rows:
+        missing = {mode: said for mode in row.modes if (said := row.falls_short(mode)) is not None}
+        good[row.subject] += not missing
+        short += [f"{row.subject}: {row.name} [{mode}]\n    {said}" for mode, said in missing.items()]
+    for name, n in Counter(row.subject for row in rows).items():
+        lines.append(f"{name:10} {good[name]:4} of {n:4}")
+    runs = sum(len(row.modes) for row in rows)
+    total = good.total()
+    lines.append(f"{total} of {len(rows)} mistakes at full marks, {total / len(rows):.1%} ({runs} runs)")
+    return "\n".join([*short, *lines])
+
+
+if __name__ == "__main__":
+    print(score(*sys.argv[1:2]))
