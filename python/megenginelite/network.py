@@ -45,12 +45,16 @@ class LiteNetwork:
     >>> net.wait()                                                   # doctest: +SKIP
     >>> net.get_io_tensor(net.get_output_name(0)).to_numpy()         # doctest: +SKIP
 
-    One network is used by one thread at a time.
+    Threads may share a network: calls of ``forward`` follow each other. Its inputs and outputs are shared as well, so
+    threads that each want their own results use a network each (``share_weights_with``).
     """
 
     def __init__(self, config: LiteConfig | None = None, io: LiteNetworkIO | None = None) -> None:
         self._network = _Handle()
-        self._callbacks: dict[str, Any] = {}  # C may call them as long as the network lives
+        # C has one function for each kind of callback as long as the network lives, for a thread may be in the middle
+        # of a run; it calls whatever was set last.
+        self._functions: dict[str, Any] = {}
+        self._callbacks: dict[str, Callable[..., Any]] = {}
         self._held: dict[int, Any] = {}  # memory of the caller that a tensor of this network looks at, by handle
         self._error: BaseException | None = None
         self.config = LiteConfig() if config is None else config
@@ -217,8 +221,9 @@ class LiteNetwork:
 
     def async_with_callback(self, async_callback: Callable[[], Any]) -> None:
         """From now on forward returns at once, and the callback runs on another thread when the outputs are there."""
-        self._callbacks["async"] = _AsyncCallback(lambda: self._guard(async_callback))
-        self._call("set_async_callback", [_AsyncCallback], self._callbacks["async"])
+        self._callbacks["async"] = async_callback
+        function = _AsyncCallback(lambda: self._guard(self._callbacks["async"]))
+        self._call("set_async_callback", [_AsyncCallback], self._functions.setdefault("async", function))
 
     def _set_io_callback(self, which: str, callback: IoCallback) -> None:
         def run(ios: Any, tensors: Any, size: int) -> int:
@@ -228,12 +233,13 @@ class LiteNetwork:
                     io = LiteIO(ios[i].name, bool(ios[i].is_host), ios[i].io_type, LiteLayout())
                     io.config_layout = ios[i].config_layout
                     arguments[io] = LiteTensor._wrap(_Handle(tensors[i]), self)
-                callback(arguments)
+                self._callbacks[which](arguments)
 
             return self._guard(body)
 
-        self._callbacks[which] = _IoCallback(run)
-        self._call(f"set_{which}_callback", [_IoCallback], self._callbacks[which])
+        self._callbacks[which] = callback
+        function = self._functions.setdefault(which, _IoCallback(run))
+        self._call(f"set_{which}_callback", [_IoCallback], function)
 
     def set_start_callback(self, start_callback: IoCallback) -> None:
         """Called with the inputs, {LiteIO: LiteTensor}, before each run."""

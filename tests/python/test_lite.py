@@ -303,3 +303,63 @@ def test_batch_collector() -> None:
     assert batch.collect(np.zeros(2, "float32")) == 0  # a failed sample gives its slot back
     with pytest.raises(RuntimeError, match="not in use"):
         batch.free([7])
+
+
+# ---- threads
+
+
+def in_threads(work, count: int = 8) -> list[BaseException]:
+    """Runs ``work(t)`` on several threads at once; what they raised."""
+    raised: list[BaseException] = []
+    ready = threading.Barrier(count)
+
+    def body(t: int) -> None:
+        ready.wait()
+        try:
+            work(t)
+        except BaseException as e:
+            raised.append(e)
+
+    threads = [threading.Thread(target=body, args=(t,)) for t in range(count)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    return raised
+
+
+def test_threads_queue_on_one_network(net: lite.LiteNetwork) -> None:
+    want = run(net)
+
+    def work(t: int) -> None:
+        for _ in range(20):
+            assert (run(net) == want).all()
+
+    assert in_threads(work) == []
+
+
+def test_callbacks_are_replaced_while_others_run(net: lite.LiteNetwork) -> None:
+    """The old function may be the one that a thread is about to call."""
+    seen = []
+
+    def work(t: int) -> None:
+        for i in range(30):
+            net.set_start_callback(lambda inputs, t=t, i=i: seen.append((t, i, len(inputs))))
+            net.forward()
+
+    assert in_threads(work) == []
+    assert len(seen) == 240 and {n for _, _, n in seen} == {2}
+
+
+def test_networks_are_dropped_while_others_run() -> None:
+    def work(t: int) -> None:
+        for _ in range(5):
+            own = lite.LiteNetwork()
+            own.load(MODEL)
+            done = threading.Event()
+            own.async_with_callback(done.set)
+            own.forward()
+            del own
+            assert done.wait(30)
+
+    assert in_threads(work) == []
