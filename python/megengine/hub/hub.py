@@ -177,14 +177,12 @@ def load_serialized_obj_from_url(url: str, model_dir: str | None = None) -> Any:
     name = os.path.basename(urlparse(url).path) or "object"
     cached = folder / f"{hashlib.sha256(url.encode()).hexdigest()[:6]}_{name}"
     if not cached.exists():
-        partial = f"{cached}.{os.getpid()}.part"  # a broken download never looks like a cached file
         try:
-            download_from_url(url, partial)
+            download_from_url(url, str(cached))  # a broken download never looks like a cached file
         except HTTPDownloadError as e:
             raise FetcherError(
                 f"hub: could not download {url} ({e}). Check the network; offline, put the file at {str(cached)!r}."
             ) from None
-        os.replace(partial, cached)
     return _load_object(str(cached))
 
 

@@ -23,7 +23,7 @@ from typing import IO, Any
 
 from .. import _size as _size
 from .. import config
-from ..core import _core
+from ..core import _core, files
 from ..module import Module
 from ..tensor import Tensor
 from .conditional import settle
@@ -579,8 +579,10 @@ class trace:
         data, stats = _core.dump_model(entry.recording, ins, outs, optimize_for_inference and not no_change_graph, info)
         if hasattr(file, "write"):
             file.write(data)
+        elif append:
+            files.append(file, data)
         else:
-            with open(file, "ab" if append else "wb") as f:
+            with files.replacing(file) as f:
                 f.write(data)
         return CompGraphDumpResult(
             stats["n_ops"], len(data), stats["weight_bytes"], stats["content_hash"], ins, outs, stats["params"]
