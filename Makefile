@@ -90,6 +90,12 @@ parity: build-release .venv-bench-torch/stamp ## accuracy and behaviour, beside 
 	@$(call stage,release)
 	@$(call staged,release) $(PY) benchmarks/parity.py --torch-python .venv-bench-torch/bin/python
 
+FUZZ_BUDGET ?= 100000
+.PHONY: fuzz
+fuzz: build ## attacks on files, writers and handles; FUZZ_BUDGET cases each, counts printed
+	$(call say,fuzz)
+	@$(PY) tools/fuzz/run.py --budget $(FUZZ_BUDGET)
+
 # ---- pieces of `make test`
 
 .PHONY: ctest instructions pytest lint lint-fast tidy format coverage stubs
