@@ -17,7 +17,9 @@ from .struct import (
     LiteLayout,
     LiteNetworkIO,
     LiteTensorPhase,
+    _bytes,
     _LiteNetworkIO,
+    _text,
 )
 from .tensor import LiteTensor
 
@@ -122,7 +124,7 @@ class LiteNetwork:
     def get_io_tensor(self, name: str, phase: LiteTensorPhase = LiteTensorPhase.LITE_IO) -> LiteTensor:
         out = _Handle()
         self._call(
-            "get_io_tensor", [ctypes.c_char_p, ctypes.c_int, _handle_p], name.encode(), int(phase), ctypes.byref(out)
+            "get_io_tensor", [ctypes.c_char_p, ctypes.c_int, _handle_p], _bytes(name), int(phase), ctypes.byref(out)
         )
         return LiteTensor._wrap(out, self)
 
@@ -131,20 +133,20 @@ class LiteNetwork:
     ) -> LiteTensor:
         out = _Handle()
         types = [ctypes.c_char_p, ctypes.c_size_t, ctypes.c_int, _handle_p]
-        self._call("get_discrete_tensor", types, name.encode(), n_idx, int(phase), ctypes.byref(out))
+        self._call("get_discrete_tensor", types, _bytes(name), n_idx, int(phase), ctypes.byref(out))
         return LiteTensor._wrap(out, self)
 
     def _name(self, function: str, index: int) -> str:
         out = ctypes.c_char_p()
         self._call(function, [ctypes.c_size_t, _char_pp], index, ctypes.byref(out))
-        return (out.value or b"").decode()
+        return _text(out.value)
 
     def _all_names(self, function: str) -> list[str]:
         count = ctypes.c_size_t()
         self._call(function, [_size_p, _char_pp], ctypes.byref(count), None)
         names = (ctypes.c_char_p * count.value)()
         self._call(function, [_size_p, _char_pp], ctypes.byref(count), names)
-        return [(n or b"").decode() for n in names]
+        return [_text(n) for n in names]
 
     def get_input_name(self, index: int) -> str:
         return self._name("get_input_name", index)

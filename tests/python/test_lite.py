@@ -6,6 +6,7 @@ import ctypes
 import gc
 import io
 import re
+import sys
 import threading
 from pathlib import Path
 
@@ -363,3 +364,19 @@ def test_networks_are_dropped_while_others_run() -> None:
             assert done.wait(30)
 
     assert in_threads(work) == []
+
+
+def test_names_that_are_no_utf8_can_be_asked_for() -> None:
+    """Found by tools/fuzz/models.py: such a model loads, and its names were an error of their own."""
+    sys.path.insert(0, str(ROOT / "tools" / "fuzz"))
+    try:
+        from models import reseal
+    finally:
+        sys.path.remove(str(ROOT / "tools" / "fuzz"))
+    data = MODEL.read_bytes().replace(b"logits", b"logi\x94s")
+    network = lite.LiteNetwork()
+    network.load(io.BytesIO(reseal(data)))
+    name = next(n for n in network.get_all_output_name() if n.startswith("logi"))
+    assert name.encode("utf-8", "surrogateescape") == b"logi\x94s"
+    network.forward()
+    assert network.get_io_tensor(name).to_numpy().shape == (2, 5)
