@@ -90,9 +90,11 @@ parity: build-release .venv-bench-torch/stamp ## accuracy and behaviour, beside 
 	@$(call stage,release)
 	@$(call staged,release) $(PY) benchmarks/parity.py --torch-python .venv-bench-torch/bin/python
 
+FUZZ_BUDGET ?= 100000
 .PHONY: fuzz
-fuzz: build-dev .venv/stamp-test ## attacks at length: tools/fuzz/*.py, with counts
-	@for f in tools/fuzz/*.py; do echo "== $$f"; $(PY) $$f; done
+fuzz: build-dev .venv/stamp-test ## attacks on files, writers and handles; FUZZ_BUDGET cases each, counts printed
+	$(call say,fuzz)
+	@$(PY) tools/fuzz/run.py --budget $(FUZZ_BUDGET)
 
 # ---- pieces of `make test`
 

@@ -69,6 +69,14 @@ if(MGE_WITH_ONEDNN)
   endif()
 endif()
 
+# A wheel carries the library: that of PyPI lies in <prefix>/lib, which `pip install --target` does not make. Both packages
+# find the one copy by their run path.
+function(mge_install_onednn destination)
+  if(MGE_WITH_ONEDNN)
+    install(FILES "$<TARGET_SONAME_FILE:DNNL::dnnl>" DESTINATION "${destination}")
+  endif()
+endfunction()
+
 if(MGE_TESTS)
   find_package(GTest REQUIRED)
 endif()

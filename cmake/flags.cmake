@@ -11,7 +11,7 @@ set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/bin")
 # In a wheel, libraries of ours lie beside the binary and pip puts oneDNN into <prefix>/lib, four folders up from
 # <prefix>/lib/pythonX.Y/site-packages/<package>/<folder>.
-set(MGE_WHEEL_RPATH "$ORIGIN:$ORIGIN/../../../..")
+set(MGE_WHEEL_RPATH "$ORIGIN:$ORIGIN/../../megengine/core")
 
 # Every engine must round alike, so a*b+c is never contracted behind our back; where fma is wanted the source says fma().
 add_compile_options(-ffp-contract=off -fno-math-errno -fno-trapping-math -ffunction-sections -fdata-sections)

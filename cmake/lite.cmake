@@ -41,7 +41,8 @@ foreach(source IN LISTS lite_tools)
   target_link_libraries(${program} PRIVATE mge_lite mge_warnings)
   if(SKBUILD_SCRIPTS_DIR)  # a wheel: the program goes to <prefix>/bin
     set(site lib/python${Python_VERSION_MAJOR}.${Python_VERSION_MINOR}/site-packages)
-    set_target_properties(${program} PROPERTIES INSTALL_RPATH "$ORIGIN/../lib:$ORIGIN/../${site}/megenginelite/libs")
+    set_target_properties(${program} PROPERTIES  # the second with pip install --target
+      INSTALL_RPATH "$ORIGIN/../${site}/megengine/core:$ORIGIN/../megengine/core")
     install(TARGETS ${program} RUNTIME DESTINATION "${SKBUILD_SCRIPTS_DIR}")
   endif()
 endforeach()

@@ -6,6 +6,7 @@
  *   LITE_reset_tensor_memory(x, pixels, sizeof pixels);
  *   LITE_forward(net);  LITE_wait(net);
  *   LITE_get_io_tensor(net, "logits", LITE_OUTPUT, &y);
+ * Threads may share handles: runs of a network follow each other, and what another thread has destroyed is an error.
  * See docs/lite.md and examples/lite_c. */
 #ifndef LITE_C_NETWORK_C_H
 #define LITE_C_NETWORK_C_H

@@ -6,7 +6,9 @@
 //   net.forward();
 //   net.wait();
 //   auto y = net.get_io_tensor(net.get_output_name(0));
-// One network is used by one thread at a time; different networks may run at the same time.
+// Threads may share a network: each call has it for itself, so runs follow each other. Its inputs and outputs are
+// shared too; threads that each want their own results use a network each (Runtime::shared_weight_with_network), and
+// different networks run at the same time. A network is not destroyed from its own callback.
 #ifndef LITE_NETWORK_H
 #define LITE_NETWORK_H
 

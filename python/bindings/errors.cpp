@@ -2,6 +2,7 @@
 // (what they are), so either except clause catches them.
 #include <new>
 
+#include "base/write_file.h"
 #include "common.h"
 
 namespace mge::py {
@@ -25,6 +26,14 @@ void raise_with_cause(PyObject* type, const std::string& text) {
   PyErr_SetObject(type, error.get());
 }
 
+// As open() raises it: the kind that belongs to the error number, with the path as it was given.
+void raise_file_error(const FileError& e) {
+  Obj path(PyUnicode_DecodeFSDefaultAndSize(e.path().data(), static_cast<Py_ssize_t>(e.path().size())));
+  const std::string text = "cannot write: " + e.reason();
+  Obj error(path ? PyObject_CallFunction(PyExc_OSError, "isO", e.code(), text.c_str(), path.get()) : nullptr);
+  if (error) PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.get())), error.get());
+}
+
 }  // namespace
 
 bool add_errors(PyObject* m) {
@@ -46,6 +55,8 @@ void set_python_error() {
     throw;
   } catch (const PythonError&) {
     if (!PyErr_Occurred()) PyErr_SetString(PyExc_SystemError, "a binding failed without saying why");
+  } catch (const FileError& e) {
+    raise_file_error(e);
   } catch (const Error& e) {
     const char* text = e.what();
     switch (e.kind()) {

@@ -29,6 +29,7 @@ void bind_grad(nb::module_& m);
 void bind_modes(nb::module_& m);
 void bind_trace(nb::module_& m);
 void bind_model(nb::module_& m);
+void bind_files(nb::module_& m);
 
 namespace {
 
@@ -125,7 +126,9 @@ void* let_others_run() { return PyGILState_Check() ? PyEval_SaveThread() : nullp
 void take_turn_again(void* state) {
   if (state) PyEval_RestoreThread(static_cast<PyThreadState*>(state));
 }
+unsigned long g_main_thread = 0;  // the only one that hears of signals
 void check_signals() {
+  if (PyThread_get_thread_ident() != g_main_thread) return;
   PyGILState_STATE gil = PyGILState_Ensure();
   int raised = PyErr_CheckSignals();
   PyGILState_Release(gil);
@@ -148,6 +151,14 @@ PyObject* comp_node_object(const CompNode* cn) { return nb::cast(CompNodeObject{
 NB_MODULE(_core, m) {
   using namespace mge;
   using namespace mge::py;
+  // Types and hooks are globals of the library: a second module over them would pull them from under the first.
+  static bool loaded = false;
+  if (std::exchange(loaded, true)) {
+    PyErr_SetString(PyExc_ImportError,
+                    "the extension was loaded before in this process and cannot be loaded twice. Keep it in "
+                    "sys.modules (as _megengine_core). Start a new process to begin anew");
+    throw nb::python_error();
+  }
   nb::set_leak_warnings(false);  // objects held by module globals at exit are no news to the user
   nb::register_exception_translator(translate);
   try {
@@ -297,6 +308,7 @@ NB_MODULE(_core, m) {
     d["onednn_unused"] = unused ? unused : "";
     return d;
   });
+  g_main_thread = nb::cast<unsigned long>(nb::module_::import_("threading").attr("main_thread")().attr("ident"));
   set_wait_hooks({let_others_run, take_turn_again, check_signals});
   install_interp();
   set_fusion(interp_can_fuse);
@@ -304,4 +316,5 @@ NB_MODULE(_core, m) {
   bind_modes(m);
   bind_trace(m);
   bind_model(m);
+  bind_files(m);
 }

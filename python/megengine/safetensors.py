@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
+from .core.files import replacing
 from .core.tensor.dtype import bfloat16, is_lowbit, is_quantize
 from .tensor import Tensor
 
@@ -276,19 +276,5 @@ def save_file(tensors: Mapping[str, Any], f: Any, metadata: Mapping[str, str] | 
     if hasattr(f, "write"):
         f.write(data)
         return
-    path = os.fspath(f)
-    handle, scratch = tempfile.mkstemp(dir=os.path.dirname(path) or ".", prefix=".safetensors")
-    try:
-        with os.fdopen(handle, "wb") as out:
-            out.write(data)
-        os.chmod(scratch, 0o666 & ~_umask())
-        os.replace(scratch, path)
-    except BaseException:
-        os.unlink(scratch)
-        raise
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+    with replacing(f) as out:
+        out.write(data)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import IO, Any
 
 from . import _pickle
+from .core.files import replacing
 from .device import _valid_device
 from .device import get_default_device as get_default_device
 from .tensor import Parameter, Tensor
@@ -43,32 +43,8 @@ def save(obj: Any, f: Any, pickle_module: Any = pickle, pickle_protocol: int = 4
             _pickle.dump(obj, f, pickle_module, pickle_protocol)
         return
     assert isinstance(f, (str, bytes, os.PathLike)), f"save: needs a path or an object with write; got {f!r}."
-    with _replacing(os.fspath(f)) as out, max_recursion_limit():
+    with replacing(f) as out, max_recursion_limit():
         _pickle.dump(obj, out, pickle_module, pickle_protocol)
-
-
-@contextmanager
-def _replacing(path: str | bytes) -> Iterator[IO[bytes]]:
-    """A file to write that takes the place of ``path`` at the end of the block, unless an exception ends it."""
-    target = os.fsdecode(os.path.realpath(path))
-    part = f"{target}.{os.getpid()}.part"
-    try:
-        if os.path.exists(target) and not os.path.isfile(target):
-            raise PermissionError  # a pipe or a device is written as it is
-        out = open(part, "xb")
-    except (PermissionError, FileExistsError):
-        with open(path, "wb") as out:
-            yield out
-        return
-    try:
-        with out:
-            yield out
-        if os.path.exists(target):
-            os.chmod(part, os.stat(target).st_mode)
-        os.replace(part, target)
-    except BaseException:
-        os.unlink(part)
-        raise
 
 
 class dmap:

@@ -18,7 +18,9 @@ from .struct import (
     LiteLayout,
     LiteNetworkIO,
     LiteTensorPhase,
+    _bytes,
     _LiteNetworkIO,
+    _text,
 )
 from .tensor import LiteTensor
 
@@ -46,12 +48,16 @@ class LiteNetwork:
     >>> net.wait()                                                   # doctest: +SKIP
     >>> net.get_io_tensor(net.get_output_name(0)).to_numpy()         # doctest: +SKIP
 
-    One network is used by one thread at a time.
+    Threads may share a network: calls of ``forward`` follow each other. Its inputs and outputs are shared as well, so
+    threads that each want their own results use a network each (``share_weights_with``).
     """
 
     def __init__(self, config: LiteConfig | None = None, io: LiteNetworkIO | None = None) -> None:
         self._network = _Handle()
-        self._callbacks: dict[str, Any] = {}  # C may call them as long as the network lives
+        # C has one function for each kind of callback as long as the network lives, for a thread may be in the middle
+        # of a run; it calls whatever was set last.
+        self._functions: dict[str, Any] = {}
+        self._callbacks: dict[str, Callable[..., Any]] = {}
         self._held: dict[int, Any] = {}  # memory of the caller that a tensor of this network looks at, by handle
         self._error: BaseException | None = None
         self._ran = False  # whether outputs have values
@@ -144,7 +150,7 @@ class LiteNetwork:
             )
         out = _Handle()
         self._call(
-            "get_io_tensor", [ctypes.c_char_p, ctypes.c_int, _handle_p], name.encode(), int(phase), ctypes.byref(out)
+            "get_io_tensor", [ctypes.c_char_p, ctypes.c_int, _handle_p], _bytes(name), int(phase), ctypes.byref(out)
         )
         tensor = LiteTensor._wrap(out, self)
         tensor._output = name if phase != LiteTensorPhase.LITE_INPUT and name in self.get_all_output_name() else None
@@ -155,20 +161,20 @@ class LiteNetwork:
     ) -> LiteTensor:
         out = _Handle()
         types = [ctypes.c_char_p, ctypes.c_size_t, ctypes.c_int, _handle_p]
-        self._call("get_discrete_tensor", types, name.encode(), n_idx, int(phase), ctypes.byref(out))
+        self._call("get_discrete_tensor", types, _bytes(name), n_idx, int(phase), ctypes.byref(out))
         return LiteTensor._wrap(out, self)
 
     def _name(self, function: str, index: int) -> str:
         out = ctypes.c_char_p()
         self._call(function, [ctypes.c_size_t, _char_pp], index, ctypes.byref(out))
-        return (out.value or b"").decode()
+        return _text(out.value)
 
     def _all_names(self, function: str) -> list[str]:
         count = ctypes.c_size_t()
         self._call(function, [_size_p, _char_pp], ctypes.byref(count), None)
         names = (ctypes.c_char_p * count.value)()
         self._call(function, [_size_p, _char_pp], ctypes.byref(count), names)
-        return [(n or b"").decode() for n in names]
+        return [_text(n) for n in names]
 
     def get_input_name(self, index: int) -> str:
         return self._name("get_input_name", index)
@@ -247,8 +253,9 @@ class LiteNetwork:
 
     def async_with_callback(self, async_callback: Callable[[], Any]) -> None:
         """From now on forward returns at once, and the callback runs on another thread when the outputs are there."""
-        self._callbacks["async"] = _AsyncCallback(lambda: self._guard(async_callback))
-        self._call("set_async_callback", [_AsyncCallback], self._callbacks["async"])
+        self._callbacks["async"] = async_callback
+        function = _AsyncCallback(lambda: self._guard(self._callbacks["async"]))
+        self._call("set_async_callback", [_AsyncCallback], self._functions.setdefault("async", function))
 
     def _set_io_callback(self, which: str, callback: IoCallback) -> None:
         def run(ios: Any, tensors: Any, size: int) -> int:
@@ -258,12 +265,13 @@ class LiteNetwork:
                     io = LiteIO(ios[i].name, bool(ios[i].is_host), ios[i].io_type, LiteLayout())
                     io.config_layout = ios[i].config_layout
                     arguments[io] = LiteTensor._wrap(_Handle(tensors[i]), self)
-                callback(arguments)
+                self._callbacks[which](arguments)
 
             return self._guard(body)
 
-        self._callbacks[which] = _IoCallback(run)
-        self._call(f"set_{which}_callback", [_IoCallback], self._callbacks[which])
+        self._callbacks[which] = callback
+        function = self._functions.setdefault(which, _IoCallback(run))
+        self._call(f"set_{which}_callback", [_IoCallback], function)
 
     def set_start_callback(self, start_callback: IoCallback) -> None:
         """Called with the inputs, {LiteIO: LiteTensor}, before each run."""

@@ -220,7 +220,7 @@ class LiteConfig(_Struct):
 
     @bare_model_cryption_name.setter
     def bare_model_cryption_name(self, name: str | bytes) -> None:
-        self._bare_model_cryption_name = name.encode() if isinstance(name, str) else name
+        self._bare_model_cryption_name = _bytes(name)
 
     @property
     def discrete_input_name(self) -> str:
@@ -228,7 +228,7 @@ class LiteConfig(_Struct):
 
     @discrete_input_name.setter
     def discrete_input_name(self, name: str | bytes) -> None:
-        self._discrete_input_name = name.encode() if isinstance(name, str) else name
+        self._discrete_input_name = _bytes(name)
 
 
 class LiteExtraConfig(_Struct):
@@ -240,7 +240,12 @@ class LiteExtraConfig(_Struct):
 
 
 def _text(value: bytes | None) -> str:
-    return "" if value is None else value.decode()
+    """A name in a model, which need not be UTF-8; ``_bytes`` is the way back."""
+    return "" if value is None else value.decode("utf-8", "surrogateescape")
+
+
+def _bytes(name: str | bytes) -> bytes:
+    return name.encode("utf-8", "surrogateescape") if isinstance(name, str) else name
 
 
 class LiteLayout(_Struct):
@@ -331,7 +336,7 @@ class LiteIO(_Struct):
         layout: LiteLayout | None = None,
     ) -> None:
         super().__init__(is_host=int(is_host), io_type=int(io_type))
-        self.name = name if isinstance(name, str) else name.decode()
+        self.name = name if isinstance(name, str) else _text(name)
         if layout is not None:
             self.config_layout = layout
 
@@ -341,7 +346,7 @@ class LiteIO(_Struct):
 
     @name.setter
     def name(self, name: str | bytes) -> None:
-        self._name = name.encode() if isinstance(name, str) else name
+        self._name = _bytes(name)
 
     def __hash__(self) -> int:
         return hash(self.name)

@@ -49,6 +49,10 @@ def _check_data(who: str, data: Any) -> None:
     )
 
 
+def _nbytes(layout: LiteLayout) -> int:
+    return int(np.prod(layout.shapes, dtype=np.int64)) * np.dtype(layout.dtype).itemsize
+
+
 class LiteTensor:
     """A tensor of Lite. One made here is its own; ``LiteNetwork.get_io_tensor`` gives those of a network.
 
@@ -214,7 +218,7 @@ class LiteTensor:
                 layout = self.layout
             address = ctypes.cast(data, ctypes.c_void_p)
             length = length or ctypes.sizeof(data)
-        wanted = int(np.prod(layout.shapes, dtype=np.int64)) * np.dtype(layout.dtype).itemsize
+        wanted = _nbytes(layout)
         if length < wanted:
             raise RuntimeError(f"lite: {length} bytes of memory cannot hold {layout}, which takes {wanted}.")
         call("reset_tensor", [_Handle, LiteLayout, ctypes.c_void_p], self._tensor, layout, address)
@@ -233,20 +237,20 @@ class LiteTensor:
             length = data_length or ctypes.sizeof(data)
             if length != self.nbytes:
                 raise RuntimeError(f"lite: {self.layout} takes {self.nbytes} bytes; got {length}.")
-            ctypes.memmove(self.get_ctypes_memory(), data, length)
+            target = self.layout
+            other = LiteTensor(target)
+            other.set_data_by_share(data, length, target)
+            self.copy_from(other)
             return
-        if layout is None and self.is_continue:
-            self.layout = LiteLayout(data.shape, data.dtype)
-        if data.nbytes != self.nbytes:
-            raise RuntimeError(
-                f"lite: {self.layout} takes {self.nbytes} bytes; the array {data.shape} has {data.nbytes}."
-            )
+        target = LiteLayout(data.shape, data.dtype) if layout is None and self.is_continue else self.layout
         source = np.ascontiguousarray(data)
-        if self.is_continue:
-            ctypes.memmove(self.get_ctypes_memory(), source.ctypes.data, source.nbytes)
-            return
-        other = LiteTensor(self.layout)
-        other.set_data_by_share(source.reshape(self.layout.shapes))
+        if source.nbytes != _nbytes(target):
+            raise RuntimeError(
+                f"lite: {target} takes {_nbytes(target)} bytes; the array {data.shape} has {data.nbytes}."
+            )
+        # The library copies: it knows whether another thread gives the tensor other memory meanwhile.
+        other = LiteTensor(target)
+        other.set_data_by_share(source, layout=target)
         self.copy_from(other)
 
     def get_data_by_share(self) -> npt.NDArray[Any]:
@@ -266,11 +270,12 @@ class LiteTensor:
             raise RuntimeError(
                 f"lite: output {self._output!r} has no value yet. Call forward() and wait() before it is read."
             )
-        if self.is_continue:
-            return self.get_data_by_share().copy()
-        whole = LiteTensor()
+        layout = self.layout
+        out = np.empty(layout.shapes, layout.dtype)
+        whole = LiteTensor(layout)
+        whole.set_data_by_share(out, layout=layout)
         whole.copy_from(self)
-        return whole.get_data_by_share().copy()
+        return out
 
     def __repr__(self) -> str:
         return f"LiteTensor({self.layout!r})"

@@ -106,6 +106,9 @@ ThreadDefault default_threads(const char* mge, const char* omp, const CpuLimit& 
   for (auto [name, value] : {std::pair{"MGE_NUM_THREADS", mge}, std::pair{"OMP_NUM_THREADS", omp}}) {
     if (!value || !*value) continue;
     if (const int n = first_number(value); n) return {n, name, d.warning};
+    // Ours asks for something of us alone; the other is for all OpenMP programs, some of which know more forms.
+    MGE_CHECK(value != mge, Value, "{}: the number of threads must be 1..{}; got '{}'. Unset it or mend it.", name,
+              kMaxThreads, value);
     d.warning += format("{}{}: the number of threads must be 1..{}; got '{}'. It is not used.",
                         d.warning.empty() ? "" : " ", name, kMaxThreads, value);
   }

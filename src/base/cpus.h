@@ -20,6 +20,7 @@ struct ThreadDefault {
   std::string warning;  // of a variable that says nothing usable
 };
 /// MGE_NUM_THREADS, else the first number of OMP_NUM_THREADS (a list for nested regions), else `limit`. Null: not set.
+/// A Value error when MGE_NUM_THREADS is no number of threads.
 ThreadDefault default_threads(const char* mge, const char* omp, const CpuLimit& limit);
 
 }  // namespace mge

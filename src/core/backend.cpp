@@ -72,12 +72,7 @@ void throw_stored(const std::shared_ptr<const ExecError>& e) {
 
 void wait_for(Work& w) {
   if (!w.wait_for(std::chrono::milliseconds(0))) {
-    struct Away {
-      void* token = g_wait_hooks.begin ? g_wait_hooks.begin() : nullptr;
-      ~Away() {
-        if (g_wait_hooks.end) g_wait_hooks.end(token);
-      }
-    } away;
+    const OthersRun others;
     while (!w.wait_for(kPatience))
       if (g_wait_hooks.check) g_wait_hooks.check();
   }

@@ -126,6 +126,31 @@ void set_wait_hooks(const WaitHooks& h);
 const WaitHooks& wait_hooks();
 constexpr std::chrono::milliseconds kPatience{50};  // between two looks for Ctrl-C
 
+/// While it lives, other threads of the interpreter run.
+class OthersRun {
+ public:
+  OthersRun() : token_(wait_hooks().begin ? wait_hooks().begin() : nullptr) {}
+  ~OthersRun() {
+    if (wait_hooks().end) wait_hooks().end(token_);
+  }
+  OthersRun(const OthersRun&) = delete;
+
+ private:
+  void* token_;
+};
+/// For long work of many steps: looks for Ctrl-C when it is time to, and throws what the hook throws.
+class Patience {
+ public:
+  void look() {
+    if (std::chrono::steady_clock::now() < next_) return;
+    if (wait_hooks().check) wait_hooks().check();
+    next_ = std::chrono::steady_clock::now() + kPatience;
+  }
+
+ private:
+  std::chrono::steady_clock::time_point next_ = std::chrono::steady_clock::now() + kPatience;
+};
+
 /// An Async error with the text of what failed; marks it as seen.
 [[noreturn]] void throw_stored(const std::shared_ptr<const ExecError>& e);
 /// Returns when the work is done; throws what it failed with.

@@ -215,10 +215,7 @@ void dispatch(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> in, 
     return true;
   };
   auto run_now = [&] {
-    SmallVec<Value*, 4> ins;
-    for (auto* t : in) ins.push_back(t->value.get());
-    run_inline(op, attrs.get(), {ins.data(), ins.size()}, value_span,
-               modes & mode::kBackward ? -backward_location() : 0);
+    run_inline(op, attrs.get(), in, value_span, modes & mode::kBackward ? -backward_location() : 0);
   };
   bool queued = is_queued(values[0]->meta);
   if (__builtin_expect(!(modes & mode::kTrace) && !queued && all_ready(), 1)) {

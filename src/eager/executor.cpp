@@ -19,6 +19,7 @@ namespace {
 
 std::atomic<int> g_policy{0}, g_async_level{2};
 std::atomic<bool> g_donation{true};
+std::atomic<int> g_waiting{0};  // threads that wait for a value
 LocationHooks g_hooks;
 
 template <class Metas>
@@ -97,6 +98,7 @@ struct Task {
   LocId loc;
   Job* job = nullptr;
   std::span<const int> replaces = {};
+  const Aside* aside = nullptr;
 
   std::string what() const {
     if (job) return job->describe();
@@ -122,7 +124,7 @@ struct Task {
 
 __attribute__((noinline)) void run_task(const Task& t, Work* work) {
   if (!t.job && t.out.size() == 1)
-    return run_op(*t.op, t.attrs, t.in, {&t.out[0]->meta, 1}, {&t.out[0]->buffer, 1}, {false, work});
+    return run_op(*t.op, t.attrs, t.in, {&t.out[0]->meta, 1}, {&t.out[0]->buffer, 1}, {false, work, t.aside});
   SmallVec<Buffer, 4> buffers(t.out.size());
   auto hand_over = [&] {
     for (size_t i = 0; i < t.out.size(); ++i) t.out[i]->buffer = std::move(buffers[i]);
@@ -137,9 +139,24 @@ __attribute__((noinline)) void run_task(const Task& t, Work* work) {
   } else {
     SmallVec<Meta, 4> metas;
     for (auto& v : t.out) metas.push_back(v->meta);
-    run_op(*t.op, t.attrs, t.in, {metas.data(), metas.size()}, {buffers.data(), buffers.size()}, {false, work});
+    run_op(*t.op, t.attrs, t.in, {metas.data(), metas.size()}, {buffers.data(), buffers.size()},
+           {false, work, t.aside});
   }
   hand_over();
+}
+
+// What is left of a task that did not end: a job's outputs that have memory count as computed, state that it did not
+// get to stays what it was.
+void give_up(const Task& t, const std::shared_ptr<const ExecError>& error) {
+  for (size_t i = 0; i < t.out.size(); ++i) {
+    Value& v = *t.out[i];
+    const int old = i < t.replaces.size() ? t.replaces[i] : -1;
+    if (t.job && !v.buffer.storage && old >= 0) v.buffer = *t.in[static_cast<size_t>(old)].buffer;
+    if (t.job && v.buffer.storage)
+      v.set_ready();
+    else
+      set_failed({&t.out[i], 1}, error);
+  }
 }
 
 // An error leaves naming the op and the place, and the outputs marked failed.
@@ -154,25 +171,86 @@ void execute(const Task& t) {
       OpenWork work(cn->queue->open({after.data(), after.size()}, t.job ? "program" : t.op->name.c_str(), t.later()));
       run_task(t, work.get());
     } else if (!t.job && t.out.size() == 1) {
-      run_op(*t.op, t.attrs, t.in, {&t.out[0]->meta, 1}, {&t.out[0]->buffer, 1});
+      run_op(*t.op, t.attrs, t.in, {&t.out[0]->meta, 1}, {&t.out[0]->buffer, 1}, {false, nullptr, t.aside});
     } else {
       run_task(t, nullptr);
     }
   } catch (const std::exception&) {
     auto error = explain_this(t.what(), t.loc);
-    for (size_t i = 0; i < t.out.size(); ++i) {
-      Value& v = *t.out[i];
-      const int old = i < t.replaces.size() ? t.replaces[i] : -1;
-      if (t.job && !v.buffer.storage && old >= 0) v.buffer = *t.in[static_cast<size_t>(old)].buffer;
-      if (t.job && v.buffer.storage)
-        v.set_ready();
-      else
-        set_failed({&t.out[i], 1}, error);
-    }
+    give_up(t, error);
     throw Error(error->kind, error->text);
+  } catch (...) {  // Ctrl-C in the middle of a program
+    give_up(t, std::make_shared<ExecError>(ErrorKind::Env, "the program that computes this value was interrupted."));
+    throw;
   }
   for (auto& v : t.out) v->set_ready();
 }
+
+// An op that takes longer than this is in its kernel, where no lock is held.
+constexpr auto kForkPatience = std::chrono::seconds(1);
+
+// Threads that compute without the interpreter lock, which would keep a fork away from them.
+class Outside {
+ public:
+  static Outside& get() {
+    static const int watched = [] {
+      slot().store(new Outside);
+      Pool::of(Device{});  // the youngest handler comes first before a fork: the running op may still need memory
+      return pthread_atfork([] { slot().load()->before_fork(); }, [] { slot().load()->after_fork(); },
+                            [] { slot().store(new Outside); });  // the old one's locks belong to the parent
+    }();
+    (void)watched;
+    return *slot().load(std::memory_order_acquire);
+  }
+  void enter() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [&] { return forks_ == 0; });
+    ++inside_;
+  }
+  void leave() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (--inside_ == 0) changed_.notify_all();
+  }
+
+ private:
+  static std::atomic<Outside*>& slot() {
+    static std::atomic<Outside*> s{nullptr};
+    return s;
+  }
+  void before_fork() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    ++forks_;
+    changed_.wait_for(lock, kForkPatience, [&] { return inside_ == 0; });
+    forking_ = std::move(lock);
+  }
+  void after_fork() {
+    --forks_;
+    std::exchange(forking_, {}).unlock();
+    changed_.notify_all();
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int inside_ = 0, forks_ = 0;
+  std::unique_lock<std::mutex> forking_;
+};
+
+// Other threads of the interpreter run while a kernel takes long. They may assign to the very tensors whose values it
+// reads, so those are held meanwhile.
+class LetOthersRun final : public Aside {
+ public:
+  explicit LetOthersRun(std::span<Tensor* const> reads) : reads_(reads) {}
+  void run(FunctionRef<void()> kernel) const override {
+    if (held_.empty())  // else a part before this one has taken them, and the tensors may hold others by now
+      for (Tensor* t : reads_) held_.push_back(t->value);
+    const LongWork others;
+    kernel();
+  }
+
+ private:
+  std::span<Tensor* const> reads_;
+  mutable SmallVec<ValuePtr, 4> held_;  // until the op is over: errors speak of them
+};
 
 void execute(Command& c) {
   bool donate = g_donation.load(std::memory_order_relaxed);
@@ -182,13 +260,15 @@ void execute(Command& c) {
     bool dies = donate && v->ref_count() == 1 && v->buffer.storage->ref_count() == 1;
     in.push_back({&v->meta, &v->buffer, dies});
   }
+  const LetOthersRun aside({});  // the command holds what it reads
   execute({c.op,
            c.attrs.get(),
            {in.data(), in.size()},
            {c.out.data(), c.out.size()},
            c.loc,
            c.job.get(),
-           {c.replaces.data(), c.replaces.size()}});
+           {c.replaces.data(), c.replaces.size()},
+           &aside});
 }
 
 // Waits like cv.wait(lock, done), without the interpreter lock, and now and then asks whether the user has had enough.
@@ -198,16 +278,18 @@ void wait_patiently(std::condition_variable& cv, std::unique_lock<std::mutex>& l
   if (done()) return;
   struct Away {
     std::unique_lock<std::mutex>& lock;
-    void* token;
-    ~Away() {
-      if (lock.owns_lock()) lock.unlock();
-      if (wait_hooks().end) wait_hooks().end(token);
+    std::optional<OthersRun> others;
+    explicit Away(std::unique_lock<std::mutex>& l) : lock(l) {
+      lock.unlock();
+      others.emplace();
       lock.lock();
     }
-  };
-  lock.unlock();
-  Away away{lock, wait_hooks().begin ? wait_hooks().begin() : nullptr};
-  lock.lock();
+    ~Away() {
+      if (lock.owns_lock()) lock.unlock();
+      others.reset();
+      lock.lock();
+    }
+  } away(lock);
   while (!cv.wait_for(lock, kPatience, done)) {
     if (!wait_hooks().check) continue;
     lock.unlock();
@@ -256,8 +338,20 @@ class Worker {
   void wait_for(Value& v) {
     for (int spin = 0; spin < 200; ++spin)
       if (v.state.load(std::memory_order_acquire) != State::Pending) return;
+    struct Count {
+      Count() { g_waiting.fetch_add(1); }
+      ~Count() { g_waiting.fetch_sub(1); }
+    } count;
     std::unique_lock<std::mutex> lock(mutex_);
     wait_patiently(done_, lock, [&] { return v.state.load(std::memory_order_acquire) != State::Pending; });
+  }
+  /// A value was computed by the thread that asked for it, while others ran and one of them may wait for it.
+  static void computed_here(const Meta& m) {
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    if (__builtin_expect(g_waiting.load(std::memory_order_relaxed) == 0, 1)) return;
+    Worker& w = of(m);
+    { std::lock_guard<std::mutex> lock(w.mutex_); }
+    w.done_.notify_all();
   }
 
   bool started() const { return started_.load(std::memory_order_relaxed); }
@@ -277,8 +371,6 @@ class Worker {
 
  private:
   static constexpr size_t kQueueLimit = 4096;
-  // An op that takes longer is in its kernel, where no lock is held.
-  static constexpr auto kForkPatience = std::chrono::seconds(1);
 
   using Slots = std::atomic<Worker*>[kDeviceKinds][kMaxDevices];
   static Slots& slots() {
@@ -415,12 +507,16 @@ void refuse_deferred(const Value& v) {
 
 }  // namespace
 
-void run_inline(const OpDef& op, const AttrsBase* attrs, std::span<Value* const> in, std::span<const ValuePtr> out,
+void run_inline(const OpDef& op, const AttrsBase* attrs, std::span<Tensor* const> in, std::span<const ValuePtr> out,
                 LocId loc) {
   SmallVec<OpInput, 4> inputs;
-  for (auto* v : in) inputs.push_back({&v->meta, &v->buffer, false});
-  execute({&op, attrs, {inputs.data(), inputs.size()}, out, loc});
+  for (auto* t : in) inputs.push_back({&t->value->meta, &t->value->buffer, false});
+  const LetOthersRun aside(in);
+  execute({&op, attrs, {inputs.data(), inputs.size()}, out, loc, nullptr, {}, &aside});
 }
+
+LongWork::LongWork() { Outside::get().enter(); }
+LongWork::~LongWork() { Outside::get().leave(); }
 
 bool is_queued(const Meta& out) { return g_policy.load(std::memory_order_relaxed) != 0 || (out.cn && out.cn->queue); }
 
@@ -430,6 +526,10 @@ void submit(Command&& c) {
     if (!is_queued(outs[0]->meta)) {
       for (auto& v : c.in)
         if (__builtin_expect(!v->ready(), 0)) wait(*v);
+      struct Tell {
+        const Meta& meta;
+        ~Tell() { Worker::computed_here(meta); }
+      } tell{outs[0]->meta};
       execute(c);
       return;
     }

@@ -26,12 +26,24 @@ struct Command {
       {};  // of a job, per output: the input whose value it keeps when it is not computed, or -1
 };
 
+/// While it lives, other threads of the interpreter run. Between two calls of Python only. A fork waits until it is
+/// over, as for an op of a worker: its child must not inherit a lock that is held in a kernel (docs/adr/0010-fork.md).
+class LongWork {
+ public:
+  LongWork();
+  ~LongWork();
+  LongWork(const LongWork&) = delete;
+
+ private:
+  OthersRun others_;
+};
+
 enum class ExecPolicy : int { Inline = 0, Async = 1 };
 
 /// Runs an op, whose inputs are Ready, on the caller's thread without giving up any input: what dispatch does when
 /// nothing is queued or traced. An error is thrown on the user's stack, so `loc` is 0 unless it says more than the
 /// stack (backward).
-void run_inline(const OpDef& op, const AttrsBase* attrs, std::span<Value* const> in, std::span<const ValuePtr> out,
+void run_inline(const OpDef& op, const AttrsBase* attrs, std::span<Tensor* const> in, std::span<const ValuePtr> out,
                 LocId loc = 0);
 /// Inline: runs now and throws. Async: queues; a failure is stored in the outputs and thrown by wait or sync.
 void submit(Command&& c);

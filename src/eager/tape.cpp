@@ -419,6 +419,7 @@ class BackwardPass {
 
   void run() {
     while (!heap_.empty()) {
+      if (wait_hooks().check) wait_hooks().check();  // nothing else looks for Ctrl-C until the walk is over
       GradNode* n = heap_.top();
       heap_.pop();
       t_backward_loc = n->loc;

@@ -1,7 +1,9 @@
 // The programs of a recording: its segments for host mode, the whole of it for replay.
+#include <optional>
 #include <utility>
 
 #include "eager/trace.h"
+#include "kernel/cost.h"
 #include "plan/evaluate.h"
 
 namespace mge {
@@ -31,7 +33,10 @@ class ProgramJob final : public Job {
       p.release_buffers();
     };
     try {
+      std::optional<LongWork> others;
+      if (p.estimated_ns() > cost::kLongNs) others.emplace();
       p.run(work, explain);
+      others.reset();
       for (size_t i = 0; i < p.n_outputs(); ++i) out[i] = p.output(i);
     } catch (...) {
       vars_out();

@@ -1,6 +1,9 @@
 #include "kernel/cost.h"
 
 #include <algorithm>
+#include <cmath>
+
+#include "base/cost.h"
 
 namespace mge::cost {
 namespace {
@@ -73,6 +76,20 @@ bool product_pays(const ConvGeom& g, ConvRole role) {
   else if (role == ConvRole::WeightGrad)
     shortfall = 1.0 / 8;
   return sums_ns(2 * static_cast<double>(pixels) * shortfall) <= move_ns(kReorderBytes);
+}
+
+double run_ns(const KernelArgs& a) {
+  const Costs& c = costs();
+  auto n = [](const TensorArg& t) { return static_cast<double>(t.numel()); };
+  double values = 0;
+  for (auto& t : a.in) values += n(t);
+  for (auto& t : a.out) values += n(t);
+  if (a.op->is(kComputeBound) && !a.in.empty()) {
+    // [m,k] x [k,n] -> [m,n]: the root of the product of the sizes is the number of multiply-adds. A convolution takes
+    // some more, by the side of its window.
+    return c.value * values + c.fma * std::sqrt(n(a.in[0]) * n(a.in[a.in.size() > 1 ? 1 : 0]) * n(a.out[0]));
+  }
+  return values * (a.op->is(kElementwise) || a.op->is(kReduction) || a.op->is(kView) ? c.value : c.step);
 }
 
 }  // namespace mge::cost

@@ -4,6 +4,7 @@
 //   if (!cost::library_pays(g.flops(), 1)) return "small; simd is faster";
 #pragma once
 #include "base/machine.h"
+#include "kernel/kernel.h"
 #include "op/conv/conv.h"
 
 namespace mge::cost {
@@ -26,5 +27,12 @@ bool winograd_pays(const ConvGeom& g);
 /// pixels. longest_sum: more pixels would lose digits.
 int64_t product_longest_sum(const ConvGeom& g);
 bool product_pays(const ConvGeom& g, ConvRole role);
+
+/// How long a kernel runs on one core, as far as the sizes tell: good for an order of magnitude.
+double run_ns(const KernelArgs& a);
+/// What takes longer is worth letting other threads of the interpreter run, which costs a tenth of a microsecond.
+inline constexpr double kLongNs = 10'000;
+/// No kernel on tensors smaller than this each takes so long. A power of two.
+inline constexpr size_t kFewBytes = 4096;
 
 }  // namespace mge::cost

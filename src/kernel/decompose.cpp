@@ -18,7 +18,7 @@ struct BufferVal final : ValImpl {
 // Runs each op as it is emitted. Promotes inputs as dispatch and the graph builder do.
 class RunEmitter final : public Emitter {
  public:
-  RunEmitter(const CompNode* home, Work* work) : home_(home), work_(work) {}
+  RunEmitter(const CompNode* home, Work* work, const Aside* aside) : home_(home), work_(work), aside_(aside) {}
 
   Val wrap(const Meta& m, Buffer b) {
     auto v = make_ref<BufferVal>();
@@ -47,7 +47,7 @@ class RunEmitter final : public Emitter {
       if (!m.cn) m.cn = home_;
     SmallVec<Buffer, 4> buffers(out_metas.size());
     run_op(op, attrs.get(), {ins.data(), ins.size()}, {out_metas.data(), out_metas.size()},
-           {buffers.data(), buffers.size()}, {false, work_});
+           {buffers.data(), buffers.size()}, {false, work_, aside_});
     for (size_t i = 0; i < out.size(); ++i) out[i] = wrap(out_metas[i], std::move(buffers[i]));
   }
   const Meta& meta(const Val& v) override { return of(v).meta; }
@@ -63,13 +63,14 @@ class RunEmitter final : public Emitter {
  private:
   const CompNode* home_;  // of what is made from nothing
   Work* work_;            // the command that the whole is
+  const Aside* aside_;
 };
 
 }  // namespace
 
 void run_decomposed(const OpDef& op, const AttrsBase* attrs, std::span<const OpInput> in,
-                    std::span<const Meta> out_meta, std::span<Buffer> out, Work* work) {
-  RunEmitter em(out_meta[0].cn, work);
+                    std::span<const Meta> out_meta, std::span<Buffer> out, Work* work, const Aside* aside) {
+  RunEmitter em(out_meta[0].cn, work, aside);
   SmallVec<Val, 6> ins, outs(out.size());
   for (auto& i : in) ins.push_back(em.wrap(*i.meta, *i.buffer));
   try {

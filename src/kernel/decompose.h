@@ -7,7 +7,7 @@ namespace mge {
 
 /// Runs op.decompose, each part with run_op, on the memory of the inputs. `out` has op.n_out(attrs) entries.
 void run_decomposed(const OpDef& op, const AttrsBase* attrs, std::span<const OpInput> in,
-                    std::span<const Meta> out_meta, std::span<Buffer> out, Work* work);
+                    std::span<const Meta> out_meta, std::span<Buffer> out, Work* work, const Aside* aside = nullptr);
 
 /// With it no kernel of a composite op (one with a decomposition) is ever chosen. Process-wide, for tests.
 void set_primitives_only(bool on);

@@ -1,6 +1,7 @@
 #include "kernel/run.h"
 
 #include "kernel/copy.h"
+#include "kernel/cost.h"
 #include "kernel/decompose.h"
 #include "kernel/layouts.h"
 
@@ -71,6 +72,12 @@ Buffer move_to(const OpInput& in, const Meta& out, Work* work) {
   return b;
 }
 
+__attribute__((noinline)) void run_aside(const Kernel& k, const KernelArgs& args, const Aside& aside) {
+  if (cost::run_ns(args) < cost::kLongNs) return k.run(args);
+  auto run = [&] { k.run(args); };
+  aside.run(run);
+}
+
 const Kernel& reference_kernel(const KernelArgs& a) {
   const Choice c = KernelRegistry::global().find(a, KernelTier::Ref);
   if (!c.kernel) fail_no_kernel(a, c);
@@ -109,7 +116,7 @@ void run_op(const OpDef& op, const AttrsBase* attrs, std::span<const OpInput> in
   args.work = work;
   const Kernel* chosen = opt.ref_only ? &reference_kernel(args) : KernelRegistry::global().choose(args, nullptr);
   if (__builtin_expect(!chosen, 0)) {
-    if (op.decompose) return run_decomposed(op, attrs, in, out_meta, out, work);
+    if (op.decompose) return run_decomposed(op, attrs, in, out_meta, out, work, opt.aside);
     KernelRegistry::global().choose(args);  // throws the reasons
   }
   const Kernel& k = *chosen;
@@ -151,10 +158,14 @@ void run_op(const OpDef& op, const AttrsBase* attrs, std::span<const OpInput> in
     }
   }
   args.kernel = &k;
-  if (__builtin_expect(work != nullptr, 0))
-    launch(k, args);
-  else
-    k.run(args);
+  if (__builtin_expect(work != nullptr, 0)) return launch(k, args);
+  if (opt.aside) {
+    size_t bytes = 0;  // of memory, which a view sees a part of: a bound that is there without multiplying
+    for (auto& i : in) bytes |= i.buffer->storage->bytes;
+    for (auto& b : out) bytes |= b.storage->bytes;
+    if (__builtin_expect(bytes >= cost::kFewBytes, 0)) return run_aside(k, args, *opt.aside);
+  }
+  k.run(args);
 }
 
 }  // namespace mge

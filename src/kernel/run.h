@@ -3,6 +3,7 @@
 #pragma once
 #include <span>
 
+#include "base/function_ref.h"
 #include "core/storage.h"
 #include "kernel/kernel.h"
 
@@ -24,9 +25,19 @@ struct OpInput {
   bool donated = false;  // the caller holds the only reference and gives the memory away
 };
 
+/// Runs a kernel that takes long, so that whoever runs an op can let others go on meanwhile.
+class Aside {
+ public:
+  virtual void run(FunctionRef<void()> kernel) const = 0;
+
+ protected:
+  ~Aside() = default;
+};
+
 struct RunOptions {
-  bool ref_only = false;  // the oracle: ref kernels, no donation, no views
-  Work* work = nullptr;   // on a device with streams: the open command that the op belongs to
+  bool ref_only = false;         // the oracle: ref kernels, no donation, no views
+  Work* work = nullptr;          // on a device with streams: the open command that the op belongs to
+  const Aside* aside = nullptr;  // of one that runs here
 };
 
 /// Allocates (or donates, or views) outputs and runs the chosen kernel. `out` has op.n_out(attrs) entries.

@@ -14,6 +14,7 @@
 #include <unordered_map>
 
 #include "base/parallel.h"
+#include "base/write_file.h"
 #include "kernel/layouts.h"
 #include "kernel/run.h"
 
@@ -56,11 +57,11 @@ std::string key_text(const KernelArgs& a) {
   return s;
 }
 
-// An open file under a lock of the kind given, which ends with this object.
+// A file to read, under a lock that keeps appenders out and ends with this object.
 class LockedFile {
  public:
-  LockedFile(const std::string& path, int flags, int lock) : fd_(open(path.c_str(), flags | O_CLOEXEC, 0644)) {
-    if (fd_ >= 0 && flock(fd_, lock) != 0) {
+  explicit LockedFile(const std::string& path) : fd_(open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+    if (fd_ >= 0 && flock(fd_, LOCK_SH) != 0) {
       close(fd_);
       fd_ = -1;
     }
@@ -76,9 +77,6 @@ class LockedFile {
     for (ssize_t n; (n = read(fd_, part, sizeof part)) > 0;) text.append(part, static_cast<size_t>(n));
     return text;
   }
-  void append(const std::string& text) const {
-    if (write(fd_, text.data(), text.size()) != static_cast<ssize_t>(text.size())) return;  // the next reader skips it
-  }
 
  private:
   int fd_;
@@ -88,7 +86,7 @@ class LockedFile {
 void load(Tuning& t) {
   t.loaded = true;
   if (t.file.empty()) return;
-  LockedFile f(t.file, O_RDONLY, LOCK_SH);
+  LockedFile f(t.file);
   if (!f) return;
   std::string text = f.read_all();
   std::string_view rest = text;
@@ -113,10 +111,12 @@ void make_folder_of(const std::string& path) {
 void save(const Tuning& t, const std::string& key, const char* winner, double seconds) {
   if (t.file.empty()) return;
   make_folder_of(t.file);
-  LockedFile f(t.file, O_WRONLY | O_CREAT | O_APPEND, LOCK_EX);
-  if (!f) return;  // a cache that cannot be written is no error
   std::string body = format("{}\t{}\t{:.1f}", key, winner, seconds * 1e6);
-  f.append(format("{:016x}\t{}\n", checksum(body), body));
+  try {
+    append_file(t.file, format("{:016x}\t{}\n", checksum(body), body));
+  } catch (const FileError&) {
+    return;  // a cache that cannot be written is no error
+  }
 }
 
 thread_local const Kernel* g_forced = nullptr;

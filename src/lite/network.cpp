@@ -1,5 +1,6 @@
 #include "lite/network.h"
 
+#include <mutex>
 #include <span>
 
 #include "lite/error.h"
@@ -19,6 +20,15 @@ std::vector<std::string> names(const std::vector<IoSlot>& slots) {
   return out;
 }
 
+// Every function of Network: one thread at a time, and errors as lite::Error.
+template <class Impl, class F>
+auto locked(Impl& impl, F&& body) -> decltype(body()) {
+  return guarded([&] {
+    std::lock_guard<std::recursive_mutex> lock(impl.mutex);
+    return body();
+  });
+}
+
 }  // namespace
 
 Network::Network(const Config& config, const NetworkIO& io) : impl_(std::make_unique<Impl>(config, io)) {}
@@ -26,58 +36,52 @@ Network::Network(const NetworkIO& io, const Config& config) : Network(config, io
 Network::~Network() = default;
 
 void Network::load_model(void* mem, size_t size) {
-  guarded([&] {
+  locked(*impl_, [&] {
     impl_->check_not_loaded("a second load_model");
     impl_->load(read_memory(mem, size));
   });
 }
 void Network::load_model(std::string path) {
-  guarded([&] {
+  locked(*impl_, [&] {
     impl_->check_not_loaded("a second load_model");
     impl_->load(mge::serial::read_model_file(path));
   });
 }
 void Network::compute_only_configured_output() {
-  guarded([&] {
+  locked(*impl_, [&] {
     impl_->check_not_loaded("compute_only_configured_output");
     impl_->only_configured_outputs = true;
   });
 }
 
 std::shared_ptr<Tensor> Network::get_io_tensor(std::string name, LiteTensorPhase phase) {
-  return guarded([&] { return impl_->find_io(name, phase).tensor; });
+  return locked(*impl_, [&] { return impl_->find_io(name, phase).tensor; });
 }
 std::vector<std::shared_ptr<Tensor>> Network::get_discrete_tensors(std::string, LiteTensorPhase) {
   guarded([] { not_supported("get_discrete_tensors"); });
   return {};
 }
 std::shared_ptr<Tensor> Network::get_input_tensor(size_t index) {
-  return guarded([&] { return impl_->at(impl_->inputs, index, "input").tensor; });
+  return locked(*impl_, [&] { return impl_->at(impl_->inputs, index, "input").tensor; });
 }
 std::vector<std::shared_ptr<Tensor>> Network::get_input_tensors(size_t) {
   guarded([] { not_supported("get_input_tensors (discrete inputs)"); });
   return {};
 }
 std::shared_ptr<Tensor> Network::get_output_tensor(size_t index) {
-  return guarded([&] { return impl_->at(impl_->outputs, index, "output").tensor; });
+  return locked(*impl_, [&] { return impl_->at(impl_->outputs, index, "output").tensor; });
 }
 
 Network& Network::set_async_callback(const AsyncCallback& callback) {
-  guarded([&] {
-    MGE_CHECK(!impl_->inplace, Assertion, "lite: an async callback cannot be used in CPU in-place mode.");
-    MGE_CHECK(!impl_->config.options.force_output_use_user_specified_memory, Value,
-              "lite: an async callback cannot be used with force_output_use_user_specified_memory.");
-    if (impl_->model) impl_->wait();
-    impl_->async_callback = callback;
-  });
+  guarded([&] { impl_->set_async_callback(callback); });
   return *this;
 }
 Network& Network::set_start_callback(const StartCallback& callback) {
-  impl_->start_callback = callback;
+  locked(*impl_, [&] { impl_->start_callback = callback; });
   return *this;
 }
 Network& Network::set_finish_callback(const FinishCallback& callback) {
-  impl_->finish_callback = callback;
+  locked(*impl_, [&] { impl_->finish_callback = callback; });
   return *this;
 }
 
@@ -89,54 +93,60 @@ void Network::wait() {
 }
 
 std::string Network::get_input_name(size_t index) const {
-  return guarded([&] { return impl_->at(impl_->inputs, index, "input").io.name; });
+  return locked(*impl_, [&] { return impl_->at(impl_->inputs, index, "input").io.name; });
 }
 std::string Network::get_output_name(size_t index) const {
-  return guarded([&] { return impl_->at(impl_->outputs, index, "output").io.name; });
+  return locked(*impl_, [&] { return impl_->at(impl_->outputs, index, "output").io.name; });
 }
 std::vector<std::string> Network::get_all_input_name() const {
-  return guarded([&] {
+  return locked(*impl_, [&] {
     impl_->check_loaded("get_all_input_name");
     return names(impl_->inputs);
   });
 }
 std::vector<std::string> Network::get_all_output_name() const {
-  return guarded([&] {
+  return locked(*impl_, [&] {
     impl_->check_loaded("get_all_output_name");
     return names(impl_->outputs);
   });
 }
 
 Network& Network::set_device_id(int id) {
-  guarded([&] {
+  locked(*impl_, [&] {
     impl_->check_not_loaded("set_device_id");
     impl_->config.device_id = id;
   });
   return *this;
 }
-int Network::get_device_id() const { return impl_->config.device_id; }
+int Network::get_device_id() const {
+  return locked(*impl_, [&] { return impl_->config.device_id; });
+}
 Network& Network::set_stream_id(int id) {
-  guarded([&] {
+  locked(*impl_, [&] {
     impl_->check_not_loaded("set_stream_id");
     impl_->stream_id = id;
   });
   return *this;
 }
-int Network::get_stream_id() const { return impl_->stream_id; }
-LiteDeviceType Network::get_device_type() const { return impl_->config.device_type; }
+int Network::get_stream_id() const {
+  return locked(*impl_, [&] { return impl_->stream_id; });
+}
+LiteDeviceType Network::get_device_type() const {
+  return locked(*impl_, [&] { return impl_->config.device_type; });
+}
 
 void Network::enable_profile_performance(std::string) {
   guarded([] { not_supported("enable_profile_performance"); });
 }
 const std::string& Network::get_model_extra_info() {
-  guarded([&] { impl_->check_loaded("get_model_extra_info"); });
+  locked(*impl_, [&] { impl_->check_loaded("get_model_extra_info"); });
   return impl_->extra_info;
 }
 void Network::get_static_memory_alloc_info(const std::string&) const {
   guarded([] { not_supported("get_static_memory_alloc_info"); });
 }
 void Network::extra_configure(const ExtraConfig& extra) {
-  guarded([&] {
+  locked(*impl_, [&] {
     impl_->check_not_loaded("extra_configure");
     impl_->extra = extra;
   });

@@ -38,7 +38,7 @@ std::unordered_map<std::string, std::pair<IO, std::shared_ptr<Tensor>>> io_map(c
 
 // ---- worker
 
-Worker::Worker() : thread_([this] { loop(); }) {}
+Worker::Worker() : thread_([this] { loop(); }), id_(thread_.get_id()) {}
 
 Worker::~Worker() {
   {
@@ -61,6 +61,11 @@ void Worker::wait() {
   std::unique_lock<std::mutex> lock(mutex_);
   changed_.wait(lock, [&] { return !job_; });
   if (auto e = std::exchange(error_, nullptr)) std::rethrow_exception(e);
+}
+
+void Worker::drain() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  changed_.wait(lock, [&] { return !job_; });
 }
 
 void Worker::loop() {
@@ -218,20 +223,41 @@ IoSlot& Network::Impl::at(std::vector<IoSlot>& slots, size_t index, const char* 
 
 // ---- running
 
+Meta Network::Impl::input_meta(const IoSlot& s) const {
+  Layout l = s.tensor->get_layout();
+  MGE_CHECK(same_storage(l.data_type, s.meta.dtype), Type, "lite: input '{}' is {} in the model; its tensor is {}.",
+            s.io.name, s.meta.str(), layout_text(l));
+  MGE_CHECK(l.ndim > 0, Value, "lite: input '{}' has no layout.", s.io.name);
+  Meta m = s.meta;
+  m.shape = to_shape(l, s.meta.shape.rank);
+  mge::check_shape("lite", m.shape);
+  return m;
+}
+
 std::vector<Meta> Network::Impl::input_metas() const {
   std::vector<Meta> out;
-  for (const IoSlot& s : inputs) {
-    Layout l = s.tensor->get_layout();
-    MGE_CHECK(same_storage(l.data_type, s.meta.dtype), Type,
-              "lite: input '{}' is {} in the model; its tensor is {}. Convert the data first (NumPy: astype(\"{}\")).",
-              s.io.name, s.meta.str(), layout_text(l), mge::dtype_name(s.meta.dtype));
-    MGE_CHECK(l.ndim > 0, Value, "lite: input '{}' has no layout.", s.io.name);
-    Meta m = s.meta;
-    m.shape = to_shape(l, s.meta.shape.rank);
-    mge::check_shape("lite", m.shape);
-    out.push_back(m);
-  }
+  for (const IoSlot& s : inputs) out.push_back(input_meta(s));
   return out;
+}
+
+void Network::Impl::take_inputs(std::vector<Meta>* metas, std::vector<Buffer>* buffers) const {
+  for (const IoSlot& s : inputs) {
+    Tensor::Impl& t = TensorAccess::impl(*s.tensor);
+    const Meta m = input_meta(s);
+    void* p = t.ptr();
+    Buffer b{mge::wrap_storage(p, std::max<size_t>(m.bytes(), 1), false, [keep = t.memory] {}),
+             mge::Layout::contiguous(m.shape)};
+    bool aligned = reinterpret_cast<uintptr_t>(p) % std::max<size_t>(mge::dtype_size(m.dtype), 1) == 0;
+    if (!t.contiguous()) {
+      for (int d = 0; d < m.shape.rank; ++d) b.layout.stride[d] = t.stride[d];
+    } else if (!aligned) {  // a kernel may load words
+      Buffer copy = mge::allocate_buffer(m);
+      std::memcpy(copy.storage->ptr, p, m.bytes());
+      b = std::move(copy);
+    }
+    metas->push_back(m);
+    buffers->push_back(std::move(b));
+  }
 }
 
 void Network::Impl::set_output_layouts() {
@@ -274,26 +300,21 @@ void Network::Impl::store_output(IoSlot& slot, const Meta& m, const Buffer& valu
 
 void Network::Impl::run_once() {
   const mge::ThreadLimit limit(static_cast<int>(threads));
-  std::vector<Meta> metas = input_metas();
+  // Other threads find inputs and outputs as they were before the run or as they are after it.
+  std::vector<Tensor::Impl*> tensors;
+  for (auto* slots : {&inputs, &outputs})
+    for (const IoSlot& s : *slots) tensors.push_back(&TensorAccess::impl(*s.tensor));
+  const TensorLocks locks(std::move(tensors));
+  const bool fake = std::exchange(config.options.fake_next_exec, false);
+  std::vector<Meta> metas;
+  std::vector<Buffer> in;
+  if (fake)
+    metas = input_metas();
+  else
+    take_inputs(&metas, &in);
   engine->prepare(metas);
   if (engine->knows_outputs()) set_output_layouts();
-  if (std::exchange(config.options.fake_next_exec, false)) return;
-  std::vector<Buffer> in;
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    Tensor::Impl& t = TensorAccess::impl(*inputs[i].tensor);
-    void* p = t.ptr();
-    Buffer b{mge::wrap_storage(p, std::max<size_t>(metas[i].bytes(), 1), false, [keep = t.memory] {}),
-             mge::Layout::contiguous(metas[i].shape)};
-    bool aligned = reinterpret_cast<uintptr_t>(p) % std::max<size_t>(mge::dtype_size(metas[i].dtype), 1) == 0;
-    if (!t.contiguous()) {
-      for (int d = 0; d < metas[i].shape.rank; ++d) b.layout.stride[d] = t.stride[d];
-    } else if (!aligned) {  // a kernel may load words
-      Buffer copy = mge::allocate_buffer(metas[i]);
-      std::memcpy(copy.storage->ptr, p, metas[i].bytes());
-      b = std::move(copy);
-    }
-    in.push_back(std::move(b));
-  }
+  if (fake) return;
   const bool known = engine->knows_outputs();
   std::vector<Buffer> results = engine->run(std::move(in));
   if (!known || engine->sizes_vary()) set_output_layouts();
@@ -320,14 +341,50 @@ void Network::Impl::dump_values(const std::vector<Buffer>& values, size_t first)
 }
 
 void Network::Impl::call_finish() {
-  if (!std::exchange(finished_, false)) return;
-  if (finish_callback) finish_callback(io_map(outputs));
+  FinishCallback callback;
+  {
+    std::lock_guard<std::recursive_mutex> lock(mutex);
+    if (std::exchange(finished_, false)) callback = finish_callback;
+  }
+  if (callback) callback(io_map(outputs));
+}
+
+Worker* Network::Impl::worker() {
+  std::lock_guard<std::recursive_mutex> lock(mutex);
+  return worker_.get();
+}
+bool Network::Impl::inside_callback() const {
+  Worker* w = const_cast<Impl*>(this)->worker();
+  return w && w->on_this_thread();
+}
+void Network::Impl::drain() {
+  if (Worker* w = worker()) w->drain();
+}
+
+void Network::Impl::set_async_callback(const AsyncCallback& callback) {
+  std::unique_lock<std::recursive_mutex> lock(mutex);
+  MGE_CHECK(!inplace, Assertion, "lite: an async callback cannot be used in CPU in-place mode.");
+  MGE_CHECK(!config.options.force_output_use_user_specified_memory, Value,
+            "lite: an async callback cannot be used with force_output_use_user_specified_memory.");
+  const bool loaded = model != nullptr;
+  lock.unlock();
+  if (loaded) wait();
+  lock.lock();
+  async_callback = callback;
 }
 
 void Network::Impl::forward() {
+  std::unique_lock<std::recursive_mutex> lock(mutex);
   check_loaded("forward");
+  const StartCallback start = start_callback;  // a copy: the callback may set another
   if (!async_callback) {
-    if (start_callback) start_callback(io_map(inputs));
+    MGE_CHECK(!std::exchange(in_forward_, true), Assertion,
+              "lite: forward was called from a callback of the same network. Call it after forward has returned.");
+    struct Leave {
+      bool& flag;
+      ~Leave() { flag = false; }
+    } leave{in_forward_};
+    if (start) start(io_map(inputs));
     run_once();
     finished_ = true;
     return;
@@ -335,27 +392,33 @@ void Network::Impl::forward() {
   MGE_CHECK(!worker_ || !worker_->on_this_thread(), Assertion,
             "lite: forward was called from a callback of the same network. Call it from another thread, after wait.");
   if (!worker_) worker_ = std::make_unique<Worker>();
-  worker_->wait();
-  if (start_callback) start_callback(io_map(inputs));
-  worker_->post([this] {
+  Worker& w = *worker_;
+  const AsyncCallback done = async_callback;
+  lock.unlock();
+  w.wait();
+  if (start) start(io_map(inputs));
+  w.post([this, done] {
     std::exception_ptr error;
     try {
+      std::lock_guard<std::recursive_mutex> running(mutex);
       run_once();
       finished_ = true;
     } catch (...) {
       error = std::current_exception();
     }
-    async_callback();  // also after a failure, which wait() reports: whoever waits for the callback must not wait
-                       // forever
+    done();  // also after a failure, which wait() reports: whoever waits for the callback must not wait forever
     if (error) std::rethrow_exception(error);
     call_finish();
   });
 }
 
 void Network::Impl::wait() {
+  std::unique_lock<std::recursive_mutex> lock(mutex);
   check_loaded("wait");
-  if (worker_ && worker_->on_this_thread()) return;
-  if (worker_) worker_->wait();
+  Worker* w = worker_.get();
+  lock.unlock();
+  if (w && w->on_this_thread()) return;
+  if (w) w->wait();
   call_finish();
 }
 

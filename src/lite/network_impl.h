@@ -1,5 +1,8 @@
 // A network: configuration before load; model, engine and io tensors after it; at most one worker thread in async mode.
+// Threads may share a network: each call has it for itself (mutex), so that runs follow each other. The table of C
+// handles is locked inside a call, never around one.
 #pragma once
+#include <atomic>
 #include <condition_variable>
 #include <exception>
 #include <memory>
@@ -29,7 +32,9 @@ class Worker {
   void post(std::function<void()> job);
   /// Until idle; rethrows what the last job threw, once.
   void wait();
-  bool on_this_thread() const { return std::this_thread::get_id() == thread_.get_id(); }
+  /// Until idle, whatever came out of it.
+  void drain();
+  bool on_this_thread() const { return std::this_thread::get_id() == id_; }
 
  private:
   void loop();
@@ -39,6 +44,7 @@ class Worker {
   std::exception_ptr error_;
   bool stop_ = false;
   std::thread thread_;
+  std::thread::id id_;  // the thread's own copy of it is not there before it starts
 };
 
 class Network::Impl {
@@ -54,9 +60,17 @@ class Network::Impl {
   IoSlot& find_io(const std::string& name, LiteTensorPhase phase);
   IoSlot& at(std::vector<IoSlot>& slots, size_t index, const char* what);
 
+  // These take the mutex themselves: who waits for the worker must not hold it.
   void forward();
   void wait();
-  bool inside_callback() const { return worker_ && worker_->on_this_thread(); }
+  void set_async_callback(const AsyncCallback& callback);
+  /// Whether this is the thread on which an async callback runs.
+  bool inside_callback() const;
+  /// Until no async run is under way.
+  void drain();
+
+  /// Held by every call, also while a start callback runs: it may call the network again.
+  mutable std::recursive_mutex mutex;
 
   Config config;
   NetworkIO network_io;
@@ -79,15 +93,20 @@ class Network::Impl {
  private:
   void check_config() const;
   void make_slots();
+  mge::Meta input_meta(const IoSlot& slot) const;
   std::vector<mge::Meta> input_metas() const;
+  void take_inputs(std::vector<mge::Meta>* metas, std::vector<mge::Buffer>* buffers) const;
   void set_output_layouts();
   void run_once();
   void store_output(IoSlot& slot, const mge::Meta& m, const mge::Buffer& value);
   void dump_values(const std::vector<mge::Buffer>& values, size_t first);
   void call_finish();
 
-  std::unique_ptr<Worker> worker_;
-  bool finished_ = false;  // a forward whose finish callback has not been called yet
+  Worker* worker();  // null: none was needed yet
+
+  std::unique_ptr<Worker> worker_;  // made once, so that a pointer to it stays good
+  bool finished_ = false;           // a forward whose finish callback has not been called yet
+  bool in_forward_ = false;         // on the thread that has the mutex
   int dumps_ = 0;
 };
 

@@ -1,5 +1,6 @@
 #include <atomic>
 #include <chrono>
+#include <mutex>
 #include <thread>
 
 #include "base/parallel.h"
@@ -10,31 +11,43 @@
 namespace lite {
 namespace {
 
-Network::Impl& impl_of(const std::shared_ptr<Network>& n) {
-  MGE_CHECK(n, Value, "lite: the network is null.");
-  return NetworkAccess::impl(*n);
-}
+// A network that this thread has for itself while the object lives.
+class Held {
+ public:
+  explicit Held(const std::shared_ptr<Network>& n) : impl_(checked(n)), lock_(impl_.mutex) {}
+  Network::Impl* operator->() const { return &impl_; }
+
+ private:
+  static Network::Impl& checked(const std::shared_ptr<Network>& n) {
+    MGE_CHECK(n, Value, "lite: the network is null.");
+    return NetworkAccess::impl(*n);
+  }
+  Network::Impl& impl_;
+  std::lock_guard<std::recursive_mutex> lock_;
+};
 
 }  // namespace
 
 void Runtime::set_cpu_threads_number(std::shared_ptr<Network> network, size_t n) {
   guarded([&] {
-    Network::Impl& impl = impl_of(network);
-    impl.check_not_loaded("set_cpu_threads_number");
+    Held impl(network);
+    impl->check_not_loaded("set_cpu_threads_number");
     MGE_CHECK(n >= 1 && n <= 256, Value, "lite: the number of threads must be 1..256; got {}.", n);
-    impl.threads = n;
+    impl->threads = n;
   });
 }
 size_t Runtime::get_cpu_threads_number(std::shared_ptr<Network> network) {
-  return guarded([&] { return impl_of(network).threads; });
+  return guarded([&] { return Held(network)->threads; });
 }
 
 void Runtime::set_runtime_thread_affinity(std::shared_ptr<Network> network, const ThreadAffinityCallback& callback) {
   guarded([&] {
-    Network::Impl& impl = impl_of(network);
-    impl.check_loaded("set_runtime_thread_affinity");
     MGE_CHECK(callback, Value, "lite: set_runtime_thread_affinity got an empty callback.");
-    auto n = static_cast<int>(impl.threads);
+    const int n = [&] {  // the callbacks come on other threads, so the network is not held meanwhile
+      Held impl(network);
+      impl->check_loaded("set_runtime_thread_affinity");
+      return static_cast<int>(impl->threads);
+    }();
     if (n == 1) return callback(0);
     const mge::ThreadLimit limit(n);
     // Each part waits until all have begun, so that no thread takes two. Another network may hold the team at the
@@ -51,18 +64,18 @@ void Runtime::set_runtime_thread_affinity(std::shared_ptr<Network> network, cons
 
 void Runtime::set_cpu_inplace_mode(std::shared_ptr<Network> network) {
   guarded([&] {
-    Network::Impl& impl = impl_of(network);
-    impl.check_not_loaded("set_cpu_inplace_mode");
-    MGE_CHECK(!impl.async_callback, Assertion, "lite: CPU in-place mode cannot be used with an async callback.");
-    impl.inplace = true;
+    Held impl(network);
+    impl->check_not_loaded("set_cpu_inplace_mode");
+    MGE_CHECK(!impl->async_callback, Assertion, "lite: CPU in-place mode cannot be used with an async callback.");
+    impl->inplace = true;
   });
 }
 bool Runtime::is_cpu_inplace_mode(std::shared_ptr<Network> network) {
-  return guarded([&] { return impl_of(network).inplace; });
+  return guarded([&] { return Held(network)->inplace; });
 }
 void Runtime::use_tensorrt(std::shared_ptr<Network> network) {
   guarded([&] {
-    impl_of(network);
+    Held held(network);
     not_supported("TensorRT");
   });
 }
@@ -70,7 +83,7 @@ void Runtime::use_tensorrt(std::shared_ptr<Network> network) {
 void Runtime::set_network_algo_policy(std::shared_ptr<Network> network, LiteAlgoSelectStrategy strategy, uint32_t,
                                       bool) {
   guarded([&] {
-    impl_of(network);
+    Held held(network);
     // Kernels are chosen by rule and always give the same bits, so every strategy but profiling is met already.
     MGE_CHECK((static_cast<unsigned>(strategy) & ~15u) == 0, Value,
               "lite: {} is no combination of LiteAlgoSelectStrategy.", static_cast<int>(strategy));
@@ -79,55 +92,60 @@ void Runtime::set_network_algo_policy(std::shared_ptr<Network> network, LiteAlgo
 }
 void Runtime::set_network_algo_workspace_limit(std::shared_ptr<Network> network, size_t) {
   guarded([&] {
-    impl_of(network).check_loaded("set_network_algo_workspace_limit");
+    Held(network)->check_loaded("set_network_algo_workspace_limit");
     not_supported("a workspace limit");
   });
 }
 void Runtime::set_memory_allocator(std::shared_ptr<Network> network, std::shared_ptr<Allocator>) {
   guarded([&] {
-    impl_of(network).check_not_loaded("set_memory_allocator");
+    Held(network)->check_not_loaded("set_memory_allocator");
     not_supported("a user-defined allocator");
   });
 }
 void Runtime::share_runtime_memory_with(std::shared_ptr<Network> dst, std::shared_ptr<Network> src) {
   guarded([&] {
-    impl_of(dst).check_not_loaded("share_runtime_memory_with");
-    impl_of(src);
+    Held(dst)->check_not_loaded("share_runtime_memory_with");
+    Held held(src);
     not_supported("sharing runtime memory between networks");
   });
 }
 
 void Runtime::enable_io_txt_dump(std::shared_ptr<Network> network, std::string file) {
   guarded([&] {
-    impl_of(network).check_not_loaded("enable_io_txt_dump");
+    Held impl(network);
+    impl->check_not_loaded("enable_io_txt_dump");
     MGE_CHECK(!file.empty(), Value, "lite: enable_io_txt_dump needs a file name.");
-    impl_of(network).text_dump = std::move(file);
+    impl->text_dump = std::move(file);
   });
 }
 void Runtime::enable_io_bin_dump(std::shared_ptr<Network> network, std::string dir) {
   guarded([&] {
-    impl_of(network).check_not_loaded("enable_io_bin_dump");
+    Held impl(network);
+    impl->check_not_loaded("enable_io_bin_dump");
     MGE_CHECK(!dir.empty(), Value, "lite: enable_io_bin_dump needs a folder.");
-    impl_of(network).bin_dump = std::move(dir);
+    impl->bin_dump = std::move(dir);
   });
 }
 
 void Runtime::shared_weight_with_network(std::shared_ptr<Network> dst, const std::shared_ptr<Network> src) {
   guarded([&] {
-    Network::Impl& from = impl_of(src);
-    from.check_loaded("shared_weight_with_network");
-    impl_of(dst).load_shared(from.model);
+    const auto model = [&] {  // never two networks held at once
+      Held from(src);
+      from->check_loaded("shared_weight_with_network");
+      return from->model;
+    }();
+    Held(dst)->load_shared(model);
   });
 }
 void Runtime::enable_global_layout_transform(std::shared_ptr<Network> network) {
   guarded([&] {
-    impl_of(network);
+    Held held(network);
     not_supported("the global layout transform");
   });
 }
 void Runtime::dump_layout_transform_model(std::shared_ptr<Network> network, std::string) {
   guarded([&] {
-    impl_of(network);
+    Held held(network);
     not_supported("the global layout transform");
   });
 }

@@ -42,6 +42,26 @@ mge::DType dtype_of_size(size_t bytes) {
   }
 }
 
+// Every function of Tensor: one thread at a time, and errors as lite::Error.
+template <class F>
+auto locked(const std::shared_ptr<Tensor::Impl>& impl, F&& body) -> decltype(body()) {
+  return guarded([&] {
+    std::lock_guard<std::recursive_mutex> lock(impl->mutex);
+    return body();
+  });
+}
+template <class F>
+void locked(const std::shared_ptr<Tensor::Impl>& a, const std::shared_ptr<Tensor::Impl>& b, F&& body) {
+  guarded([&] {
+    if (a == b) {
+      std::lock_guard<std::recursive_mutex> lock(a->mutex);
+      return body();
+    }
+    std::scoped_lock lock(a->mutex, b->mutex);
+    body();
+  });
+}
+
 }  // namespace
 
 void Tensor::Impl::make_contiguous() {
@@ -145,18 +165,24 @@ Tensor::~Tensor() = default;
 
 LiteDeviceType Tensor::get_device_type() const { return impl_->device_type; }
 int Tensor::get_device_id() const { return impl_->device_id; }
-Layout Tensor::get_layout() const { return impl_->layout; }
+Layout Tensor::get_layout() const {
+  return locked(impl_, [&] { return impl_->layout; });
+}
 bool Tensor::is_pinned_host() const { return impl_->pinned; }
-size_t Tensor::get_tensor_total_size_in_byte() const { return layout_bytes(impl_->layout); }
-bool Tensor::is_continue_memory() const { return impl_->contiguous(); }
+size_t Tensor::get_tensor_total_size_in_byte() const {
+  return locked(impl_, [&] { return layout_bytes(impl_->layout); });
+}
+bool Tensor::is_continue_memory() const {
+  return locked(impl_, [&] { return impl_->contiguous(); });
+}
 void Tensor::update_from_implement() {}
 
 void* Tensor::get_memory_ptr() const {
-  return guarded([&] { return impl_->ptr(); });
+  return locked(impl_, [&] { return impl_->ptr(); });
 }
 
 void* Tensor::get_memory_ptr(const std::vector<size_t>& idx) const {
-  return guarded([&] {
+  return locked(impl_, [&] {
     const Layout& l = impl_->layout;
     MGE_CHECK(idx.size() <= l.ndim, Index, "lite: an index of {} dimensions for a tensor {}.", idx.size(),
               layout_text(l));
@@ -170,15 +196,15 @@ void* Tensor::get_memory_ptr(const std::vector<size_t>& idx) const {
 }
 
 void Tensor::set_layout(const Layout& layout) {
-  guarded([&] { impl_->set_layout(layout); });
+  locked(impl_, [&] { impl_->set_layout(layout); });
 }
 
 void Tensor::reset(void* data, size_t bytes) {
-  guarded([&] { impl_->adopt(data, bytes); });
+  locked(impl_, [&] { impl_->adopt(data, bytes); });
 }
 
 void Tensor::reset(void* data, const Layout& layout) {
-  guarded([&] {
+  locked(impl_, [&] {
     MGE_CHECK(data, Value, "lite: reset got a null pointer.");
     check_layout(layout);
     impl_->memory.reset();
@@ -188,7 +214,7 @@ void Tensor::reset(void* data, const Layout& layout) {
 }
 
 void Tensor::reshape(const std::vector<int>& shape) {
-  guarded([&] {
+  locked(impl_, [&] {
     const Layout& old = impl_->layout;
     MGE_CHECK(shape.size() >= 1 && shape.size() <= Layout::MAXDIM, Value,
               "lite: reshape takes 1 to {} dimensions; got {}.", Layout::MAXDIM, shape.size());
@@ -219,7 +245,7 @@ void Tensor::reshape(const std::vector<int>& shape) {
 
 std::shared_ptr<Tensor> Tensor::slice(const std::vector<size_t>& start, const std::vector<size_t>& end,
                                       const std::vector<size_t>& step) {
-  return guarded([&] {
+  return locked(impl_, [&] {
     const Layout& l = impl_->layout;
     MGE_CHECK(start.size() == end.size() && start.size() <= l.ndim && (step.empty() || step.size() == start.size()),
               Value, "lite: slice needs as many starts as ends (and steps), at most {} for {}; got {}, {} and {}.",
@@ -239,7 +265,7 @@ std::shared_ptr<Tensor> Tensor::slice(const std::vector<size_t>& start, const st
 }
 
 void Tensor::fill_zero() {
-  guarded([&] {
+  locked(impl_, [&] {
     if (impl_->contiguous()) {
       void* p = impl_->ptr();
       std::memset(p, 0, layout_bytes(impl_->layout));
@@ -252,11 +278,11 @@ void Tensor::fill_zero() {
 }
 
 void Tensor::copy_from(const Tensor& src) {
-  guarded([&] { impl_->copy_from(*src.impl_); });
+  locked(impl_, src.impl_, [&] { impl_->copy_from(*src.impl_); });
 }
 
 void Tensor::share_memory_with(const Tensor& src) {
-  guarded([&] {
+  locked(impl_, src.impl_, [&] {
     src.impl_->ptr();
     impl_->layout = src.impl_->layout;
     impl_->memory = src.impl_->memory;
@@ -269,6 +295,9 @@ std::shared_ptr<Tensor> concat_tensors(const std::vector<const Tensor*>& tensors
                                        int device_id) {
   MGE_CHECK(!tensors.empty(), Value, "lite: concat needs at least one tensor.");
   check_device(device);
+  std::vector<Tensor::Impl*> all;
+  for (const Tensor* t : tensors) all.push_back(&TensorAccess::impl(*t));
+  const TensorLocks locks(all);
   Tensor::Impl& first = TensorAccess::impl(*tensors[0]);
   Layout l = first.layout;
   MGE_CHECK(dim >= 0 && static_cast<size_t>(dim) < l.ndim, Index, "lite: concat along axis {} of {}.", dim,

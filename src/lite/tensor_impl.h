@@ -1,6 +1,10 @@
-// What a lite::Tensor holds: a layout with strides over a block of memory that several tensors may share.
+// What a lite::Tensor holds: a layout with strides over a block of memory that several tensors may share. Threads may
+// share a tensor: each call has it for itself (mutex), and whoever works on its memory holds a reference to that.
 #pragma once
+#include <algorithm>
 #include <memory>
+#include <mutex>
+#include <vector>
 
 #include "core/storage.h"
 #include "kernel/kernel.h"
@@ -16,8 +20,7 @@ struct Memory {
   bool from_user() const { return !storage; }
 };
 
-class Tensor::Impl {
- public:
+struct TensorFields {
   LiteDeviceType device_type = LITE_CPU;
   int device_id = 0, stream_id = 0;
   bool pinned = false;
@@ -25,6 +28,16 @@ class Tensor::Impl {
   std::shared_ptr<Memory> memory;       // null until needed
   size_t offset = 0;                    // bytes into memory
   int64_t stride[Layout::MAXDIM] = {};  // in elements
+};
+
+class Tensor::Impl : public TensorFields {
+ public:
+  Impl() = default;
+  Impl(const Impl& o) : TensorFields(o) {}
+  Impl& operator=(const Impl&) = delete;
+
+  /// Held by every function of Tensor, and by a network while it runs. Those below do not take it.
+  mutable std::recursive_mutex mutex;
 
   /// Contiguous at the start of the memory, which is kept when it is large enough.
   void set_layout(const Layout& l);
@@ -40,6 +53,18 @@ class Tensor::Impl {
 
  private:
   void make_contiguous();
+};
+
+/// Several tensors at once, locked in the order of their addresses so that nobody waits in a ring.
+class TensorLocks {
+ public:
+  explicit TensorLocks(std::vector<Tensor::Impl*> tensors) {
+    std::sort(tensors.begin(), tensors.end());
+    for (Tensor::Impl* t : tensors) locks_.emplace_back(t->mutex);
+  }
+
+ private:
+  std::vector<std::unique_lock<std::recursive_mutex>> locks_;
 };
 
 struct TensorAccess {

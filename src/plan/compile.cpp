@@ -5,6 +5,7 @@
 
 #include "ir/builder.h"
 #include "ir/verify.h"
+#include "kernel/cost.h"
 #include "kernel/layouts.h"
 #include "plan/program_impl.h"
 
@@ -389,6 +390,7 @@ struct Compiler {
       c.args.device = p.homes[c.home].device.kind;
       c.args.in = {&p.args[c.first_arg], c.n_in};
       c.args.out = {p.args.data() + c.first_arg + c.n_in, c.n_out};
+      p.total_ns += c.ns = static_cast<float>(cost::run_ns(c.args));
       for (size_t i = 0; i < size_t{c.n_in} + c.n_out; ++i) {
         const ArgRef& r = p.refs[c.first_arg + i];
         p.patches[r.buffer].push_back({&p.args[c.first_arg + i], r.offset});

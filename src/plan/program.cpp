@@ -1,6 +1,7 @@
 #include "plan/program.h"
 
 #include <cstring>
+#include <optional>
 
 #include "ir/text.h"
 #include "kernel/copy.h"
@@ -231,9 +232,18 @@ void Program::run_until(size_t end) {
              p.graph.value(p.graph.inputs()[i]).name);
       }
   bool checked = p.checked();
+  // Estimates say how often to look at the clock, which would show beside short kernels.
+  constexpr double kLookNs = 1e6;
+  std::optional<Patience> patience;
+  if (p.total_ns > kLookNs) patience.emplace();
+  double since = 0;
   try {
     for (; p.pc < end; ++p.pc) {
       Instr& c = p.code[p.pc];
+      if (__builtin_expect(patience && (since += c.ns) > kLookNs, 0)) {
+        since = 0;
+        patience->look();
+      }
       if (__builtin_expect(checked, 0)) p.before_instr(p.pc);
       Work* work = p.homes[c.home].work.get();
       if (__builtin_expect(work || c.home != c.from, 0))
@@ -307,6 +317,8 @@ void Program::run(Work* command, Explain explain) {
   run_until(n_instrs());
   finish();
 }
+
+double Program::estimated_ns() const { return impl_->total_ns; }
 
 Buffer Program::output(size_t i) const { return impl_->buffer_of(impl_->graph.outputs()[i].value); }
 

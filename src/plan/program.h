@@ -65,7 +65,8 @@ class Program : public RefCounted {
   /// begin + run_until(n_instrs()) + finish.
   /// A kernel's error comes out with the op named and the user's location; the program can be run again. On devices
   /// with streams the work is enqueued when this returns: outputs and vars carry it. `command` is the open work that
-  /// the program is part of, for its stream; on other streams it opens its own, whose errors `explain` words.
+  /// the program is part of, for its stream; on other streams it opens its own, whose errors `explain` words. A long
+  /// run looks for Ctrl-C between its instructions (core/backend.h), which ends it as an error would.
   void run(Work* command = nullptr, Explain explain = {});
   // Piecewise, for callers that feed and read in the middle: inputs may be bound up to needed_at(), outputs read from
   // ready_at().
@@ -73,6 +74,8 @@ class Program : public RefCounted {
   void run_until(size_t instr_end);
   void finish();
   size_t n_instrs() const;
+  /// How long a run takes on one core, as far as the sizes tell (kernel/cost.h).
+  double estimated_ns() const;
   size_t input_needed_at(size_t i) const;   // index of the first instruction that reads it; n_instrs() when none does
   size_t output_ready_at(size_t i) const;   // valid once run_until(this) returned
   size_t node_done_at(ir::NodeId n) const;  // run_until(this) has computed the node

@@ -50,6 +50,7 @@ struct Instr {
   uint32_t first_arg = 0;
   uint16_t n_in = 0, n_out = 0;
   int workspace = -1;  // buffer
+  float ns = 0;        // estimated
   KernelArgs args;     // spans into Impl::args
 };
 
@@ -75,6 +76,7 @@ struct Program::Impl {
   std::vector<int> input_buffer, var_buffer, out_buffers;
   std::vector<RefPtr<Storage>> consts;  // per buffer of kind Const, by PlanBuffer::index
   std::vector<Home> homes;
+  double total_ns = 0;  // estimated, of a run
 
   // State of one run.
   std::vector<Buffer> in, var;               // as bound; storage null = not bound

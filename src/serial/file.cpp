@@ -5,7 +5,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <new>
@@ -58,45 +57,6 @@ File open_file(const std::string& path) {
   }
   Bytes bytes(static_cast<const uint8_t*>(owner.get()), got);
   return {bytes, std::move(owner), false};
-}
-
-AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
-  struct stat st;
-  bool special =
-      ::stat(path_.c_str(), &st) == 0 && !S_ISREG(st.st_mode);  // /dev/stdout, a pipe: cannot be renamed over
-  if (special) {
-    fd_ = ::open(path_.c_str(), O_WRONLY | O_CLOEXEC);
-  } else {
-    static std::atomic<unsigned> counter{0};
-    temporary_ = format("{}.tmp.{}.{}", path_, ::getpid(), counter++);
-    fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  }
-  if (fd_ < 0) {
-    temporary_.clear();
-    fail_errno("write", path_);
-  }
-}
-
-AtomicFile::~AtomicFile() {
-  if (fd_ >= 0) ::close(fd_);
-  if (!temporary_.empty()) ::unlink(temporary_.c_str());
-}
-
-void AtomicFile::write(Bytes bytes) {
-  while (!bytes.empty()) {
-    ssize_t n = ::write(fd_, bytes.data(), bytes.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) fail_errno("write", path_);
-    bytes = bytes.subspan(static_cast<size_t>(n));
-  }
-}
-
-void AtomicFile::commit() {
-  int fd = std::exchange(fd_, -1);
-  if (::close(fd) != 0) fail_errno("write", path_);
-  if (temporary_.empty()) return;
-  if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail_errno("write", path_);
-  temporary_.clear();
 }
 
 }  // namespace mge::serial

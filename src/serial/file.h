@@ -3,6 +3,7 @@
 #include <memory>
 #include <string>
 
+#include "base/write_file.h"
 #include "serial/container.h"
 
 namespace mge::serial {
@@ -15,17 +16,15 @@ struct File {
 
 /// Env error with the system's reason.
 File open_file(const std::string& path);
-/// Writes to a temporary file in the same folder and renames it on commit(); without commit it is removed.
-class AtomicFile final : public Sink {
+/// Writes by base/write_file.h.
+class FileSink final : public Sink {
  public:
-  explicit AtomicFile(std::string path);
-  ~AtomicFile() override;
-  void write(Bytes bytes) override;
-  void commit();
+  explicit FileSink(std::string path) : file_(std::move(path)) {}
+  void write(Bytes bytes) override { file_.write(bytes.data(), bytes.size()); }
+  void commit() { file_.commit(); }
 
  private:
-  std::string path_, temporary_;
-  int fd_ = -1;
+  FileWriter file_;
 };
 
 }  // namespace mge::serial

@@ -320,7 +320,7 @@ std::vector<uint8_t> write_model(const Graph& g, const ModelInfo& info, const Wr
 }
 
 void write_model_file(const std::string& path, const Graph& g, const ModelInfo& info, const WriteOptions& opt) {
-  AtomicFile file(path);
+  FileSink file(path);
   write_to(file, g, info, opt);
   file.commit();
 }

@@ -177,3 +177,52 @@ def test_data_workers_that_use_tensors_while_ops_are_queued() -> None:
         2,
     )
     assert says.split() == ["done"]
+
+
+def test_a_fork_beside_threads_that_compute_without_the_interpreter_lock() -> None:
+    """They may be anywhere in a kernel, holding any lock of it; the child computes all the same."""
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            textwrap.dedent(
+                """
+                import os, threading
+                import numpy as np
+                import megengine as mge, megengine.functional as F
+                from megengine.jit import trace
+
+                x = mge.Tensor(np.eye(200, dtype="float32"))
+                image = mge.Tensor(np.ones((2, 16, 40, 40), "float32"))
+                weight = mge.Tensor(np.ones((16, 16, 3, 3), "float32"))
+                stop = threading.Event()
+
+                @trace(without_host=True)
+                def chain(x):
+                    return F.matmul(F.matmul(x, x), x)
+
+                def compute():
+                    n = 0
+                    while not stop.is_set():
+                        n += 1
+                        F.matmul(x, x), F.conv2d(image[:, :, : 20 + n % 20], weight), chain(x)
+
+                threads = [threading.Thread(target=compute) for _ in range(3)]
+                [t.start() for t in threads]
+                for _ in range(20):
+                    pid = os.fork()
+                    if pid == 0:
+                        ok = F.matmul(x, x).numpy()[0, 0] == 1 and F.conv2d(image, weight).numpy().size
+                        os._exit(0 if ok else 1)
+                    assert os.waitpid(pid, 0)[1] == 0
+                stop.set()
+                [t.join() for t in threads]
+                print("fine")
+                """
+            ),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.stdout.strip() == "fine", done.stdout + done.stderr

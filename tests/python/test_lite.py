@@ -6,6 +6,7 @@ import ctypes
 import gc
 import io
 import re
+import sys
 import threading
 from pathlib import Path
 
@@ -303,3 +304,79 @@ def test_batch_collector() -> None:
     assert batch.collect(np.zeros(2, "float32")) == 0  # a failed sample gives its slot back
     with pytest.raises(RuntimeError, match="not in use"):
         batch.free([7])
+
+
+# ---- threads
+
+
+def in_threads(work, count: int = 8) -> list[BaseException]:
+    """Runs ``work(t)`` on several threads at once; what they raised."""
+    raised: list[BaseException] = []
+    ready = threading.Barrier(count)
+
+    def body(t: int) -> None:
+        ready.wait()
+        try:
+            work(t)
+        except BaseException as e:
+            raised.append(e)
+
+    threads = [threading.Thread(target=body, args=(t,)) for t in range(count)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    return raised
+
+
+def test_threads_queue_on_one_network(net: lite.LiteNetwork) -> None:
+    want = run(net)
+
+    def work(t: int) -> None:
+        for _ in range(20):
+            assert (run(net) == want).all()
+
+    assert in_threads(work) == []
+
+
+def test_callbacks_are_replaced_while_others_run(net: lite.LiteNetwork) -> None:
+    """The old function may be the one that a thread is about to call."""
+    seen = []
+
+    def work(t: int) -> None:
+        for i in range(30):
+            net.set_start_callback(lambda inputs, t=t, i=i: seen.append((t, i, len(inputs))))
+            net.forward()
+
+    assert in_threads(work) == []
+    assert len(seen) == 240 and {n for _, _, n in seen} == {2}
+
+
+def test_networks_are_dropped_while_others_run() -> None:
+    def work(t: int) -> None:
+        for _ in range(5):
+            own = lite.LiteNetwork()
+            own.load(MODEL)
+            done = threading.Event()
+            own.async_with_callback(done.set)
+            own.forward()
+            del own
+            assert done.wait(30)
+
+    assert in_threads(work) == []
+
+
+def test_names_that_are_no_utf8_can_be_asked_for() -> None:
+    """Found by tools/fuzz/models.py: such a model loads, and its names were an error of their own."""
+    sys.path.insert(0, str(ROOT / "tools" / "fuzz"))
+    try:
+        from models import reseal
+    finally:
+        sys.path.remove(str(ROOT / "tools" / "fuzz"))
+    data = MODEL.read_bytes().replace(b"logits", b"logi\x94s")
+    network = lite.LiteNetwork()
+    network.load(io.BytesIO(reseal(data)))
+    name = next(n for n in network.get_all_output_name() if n.startswith("logi"))
+    assert name.encode("utf-8", "surrogateescape") == b"logi\x94s"
+    network.forward()
+    assert network.get_io_tensor(name).to_numpy().shape == (2, 5)

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import os
+import sys
 
+# The extension cannot be loaded twice into a process. A program that removes megengine from sys.modules and imports it
+# again gets the one there is, kept under a name that does not begin with the package's.
+_KEPT = "_megengine_core"
+if _KEPT in sys.modules:
+    sys.modules[f"{__name__}._core"] = sys.modules[_KEPT]
+    sys.modules[f"{__name__}._core.ops"] = sys.modules[_KEPT].ops
 try:
     from . import _core
 except ImportError as e:
     raise ImportError(
         f"megengine: the compiled extension core/_core in {os.path.dirname(os.path.abspath(__file__))} is missing or "
-        f"does not load ({e}). Install the wheel for this Python, or build it: pip install . in the source tree."
+        f"does not load ({e.__cause__ or e}). Install the wheel for this Python, or build it: pip install . in the "
+        "source tree."
     ) from e
+
+sys.modules[_KEPT] = _core
 
 __all__ = ["get_option", "set_option"]
 
@@ -48,6 +58,8 @@ def set_option(name: str, value: int) -> None:
     else:
         _core.set_option(name, int(value))
 
+
+_core.get_num_threads()  # a wrong MGE_NUM_THREADS is told now, not by the first op
 
 #: Environment variables that set options at import.
 _VARIABLES = {

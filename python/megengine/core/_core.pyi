@@ -1,7 +1,7 @@
 """Types of the compiled extension. Those of ``ops`` are in ``_ops.pyi``, made from the registry by tools/stubs.py."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -231,6 +231,16 @@ def set_custom_grad(
 ) -> None: ...
 
 # ---- tracing
+
+class FileWriter:
+    def __init__(self, path: bytes) -> None: ...
+    @property
+    def fd(self) -> int: ...
+    def commit(self) -> None: ...
+    def discard(self) -> None: ...
+    def fail(self, code: int) -> NoReturn: ...
+
+def append_file(path: bytes, data: bytes) -> None: ...
 
 class Recording:
     """One recorded call and its ways of running again."""

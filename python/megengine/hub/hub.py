@@ -182,21 +182,20 @@ def load_serialized_obj_from_url(url: str, model_dir: str | None = None, sha256:
     folder.mkdir(parents=True, exist_ok=True)
     name = os.path.basename(urlparse(url).path) or "object"
     cached = folder / f"{hashlib.sha256(url.encode()).hexdigest()[:6]}_{name}"
-    if not cached.exists():
-        partial = f"{cached}.{os.getpid()}.part"  # a broken download never looks like a cached file
+    fresh = not cached.exists()
+    if fresh:
         try:
-            download_from_url(url, partial)
+            download_from_url(url, str(cached))  # a broken download never looks like a cached file
         except HTTPDownloadError as e:
             raise FetcherError(
                 f"hub: could not download {url} ({e}). Check the network; offline, put the file at {str(cached)!r}."
             ) from None
-        try:
-            check_sha256(partial, sha256, url)
-        except BaseException:
-            os.remove(partial)
-            raise
-        os.replace(partial, cached)
-    check_sha256(str(cached), sha256, url)
+    try:
+        check_sha256(str(cached), sha256, url)
+    except BaseException:
+        if fresh:
+            os.remove(cached)
+        raise
     return _load_object(str(cached))
 
 

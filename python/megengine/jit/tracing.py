@@ -25,7 +25,7 @@ import numpy as np
 
 from .. import _size as _size
 from .. import config
-from ..core import _core
+from ..core import _core, files
 from ..core._habits import unexpected
 from ..core._warn import warn_once
 from ..core.tensor.utils import KindError
@@ -644,8 +644,10 @@ class trace:
         data, stats = _core.dump_model(entry.recording, ins, outs, optimize_for_inference and not no_change_graph, info)
         if hasattr(file, "write"):
             file.write(data)
+        elif append:
+            files.append(file, data)
         else:
-            with open(file, "ab" if append else "wb") as f:
+            with files.replacing(file) as f:
                 f.write(data)
         return CompGraphDumpResult(
             stats["n_ops"], len(data), stats["weight_bytes"], stats["content_hash"], ins, outs, stats["params"]

@@ -80,7 +80,7 @@ def _libraries() -> Finding:
             "libraries",
             found,
             "oneDNN is not loaded; convolutions run on slower kernels.",
-            "pip install onednn-cpu-gomp",
+            "Install the wheel, or build with -DMGE_WITH_ONEDNN=ON.",
         )
     return Finding("libraries", found)
 

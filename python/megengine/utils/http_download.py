@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 import urllib.error
 import urllib.request
+from typing import Any
 from urllib.parse import urlparse
 
+from ..core.files import replacing
 from ..logger import get_logger
 
 CHUNK_SIZE = 1024
@@ -39,24 +40,19 @@ def download_from_url(url: str, dst: str) -> str:
     if scheme not in ("", "http", "https", "file"):
         raise HTTPDownloadError(f"download_from_url: scheme must be http, https or file; got {url!r}.")
     dst = os.path.expanduser(dst)
-    part = dst + ".download"
+    digest = hashlib.md5(usedforsecurity=False)
+    got, want = 0, None
     try:
-        if scheme == "":
-            shutil.copyfile(url, part)
-        else:
-            with urllib.request.urlopen(url, timeout=HTTP_CONNECTION_TIMEOUT) as source, open(part, "wb") as out:
-                shutil.copyfileobj(source, out)
-                want = source.headers.get("Content-Length")
-            if want is not None and os.path.getsize(part) != int(want):
-                raise HTTPDownloadError(f"{url} ended after {os.path.getsize(part)} of {want} bytes.")
-        digest = hashlib.md5(usedforsecurity=False)
-        with open(part, "rb") as done:
-            while block := done.read(1 << 20):
+        opened: Any = open(url, "rb") if scheme == "" else urllib.request.urlopen(url, timeout=HTTP_CONNECTION_TIMEOUT)
+        with opened as source, replacing(dst) as out:
+            while block := source.read(1 << 20):
+                got += len(block)
                 digest.update(block)
-        os.replace(part, dst)
+                out.write(block)
+            if scheme != "":
+                want = source.headers.get("Content-Length")
+            if want is not None and got != int(want):
+                raise HTTPDownloadError(f"{url} ended after {got} of {want} bytes.")
     except (OSError, urllib.error.URLError) as e:
         raise HTTPDownloadError(f"{url}: {getattr(e, 'reason', None) or e}") from None
-    finally:
-        if os.path.exists(part):
-            os.remove(part)
     return digest.hexdigest()

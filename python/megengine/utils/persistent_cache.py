@@ -9,12 +9,12 @@ import argparse
 import fcntl
 import os
 import struct
-import tempfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO, Any
 
+from ..core.files import replacing
 from ..logger import get_logger
 
 logger = get_logger(__name__)
@@ -134,14 +134,8 @@ class PersistentCacheOnServer:
         folder = os.path.dirname(path)
         with self.lock_cache_file(folder):
             self._entries = {**self._read(path), **self._entries}
-            handle, scratch = tempfile.mkstemp(dir=folder)
-            try:
-                with os.fdopen(handle, "wb") as f:
-                    f.write(_encode(self._entries))
-                os.replace(scratch, path)
-            except BaseException:
-                os.unlink(scratch)
-                raise
+            with replacing(path) as f:
+                f.write(_encode(self._entries))
         self._unsaved = {}
 
     def clean(self) -> None:

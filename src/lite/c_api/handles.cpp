@@ -9,10 +9,11 @@
 namespace lite {
 namespace {
 
+using Strings = std::unordered_set<std::string>;  // nodes never move
 struct NetworkEntry {
   std::shared_ptr<Network> network;
   std::unordered_map<const Tensor*, uintptr_t> tensors;
-  std::unordered_set<std::string> strings;  // nodes never move
+  std::shared_ptr<Strings> strings = std::make_shared<Strings>();
 };
 struct TensorEntry {
   std::shared_ptr<Tensor> owned;
@@ -63,17 +64,20 @@ std::shared_ptr<Network> find_network(LiteNetwork h) {
 }
 
 void remove_network(LiteNetwork h) {
+  // Asked before the table is locked: the network's own lock may be held by a call that wants the table.
+  MGE_CHECK(!NetworkAccess::impl(*find_network(h)).inside_callback(), Assertion,
+            "lite: a network cannot be destroyed from its own callback.");
   Table& t = table();
-  NetworkEntry gone;  // dies after the lock is released: its worker may be inside a callback that uses handles
+  NetworkEntry gone;  // dies after the table is unlocked: its worker may be inside a callback that uses handles
   {
     std::lock_guard<std::mutex> lock(t.mutex);
     NetworkEntry& e = network_entry(t, h);
-    MGE_CHECK(!NetworkAccess::impl(*e.network).inside_callback(), Assertion,
-              "lite: a network cannot be destroyed from its own callback.");
     for (auto& [tensor, k] : e.tensors) t.tensors.erase(k);
     gone = std::move(e);
     t.networks.erase(key(h));
   }
+  // A callback may be holding the network too; if it let go of it last, the worker would wait for itself.
+  NetworkAccess::impl(*gone.network).drain();
 }
 
 LiteTensor add_tensor(std::shared_ptr<Tensor> tensor) {
@@ -106,7 +110,7 @@ std::shared_ptr<Tensor> find_tensor(LiteTensor h) {
 
 void remove_tensor(LiteTensor h) {
   Table& t = table();
-  std::shared_ptr<Tensor> gone;
+  std::shared_ptr<Tensor> gone;  // dies after the table is unlocked
   std::lock_guard<std::mutex> lock(t.mutex);
   TensorEntry& e = tensor_entry(t, h);
   if (!e.owned) return;
@@ -117,7 +121,13 @@ void remove_tensor(LiteTensor h) {
 const char* keep_string(LiteNetwork network, const std::string& text) {
   Table& t = table();
   std::lock_guard<std::mutex> lock(t.mutex);
-  return network_entry(t, network).strings.insert(text).first->c_str();
+  return network_entry(t, network).strings->insert(text).first->c_str();
+}
+
+std::shared_ptr<const void> hold_strings(LiteNetwork network) {
+  Table& t = table();
+  std::lock_guard<std::mutex> lock(t.mutex);
+  return network_entry(t, network).strings;
 }
 
 Layout to_cpp(const LiteLayout& l) {

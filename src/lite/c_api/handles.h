@@ -25,6 +25,8 @@ void remove_tensor(LiteTensor handle);
 
 /// A copy of `text` that lives as long as the network.
 const char* keep_string(LiteNetwork network, const std::string& text);
+/// Those copies stay while the result lives, also when another thread destroys the network.
+std::shared_ptr<const void> hold_strings(LiteNetwork network);
 
 Layout to_cpp(const LiteLayout& l);
 LiteLayout to_c(const Layout& l);

@@ -31,7 +31,8 @@ using IoMap = std::unordered_map<std::string, std::pair<IO, std::shared_ptr<Tens
 struct CallbackArgs {
   std::vector<LiteIO> ios;
   std::vector<LiteTensor> tensors;
-  CallbackArgs(LiteNetwork net, const IoMap& map) {
+  std::shared_ptr<const void> names;
+  CallbackArgs(LiteNetwork net, const IoMap& map) : names(hold_strings(net)) {
     for (auto& [name, entry] : map) {
       ios.push_back(
           {keep_string(net, name), entry.first.is_host, entry.first.io_type, to_c(entry.second->get_layout())});

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/write_file.h"
 
 namespace lite {
 namespace {
@@ -153,15 +154,6 @@ void make_folder(const std::string& dir) {
   }
 }
 
-void write_file(const std::string& path, const std::string& head, const void* data, size_t bytes, bool append) {
-  std::FILE* f = std::fopen(path.c_str(), append ? "ab" : "wb");
-  if (!f) MGE_FAIL_ENV("{}: cannot write: {}.", path, std::strerror(errno));
-  bool ok = std::fwrite(head.data(), 1, head.size(), f) == head.size();
-  ok = ok && (bytes == 0 || std::fwrite(data, 1, bytes, f) == bytes);
-  ok = std::fclose(f) == 0 && ok;
-  if (!ok) MGE_FAIL_ENV("{}: cannot write: {}.", path, std::strerror(errno));
-}
-
 std::string value_text(const mge::Meta& m, const void* data, size_t max_values) {
   int64_t n = m.shape.numel();
   std::string s = "[";
@@ -191,7 +183,7 @@ void write_text_dump(const std::string& path, const std::vector<DumpedValue>& va
     if (!v.location.empty()) s += " loc=" + v.location;
     s += "\n val: " + value_text(v.meta, v.data, 8) + "\n";
   }
-  write_file(path, s, nullptr, 0, append);
+  append ? mge::append_file(path, s) : mge::replace_file(path, s);
 }
 
 void write_binary_value(const std::string& path, const DumpedValue& v) {
@@ -200,7 +192,7 @@ void write_binary_value(const std::string& path, const DumpedValue& v) {
   put_u32(&head, dump_dtype(v.meta.dtype));
   put_u32(&head, 7);
   for (int i = 0; i < 7; ++i) put_u32(&head, i < v.meta.shape.rank ? static_cast<uint32_t>(v.meta.shape[i]) : 0);
-  write_file(path, head + name, v.data, v.meta.bytes());
+  mge::replace_file(path, head + name, v.data, v.meta.bytes());
 }
 
 void write_binary_dump(const std::string& dir, const std::vector<DumpedValue>& values) {
@@ -218,7 +210,7 @@ void write_npy(const std::string& path, const mge::Meta& m, const void* data) {
   std::string start("\x93NUMPY\x01\x00", 8);
   start += static_cast<char>(head.size() & 255);
   start += static_cast<char>(head.size() >> 8);
-  write_file(path, start + head, data, m.bytes());
+  mge::replace_file(path, start + head, data, m.bytes());
 }
 
 }  // namespace lite

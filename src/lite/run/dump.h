@@ -27,7 +27,6 @@ void write_binary_dump(const std::string& dir, const std::vector<DumpedValue>& v
 void write_binary_value(const std::string& path, const DumpedValue& value);
 /// NumPy's format 1.0. bfloat16 is written as uint16, since NumPy has no such type.
 void write_npy(const std::string& path, const mge::Meta& m, const void* data);
-void write_file(const std::string& path, const std::string& head, const void* data, size_t bytes, bool append = false);
 void make_folder(const std::string& dir);
 
 }  // namespace lite

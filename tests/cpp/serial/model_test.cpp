@@ -263,7 +263,8 @@ TEST_F(ModelFile, MissingFolderAndUnwritablePaths) {
               HasSubstr("/nowhere/net.mge: cannot open: No such file"));
   EXPECT_THAT(error_of([] { read_model_file("/tmp"); }), HasSubstr("this is a folder"));
   EXPECT_THAT(error_of([] { read_model_file("/dev/null"); }), HasSubstr("not a regular file"));
-  EXPECT_THAT(error_of([] { write_model_file("/nowhere/net.mge", Graph()); }), HasSubstr("cannot write: No such file"));
+  EXPECT_THAT(error_of([] { write_model_file("/nowhere/net.mge", Graph()); }),
+              HasSubstr("cannot write: the folder /nowhere does not exist"));
 }
 
 TEST(ModelErrors, WhatCannotBeWritten) {

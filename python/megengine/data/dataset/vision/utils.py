@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import os
 import tarfile
-import tempfile
 import urllib.parse
 import urllib.request
 
+from ....core.files import replacing
 from ....logger import get_logger
 
 __all__ = ["IMG_EXT", "calculate_md5", "is_img", "load_raw_data_from_url", "untar", "untargz"]
@@ -59,20 +59,17 @@ def load_raw_data_from_url(url: str, filename: str, target_md5: str, raw_data_di
     os.makedirs(raw_data_dir, exist_ok=True)
     address = urllib.parse.urljoin(url, filename)
     logger.info("downloading %s to %s", address, path)
-    handle, part = tempfile.mkstemp(prefix=filename + ".", suffix=".part", dir=raw_data_dir)
+    total = hashlib.md5(usedforsecurity=False)
     try:
-        with os.fdopen(handle, "wb") as out, urllib.request.urlopen(address, timeout=_SECONDS_WITHOUT_DATA) as response:
+        with urllib.request.urlopen(address, timeout=_SECONDS_WITHOUT_DATA) as response, replacing(path) as out:
             while chunk := response.read(_CHUNK):
+                total.update(chunk)
                 out.write(chunk)
-        got = calculate_md5(part)
-        if got != target_md5:
-            raise RuntimeError(f"{address}: arrived damaged; its MD5 sum is {got}, not {target_md5}. Try again.")
-        os.replace(part, path)
+            got = total.hexdigest()
+            if got != target_md5:
+                raise RuntimeError(f"{address}: arrived damaged; its MD5 sum is {got}, not {target_md5}. Try again.")
     except OSError as e:
         raise RuntimeError(f"{address}: cannot be downloaded: {e}.") from e
-    finally:
-        if os.path.exists(part):
-            os.remove(part)
 
 
 def _unpack(path: str, mode: str, to: str | None, remove: bool) -> None:
