@@ -31,17 +31,16 @@ namespace {
 
 struct Ops {
   const OpDef *add, *sub, *mul, *div, *floor_div, *mod, *pow, *lshift, *rshift, *land, *lor, *lxor, *lt, *le, *eq, *ne,
-      *neg, *abs, *lnot, *matmul, *typecvt, *reshape, *floor, *ceil, *round;
+      *neg, *abs, *lnot, *matmul, *typecvt, *reshape, *floor, *ceil;
 };
 const Ops& ops() {
   static const Ops o = [] {
     auto& r = OpRegistry::global();
     auto g = [&](const char* n) { return &r.get(n); };
-    return Ops{g("add"),        g("sub"),         g("mul"),        g("div"),         g("floor_div"),
-               g("mod"),        g("pow"),         g("left_shift"), g("right_shift"), g("logical_and"),
-               g("logical_or"), g("logical_xor"), g("lt"),         g("le"),          g("eq"),
-               g("ne"),         g("neg"),         g("abs"),        g("logical_not"), g("matmul"),
-               g("typecvt"),    g("reshape"),     g("floor"),      g("ceil"),        g("round")};
+    return Ops{g("add"),         g("sub"),        g("mul"),         g("div"),         g("floor_div"),  g("mod"),
+               g("pow"),         g("left_shift"), g("right_shift"), g("logical_and"), g("logical_or"), g("logical_xor"),
+               g("lt"),          g("le"),         g("eq"),          g("ne"),          g("neg"),        g("abs"),
+               g("logical_not"), g("matmul"),     g("typecvt"),     g("reshape"),     g("floor"),      g("ceil")};
   }();
   return o;
 }
@@ -75,6 +74,7 @@ template <const OpDef* Ops::*Member>
 PyObject* logic(PyObject* a, PyObject* b) {
   auto is_bool = [](PyObject* o) {
     if (is_tensor(o)) return tensor_of(o)->meta().dtype == DType::Bool;
+    if (PyBool_Check(o)) return true;
     Obj dtype(PyObject_GetAttrString(o, "dtype"));  // an array
     if (!dtype) return PyErr_Clear(), false;
     return to_dtype(dtype.get()) == DType::Bool;
@@ -361,8 +361,6 @@ PyObject* astype(PyObject* o, PyObject* const* args, Py_ssize_t n, PyObject* nam
     PyErr_SetString(PyExc_ValueError, e.what());
     return nullptr;
   }
-  if (want == DType::F64) want = DType::F32;
-  if (want == DType::I64) want = DType::I32;
   if (want == t->meta().dtype && q == t->meta().quant) return Py_NewRef(o);
   return wrap(converted(t, want, q));
   MGE_PY_CATCH(nullptr)
@@ -386,7 +384,6 @@ PyObject* reshape(PyObject* o, PyObject* const* args, Py_ssize_t n) {
   MGE_PY_CATCH(nullptr)
 }
 
-PyObject* round_method(PyObject* o, PyObject*) { return unary<&Ops::round>(o); }
 PyObject* floor_method(PyObject* o, PyObject*) { return unary<&Ops::floor>(o); }
 PyObject* ceil_method(PyObject* o, PyObject*) { return unary<&Ops::ceil>(o); }
 
@@ -435,7 +432,6 @@ PyMethodDef methods[] = {
      "The value converted to another dtype; the tensor itself when it has that dtype."},
     {"reshape", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(reshape)), METH_FASTCALL,
      "The same elements in another shape; one dimension may be -1."},
-    {"__round__", round_method, METH_NOARGS, nullptr},
     {"__floor__", floor_method, METH_NOARGS, nullptr},
     {"__ceil__", ceil_method, METH_NOARGS, nullptr},
     {nullptr, nullptr, 0, nullptr}};

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ..core._core import TensorBase, ops
-from ..core.tensor.utils import _normalize_axis
+from ..core._core import TensorBase, UserError, ops
+from ..core.tensor.utils import _normalize_axis, as_index
 from ..tensor import Tensor
 
 __all__ = ["binary_cross_entropy", "cross_entropy", "ctc_loss", "hinge_loss", "l1_loss", "square_loss"]
@@ -68,9 +68,9 @@ def cross_entropy(
     assert ndim == label.ndim + 1, (
         f"cross_entropy: label needs one dimension less than pred; got pred {pred.shape}, label {label.shape}."
     )
-    if label.dtype != np.int32:
-        label = label.astype("int32")
     at = axis if 0 <= axis < ndim else _normalize_axis(ndim, axis)
+    if label.dtype != np.int32:
+        label = as_index(label, pred.shape[at], "cross_entropy", "label", negative=False)
     if with_logits:
         loss = ops.softmax_xent(pred, label, axis=at)[0]
         if label_smooth:
@@ -85,15 +85,31 @@ def cross_entropy(
     return _reduce(-picked, reduction)
 
 
+def _in_unit(x: Any, what: str, slack: float, way_out: str) -> Any:
+    """``x``, whose elements must lie in 0..1; a trace keeps the check."""
+    who = "binary_cross_entropy"
+    if isinstance(x, TensorBase):
+        return ops.check_range(x, low=0.0 - slack, high=1 + slack, who=who, what=what, way_out=way_out)
+    array = np.asarray(x)
+    outside = array[(array < -slack) | (array > 1 + slack)]
+    if outside.size:
+        raise UserError(f"{who}: {what} must lie in {0.0 - slack}..{1 + slack}; got {outside.flat[0]}. {way_out}")
+    return x
+
+
 def binary_cross_entropy(pred: Tensor, label: Any, with_logits: bool = True, reduction: str = "mean") -> Tensor:
     """-(label * log p + (1 - label) * log(1 - p)); ``pred`` are logits unless told otherwise.
+
+    A label, or a ``pred`` that is no logit, outside 0..1 is an error.
 
     >>> F.loss.binary_cross_entropy(mge.tensor([0.0]), mge.tensor([1.0])).numpy()
     array(0.6931472, dtype=float32)
     """
+    label = _in_unit(label, "label", 1e-4, "It is the probability of yes.")
     if with_logits:
         yes, no = ops.logsigmoid(pred), ops.logsigmoid(-pred)
     else:
+        pred = _in_unit(pred, "pred", 0.0, "For logits, leave with_logits=True.")
         yes, no = ops.log(pred), ops.log(1 - pred)
     return _reduce(-(yes * label + no * (1 - label)), reduction)
 
@@ -137,8 +153,11 @@ def ctc_loss(
         raise ValueError(f"reduction: must be mean, sum or none; got {reduction!r}.")
     classes = pred.shape[-1]
     assert 0 <= blank < classes, f"ctc_loss: blank must be a class of 0..{classes - 1}; got {blank}."
-    lengths = label_lengths.astype("int32")
-    loss = ops.ctc_loss(pred, pred_lengths.astype("int32"), label.astype("int32"), lengths, blank=int(blank))
+    most = pred.shape[0] + 1  # steps; the op says more of what is wrong with int32
+    steps = as_index(pred_lengths, most, "ctc_loss", "pred_lengths", negative=False)
+    lengths = as_index(label_lengths, label.shape[-1] + 1, "ctc_loss", "label_lengths", negative=False)
+    labels = as_index(label, classes, "ctc_loss", "label", negative=False)
+    loss = ops.ctc_loss(pred, steps, labels, lengths, blank=int(blank))
     if reduction == "mean":
         loss = loss / ops.maximum(lengths, 1).astype(loss.dtype)
     return _reduce(loss, reduction)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from ..core import _amp
 from ..core._core import UserError, ops
 from ..core.tensor.indexing import _iota
-from ..core.tensor.utils import ArgumentError, _normalize_axis, is_fixed, make_shape_tuple
+from ..core.tensor.utils import ArgumentError, _normalize_axis, as_index, is_fixed, make_shape_tuple
 from ..random.rng import _global_state
 from ..tensor import Tensor
 from .attention import multi_head_attention
@@ -303,7 +301,7 @@ def one_hot(inp: Tensor, num_classes: int) -> Tensor:
         raise UserError(f"one_hot: class numbers must be integers; got {inp.dtype}. Cast them with astype('int32').")
     (num_classes,) = make_shape_tuple(num_classes)
     classes = _iota(num_classes, inp)
-    label = ops.wrap_index(inp.astype("int32"), size=num_classes, negative=False, who="one_hot")
+    label = ops.wrap_index(inp, size=num_classes, negative=False, who="one_hot")
     return ops.eq(ops.expand_dims(label, axes=(-1,)), classes).astype(inp.dtype)
 
 
@@ -325,7 +323,7 @@ def embedding(
         raise ValueError("embedding: max_norm and norm_type are not supported.")
     if inp.dtype.kind not in "iub":
         raise UserError(f"embedding: indices must be integers; got {inp.dtype}. Cast them with astype('int32').")
-    return ops.take(weight, inp.astype("int32") if inp.dtype != np.int32 else inp, axis=0)
+    return ops.take(weight, as_index(inp, weight.shape[0], "embedding"), axis=0)
 
 
 def indexing_one_hot(src: Tensor, index: Tensor, axis: int = 1, keepdims: bool = False) -> Tensor:
@@ -337,7 +335,7 @@ def indexing_one_hot(src: Tensor, index: Tensor, axis: int = 1, keepdims: bool =
     if src.ndim < 2:
         raise UserError(f"indexing_one_hot: the source needs at least 2 dimensions; got {src.shape}.")
     at = _normalize_axis(src.ndim, axis)
-    y = ops.indexing_one_hot(src, index.astype("int32"), axis=at)
+    y = ops.indexing_one_hot(src, as_index(index, src.shape[at], "indexing_one_hot", negative=False), axis=at)
     return ops.expand_dims(y, axes=(at,)) if keepdims else y
 
 
