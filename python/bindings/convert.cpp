@@ -167,10 +167,10 @@ bool within(double v, DType t) {  // after truncation
   const double end = std::ldexp(1.0, dtype_info(t).bits - !is_unsigned(t));
   return v < end && (is_unsigned(t) ? v > -1 : v >= -end || std::trunc(v) >= -end);
 }
-[[noreturn]] void does_not_fit(std::string_view value, const std::string& where, DType t) {
+[[noreturn]] void does_not_fit(std::string_view value, const std::string& where, DType t, bool in_64_bits) {
   fail(ErrorKind::Value, "tensor: {}{} does not fit {} ({}..{}). {}", value, where, dtype_name(t), least(t), most(t),
-       t == DType::I64 ? "float64 holds it rounded."
-                       : "Give dtype=\"int64\" to keep it, or cast the tensor beside it with x.astype(\"int64\").");
+       in_64_bits ? "Give dtype=\"int64\" to keep it, or cast the tensor beside it with x.astype(\"int64\")."
+                  : "No integer dtype holds it; take float64.");
 }
 
 // What the number is in dtype `t`. One that the dtype does not hold is refused; a float that becomes infinite may be
@@ -178,7 +178,8 @@ bool within(double v, DType t) {  // after truncation
 TensorPtr number_tensor(const Number& n, DType t, const CompNode* cn) {
   if (is_int(t) && (n.natural == DType::F32 ? !within(n.real, t) : n.huge || !within(n.whole, t))) {
     Obj text = check(PyObject_Str(n.from));
-    does_not_fit(PyUnicode_AsUTF8(text.get()), "", t);
+    const bool in_64_bits = n.natural == DType::F32 ? within(n.real, DType::I64) : !n.huge;
+    does_not_fit(PyUnicode_AsUTF8(text.get()), "", t, in_64_bits);
   }
   const double infinite = t == DType::F16 ? 65520 : t == DType::BF16 ? 0x1.FFp127 : 0x1.FFFFFFp127;  // what rounds up
   if (t != DType::F64 && is_float(t) && std::fabs(n.real) >= infinite && (n.huge || std::isfinite(n.real))) {
@@ -221,7 +222,8 @@ void check_fits(const Py_buffer& v, DType src, DType t) {
     auto check_row = [&]<class V>(V* row, Compute c) {
       load_row(src, p, stride, c, row, n);
       for (int64_t i = 0; i < n; ++i)
-        if (!within(row[i], t)) does_not_fit(format("{}", row[i]), format(" at position {}", seen + i), t);
+        if (!within(row[i], t))
+          does_not_fit(format("{}", row[i]), format(" at position {}", seen + i), t, within(row[i], DType::I64));
     };
     if (is_int(src)) {
       int64_t row[kRowTile];

@@ -102,6 +102,12 @@ def test_a_named_dtype_refuses_what_it_does_not_hold(data, dtype):
         Tensor(data, dtype=dtype)
 
 
+def test_what_no_integer_holds_is_not_sent_to_int64():
+    for data in (float("nan"), [np.inf], 1e30, 2**64):
+        with pytest.raises((ValueError, TypeError), match="No integer dtype holds it; take float64|not supported"):
+            Tensor(data, dtype="int32")
+
+
 def test_casts_of_arrays_and_tensors_still_wrap_and_truncate():
     assert Tensor([300]).astype("uint8").item() == 44
     assert Tensor([2.75, -2.75], dtype="int32").tolist() == [2, -2]
@@ -308,6 +314,21 @@ def test_the_mean_of_integers_is_taken_of_the_integers():
         x = np.array([[2**30, -(2**30) + 1], [7, 2**24 + 1]], dtype)
         agree(lambda t: F.mean(t, axis=1), x.mean(axis=1).astype("float32"), x)
         agree(lambda t: (t + t).mean(axis=1), (x + x).mean(axis=1).astype("float32"), x)
+
+
+def test_what_is_computed_from_integers_does_not_wrap_on_the_way():
+    big = np.array([2**16, 2**16 + 1, -3], "int32")
+    np.testing.assert_allclose(F.norm(Tensor(big)).item(), np.linalg.norm(big), rtol=1e-6)
+    np.testing.assert_allclose(F.norm(Tensor(big), ord=3).item(), np.linalg.norm(big, 3), rtol=1e-6)
+    for dtype in ("int32", I64):
+        x = np.array([[2**30, 2**30 + 1], [5, 7]], dtype)
+        assert F.var(Tensor(x, dtype), axis=1).tolist() == [0.25, 1.0]
+        assert F.std(Tensor(x, dtype), axis=1).tolist() == [0.5, 1.0]
+    small, other = Tensor([1, 200], dtype="uint8"), Tensor([2, 100], dtype="uint8")
+    assert F.nn.l1_loss(small, other).item() == 50.5 and F.nn.square_loss(small, other).item() == 5000.5
+    assert F.nn.hinge_loss(Tensor([[2**20]]), Tensor([[-(2**20)]])).item() == 2.0**40
+    assert F.logsumexp(Tensor([[-(2**31), 2**31 - 1]]), 1).item() == 2.0**31
+    assert F.logsumexp(Tensor(np.zeros((0, 2), "int32")), 0).tolist() == [-np.inf, -np.inf]
 
 
 # ---- reductions over nothing

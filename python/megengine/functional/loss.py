@@ -23,13 +23,18 @@ def _reduce(loss: Tensor, reduction: str) -> Tensor:
     raise ValueError(f"reduction: must be mean, sum or none; got {reduction!r}.")
 
 
+def _real(pred: Tensor) -> Tensor:
+    """Integers as float32: their differences and products wrap."""
+    return pred.astype("float32") if isinstance(pred, TensorBase) and pred.dtype.kind in "iu" else pred
+
+
 def l1_loss(pred: Tensor, label: Tensor, reduction: str = "mean") -> Tensor:
     """|pred - label|.
 
     >>> F.loss.l1_loss(mge.tensor([3.0, 1.0]), mge.tensor([1.0, 1.0])).item()
     1.0
     """
-    return _reduce(ops.abs(pred - label), reduction)
+    return _reduce(ops.abs(_real(pred) - label), reduction)
 
 
 def square_loss(pred: Tensor, label: Tensor, reduction: str = "mean") -> Tensor:
@@ -38,7 +43,7 @@ def square_loss(pred: Tensor, label: Tensor, reduction: str = "mean") -> Tensor:
     >>> F.loss.square_loss(mge.tensor([3.0, 1.0]), mge.tensor([1.0, 1.0])).item()
     2.0
     """
-    return _reduce(ops.square(pred - label), reduction)
+    return _reduce(ops.square(_real(pred) - label), reduction)
 
 
 def cross_entropy(
@@ -122,7 +127,7 @@ def hinge_loss(pred: Tensor, label: Tensor, norm: str = "L1", reduction: str = "
     """
     kind = norm.upper()
     assert kind in ("L1", "L2"), f"hinge_loss: norm must be L1 or L2; got {norm!r}."
-    margin = ops.relu(1.0 - pred * label)
+    margin = ops.relu(1.0 - _real(pred) * label)
     return _reduce((margin if kind == "L1" else ops.square(margin)).sum(axis=1), reduction)
 
 

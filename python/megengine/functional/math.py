@@ -7,6 +7,8 @@ import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
+
 from ..core._core import TensorBase, UserError, ops
 from ..core.tensor.indexing import _filled
 from ..core.tensor.utils import _normalize_axis, make_shape_tuple, size_min, with_shape
@@ -107,6 +109,8 @@ def var(inp: Tensor, axis: Axis = None, keepdims: bool = False) -> Tensor:
     [1.0, 0.0]
     """
     x = _as_tensor(inp)
+    if x.dtype in (np.int32, np.int64):  # which float32 does not hold
+        return var(x.astype("float64"), axis, keepdims).astype("float32")
     centre = x.mean() if axis is None else x.mean(axis, keepdims=True)
     return ops.square(x - centre).mean(axis, keepdims)
 
@@ -189,9 +193,10 @@ def norm(inp: Tensor, ord: float | None = None, axis: int | None = None, keepdim
     p = 2.0 if ord is None else ord
     if p == 0:
         return (inp != 0).sum(axis, keepdims)
+    if inp.dtype.kind in "iu" and abs(p) != _math.inf:
+        inp = inp.astype("float32")  # squares and sums of integers wrap
     if p == 1:
-        size = ops.abs(inp)
-        return (size if size.dtype.kind not in "iu" else size.astype("float32")).sum(axis, keepdims)
+        return ops.abs(inp).sum(axis, keepdims)
     if p == 2:
         return ops.sqrt(ops.square(inp).sum(axis, keepdims))
     if p == _math.inf:

@@ -250,6 +250,8 @@ def logsumexp(inp: Tensor, axis: int | Sequence[int], keepdims: bool = False) ->
     >>> F.logsumexp(mge.tensor([[1000.0, 1000.0]]), 1).numpy().round(1)
     array([1000.7], dtype=float32)
     """
+    if inp.dtype.kind in "iub":
+        inp = inp.astype("float32")
     top = inp.max(axis, keepdims=True).detach()
     # An infinite maximum would give inf - inf; the sum of exp is then that infinity, or 0, without a shift.
     top = ops.where(ops.isinf(top), ops.fill_like(top, value=0.0), top)
