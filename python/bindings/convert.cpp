@@ -197,43 +197,38 @@ TensorPtr number_tensor(const Number& n, DType t, const CompNode* cn) {
   return tensor_from_host(m, std::move(b));
 }
 
-// Calls f(pointer, elements, stride in elements) for pieces of at most kRowTile along the last axis.
-template <class F>
-void each_row(const Py_buffer& v, F f) {
-  int64_t rows = 1;
-  for (int i = 0; i + 1 < v.ndim; ++i) rows *= v.shape[i];
-  const int64_t n = v.ndim ? v.shape[v.ndim - 1] : 1, stride = v.ndim ? v.strides[v.ndim - 1] / v.itemsize : 1;
-  for (int64_t r = 0; r < rows; ++r) {
-    const char* p = static_cast<const char*>(v.buf);
-    for (int64_t i = v.ndim - 2, rest = r; i >= 0; --i) {
-      p += rest % v.shape[i] * v.strides[i];
-      rest /= v.shape[i];
-    }
-    for (int64_t at = 0; at < n; at += kRowTile) f(p + at * stride * v.itemsize, std::min(kRowTile, n - at), stride);
-  }
+// Whether all integers of `src`, or floats cut to integers, are integers of `t`.
+bool always_fits(DType src, DType t) {
+  if (!is_int(t) || !(is_int(src) || is_float(src))) return true;
+  return is_int(src) && within(least(src), t) && within(most(src), t);
 }
 
-// Integers, or floats cut to integers, that dtype `t` does not hold are refused: NumPy would make others of them.
+// Elements that dtype `t` does not hold are refused: NumPy would make others of them. The buffer is contiguous.
 void check_fits(const Py_buffer& v, DType src, DType t) {
-  if (!is_int(t) || !(is_int(src) || is_float(src))) return;
-  if (is_int(src) && within(least(src), t) && within(most(src), t)) return;
-  int64_t seen = 0;
-  each_row(v, [&](const void* p, int64_t n, int64_t stride) {
-    auto check_row = [&]<class V>(V* row, Compute c) {
-      load_row(src, p, stride, c, row, n);
-      for (int64_t i = 0; i < n; ++i)
+  const int64_t n = v.len / v.itemsize;
+  if (src == DType::I64) {  // what NumPy makes of everything: bits above those of `t` are left when one does not fit
+    const auto* p = static_cast<const uint64_t*>(v.buf);
+    const uint64_t first = static_cast<uint64_t>(least(t));
+    uint64_t above = 0;
+    for (int64_t i = 0; i < n; ++i) above |= p[i] - first;
+    if (above >> dtype_info(t).bits == 0) return;
+  }
+  auto check_all = [&]<class V>(V lowest, V end, Compute c) {
+    V row[kRowTile];
+    for (int64_t from = 0; from < n; from += kRowTile) {
+      const int64_t m = std::min(kRowTile, n - from);
+      load_row(src, static_cast<const char*>(v.buf) + from * v.itemsize, 1, c, row, m);
+      bool inside = true;
+      for (int64_t i = 0; i < m; ++i) inside &= (row[i] >= lowest) & (row[i] <= end);
+      for (int64_t i = 0; i < m && !inside; ++i)  // the bounds of floats are a little too narrow
         if (!within(row[i], t))
-          does_not_fit(format("{}", row[i]), format(" at position {}", seen + i), t, within(row[i], DType::I64));
-    };
-    if (is_int(src)) {
-      int64_t row[kRowTile];
-      check_row(row, Compute::I64);
-    } else {
-      double row[kRowTile];
-      check_row(row, Compute::F64);
+          does_not_fit(format("{}", row[i]), format(" at position {}", from + i), t, within(row[i], DType::I64));
     }
-    seen += n;
-  });
+  };
+  if (is_int(src))
+    check_all(least(t), most(t), Compute::I64);
+  else
+    check_all(static_cast<double>(least(t)), std::nextafter(static_cast<double>(most(t)), 0.0), Compute::F64);
 }
 
 TensorPtr from_array(PyObject* array, const TensorOptions& opt) {
@@ -277,7 +272,15 @@ TensorPtr from_array(PyObject* array, const TensorOptions& opt) {
   if (src != raw) {
     MGE_CHECK(src != DType::C64, Type, "tensor: complex data cannot become {}. Take its .real first.",
               dtype_name(want));
-    check_fits(g.view, src, raw);
+    if (!always_fits(src, raw)) {
+      if (!PyBuffer_IsContiguous(&g.view, 'C')) {
+        PyBuffer_Release(&g.view);
+        g.held = false;
+        Obj copy = check(PyObject_CallMethod(array, "copy", nullptr));
+        return from_array(copy.get(), opt);
+      }
+      check_fits(g.view, src, raw);
+    }
     Obj target(Py_XNewRef(g_dtypes[static_cast<int>(raw)]));
     MGE_CHECK(target, Type, "tensor: cannot make {} from this data.", dtype_name(want));
     PyBuffer_Release(&g.view);

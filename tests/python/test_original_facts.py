@@ -15,6 +15,9 @@ from megengine.autodiff import Function, GradManager
 from megengine.core import _core
 from megengine.core.autodiff.grad import Grad
 from megengine.core.ops import builtin
+from megengine.data import DataLoader, StreamSampler
+from megengine.data.dataset import StreamDataset
+from megengine.data.transform import Transform
 from megengine.jit import trace
 
 # ---- topk
@@ -292,6 +295,25 @@ def test_generators_take_tensors_by_any_name_of_their_device():
         assert sorted(x.tolist()) == [1, 2, 3]
     with pytest.raises(AssertionError, match="cpu1"):
         mge.random.RNG(seed=1, device="cpu1").permutation(x)
+
+
+class _Numbers(StreamDataset):
+    def __init__(self) -> None: ...
+
+    def __iter__(self):
+        yield from np.arange(6, dtype="float32")
+
+
+class _Failing(Transform):
+    def apply(self, input):
+        raise RuntimeError("a bad transform")
+
+
+@pytest.mark.parametrize("parallel", [True, False])
+def test_errors_of_transforms_name_the_worker(parallel):
+    loader = DataLoader(_Numbers(), StreamSampler(2), transform=_Failing(), num_workers=2, parallel_stream=parallel)
+    with pytest.raises(RuntimeError, match="(?s)Caught RuntimeError in DataLoader worker process.*a bad transform"):
+        list(loader)
 
 
 def test_private_names_that_programs_use():
