@@ -71,9 +71,9 @@ endif()
 
 # A wheel carries the library: that of PyPI lies in <prefix>/lib, which `pip install --target` does not make. Both packages
 # find the one copy by their run path.
-function(mge_install_onednn destination)
+function(mge_install_onednn destination)  # and further arguments of install()
   if(MGE_WITH_ONEDNN)
-    install(FILES "$<TARGET_SONAME_FILE:DNNL::dnnl>" DESTINATION "${destination}")
+    install(FILES "$<TARGET_SONAME_FILE:DNNL::dnnl>" DESTINATION "${destination}" ${ARGN})
   endif()
 endfunction()
 

@@ -12,4 +12,4 @@ set_target_properties(mge_python PROPERTIES
   INSTALL_RPATH "${MGE_WHEEL_RPATH}")
 install(TARGETS mge_python LIBRARY DESTINATION megengine/core)
 mge_install_highway(megengine/core)
-mge_install_onednn(megengine/core)
+mge_install_onednn(megengine/core COMPONENT lite)  # liblite.so needs it too

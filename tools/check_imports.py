@@ -22,7 +22,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "logger": (),
     "core": (),
     # Names of MegEngine's private modules; some are functions of ours, so this folder sits above them.
-    "core._imperative_rt": ("core", "tensor", "functional", "random"),
+    "core._imperative_rt": ("core", "tensor", "functional", "random", "logger"),
     "core.ops": ("core", "core._imperative_rt"),
     **dict.fromkeys(HELPERS, ()),
     "utils.hook": ("core",),

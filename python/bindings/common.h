@@ -110,6 +110,9 @@ PyObject* shape_tuple(const Shape& s);
 // numpy_dtypes.cpp
 /// Makes the dtypes that NumPy lacks and puts them into a table by DType; new references.
 void make_numpy_dtypes(PyObject** dtypes);
+/// Whether the bytes of its elements are in the other order than the machine's, and the same array in its order.
+bool is_swapped_array(PyObject* array);
+PyObject* native_array(PyObject* array);
 /// Whether the elements of an ndarray are of one of those; NumPy lends no buffer of them.
 bool holds_our_dtype(PyObject* array, DType* out);
 /// Throws a ValueError when some element is not a value of `t`: arrays start as zeros, and 0 is no intb2.

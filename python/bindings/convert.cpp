@@ -3,6 +3,7 @@
 
 #include "common.h"
 #include "kernel/copy.h"
+#include "kernel/row_io.h"
 #include "op/promote.h"
 
 namespace mge::py {
@@ -133,20 +134,108 @@ struct BufferGuard {
   }
 };
 
-bool scalar_value(PyObject* o, double* v, DType* natural) {
-  if (PyFloat_CheckExact(o)) return *v = PyFloat_AS_DOUBLE(o), *natural = DType::F32, true;
-  if (PyBool_Check(o)) return *v = o == Py_True, *natural = DType::Bool, true;
-  if (PyLong_CheckExact(o)) {
-    int overflow = 0;
-    long long i = PyLong_AsLongLongAndOverflow(o, &overflow);
-    MGE_CHECK(!overflow && i >= INT32_MIN && i <= INT32_MAX, Value, "tensor: the integer does not fit int32; got {}.",
-              overflow ? "a huge int" : std::to_string(i));
-    return *v = static_cast<double>(i), *natural = DType::I32, true;
+// A Python number. An int is kept exactly; `real` is what floating point makes of it.
+struct Number {
+  PyObject* from;
+  DType natural;  // Bool, I32 or F32
+  double real;
+  int64_t whole = 0;
+  bool huge = false;  // an int of more than 64 bits
+};
+
+bool as_number(PyObject* o, Number* n) {
+  n->from = o;
+  if (PyFloat_CheckExact(o)) return n->real = PyFloat_AS_DOUBLE(o), n->natural = DType::F32, true;
+  if (PyBool_Check(o)) return n->whole = o == Py_True, n->real = o == Py_True, n->natural = DType::Bool, true;
+  if (!PyLong_CheckExact(o)) return false;
+  int overflow = 0;
+  n->natural = DType::I32;
+  n->whole = PyLong_AsLongLongAndOverflow(o, &overflow);
+  n->real = static_cast<double>(n->whole);
+  if ((n->huge = overflow != 0)) {
+    n->real = PyLong_AsDouble(o);
+    if (PyErr_Occurred()) PyErr_Clear(), n->real = std::copysign(HUGE_VAL, overflow);
   }
-  return false;
+  return true;
+}
+
+// The least and the largest value of an integer dtype.
+int64_t least(DType t) { return is_unsigned(t) ? 0 : INT64_MIN >> (64 - dtype_info(t).bits); }
+int64_t most(DType t) { return static_cast<int64_t>(UINT64_MAX >> (64 - dtype_info(t).bits + !is_unsigned(t))); }
+bool within(int64_t v, DType t) { return v >= least(t) && v <= most(t); }
+bool within(double v, DType t) {  // after truncation
+  const double end = std::ldexp(1.0, dtype_info(t).bits - !is_unsigned(t));
+  return v < end && (is_unsigned(t) ? v > -1 : v >= -end || std::trunc(v) >= -end);
+}
+[[noreturn]] void does_not_fit(std::string_view value, const std::string& where, DType t, bool in_64_bits) {
+  fail(ErrorKind::Value, "tensor: {}{} does not fit {} ({}..{}). {}", value, where, dtype_name(t), least(t), most(t),
+       in_64_bits ? "Give dtype=\"int64\" to keep it, or cast the tensor beside it with x.astype(\"int64\")."
+                  : "No integer dtype holds it; take float64.");
+}
+
+// What the number is in dtype `t`. One that the dtype does not hold is refused; a float that becomes infinite may be
+// meant so and is warned of.
+TensorPtr number_tensor(const Number& n, DType t, const CompNode* cn) {
+  if (is_int(t) && (n.natural == DType::F32 ? !within(n.real, t) : n.huge || !within(n.whole, t))) {
+    Obj text = check(PyObject_Str(n.from));
+    const bool in_64_bits = n.natural == DType::F32 ? within(n.real, DType::I64) : !n.huge;
+    does_not_fit(PyUnicode_AsUTF8(text.get()), "", t, in_64_bits);
+  }
+  const double infinite = t == DType::F16 ? 65520 : t == DType::BF16 ? 0x1.FFp127 : 0x1.FFFFFFp127;  // what rounds up
+  if (t != DType::F64 && is_float(t) && std::fabs(n.real) >= infinite && (n.huge || std::isfinite(n.real))) {
+    Obj text = check(PyObject_Str(n.from));
+    if (PyErr_WarnFormat(PyExc_RuntimeWarning, 1, "tensor: %U is infinite in %s; dtype=\"float64\" holds it.",
+                         text.get(), std::string(dtype_name(t)).c_str()) < 0)
+      throw PythonError{};
+  }
+  if (t != DType::I64 || n.natural == DType::F32) return scalar_tensor(n.real, t, cn);
+  Meta m;
+  m.dtype = t;
+  m.cn = cn ? cn : CompNode::default_node();
+  Buffer b = allocate_for_host(m);
+  std::memcpy(b.storage->ptr, &n.whole, sizeof n.whole);
+  return tensor_from_host(m, std::move(b));
+}
+
+// Whether all integers of `src`, or floats cut to integers, are integers of `t`.
+bool always_fits(DType src, DType t) {
+  if (!is_int(t) || !(is_int(src) || is_float(src))) return true;
+  return is_int(src) && within(least(src), t) && within(most(src), t);
+}
+
+// Elements that dtype `t` does not hold are refused: NumPy would make others of them. The buffer is contiguous.
+void check_fits(const Py_buffer& v, DType src, DType t) {
+  const int64_t n = v.len / v.itemsize;
+  if (src == DType::I64) {  // what NumPy makes of everything: bits above those of `t` are left when one does not fit
+    const auto* p = static_cast<const uint64_t*>(v.buf);
+    const uint64_t first = static_cast<uint64_t>(least(t));
+    uint64_t above = 0;
+    for (int64_t i = 0; i < n; ++i) above |= p[i] - first;
+    if (above >> dtype_info(t).bits == 0) return;
+  }
+  auto check_all = [&]<class V>(V lowest, V end, Compute c) {
+    V row[kRowTile];
+    for (int64_t from = 0; from < n; from += kRowTile) {
+      const int64_t m = std::min(kRowTile, n - from);
+      load_row(src, static_cast<const char*>(v.buf) + from * v.itemsize, 1, c, row, m);
+      bool inside = true;
+      for (int64_t i = 0; i < m; ++i) inside &= (row[i] >= lowest) & (row[i] <= end);
+      for (int64_t i = 0; i < m && !inside; ++i)  // the bounds of floats are a little too narrow
+        if (!within(row[i], t))
+          does_not_fit(format("{}", row[i]), format(" at position {}", from + i), t, within(row[i], DType::I64));
+    }
+  };
+  if (is_int(src))
+    check_all(least(t), most(t), Compute::I64);
+  else
+    check_all(static_cast<double>(least(t)), std::nextafter(static_cast<double>(most(t)), 0.0), Compute::F64);
 }
 
 TensorPtr from_array(PyObject* array, const TensorOptions& opt) {
+  if (is_swapped_array(array)) {  // big-endian
+    Obj native = check(native_array(array));
+    return from_array(native.get(), opt);
+  }
   DType src;
   const bool ours = holds_our_dtype(array, &src);
   Obj plain(ours ? check(PyObject_CallMethod(array, "view", "s", to_format(src))) : Obj(Py_NewRef(array)));
@@ -159,8 +248,12 @@ TensorPtr from_array(PyObject* array, const TensorOptions& opt) {
          text ? PyUnicode_AsUTF8(text.get()) : "unknown");
   }
   g.held = true;
+  if (g.view.format && std::strcmp(g.view.format, "Zd") == 0) {  // what Python's complex numbers are in NumPy
+    Obj single = check(PyObject_CallMethod(array, "astype", "O", g_dtypes[static_cast<int>(DType::C64)]));
+    return from_array(single.get(), opt);
+  }
   MGE_CHECK(ours || from_format(g.view.format, g.view.itemsize, &src), Type,
-            "tensor: data of NumPy format '{}' is not supported (uint32, uint64, str, object and big-endian are not). "
+            "tensor: data of NumPy format '{}' is not supported (uint32, uint64, str and object are not). "
             "Convert it with .astype first.",
             g.view.format ? g.view.format : "?");
   MGE_CHECK(g.view.ndim <= kMaxRank, Value, "tensor: at most {} dimensions are supported; got {}.", kMaxRank,
@@ -168,7 +261,26 @@ TensorPtr from_array(PyObject* array, const TensorOptions& opt) {
   DType want = opt.has_dtype ? opt.dtype : opt.exact ? src : in_32_bits(src);
   DType raw = want;
   if (is_quant(want)) from_format(to_format(want), sizeof(int32_t), &raw);  // the integers that carry it
+  bool dense = true;
+  for (int i = 0; i < g.view.ndim; ++i) dense &= g.view.strides[i] % g.view.itemsize == 0;
+  if (!dense) {  // a field of a structured array: let NumPy make it regular
+    PyBuffer_Release(&g.view);
+    g.held = false;
+    Obj copy = check(PyObject_CallMethod(array, "copy", nullptr));
+    return from_array(copy.get(), opt);
+  }
   if (src != raw) {
+    MGE_CHECK(src != DType::C64, Type, "tensor: complex data cannot become {}. Take its .real first.",
+              dtype_name(want));
+    if (!always_fits(src, raw)) {
+      if (!PyBuffer_IsContiguous(&g.view, 'C')) {
+        PyBuffer_Release(&g.view);
+        g.held = false;
+        Obj copy = check(PyObject_CallMethod(array, "copy", nullptr));
+        return from_array(copy.get(), opt);
+      }
+      check_fits(g.view, src, raw);
+    }
     Obj target(Py_XNewRef(g_dtypes[static_cast<int>(raw)]));
     MGE_CHECK(target, Type, "tensor: cannot make {} from this data.", dtype_name(want));
     PyBuffer_Release(&g.view);
@@ -189,17 +301,7 @@ TensorPtr from_array(PyObject* array, const TensorOptions& opt) {
   Buffer b = allocate_for_host(m);
   TensorArg dst = make_arg(m, b), from = dst;
   from.ptr = g.view.buf;
-  bool dense = true;
-  for (int i = 0; i < g.view.ndim; ++i) {
-    dense &= g.view.strides[i] % g.view.itemsize == 0;
-    from.layout.stride[i] = g.view.strides[i] / g.view.itemsize;
-  }
-  if (!dense) {  // a field of a structured array: let NumPy make it regular
-    PyBuffer_Release(&g.view);
-    g.held = false;
-    Obj copy = check(PyObject_CallMethod(array, "copy", nullptr));
-    return from_array(copy.get(), opt);
-  }
+  for (int i = 0; i < g.view.ndim; ++i) from.layout.stride[i] = g.view.strides[i] / g.view.itemsize;
   copy_strided(from, dst);
   if (is_low_bit(want)) check_element_values(want, dst.ptr, m.shape.numel());
   return tensor_from_host(m, std::move(b));
@@ -287,10 +389,9 @@ PyObject* shape_tuple(const Shape& s) {
 }
 
 TensorPtr tensor_from_object(PyObject* o, const TensorOptions& opt) {
-  double v;
-  DType natural;
-  if (!(opt.has_dtype && (is_quant(opt.dtype) || is_low_bit(opt.dtype))) && scalar_value(o, &v, &natural))
-    return scalar_tensor(v, opt.has_dtype ? opt.dtype : natural, opt.cn);
+  Number n;
+  if (!(opt.has_dtype && (is_quant(opt.dtype) || is_low_bit(opt.dtype))) && as_number(o, &n))
+    return number_tensor(n, opt.has_dtype ? opt.dtype : n.natural, opt.cn);
   if (o == Py_None) {
     Obj empty = check(PyList_New(0));
     return tensor_from_object(empty.get(), opt);
@@ -351,40 +452,38 @@ TensorPtr operand(PyObject* o, DType like, const CompNode* cn, bool elementwise)
   }
   TensorOptions opt;
   opt.cn = cn;
-  // NumPy's kind ranks dtypes here. That of bfloat16 and the low-bit ones is 'V', no rank: they hand on no dtype.
-  const bool unranked = elementwise && (like == DType::BF16 || is_low_bit(like));
-  double v;
-  DType natural;
-  if (scalar_value(o, &v, &natural)) {
-    DType t = number_beside(natural, like, elementwise);
+  Number n;
+  if (as_number(o, &n)) {
+    const DType t = number_beside(n.natural, like);
     if (!active_tracer()) {  // small constants come again and again; a recording needs its own
       struct Slot {
-        uint64_t key = 0;
-        double v = 0;
+        uint64_t bits = 0;
         DType t = DType::F32;
         const CompNode* cn = nullptr;
         TensorPtr p;
       };
       static Slot slots[64];
-      Slot& s = slots[hash_mix(hash_double(v), static_cast<uint64_t>(t)) % 64];
-      if (s.p && hash_double(s.v) == hash_double(v) && s.t == t && s.cn == cn) return s.p;
-      s = {0, v, t, cn, scalar_tensor(v, t, cn)};
+      if (n.huge) return number_tensor(n, t, cn);
+      const uint64_t bits = t == DType::I64 ? static_cast<uint64_t>(n.whole) : hash_double(n.real);
+      Slot& s = slots[hash_mix(bits, static_cast<uint64_t>(t)) % 64];
+      if (s.p && s.bits == bits && s.t == t && s.cn == cn) return s.p;
+      s = {bits, t, cn, number_tensor(n, t, cn)};
       return s.p;
     }
-    return scalar_tensor(v, t, cn);
+    return number_tensor(n, t, cn);
   }
   if (PyList_Check(o)) {
-    MGE_CHECK(!unranked, Value,
+    MGE_CHECK(!elementwise || !is_low_bit(like), Value,
               "operand: a list has no dtype beside a tensor of {}. Make it a tensor too, or cast the other.",
               dtype_name(like));
     opt.has_dtype = !is_quant(like);
     opt.dtype = like;
     // A list of floats beside an int tensor must not be truncated.
     Obj array = check(PyObject_CallOneArg(g_asarray, o));
-    TensorOptions natural_opt;
-    natural_opt.cn = cn;
-    TensorPtr t = tensor_from_object(array.get(), natural_opt);
-    if (ranks_above(t->meta().dtype, like, elementwise)) return t;
+    TensorOptions natural;
+    natural.cn = cn;
+    natural.exact = true;  // only its dtype is asked for
+    if (ranks_above(tensor_from_object(array.get(), natural)->meta().dtype, like)) opt.has_dtype = false;
     return tensor_from_object(array.get(), opt);
   }
   if (elementwise && has_kind(like) && is_array(o)) {

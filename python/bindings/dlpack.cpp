@@ -4,6 +4,7 @@
 #include "common.h"
 #include "eager/dispatch.h"
 #include "kernel/layouts.h"
+#include "op/index/indexing.h"
 
 namespace mge::py {
 namespace {
@@ -112,6 +113,11 @@ TensorPtr narrowed(TensorPtr t) {
                : t->meta().dtype == DType::I64 ? DType::I32
                                                : t->meta().dtype;
   if (want == t->meta().dtype) return t;
+  if (want == DType::I32)
+    t = apply1(OpRegistry::global().get("check_range"),
+               make_attrs(CheckRangeAttrs{INT32_MIN, INT32_MAX, "from_dlpack", "int64 data",
+                                          "Tensor(np.from_dlpack(x), dtype=\"int64\") keeps it."}),
+               {t.get()});
   const OpDef& cast = OpRegistry::global().get("typecvt");
   NamedAttr a{"dtype", want};
   return apply1(cast, cast.schema.build("from_dlpack", {&a, 1}), {t.get()});

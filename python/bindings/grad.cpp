@@ -134,8 +134,11 @@ void bind_grad(nb::module_& m) {
       };
       if (PyTuple_Check(r.get()) || PyList_Check(r.get())) {
         size_t got = static_cast<size_t>(PySequence_Fast_GET_SIZE(r.get()));
+        auto item = [&](size_t i) { return PySequence_Fast_GET_ITEM(r.get(), static_cast<Py_ssize_t>(i)); };
+        while (got > n && item(got - 1) == Py_None)
+          --got;  // one for each argument of forward, where some are no tensors
         MGE_CHECK(got == n, Value, "Function.backward: returned {} gradients for {} inputs.", got, n);
-        for (size_t i = 0; i < n; ++i) take(i, PySequence_Fast_GET_ITEM(r.get(), static_cast<Py_ssize_t>(i)));
+        for (size_t i = 0; i < n; ++i) take(i, item(i));
       } else if (r.get() != Py_None) {
         MGE_CHECK(n == 1, Value, "Function.backward: returned one gradient for {} inputs.", n);
         take(0, r.get());

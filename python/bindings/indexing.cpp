@@ -284,14 +284,9 @@ int set_index(PyObject* self, PyObject* key, PyObject* value) {
     return -1;
   }
   Tensor* t = tensor_of(self);
-  if (key == Py_Ellipsis) {  // api §3.6: replaces the whole value
-    TensorOptions opt;
-    opt.has_dtype = true;
-    opt.dtype = t->meta().dtype;
-    opt.cn = t->meta().cn;
-    TensorPtr v = is_tensor(value) ? TensorPtr(tensor_of(value)) : tensor_from_object(value, opt);
-    assign(*t, *v);
-    return 0;
+  if (key == Py_Ellipsis && is_tensor(value) && !(mode::t_word & mode::kTrace)) {  // often, and of what fits
+    const Meta &to = t->meta(), &from = tensor_of(value)->meta();
+    if (to.dtype == from.dtype && to.shape == from.shape) return assign(*t, *tensor_of(value)), 0;
   }
   Index ix;
   const bool sized = any_size(*t, items_of(key)) || ((mode::t_word & mode::kTrace) && is_tensor(value) &&

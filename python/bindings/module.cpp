@@ -248,6 +248,16 @@ NB_MODULE(_core, m) {
         return nb::steal(wrap(tensor_from_object(data.ptr(), opt)));
       },
       "A tensor that keeps float64 and int64 data as they are (for gradient checks).");
+  m.def(
+      "failed_tensor",
+      [](const std::string& text) {
+        ValuePtr v = make_ref<Value>();
+        v->meta.cn = CompNode::default_node();
+        v->error = std::make_shared<ExecError>(ErrorKind::Async, text);
+        v->state.store(State::Failed, std::memory_order_release);
+        return nb::steal(wrap(make_ref<Tensor>(std::move(v))));
+      },
+      "A tensor whose reading raises AsyncError, as that of an op that failed after its call.");
   auto steal = [](PyObject* r) {
     if (!r) throw nb::python_error();
     return nb::steal(r);

@@ -380,9 +380,16 @@ void make_numpy_dtypes(PyObject** dtypes) {
   make_all(dtypes, Elements{});
 }
 
+bool is_swapped_array(PyObject* array) { return is_swapped(array); }
+PyObject* native_array(PyObject* array) {
+  PyArray_Descr* descr = PyArray_DESCR(reinterpret_cast<PyArrayObject*>(array));
+  Obj native = check(reinterpret_cast<PyObject*>(PyArray_DescrNewByteorder(descr, NPY_NATIVE)));
+  return PyObject_CallMethod(array, "astype", "O", native.get());
+}
+
 bool holds_our_dtype(PyObject* array, DType* out) {
   const int num = PyArray_TYPE(reinterpret_cast<PyArrayObject*>(array));
-  if (PyTypeNum_ISUSERDEF(num)) return !is_swapped(array) && find(num, out, Elements{});
+  if (PyTypeNum_ISUSERDEF(num)) return find(num, out, Elements{});
   PyArray_Descr* descr = PyArray_DESCR(reinterpret_cast<PyArrayObject*>(array));
   if (num != NPY_VOID || !PyDataType_METADATA(descr)) return false;
   try {  // files written when bfloat16 was two bytes with a note

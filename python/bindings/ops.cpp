@@ -5,6 +5,7 @@
 #include <structmember.h>
 
 #include "kernel/kernel.h"
+#include "op/elementwise/scalar_body.h"
 #include "op/promote.h"
 
 namespace mge::py {
@@ -28,6 +29,13 @@ const Meta* first_tensor(PyObject* const* args, Py_ssize_t n, bool sizes = true)
   return size;
 }
 
+// The same for the inputs of an op: numbers beside the condition of a select follow what is selected.
+const Meta* leader(const OpDef& op, PyObject* const* args, Py_ssize_t n, bool sizes = true) {
+  if (op.scalar && op.scalar->selects && n > 1)
+    if (const Meta* m = first_tensor(args + 1, n - 1, sizes)) return m;
+  return first_tensor(args, n, sizes);
+}
+
 // An unknown name is refused when the attributes are built.
 int field_of(const OpDef& op, std::string_view name) {
   const auto& known = op.schema.defaults;
@@ -38,7 +46,7 @@ int field_of(const OpDef& op, std::string_view name) {
 
 // Sizes of a traced call are tensors, but stand for numbers: beside a tensor they take a dtype as numbers do.
 TensorPtr size_beside(Tensor& size, const Meta& like) {
-  const DType t = number_beside(size.meta().dtype, like.dtype, true);
+  const DType t = number_beside(size.meta().dtype, like.dtype);
   if (t == size.meta().dtype) return TensorPtr(&size);
   static const OpDef& typecvt = OpRegistry::global().get("typecvt");
   NamedAttr a{"dtype", t};
@@ -94,14 +102,14 @@ struct Inputs {
       if (is_tensor(a)) {
         in.push_back(tensor_of(a));
         if (__builtin_expect(is_size(a), 0) && op.scalar) {
-          if (const Meta* other = first_tensor(args, n, false)) {
+          if (const Meta* other = leader(op, args, n, false)) {
             owned.push_back(size_beside(*tensor_of(a), *other));
             in[in.size() - 1] = owned[owned.size() - 1].get();
           }
         }
         continue;
       }
-      if (!like) like = first_tensor(args, n);
+      if (!like) like = leader(op, args, n);
       TensorPtr t;
       if (like) {
         t = operand(a, cast ? cast_dtype(op, like->dtype) : like->dtype, like->cn, op.scalar);

@@ -31,17 +31,16 @@ namespace {
 
 struct Ops {
   const OpDef *add, *sub, *mul, *div, *floor_div, *mod, *pow, *lshift, *rshift, *land, *lor, *lxor, *lt, *le, *eq, *ne,
-      *neg, *abs, *lnot, *matmul, *typecvt, *reshape, *floor, *ceil, *round;
+      *neg, *abs, *lnot, *matmul, *typecvt, *reshape, *floor, *ceil;
 };
 const Ops& ops() {
   static const Ops o = [] {
     auto& r = OpRegistry::global();
     auto g = [&](const char* n) { return &r.get(n); };
-    return Ops{g("add"),        g("sub"),         g("mul"),        g("div"),         g("floor_div"),
-               g("mod"),        g("pow"),         g("left_shift"), g("right_shift"), g("logical_and"),
-               g("logical_or"), g("logical_xor"), g("lt"),         g("le"),          g("eq"),
-               g("ne"),         g("neg"),         g("abs"),        g("logical_not"), g("matmul"),
-               g("typecvt"),    g("reshape"),     g("floor"),      g("ceil"),        g("round")};
+    return Ops{g("add"),         g("sub"),        g("mul"),         g("div"),         g("floor_div"),  g("mod"),
+               g("pow"),         g("left_shift"), g("right_shift"), g("logical_and"), g("logical_or"), g("logical_xor"),
+               g("lt"),          g("le"),         g("eq"),          g("ne"),          g("neg"),        g("abs"),
+               g("logical_not"), g("matmul"),     g("typecvt"),     g("reshape"),     g("floor"),      g("ceil")};
   }();
   return o;
 }
@@ -75,6 +74,7 @@ template <const OpDef* Ops::*Member>
 PyObject* logic(PyObject* a, PyObject* b) {
   auto is_bool = [](PyObject* o) {
     if (is_tensor(o)) return tensor_of(o)->meta().dtype == DType::Bool;
+    if (PyBool_Check(o)) return true;
     Obj dtype(PyObject_GetAttrString(o, "dtype"));  // an array
     if (!dtype) return PyErr_Clear(), false;
     return to_dtype(dtype.get()) == DType::Bool;
@@ -363,8 +363,6 @@ PyObject* astype(PyObject* o, PyObject* const* args, Py_ssize_t n, PyObject* nam
     PyErr_SetString(PyExc_ValueError, e.what());
     return nullptr;
   }
-  if (want == DType::F64) want = DType::F32;
-  if (want == DType::I64) want = DType::I32;
   if (want == t->meta().dtype && q == t->meta().quant) return Py_NewRef(o);
   return wrap(converted(t, want, q));
   MGE_PY_CATCH(nullptr)
@@ -388,7 +386,6 @@ PyObject* reshape(PyObject* o, PyObject* const* args, Py_ssize_t n) {
   MGE_PY_CATCH_AS(nullptr, "reshape")
 }
 
-PyObject* round_method(PyObject* o, PyObject*) { return unary<&Ops::round>(o); }
 PyObject* floor_method(PyObject* o, PyObject*) { return unary<&Ops::floor>(o); }
 PyObject* ceil_method(PyObject* o, PyObject*) { return unary<&Ops::ceil>(o); }
 
@@ -451,7 +448,6 @@ PyMethodDef methods[] = {
      "astype($self, dtype)\n--\n\nThe value converted to another dtype; the tensor itself when it has that dtype."},
     {"reshape", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(reshape)), METH_FASTCALL,
      "reshape($self, *shape)\n--\n\nThe same elements in another shape; one dimension may be -1."},
-    {"__round__", round_method, METH_NOARGS, "__round__($self)\n--\n\nEvery element rounded, half away from zero."},
     {"__floor__", floor_method, METH_NOARGS, "__floor__($self)\n--\n\nThe integers at or below."},
     {"__ceil__", ceil_method, METH_NOARGS, "__ceil__($self)\n--\n\nThe integers at or above."},
     {nullptr, nullptr, 0, nullptr}};

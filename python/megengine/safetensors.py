@@ -26,6 +26,7 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
+from .core._core import UserError
 from .core.files import replacing
 from .core.tensor.dtype import bfloat16, is_lowbit, is_quantize
 from .tensor import Tensor
@@ -191,7 +192,14 @@ def load_file(f: Any, device: str | None = None) -> dict[str, Any]:
         arrays = {e.name: _read_array(file, e) for e in entries}
     if device is None:
         return arrays
-    return {n: Tensor(a, device=device) for n, a in arrays.items()}
+    return {n: _tensor(n, a, device) for n, a in arrays.items()}
+
+
+def _tensor(name: str, array: Any, device: str) -> Tensor:
+    try:
+        return Tensor(array, device=device)
+    except UserError as e:
+        raise UserError(f"safetensors: {name!r}: {e} Or read arrays, with device=None.") from None
 
 
 def load(data: bytes, device: str | None = None) -> dict[str, Any]:

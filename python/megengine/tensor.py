@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
@@ -255,8 +256,9 @@ class Tensor(TensorBase, ArrayMethodMixin):
     """A multi-dimensional array, with gradients recorded by a GradManager.
 
     Args:
-        data: numbers, nested lists, a NumPy array or a tensor. int64 becomes int32 and float64 float32.
-        dtype: the element type; None takes it from ``data``.
+        data: numbers, nested lists, a NumPy array or a tensor. Without ``dtype`` int64 becomes int32, where the
+            numbers fit, and float64 float32.
+        dtype: the element type, kept as named; None takes it from ``data``.
         device: where it lives; None is the default device.
         is_const: a trace bakes the value in.
         no_cache: never share storage with another tensor.
@@ -312,7 +314,7 @@ class Tensor(TensorBase, ArrayMethodMixin):
         return ops.copy_to(self, device=node.logical_name, borrow=borrow)
 
     def set_value(self, value: Any) -> None:
-        """Deprecated: the same as ``self[...] = value``."""
+        """Deprecated: another value, of any shape and dtype."""
         warnings.warn("Tensor.set_value is deprecated; use x[...] = value", DeprecationWarning, stacklevel=2)
         self._reset(value)
 
@@ -345,7 +347,8 @@ class Tensor(TensorBase, ArrayMethodMixin):
         return value.copy() if copy else value
 
     def __array_wrap__(self, array: npt.NDArray[Any], context: Any = None, return_scalar: bool = False) -> Tensor:
-        return Tensor(array, device=self.device)
+        wide = self.dtype.itemsize == 8 and np.dtype(array.dtype).itemsize == 8  # who has 64 bits keeps them
+        return Tensor(array, array.dtype if wide else None, self.device)
 
     def __iter__(self) -> Iterator[Tensor]:
         if self.ndim == 0:
@@ -358,6 +361,24 @@ class Tensor(TensorBase, ArrayMethodMixin):
 
     def __trunc__(self) -> int:
         raise NotImplementedError("math.trunc on a tensor; use int(x) or x.astype('int32')")
+
+    def __round__(self, ndigits: int | None = None) -> Tensor:
+        """To ``ndigits`` decimals, whole numbers by default; halves go away from zero.
+
+        >>> round(mge.tensor([1.256, -2.5]), 2), round(mge.tensor([1250, -1249]), -2).tolist()
+        (Tensor([ 1.26 -2.5 ], device=xpux:0), [1300, -1200])
+        """
+        if ndigits is None:
+            return ops.round(self)
+        digits = operator.index(ndigits)
+        if self.dtype.kind in "iub":
+            return _round_whole(self, 10**-digits) if digits < 0 else ops.copy(self)
+        x = self if self.dtype.itemsize >= 4 else self.astype("float32")
+        if abs(digits) > 37:  # float32 ends there
+            return ops.copy(self) if digits > 0 else ops.fill_like(self, value=0.0)
+        scaled = x * 10.0**digits if digits >= 0 else x / 10.0**-digits
+        y = ops.round(scaled) / 10.0**digits if digits >= 0 else ops.round(scaled) * 10.0**-digits
+        return ops.where(ops.isinf(scaled), x, y).astype(self.dtype)
 
     def __complex__(self) -> complex:
         return complex(self.item())
@@ -437,6 +458,16 @@ class Tensor(TensorBase, ArrayMethodMixin):
     def __dlpack_device__(self) -> tuple[int, int]:
         """(1, 0): CPU memory."""
         return (1, 0)
+
+
+def _round_whole(x: Tensor, unit: int) -> Tensor:
+    """Integers to multiples of ``unit``."""
+    if unit > 2**62:
+        return ops.fill_like(x, value=0.0)
+    wide = x.astype("int64")
+    rest = ops.abs(wide) % unit
+    up = ops.where(rest * 2 >= unit, unit - rest, -rest)
+    return (wide + up * ops.sign(wide)).astype(x.dtype)
 
 
 class Parameter(Tensor):

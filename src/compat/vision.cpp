@@ -234,7 +234,11 @@ void warp_backward_mat(Emitter&, const Warp& p, In in, Out& out) {
 void warp_affine(Emitter&, const WarpAffine& p, In in, Out& out) {
   const char* who = "WarpAffine";
   const auto [h, w] = plane(who, in[2]);
-  const Val place = shaped(through(who, in[1], 2, h, w), {in[1].shape()[0], h, w, 2});
+  Val place = shaped(through(who, in[1], 2, h, w), {in[1].shape()[0], h, w, 2});
+  if (p.format == Format::NHWC && p.imode == InterpolationMode::LINEAR) {  // rounded to 1/32 of a pixel
+    const Val exact = place.em->detached(place), nearest = unary("floor", exact * 32.0 + 0.5) / 32.0;
+    place = nearest + (place - exact);  // the gradient is that of the position itself
+  }
   const RemapAttrs at = sampling(who, p.imode, p.border_mode, p.border_val);
   out.push_back(in_nchw(who, in[0], p.format, [&](const Val& v) { return emit("remap", {v, place}, at); }));
 }

@@ -44,8 +44,9 @@ Val add_windows(const char* who, const Val& windows, int64_t height, int64_t wid
   MGE_CHECK(s.rank == 6 && s[2] == oh && s[3] == ow && s[4] == w.kh && s[5] == w.kw, Assertion,
             "{}: windows of shape (N, C, {}, {}, {}, {}) are needed; got {}.", who, oh, ow, w.kh, w.kw, s.str());
   Val y = filled(windows, Shape{s[0], s[1], h, wd}, 0, windows.dtype());
-  for (int64_t i = 0; i < w.kh; ++i)
-    for (int64_t j = 0; j < w.kw; ++j) {
+  // Each pixel takes its windows row by row: the first one has it at its end.
+  for (int64_t i = w.kh - 1; i >= 0; --i)
+    for (int64_t j = w.kw - 1; j >= 0; --j) {
       SliceAttrs at = tap(w, i, j, oh, ow);
       at.stops[0] -= w.sh - 1;
       at.stops[1] -= w.sw - 1;

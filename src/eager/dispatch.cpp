@@ -92,7 +92,7 @@ bool is_promoted(Promote rule, std::span<const Meta* const> in) {
   const DType t = in[0]->dtype;
   for (auto* m : in)
     if (m->dtype != t) return false;
-  return rule != Promote::Float || is_float(t);
+  return rule < Promote::Float || is_float(t) || (rule == Promote::Product && (t == DType::I32 || t == DType::I64));
 }
 
 // Casts inputs to the common dtype with ordinary, differentiable ops.

@@ -243,15 +243,23 @@ bool tape_wants(const OpDef& op, std::span<Tensor* const> in) {
 }
 
 void tape_record(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> in, std::span<TensorPtr> out) {
-  bool differentiable = false;
-  for (auto& o : out) differentiable |= has_gradient(o->meta().dtype);
-  if (!differentiable) return;
+  // Integers have a gradient among themselves, for who attaches them: moved and added, never through floats.
+  bool real_out = false, whole_out = false;
+  for (auto& o : out) {
+    real_out |= has_gradient(o->meta().dtype);
+    whole_out |= is_int(o->meta().dtype);
+  }
+  if (!real_out && !whole_out) return;
   const Saves saves = op.saves_of ? op.saves_of(attrs.get()) : op.saves;
   for (auto* s : sessions()) {
     RefPtr<GradNode> node;
+    bool from_whole = false, from_real = false;
     for (size_t i = 0; i < in.size(); ++i) {
       auto* l = s->link_of(*in[i]);
-      if (!l || !has_gradient(in[i]->meta().dtype)) continue;
+      if (!l) continue;
+      const bool whole = is_int(in[i]->meta().dtype);
+      if (!(whole ? whole_out : real_out && has_gradient(in[i]->meta().dtype))) continue;
+      (whole ? from_whole : from_real) = true;
       if (!node) {
         node = new_node(*s);
         node->edges.resize(in.size());
@@ -275,7 +283,8 @@ void tape_record(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> i
     }
     if (mode::t_word & mode::kTrace) save_sizes(*node, in, out);
     for (size_t i = 0; i < out.size(); ++i)
-      if (has_gradient(out[i]->meta().dtype)) add_link(*out[i], {s, s->id(), node, static_cast<uint32_t>(i)});
+      if (is_int(out[i]->meta().dtype) ? from_whole : from_real && has_gradient(out[i]->meta().dtype))
+        add_link(*out[i], {s, s->id(), node, static_cast<uint32_t>(i)});
   }
 }
 
@@ -446,6 +455,18 @@ class BackwardPass {
   }
 
  private:
+  // The gradient that a rule of the user gave for input `i`. One element is one element, whatever its rank.
+  static TensorPtr fitted(TensorPtr g, size_t i, const Shape& want) {
+    const Shape got = g->meta().shape;
+    if (got == want) return g;
+    MGE_CHECK(got.numel() == 1 && want.numel() == 1, Value,
+              "Function.backward: gradient {} has shape {} but input {} has {}. Sum it over the axes that forward "
+              "broadcast, or reshape it.",
+              i, got.str(), i, want.str());
+    EagerEmitter& em = EagerEmitter::get();
+    return TensorPtr(EagerEmitter::tensor(reshape(em.val(std::move(g)), want)));
+  }
+
   void step(GradNode& n) {
     if (!n.op && !n.custom) {  // attached
       TensorPtr g = n.grads[0];
@@ -459,7 +480,7 @@ class BackwardPass {
       std::vector<TensorPtr> gys(n.grads.begin(), n.grads.end());
       auto gxs = n.custom(gys);
       for (size_t i = 0; i < n.edges.size() && i < gxs.size(); ++i)
-        if (n.edges[i].node && gxs[i]) give(n.edges[i], gxs[i]);
+        if (n.edges[i].node && gxs[i]) give(n.edges[i], fitted(std::move(gxs[i]), i, n.in_metas[i].shape));
       return;
     }
     MGE_CHECK(n.op->vjp, NotImplemented, "{}: this op has no gradient. Detach its inputs, or leave it out of the loss.",

@@ -225,8 +225,9 @@ IoSlot& Network::Impl::at(std::vector<IoSlot>& slots, size_t index, const char* 
 
 Meta Network::Impl::input_meta(const IoSlot& s) const {
   Layout l = s.tensor->get_layout();
-  MGE_CHECK(same_storage(l.data_type, s.meta.dtype), Type, "lite: input '{}' is {} in the model; its tensor is {}.",
-            s.io.name, s.meta.str(), layout_text(l));
+  MGE_CHECK(same_storage(l.data_type, s.meta.dtype), Type,
+            "lite: input '{}' is {} in the model; its tensor is {}. Convert the data first (NumPy: astype(\"{}\")).",
+            s.io.name, s.meta.str(), layout_text(l), mge::dtype_name(s.meta.dtype));
   MGE_CHECK(l.ndim > 0, Value, "lite: input '{}' has no layout.", s.io.name);
   Meta m = s.meta;
   m.shape = to_shape(l, s.meta.shape.rank);

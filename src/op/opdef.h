@@ -31,11 +31,12 @@ enum Trait : uint32_t {
 
 /// Which dtypes the inputs are cast to before infer sees them (api §4.3).
 enum class Promote : uint8_t {
-  None,   // as they come
-  Arith,  // one common dtype
-  Float,  // Arith, and all-int input becomes float32
-  Bool,   // all inputs must be bool
-  Same,   // must already agree; a Type error otherwise
+  None,     // as they come
+  Arith,    // one common dtype
+  Bool,     // all inputs must be bool
+  Same,     // must already agree; a Type error otherwise
+  Float,    // Arith, and all-int input becomes float32
+  Product,  // Arith, and whole numbers of less than 32 bits become int32: products are summed up
 };
 
 /// Autocast (automatic mixed precision): the precision that floating inputs are cast to before promotion.

@@ -10,16 +10,14 @@ namespace {
 int kind(DType t) {
   if (t == DType::Bool) return 1;
   if (is_int(t)) return 2;
-  return is_float(t) && t != DType::BF16 ? 3 : 0;
+  return is_float(t) ? 3 : 0;
 }
-// Ops that are not elementwise take bfloat16 for the float it is.
-int kind(DType t, bool elementwise) { return !elementwise && is_float(t) ? 3 : kind(t); }
 
 // NumPy's promotion of two dtypes of one kind, in 32 bits at most; a tensor that has 64 keeps them.
 DType join(DType like, DType other) {
   auto size = [](DType t) { return static_cast<int64_t>(dtype_size(t)); };
   if (other == like || like == DType::F64 || like == DType::I64) return like;
-  if (is_float(like)) return other == DType::F16 ? like : DType::F32;
+  if (is_float(like)) return DType::F32;
   if (is_unsigned(like) == is_unsigned(other)) return size(other) > size(like) ? in_32_bits(other) : like;
   const DType with_sign = is_unsigned(like) ? other : like, without = is_unsigned(like) ? like : other;
   return std::max(size(with_sign), 2 * size(without)) <= 2 ? DType::I16 : DType::I32;
@@ -28,11 +26,11 @@ DType join(DType like, DType other) {
 }  // namespace
 
 bool has_kind(DType t) { return kind(t) != 0; }
-bool ranks_above(DType t, DType like, bool elementwise) { return kind(t, elementwise) > kind(like, elementwise); }
+bool ranks_above(DType t, DType like) { return kind(t) > kind(like); }
 
-DType number_beside(DType natural, DType like, bool elementwise) {
+DType number_beside(DType natural, DType like) {
   if (is_quant(like)) return DType::F32;
-  return ranks_above(natural, like, elementwise) ? natural : like;
+  return ranks_above(natural, like) ? natural : like;
 }
 
 DType array_beside(DType given, DType like) {
@@ -57,7 +55,7 @@ DType constant_dtype(std::span<const DType> strong, std::span<const DType> weak)
     any = true;
   }
   MGE_CHECK(any, Value, "result_type: needs at least one tensor, array or number.");
-  return in_32_bits(common);
+  return common;
 }
 
 DType promote_types(std::string_view who, DType a, DType b) {
@@ -92,6 +90,16 @@ DType amp_dtype(Amp amp, DType t, DType low, DType high) {
   return amp == Amp::Low ? low : high;
 }
 
+namespace {
+
+// What sums of products are kept in.
+DType summed(const OpDef& op, DType t) {
+  const bool narrow = t == DType::Bool || (is_int(t) && dtype_size(t) < 4);
+  return op.promote == Promote::Product && narrow ? DType::I32 : t;
+}
+
+}  // namespace
+
 bool promote_op(const OpDef& op, std::span<const Meta* const> in, std::span<DType> want) {
   for (size_t i = 0; i < in.size(); ++i) want[i] = in[i]->dtype;
   if (op.promote == Promote::None || in.empty()) return false;
@@ -108,9 +116,10 @@ bool promote_op(const OpDef& op, std::span<const Meta* const> in, std::span<DTyp
       MGE_CHECK(in[i]->dtype == common, Type, "{}: inputs must share one dtype; got {} and {}. Cast one with astype.",
                 op.name, dtype_name(common), dtype_name(in[i]->dtype));
     else if (in[i]->dtype != common)
-      common = promote_types(op.name, common, in[i]->dtype);
+      common = promote_types(op.name, summed(op, common), summed(op, in[i]->dtype));
   }
   if (op.promote == Promote::Float && (is_int(common) || common == DType::Bool)) common = DType::F32;
+  common = summed(op, common);
   bool any = false;
   for (size_t i = first; i < in.size(); ++i) {
     any |= want[i] != common;

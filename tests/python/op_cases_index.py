@@ -124,6 +124,7 @@ CASES += [
         {"size": 5},
         **NO_GRAD,
     ),
+    OpCase("check_range", lambda x, **_: x, draw([(3, 4)]), {"low": -2.0, "high": 2.0}),
     OpCase(
         "take_bwd",
         ref.take_bwd,

@@ -141,7 +141,7 @@ def test_clip():
     check(F.clip(Tensor(a), -6, 0), np.clip(a, -6, 0))
     check(F.clip(Tensor(a), lower=0), np.maximum(a, 0))
     check(F.clip(Tensor(a), upper=Tensor(0.0)), np.minimum(a, 0))
-    assert F.clip(Tensor([1.0]), 5, 2).item() == 5  # the lower bound is applied last
+    assert F.clip(Tensor([1.0]), 5, 2).item() == np.clip(1.0, 5, 2)  # the upper bound is applied last
     with pytest.raises(AssertionError):
         F.clip(Tensor(a))
 

@@ -90,7 +90,7 @@ def test_order_refuses_what_it_cannot_do():
         F.argsort(Tensor(rand(2, 2, 2)))
     with pytest.raises(AssertionError, match="1 or 2 dimensions"):
         F.topk(Tensor(rand(2, 2, 2)), 1)
-    with pytest.raises(ValueError, match="k must be at least 1; got 0"):
+    with pytest.raises(ValueError, match="k must not be 0"):
         F.topk(Tensor(rand(3)), 0)
     with pytest.raises(RuntimeError, match="sort: x must have 1 or more dimensions"):
         F.sort(Tensor(1.0))

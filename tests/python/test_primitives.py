@@ -292,7 +292,7 @@ def test_ctc_with_joined_labels_zeros_and_impossible_sequences(joined: bool) -> 
     inputs = [pred, np.array([5, 4, 5, 3], np.int32), label, sizes]
     gy = rng.normal(size=4).astype(np.float32)
     want = drawn("ctc_loss", *inputs, blank=0), drawn("ctc_loss_bwd", *inputs, gy, blank=0)
-    assert np.isinf(want[0][0][3])
+    assert want[0][0][3] > 80  # large and finite
     with primitives_only():
         got = drawn("ctc_loss", *inputs, blank=0), drawn("ctc_loss_bwd", *inputs, gy, blank=0)
     for g, w in zip(got, want, strict=True):

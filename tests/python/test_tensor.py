@@ -246,7 +246,7 @@ def test_astype():
     assert x.astype("float32") is x and x.astype(dtype="float32") is x
     assert x.astype(dtype="int8").dtype == np.int8
     assert x.astype("int32").tolist() == [1, -1]
-    assert x.astype("float64").dtype == np.float32 and x.astype(np.int64).dtype == np.int32
+    assert x.astype("float64").dtype == np.float64 and x.astype(np.int64).dtype == np.int64
     assert x.astype(bool).tolist() == [True, True]
     assert Tensor(1.5).astype("float16").shape == ()
     with pytest.raises(ValueError):
@@ -287,8 +287,9 @@ def test_reductions_match_numpy(name, axis, dtype):
 def test_reduction_edge_cases():
     empty = Tensor(np.zeros((0,), "float32"))
     assert empty.sum().item() == 0 and empty.prod().item() == 1 and math.isnan(empty.mean().item())
+    assert empty.max().item() == -math.inf and empty.min().item() == math.inf
     with pytest.raises(RuntimeError):
-        empty.max()
+        empty.astype("int32").max()
     x = Tensor([[1.0, 2.0]])
     with pytest.raises(AssertionError):
         x.sum(axis=(-1, 1))
@@ -507,7 +508,7 @@ def test_reset_and_friends():
         x.reset_zero()
     assert x.tolist() == [0.0]
     x[...] = Tensor([[True]])
-    assert x.shape == (1, 1) and x.dtype == np.bool_
+    assert x.shape == (1,) and x.dtype == np.float32 and x.item() == 1.0
 
 
 def test_to():

@@ -36,14 +36,14 @@ def test_cache_in_memory_never_touches_the_disk(cache_dir, monkeypatch):
     assert cache.config is None
     cache.put("a", b"k", b"v")
     cache.flush()
-    assert cache.config.type == "memory" and cache.get("a", "k") == b"v" and cache.get("b", b"k") is None
+    assert cache.config.type == "in-memory" and cache.get("a", "k") == b"v" and cache.get("b", b"k") is None
     del cache
     assert list(cache_dir.iterdir()) == []
 
 
 def test_cache_in_a_file(cache_dir):
     cache = PersistentCacheOnServer()
-    assert cache.config is None and cache.get("a", b"k") is None and cache.config.type == "file"
+    assert cache.config is None and cache.get("a", b"k") is None and cache.config.type == "in-file"
     cache.put("a", b"k\0", b"v" * 1000)
     cache.flush()
     assert {p.name for p in cache_dir.iterdir()} == {"cache.bin", "cache.lock"}

@@ -402,8 +402,9 @@ def region_restricted_conv(
             f"{rout.shape}."
         )
     # Padding is 0 in the input, so the region it gets does not matter.
-    region = sliding_window(ops.expand_dims(rin.astype("int32"), axes=(1,)), (kh, kw), padding, stride, dilation)
-    same = ops.eq(region, ops.expand_dims(rout.astype("int32"), axes=(1, -1, -2)))
+    number = "int64" if np.int64 in (rin.dtype, rout.dtype) else "int32"
+    region = sliding_window(ops.expand_dims(rin.astype(number), axes=(1,)), (kh, kw), padding, stride, dilation)
+    same = ops.eq(region, ops.expand_dims(rout.astype(number), axes=(1, -1, -2)))
     joined = ops.where(same, seen, ops.full(shape=(), value=0.0, dtype=inp.dtype))
     cols = ops.transpose(joined.reshape(n, c, oh * ow, kh * kw), perm=(0, 1, 3, 2))
     cols = cols.reshape(n, groups, c // groups * kh * kw, oh * ow)
@@ -450,8 +451,9 @@ def sliding_window_transpose(
         f"sliding_window_transpose: windows of shape (N, C, {', '.join(map(str, want))}) are needed; got {inp.shape}."
     )
     y = _filled((n, c, full_h, full_w), 0.0, inp.dtype, inp)
-    for i in range(kh):
-        for j in range(kw):
+    # Each pixel takes its windows row by row: the first one has it at its end.
+    for i in reversed(range(kh)):
+        for j in reversed(range(kw)):
             top, left = i * d[0], j * d[1]
             key = (
                 slice(None),
@@ -612,8 +614,8 @@ def deformable_psroi_pooling(
     Args:
         inp: (N, C, H, W).
         rois: (K, 5): image number and x1, y1, x2, y2.
-        trans: (K, 2 * classes, part_size, part_size): shifts along x, then y, in parts of the region's size. The
-            channels fall evenly to the classes.
+        trans: (K or more, 2 * classes, part_size, part_size): shifts along x, then y, in parts of the region's size.
+            The channels fall evenly to the classes.
         no_trans: leave the parts where they are.
         part_size: parts of a region along each axis that have a shift of their own.
         pooled_h: rows of the result.
@@ -653,6 +655,8 @@ def _deformable_psroi(
     _, c, height, width = inp.shape
     count, samples = rois.shape[0], sample_per_part
     classes = 1 if no_trans else trans.shape[1] // 2
+    if not no_trans and trans.ndim == 4:
+        trans = trans[:count]  # rows may be left over, as in a batch of the most rois there can be
     if not no_trans and (trans.shape != (count, 2 * classes, part_size, part_size) or c % classes):
         raise UserError(
             f"deformable_psroi_pooling: trans must be (K, 2 * classes, {part_size}, {part_size}) for {count} rois, "

@@ -264,13 +264,15 @@ def minimum(x: TensorLike, y: TensorLike) -> Tensor:
 def clip(x: TensorLike, lower: TensorLike | None = None, upper: TensorLike | None = None) -> Tensor:
     """x kept between ``lower`` and ``upper``; at least one bound must be given. NaN stays NaN.
 
+    Where the lower bound is above the upper one the upper one wins, as in NumPy.
+
     >>> F.clip(mge.tensor([-2.0, 0.5, 9.0]), 0, 6).tolist()
     [0.0, 0.5, 6.0]
     """
     assert lower is not None or upper is not None, "clip: give a lower bound, an upper bound or both."
-    if upper is not None:
-        x = ops.minimum(x, upper)
-    return ops.maximum(x, lower) if lower is not None else cast("Tensor", x)
+    if lower is not None:
+        x = ops.maximum(x, lower)
+    return ops.minimum(x, upper) if upper is not None else cast("Tensor", x)
 
 
 def cos(x: TensorLike) -> Tensor:
@@ -500,6 +502,15 @@ def greater_equal(x: TensorLike, y: TensorLike) -> Tensor:
 
 # Where programs of older versions find functions that live in nn.
 hsigmoid, hswish, relu, relu6, sigmoid = ops.hsigmoid, ops.hswish, ops.relu, ops.relu6, ops.sigmoid
+
+
+def __getattr__(name: str) -> Any:
+    """``Elemwise``, which programs find here and in ``core.ops.builtin``."""
+    if name == "Elemwise":
+        from ..core._imperative_rt.ops import OPS
+
+        return OPS[name]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def _elemwise_multi_type(*args: Any, mode: str, **kwargs: Any) -> Tensor:

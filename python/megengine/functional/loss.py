@@ -8,7 +8,7 @@ import numpy as np
 
 from ..core._core import OpIndexError, TensorBase, UserError, is_tracing, ops
 from ..core._warn import warn_once
-from ..core.tensor.utils import ArgumentError, _normalize_axis
+from ..core.tensor.utils import ArgumentError, _normalize_axis, as_index
 from ..tensor import Tensor
 
 __all__ = ["binary_cross_entropy", "cross_entropy", "ctc_loss", "hinge_loss", "l1_loss", "square_loss"]
@@ -37,13 +37,18 @@ def _tell_if_more(who: str, pred: Tensor, label: Tensor, diff: Tensor) -> None:
         )
 
 
+def _real(pred: Tensor) -> Tensor:
+    """Integers as float32: their differences and products wrap."""
+    return pred.astype("float32") if isinstance(pred, TensorBase) and pred.dtype.kind in "iu" else pred
+
+
 def l1_loss(pred: Tensor, label: Tensor, reduction: str = "mean") -> Tensor:
     """|pred - label|.
 
     >>> F.loss.l1_loss(mge.tensor([3.0, 1.0]), mge.tensor([1.0, 1.0])).item()
     1.0
     """
-    diff = pred - label
+    diff = _real(pred) - label
     if type(label) is Tensor and label.ndim != pred.ndim:  # as (N, 1) against (N,)
         _tell_if_more("l1_loss", pred, label, diff)
     return _reduce(ops.abs(diff), reduction, "l1_loss")
@@ -55,7 +60,7 @@ def square_loss(pred: Tensor, label: Tensor, reduction: str = "mean") -> Tensor:
     >>> F.loss.square_loss(mge.tensor([3.0, 1.0]), mge.tensor([1.0, 1.0])).item()
     2.0
     """
-    diff = pred - label
+    diff = _real(pred) - label
     if type(label) is Tensor and label.ndim != pred.ndim:  # as (N, 1) against (N,)
         _tell_if_more("square_loss", pred, label, diff)
     return _reduce(ops.square(diff), reduction, "square_loss")
@@ -94,9 +99,9 @@ def cross_entropy(
             f"cross_entropy: label needs one dimension less than pred, whose axis {axis} holds the classes; got pred "
             f"{pred._tuple_shape}, label {label._tuple_shape}.{way}"
         )
-    if label.dtype != np.int32:
-        label = label.astype("int32")
     at = axis if 0 <= axis < ndim else _normalize_axis(ndim, axis, False, "cross_entropy")
+    if label.dtype != np.int32:
+        label = as_index(label, pred.shape[at], "cross_entropy", "label", negative=False)
     if with_logits:
         try:
             loss = ops.softmax_xent(pred, label, axis=at)[0]
@@ -123,15 +128,31 @@ def cross_entropy(
     return _reduce(-picked, reduction, "cross_entropy")
 
 
+def _in_unit(x: Any, what: str, slack: float, way_out: str) -> Any:
+    """``x``, whose elements must lie in 0..1; a trace keeps the check."""
+    who = "binary_cross_entropy"
+    if isinstance(x, TensorBase):
+        return ops.check_range(x, low=0.0 - slack, high=1 + slack, who=who, what=what, way_out=way_out)
+    array = np.asarray(x)
+    outside = array[(array < -slack) | (array > 1 + slack)]
+    if outside.size:
+        raise UserError(f"{who}: {what} must lie in {0.0 - slack}..{1 + slack}; got {outside.flat[0]}. {way_out}")
+    return x
+
+
 def binary_cross_entropy(pred: Tensor, label: Any, with_logits: bool = True, reduction: str = "mean") -> Tensor:
     """-(label * log p + (1 - label) * log(1 - p)); ``pred`` are logits unless told otherwise.
+
+    A label, or a ``pred`` that is no logit, outside 0..1 is an error.
 
     >>> F.loss.binary_cross_entropy(mge.tensor([0.0]), mge.tensor([1.0])).numpy()
     array(0.6931472, dtype=float32)
     """
+    label = _in_unit(label, "label", 1e-4, "It is the probability of yes.")
     if with_logits:
         yes, no = ops.logsigmoid(pred), ops.logsigmoid(-pred)
     else:
+        pred = _in_unit(pred, "pred", 0.0, "For logits, leave with_logits=True.")
         yes, no = ops.log(pred), ops.log(1 - pred)
     return _reduce(-(yes * label + no * (1 - label)), reduction, "binary_cross_entropy")
 
@@ -144,7 +165,7 @@ def hinge_loss(pred: Tensor, label: Tensor, norm: str = "L1", reduction: str = "
     """
     kind = norm.upper()
     assert kind in ("L1", "L2"), f"hinge_loss: norm must be L1 or L2; got {norm!r}."
-    margin = ops.relu(1.0 - pred * label)
+    margin = ops.relu(1.0 - _real(pred) * label)
     return _reduce((margin if kind == "L1" else ops.square(margin)).sum(axis=1), reduction, "hinge_loss")
 
 
@@ -175,8 +196,11 @@ def ctc_loss(
         raise ValueError(f"ctc_loss: reduction must be mean, sum or none; got {reduction!r}.")
     classes = pred.shape[-1]
     assert 0 <= blank < classes, f"ctc_loss: blank must be a class of 0..{classes - 1}; got {blank}."
-    lengths = label_lengths.astype("int32")
-    loss = ops.ctc_loss(pred, pred_lengths.astype("int32"), label.astype("int32"), lengths, blank=int(blank))
+    most = pred.shape[0] + 1  # steps; the op says more of what is wrong with int32
+    steps = as_index(pred_lengths, most, "ctc_loss", "pred_lengths", negative=False)
+    lengths = as_index(label_lengths, label.shape[-1] + 1, "ctc_loss", "label_lengths", negative=False)
+    labels = as_index(label, classes, "ctc_loss", "label", negative=False)
+    loss = ops.ctc_loss(pred, steps, labels, lengths, blank=int(blank))
     if reduction == "mean":
         loss = loss / ops.maximum(lengths, 1).astype(loss.dtype)
     return _reduce(loss, reduction, "ctc_loss")

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math as _math
+import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
+
+import numpy as np
 
 from ..core._core import TensorBase, UserError, ops
 from ..core._habits import unexpected
@@ -115,6 +118,8 @@ def var(inp: Tensor, axis: Axis = None, keepdims: bool = False, **other: NoRetur
     if other:
         raise unexpected("var", other, var)
     x = _as_tensor(inp)
+    if x.dtype in (np.int32, np.int64):  # which float32 does not hold
+        return var(x.astype("float64"), axis, keepdims).astype("float32")
     centre = x.mean() if axis is None else x.mean(axis, keepdims=True)
     return ops.square(x - centre).mean(axis, keepdims)
 
@@ -213,13 +218,14 @@ def norm(
     p = 2.0 if ord is None else ord
     if p == 0:
         return (inp != 0).sum(axis, keepdims)
+    if inp.dtype.kind in "iu" and abs(p) != _math.inf:
+        inp = inp.astype("float32")  # squares and sums of integers wrap
     if p == 1:
-        size = ops.abs(inp)
-        return (size if size.dtype.kind not in "iu" else size.astype("float32")).sum(axis, keepdims)
+        return ops.abs(inp).sum(axis, keepdims)
     if p == 2:
         return ops.sqrt(ops.square(inp).sum(axis, keepdims))
     if p == _math.inf:
-        return ops.abs(inp).max(axis, keepdims)
+        return ops.relu(ops.abs(inp).max(axis, keepdims))  # of no elements: 0, not the -inf of max
     if p == -_math.inf:
         return ops.abs(inp).min(axis, keepdims)
     return ops.pow(ops.pow(ops.abs(inp), p).sum(axis, keepdims), 1.0 / p)
@@ -357,7 +363,7 @@ def topk(
 
     Args:
         inp: 1-D, or 2-D with rows along the last axis.
-        k: how many; more than there are means all.
+        k: how many; more than there are means all, with a warning. A negative number turns ``descending`` round.
         descending: False takes the smallest, smallest first.
         kth_only: only the last of the ``k``, one per row, with the position of the first element that equals it.
         no_sort: leave the elements in the order they have in ``inp``.
@@ -365,14 +371,21 @@ def topk(
     >>> y, i = F.topk(mge.tensor([2.0, 5.0, 3.0, 4.0]), 2)
     >>> y.tolist(), i.tolist()
     ([5.0, 4.0], [1, 3])
+    >>> F.topk(mge.tensor([2.0, 5.0, 3.0, 4.0]), -2)[0].tolist()
+    [2.0, 3.0]
     >>> F.topk(mge.tensor([2.0, 5.0, 3.0, 4.0]), 2, kth_only=True)[0].item()
     4.0
     """
     assert inp.ndim in (1, 2), f"topk: needs 1 or 2 dimensions; got {inp.shape}."
     (count,) = make_shape_tuple(k) if isinstance(k, TensorBase) else (int(k),)
     if type(count) is int and count <= 0:
-        raise UserError(f"topk: k must be at least 1; got {k}.")
+        if count == 0:
+            raise UserError("topk: k must not be 0; k elements are taken, the other end's for a negative k.")
+        count, descending = -count, not descending
     size = inp.shape[-1]
+    if type(count) is int and type(size) is int and count > size:
+        text = f"topk: k is {k}, but the rows of {inp.shape} have {size} elements; all of them are returned."
+        warnings.warn(text, RuntimeWarning, stacklevel=2)
     count = size_min(count, size)
     if not kth_only:
         y, index = ops.topk(inp, k=count, axis=-1, descending=descending, sorted=not no_sort)

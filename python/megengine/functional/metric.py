@@ -31,6 +31,8 @@ def topk_accuracy(logits: Tensor, target: Tensor, topk: int | Iterable[int] = 1)
     if not ks or min(ks) < 1 or max(ks) > logits.shape[1]:
         raise UserError(f"topk_accuracy: k must be from 1 to the number of classes; got {ks} for {logits.shape}.")
     best = ops.topk(logits, k=max(ks), axis=1)[1]
-    hit = ops.eq(best, ops.expand_dims(target.astype("int32"), axes=(1,))).astype("float32")
+    narrow = target.dtype.kind in "iub" and target.dtype.itemsize < 4  # others are compared as they are
+    wanted = ops.expand_dims(target.astype("int32") if narrow else target, axes=(1,))
+    hit = ops.eq(best, wanted).astype("float32")
     hits = [hit[:, :k].sum(axis=1).mean() for k in ks]
     return hits[0] if len(hits) == 1 else hits

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NoReturn
 
-import numpy as np
-
 from ..core import _amp
 from ..core._core import OpIndexError, UserError, ops
 from ..core._habits import unexpected
 from ..core.tensor.indexing import _iota
-from ..core.tensor.utils import ArgumentError, _normalize_axis, is_fixed, make_shape_tuple
+from ..core.tensor.utils import ArgumentError, _normalize_axis, as_index, is_fixed, make_shape_tuple
 from ..random.rng import _global_state
 from ..tensor import Tensor
 from .attention import multi_head_attention
@@ -261,6 +259,8 @@ def logsumexp(inp: Tensor, axis: int | Sequence[int], keepdims: bool = False) ->
     >>> F.logsumexp(mge.tensor([[1000.0, 1000.0]]), 1).numpy().round(1)
     array([1000.7], dtype=float32)
     """
+    if inp.dtype.kind in "iub":
+        inp = inp.astype("float32")
     top = inp.max(axis, keepdims=True).detach()
     # An infinite maximum would give inf - inf; the sum of exp is then that infinity, or 0, without a shift.
     top = ops.where(ops.isinf(top), ops.fill_like(top, value=0.0), top)
@@ -316,7 +316,7 @@ def one_hot(inp: Tensor, num_classes: int) -> Tensor:
         raise UserError(f"one_hot: class numbers must be integers; got {inp.dtype}. Cast them with astype('int32').")
     (num_classes,) = make_shape_tuple(num_classes)
     classes = _iota(num_classes, inp)
-    label = ops.wrap_index(inp.astype("int32"), size=num_classes, negative=False, who="one_hot")
+    label = ops.wrap_index(inp, size=num_classes, negative=False, who="one_hot")
     return ops.eq(ops.expand_dims(label, axes=(-1,)), classes).astype(inp.dtype)
 
 
@@ -339,7 +339,7 @@ def embedding(
     if inp.dtype.kind not in "iub":
         raise UserError(f"embedding: indices must be integers; got {inp.dtype}. Cast them with astype('int32').")
     try:
-        return ops.take(weight, inp.astype("int32") if inp.dtype != np.int32 else inp, axis=0)
+        return ops.take(weight, as_index(inp, weight.shape[0], "embedding"), axis=0)
     except OpIndexError as e:
         raise OpIndexError(str(e).replace("take:", "embedding:", 1)) from None
 
@@ -353,7 +353,7 @@ def indexing_one_hot(src: Tensor, index: Tensor, axis: int = 1, keepdims: bool =
     if src.ndim < 2:
         raise UserError(f"indexing_one_hot: the source needs at least 2 dimensions; got {src.shape}.")
     at = _normalize_axis(src.ndim, axis, False, "indexing_one_hot")
-    y = ops.indexing_one_hot(src, index.astype("int32"), axis=at)
+    y = ops.indexing_one_hot(src, as_index(index, src.shape[at], "indexing_one_hot", negative=False), axis=at)
     return ops.expand_dims(y, axes=(at,)) if keepdims else y
 
 

@@ -9,13 +9,14 @@ from typing import Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from ..core._core import TensorBase, UserError, ops, sizes_in
+from ..core._core import TensorBase, UserError, as_size, ops, sizes_in
 from ..core._habits import unexpected
 from ..core.tensor.indexing import _const, _filled, _iota, positions_of
 from ..core.tensor.utils import (
     ArgumentError,
     _normalize_axis,
     as_double,
+    as_index,
     axes_of,
     is_fixed,
     make_shape_tuple,
@@ -158,6 +159,11 @@ def eye(N: int | Sequence[int] | Tensor, M: int | None = None, *, dtype: str = "
     return _constant(np.eye(shape[0], shape[-1]), dtype, device)
 
 
+def _is_exact(value: Any) -> bool:
+    """Whether a double, which attributes hold, is another number."""
+    return type(value).__name__ == "complex" or isinstance(value, int) and int(float(value)) != value
+
+
 def full(shape: int | Sequence[int] | Tensor, value: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
     """A tensor filled with ``value``, which is broadcast; its dtype is that of ``value`` unless given.
 
@@ -176,9 +182,11 @@ def _filled_with(who: str, shape: Any, value: Any, dtype: Any, device: Any) -> T
         raise UserError(f"{who}: a size cannot be negative; got {sizes}.")
     if type(dtype) is str and len(dtype) <= 3:  # 'f4', '<i4'; ops know whole names alone
         dtype = np.dtype(dtype)
+    if isinstance(value, np.generic):
+        value = value.item()
     if not isinstance(value, (int, float, TensorBase)) and np.ndim(value):
         value = Tensor(value, device=device)
-    if isinstance(value, TensorBase) or device is not None and as_device(device) != as_device(None):
+    if isinstance(value, TensorBase) or _is_exact(value) or device is not None and as_device(device) != as_device(None):
         x = value if isinstance(value, TensorBase) else Tensor(value, dtype, device)
         if dtype is not None:
             x = x.astype(dtype)
@@ -213,6 +221,8 @@ def full_like(inp: Tensor, value: Any) -> Tensor:
     >>> F.full_like(mge.tensor([1, 2]), 5).tolist()
     [5, 5]
     """
+    if _is_exact(value):
+        value = Tensor(value, inp.dtype, inp.device)
     if isinstance(value, TensorBase):
         return ops.broadcast_to(value.astype(inp.dtype), shape=inp.shape)
     return ops.fill_like(inp, value=float(value))
@@ -465,16 +475,21 @@ def split(
             raise ValueError(f"split: the number of parts must be above 0; got {n}.")
         if n > size:
             raise ValueError(f"split: cannot cut an axis of size {size} into {n} parts.")
-        cuts = [0]
+        cuts: list[Any] = [0]
         for i in range(n):
             cuts.append(cuts[-1] + (size - cuts[-1] + n - i - 1) // (n - i))
     else:
         cuts = [0, *make_shape_tuple(given), size]
-        if is_fixed(cuts) and any(a > b for a, b in zip(cuts, cuts[1:])):
-            raise ValueError(
-                f"split: Invalid nsplits_or_secions: {given}; the positions must rise from 0 to {size}, the size of "
-                f"axis {axis}."
-            )
+        for i, (a, b) in enumerate(zip(cuts, cuts[1:])):
+            if type(a) is int and type(b) is int:
+                if a > b:
+                    raise ValueError(
+                        f"split: Invalid nsplits_or_secions: {given}; the positions must rise from 0 to {size}, the "
+                        f"size of axis {axis}."
+                    )
+            else:  # the op looks, in each call
+                first = a if isinstance(a, TensorBase) else _const(a, inp)
+                cuts[i] = as_size(ops.wrap_index(first, size=b + 1, negative=False, who="split", what="cut"))
     front = (slice(None),) * at
     return tuple(without_format(inp[front + (slice(a, b),)]) for a, b in zip(cuts, cuts[1:]))
 
@@ -487,7 +502,9 @@ def repeat(inp: Tensor, repeats: int, axis: int | None = None) -> Tensor:
     """
     if isinstance(repeats, Tensor):
         (repeats,) = make_shape_tuple(repeats)
-    if not isinstance(repeats, TensorBase):
+    if isinstance(repeats, TensorBase):  # the op looks, in each call
+        repeats = as_size(ops.check_range(repeats, low=1.0, high=2.0**31 - 1, who="repeat", what="repeats"))
+    else:
         if repeats < 1 or int(repeats) != repeats:
             raise ArgumentError(f"repeat: repeats must be an integer of at least 1; got {repeats}.")
         repeats = int(repeats)
@@ -626,7 +643,8 @@ def gather(inp: Tensor, axis: int, index: Tensor) -> Tensor:
     >>> F.gather(mge.tensor([[1, 2], [3, 4]]), 1, mge.tensor([[0, 0], [1, 0]])).tolist()
     [[1, 1], [4, 3]]
     """
-    return ops.gather(inp, index.astype("int32"), axis=_check_gather(inp, axis, index, "gather"))
+    at = _check_gather(inp, axis, index, "gather")
+    return ops.gather(inp, as_index(index, inp.shape[at], "gather"), axis=at)
 
 
 def scatter(inp: Tensor, axis: int, index: Tensor, source: Tensor) -> Tensor:
@@ -647,7 +665,7 @@ def scatter(inp: Tensor, axis: int, index: Tensor, source: Tensor) -> Tensor:
     for i, n in enumerate(index.shape):
         line = [1] * inp.ndim
         line[i] = n
-        places.append(index.astype("int32") if i == at else _iota(n, inp).reshape(line))
+        places.append(as_index(index, inp.shape[at], "scatter") if i == at else _iota(n, inp).reshape(line))
     value = source if source.dtype == inp.dtype else source.astype(inp.dtype)
     inp._reset(ops.index_set(inp, value, *places, axes=tuple(range(inp.ndim)), at=0))
     return inp

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..core._core import UserError, ops
 from ..core.tensor.indexing import _const, _iota
-from ..core.tensor.utils import ArgumentError, as_double, is_fixed, make_shape_tuple, size_min, with_shape
+from ..core.tensor.utils import ArgumentError, as_double, as_index, is_fixed, make_shape_tuple, size_min, with_shape
 from ..tensor import Tensor
 from ..utils.tuple_function import _pair_nonzero
 from .conv import avg_pool2d, pad
@@ -236,7 +236,7 @@ def warp_perspective(
             mat.shape[:1],
             lambda: AssertionError(f"warp_perspective: mat_idx needs {len(mat)} entries; got {len(index)}."),
         )
-        x = ops.take(inp, index.astype("int32"), axis=0)
+        x = ops.take(inp, as_index(index, inp.shape[0], "warp_perspective", "mat_idx"), axis=0)
     return _in_nchw(
         "warp_perspective",
         x,
@@ -256,6 +256,8 @@ def warp_affine(
 ) -> Tensor:
     """Images seen through 2 x 3 matrices that map output to input positions; arguments as for ``warp_perspective``.
 
+    In ``"NHWC"`` the positions of linear interpolation are rounded to 1/32 of a pixel, as in the original.
+
     >>> x = F.arange(9).reshape(1, 3, 3, 1)
     >>> shift = mge.tensor([[[1.0, 0.0, 1.0], [0.0, 1.0, 1.0]]])
     >>> F.vision.warp_affine(x, shift, (2, 2)).reshape(-1).tolist()
@@ -263,6 +265,9 @@ def warp_affine(
     """
     through, (height, width) = _grid(out_shape, _wide(mat), 2, "warp_affine")
     place = through.reshape(mat.shape[0], height, width, 2)
+    if format == "NHWC" and interp_mode.lower() == "linear":
+        nearest = ops.floor(place.detach() * 32 + 0.5) / 32
+        place = nearest + (place - place.detach())  # the gradient is that of the position itself
     return _in_nchw(
         "warp_affine", inp, format, lambda v: _sample(v, place, border_mode, border_val, interp_mode, "warp_affine")
     )

@@ -125,8 +125,10 @@ class RNG:
     def _check(self, *params: Any) -> None:
         own = self._device if self._state is None else self._state.device
         for p in params:
-            if isinstance(p, Tensor) and own is not None:
-                assert p.device == own, f"RNG: the parameter is on {p.device}, the generator on {own}."
+            if isinstance(p, Tensor) and own is not None:  # xpu0 and xpux are names of one stream
+                assert p.device.physical_name == own.physical_name, (
+                    f"RNG: the parameter is on {p.device}, the generator on {own}."
+                )
 
     def uniform(self, low: float = 0, high: float = 1, size: Size = None) -> Tensor:
         """Numbers spread evenly over (low, high].

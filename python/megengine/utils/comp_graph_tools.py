@@ -59,6 +59,7 @@ class GraphInference:
         self._network = LiteNetwork()
         self._network.load(io.BytesIO(data))
         self._inputs = [name for name, _, _ in inputs]
+        self._dtypes = {name: dtype for name, dtype, _ in inputs}
         self._ndim = {name: len(shape) for name, _, shape in results}  # Lite has no tensors without dimensions
         self._bfloat16 = {name for name, dtype, _ in results if dtype == "bfloat16"}  # Lite gives its bits
         known = list(self._ndim)
@@ -80,10 +81,7 @@ class GraphInference:
         assert not extra, f"GraphInference: the file has no inputs {extra}; it has {', '.join(self._inputs)}."
         for name, value in named.items():
             array = np.ascontiguousarray(value.numpy() if hasattr(value, "numpy") else value)
-            if array.dtype == np.float64:
-                array = array.astype(np.float32)
-            elif array.dtype == np.int64:
-                array = array.astype(np.int32)
+            array = _narrowed(array, name, self._dtypes[name])
             self._network.get_io_tensor(name).set_data_by_copy(array.reshape(np.shape(value)))
         self._network.forward()
         self._network.wait()
@@ -94,6 +92,17 @@ class GraphInference:
         if name in self._bfloat16:
             value = value.view(bfloat16)
         return value.reshape(()) if self._ndim[name] == 0 else value
+
+
+def _narrowed(array: npt.NDArray[Any], name: str, dtype: str) -> npt.NDArray[Any]:
+    """float64 and int64, which NumPy makes by itself, as the 32 bits a model takes."""
+    if array.dtype.name == dtype or array.dtype.name not in ("float64", "int64"):
+        return array
+    narrow = array.astype(np.float32 if array.dtype == np.float64 else np.int32)
+    if array.dtype == np.int64 and not np.array_equal(narrow, array):
+        worst = array[narrow != array].flat[0]
+        raise _core.UserError(f"GraphInference: input {name!r} is {dtype}, which does not hold {worst}.")
+    return narrow
 
 
 def _arrives(name: str) -> Any:

@@ -52,7 +52,7 @@ def _decode(data: bytes) -> Entries:
 
 
 class Config:
-    """Where a cache keeps its entries: ``type`` is memory or file, ``args`` say where."""
+    """Where a cache keeps its entries: ``type`` is in-memory or in-file, ``args`` say where."""
 
     def __init__(self, type: str, args: dict[str, str]) -> None:
         self.type = type
@@ -74,6 +74,8 @@ class PersistentCacheOnServer:
     >>> cache.config is None
     True
     >>> cache.put("category", b"key", b"value")
+    >>> cache.config.type
+    'in-memory'
     >>> cache.get("category", b"key"), cache.get("category", b"other")
     (b'value', None)
     >>> del os.environ["MGE_FASTRUN_CACHE_TYPE"]
@@ -97,10 +99,10 @@ class PersistentCacheOnServer:
             if self.get_redis_config() is not None:
                 logger.warning("persistent cache: redis is not supported; MGE_FASTRUN_CACHE_URL is ignored")
             if kind == "MEMORY":
-                self._config = Config("memory", {})
+                self._config = Config("in-memory", {})
             else:
                 path = self.get_cache_file(self.get_cache_dir())
-                self._config = Config("file", {"path": path})
+                self._config = Config("in-file", {"path": path})
                 with self.lock_cache_file(os.path.dirname(path)):
                     self._entries = self._read(path)
         return self._config
@@ -128,7 +130,7 @@ class PersistentCacheOnServer:
 
     def flush(self) -> None:
         """Write what was put since the last time, beside what other processes wrote."""
-        if self._config is None or self._config.type != "file" or not self._unsaved:
+        if self._config is None or self._config.type != "in-file" or not self._unsaved:
             return
         path = self._config.args["path"]
         folder = os.path.dirname(path)
@@ -140,7 +142,7 @@ class PersistentCacheOnServer:
 
     def clean(self) -> None:
         """Forget all entries and remove the file."""
-        if self._ready().type == "file":
+        if self._ready().type == "in-file":
             path = self._config.args["path"]  # type: ignore[union-attr]
             with self.lock_cache_file(os.path.dirname(path)):
                 if os.path.exists(path):

@@ -213,7 +213,8 @@ void run_fused_reduce(const KernelArgs& a) {
   const FusedStep& step = l.region().steps[static_cast<size_t>(l.reduction)];
   const ReduceMode mode = parse_reduce_mode(attrs_as<ReduceAttrs>(step.attrs.get()).mode);
   const DType t = l.targets.back().dtype;
-  if (t == DType::F64) return run_reduced<double>(a, l, ref_reduce_leaves<double>(mode), mode);
+  if (t == DType::F64 || reduces_in_double(mode, t))
+    return run_reduced<double>(a, l, ref_reduce_leaves<double>(mode), mode);
   if (!is_float(t) && mode != ReduceMode::Mean)
     return run_reduced<int64_t>(a, l, ref_reduce_leaves<int64_t>(mode), mode);
 #ifdef MGE_WITH_SIMD

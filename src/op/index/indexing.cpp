@@ -65,11 +65,18 @@ void infer_take_bwd(InferCtx& c) {
 }
 
 void infer_wrap_index(InferCtx& c) {
-  nn::check_dtype(c, 0, DType::I32);
+  MGE_CHECK(is_int(c.dtype(0)) || is_float(c.dtype(0)), Type, "wrap_index: takes whole numbers; got {}.",
+            dtype_name(c.dtype(0)));
   int64_t size = attrs_as<WrapIndexAttrs>(c.attrs).size;
   MGE_CHECK(size >= 0, Value, "wrap_index: size must be at least 0; got {}.", size);
   c.out[0].dtype = DType::I32;
   c.out[0].shape = c.shape(0);
+}
+
+void infer_check_range(InferCtx& c) {
+  MGE_CHECK(is_int(c.dtype(0)) || is_float(c.dtype(0)) || c.dtype(0) == DType::Bool, Type,
+            "check_range: takes numbers; got {}.", dtype_name(c.dtype(0)));
+  c.out[0] = c.x(0);
 }
 
 // The one element of each position is what gather takes with an index of size 1 along the axis.
@@ -186,8 +193,15 @@ void register_indexing(OpRegistry& r) {
       .infer(infer_wrap_index)
       .traits(kNoGrad)
       .doc(
-          "index with negative entries counted from the end of size; an error when one is out of range. Integers "
-          "only.");
+          "index as int32, with negative entries counted from the end of size; an error when one is out of range or "
+          "no whole number.");
+  r.op("check_range")
+      .attrs<CheckRangeAttrs>()
+      .in("x")
+      .out("y")
+      .infer(infer_check_range)
+      .keeps_format(KeepsFormat::First)
+      .doc("x; an error when an element lies outside low..high. NaN passes.");
   r.op("nonzero")
       .in("x")
       .out("index", "count")

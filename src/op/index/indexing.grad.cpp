@@ -22,11 +22,14 @@ void vjp_take_bwd(VjpCtx& c) {
     c.set(0, c.em->emit1("take", {c.gy(), c.in(1)}, make_attrs(TakeAttrs{attrs_as<TakeBwdAttrs>(c.attrs).axis})));
 }
 
+void vjp_check_range(VjpCtx& c) { c.set(0, c.gy()); }
+
 }  // namespace
 
 void register_indexing_grad(OpRegistry& r) {
   r.grad("indexing_one_hot", vjp_indexing_one_hot, {.inputs = 0b10});
   r.grad("set_one_hot", vjp_set_one_hot, {.inputs = 0b010});
+  r.grad("check_range", vjp_check_range);
   r.grad("take", vjp_take, {.inputs = 0b10});
   r.grad("take_bwd", vjp_take_bwd, {.inputs = 0b10});
   r.sized_grad("take_bwd", "x_shape");

@@ -24,9 +24,20 @@ struct WrapIndexAttrs {
   int64_t size = 1;
   bool negative = true;            // -1 is the last entry; else it is an error
   std::string who = "wrap_index";  // the function that the error names
+  std::string what = "index";      // and its argument
   static constexpr auto fields() {
-    return field_list("size", &WrapIndexAttrs::size, "negative", &WrapIndexAttrs::negative, "who",
-                      &WrapIndexAttrs::who);
+    return field_list("size", &WrapIndexAttrs::size, "negative", &WrapIndexAttrs::negative, "who", &WrapIndexAttrs::who,
+                      "what", &WrapIndexAttrs::what);
+  }
+};
+
+struct CheckRangeAttrs {
+  double low = 0, high = 1;
+  std::string who = "check_range", what = "x";  // the function and the argument that the error names
+  std::string way_out{};                        // a sentence at its end
+  static constexpr auto fields() {
+    return field_list("low", &CheckRangeAttrs::low, "high", &CheckRangeAttrs::high, "who", &CheckRangeAttrs::who,
+                      "what", &CheckRangeAttrs::what, "way_out", &CheckRangeAttrs::way_out);
   }
 };
 

@@ -102,12 +102,12 @@ Lattice lattice_of(const AttrsBase* attrs, std::span<const Val> in) {
 }
 
 // The log probabilities of all beginnings that end in each state, for each step; past its end a sequence stands still.
-std::vector<Val> forward(const Lattice& q) {
+std::vector<Val> forward(const Lattice& q, double never = kNever) {
   std::vector<Val> alpha;
   for (int64_t t = 0; t < q.steps; ++t) {
     if (t == 0) {
       Val number = iota(q.symbol, q.states);
-      alpha.push_back(never_unless(less(number, scalar_like(number, 2)), q.logp[0]));
+      alpha.push_back(select(less(number, scalar_like(number, 2)), q.logp[0], scalar_like(q.logp[0], never)));
       continue;
     }
     const Val& a = alpha.back();
@@ -129,7 +129,9 @@ void decompose_ctc(Emitter&, const AttrsBase* attrs, std::span<const Val> in, st
   if (loss[0] == 0) return void(out[0] = filled(in[0], 0, in[0].dtype(), loss));
   Lattice q = lattice_of(attrs, in);
   Val total = total_of(q, forward(q).back());
-  Val y = select(less(scalar_like(total, kHappens), total), -total, scalar_like(total, INFINITY));
+  for (Val& p : q.logp) p = maximum(p, scalar_like(p, kCtcFloor));
+  Val floor = total_of(q, forward(q, kCtcFloor).back());
+  Val y = -select(less(scalar_like(total, kHappens), total), total, floor);
   out[0] = cast(reshape(y, loss), in[0].dtype());
 }
 

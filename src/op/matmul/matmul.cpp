@@ -5,12 +5,18 @@
 namespace mge {
 namespace {
 
+// Whole numbers are multiplied and added as such, modulo 2^32 or 2^64.
+void check_number(const InferCtx& c, size_t i) {
+  if (c.dtype(i) != DType::I32 && c.dtype(i) != DType::I64) nn::check_float(c, i);
+  if (i) nn::check_dtype(c, i, c.dtype(0));
+}
+
 Shape batch_of(const Shape& s) { return Shape(s.d, s.rank - 2); }
 
 void infer_matmul(InferCtx& c) {
   const auto& at = attrs_as<MatmulAttrs>(c.attrs);
   for (size_t i = 0; i < 2; ++i) {
-    nn::check_float(c, i);
+    check_number(c, i);
     nn::check_rank(c, i, 2, kMaxRank);
   }
   const Shape &a = c.shape(0), &b = c.shape(1);
@@ -26,7 +32,7 @@ void infer_matmul(InferCtx& c) {
          at.ta ? " (transposed)" : "", b.str(), at.tb ? " (transposed)" : "", hint);
   }
   if (c.n() == 3) {
-    nn::check_float(c, 2);
+    check_number(c, 2);
     nn::check_shape_is(c, 2, Shape{n}, "(columns of the result)");
   }
   Meta& y = c.out[0];
@@ -58,11 +64,11 @@ void register_matmul(OpRegistry& r) {
       .infer(infer_matmul)
       .amp(Amp::Low)
       .cost(cost_matmul)
-      .promote(Promote::Float)
+      .promote(Promote::Product)
       .traits(kComputeBound)
       .doc(
           "Matrix product over the last two axes, plus bias; ta and tb transpose an operand first; batch dimensions "
-          "broadcast.");
+          "broadcast. Integers give int32 or int64, exact modulo its range.");
 }
 
 }  // namespace mge

@@ -51,11 +51,12 @@ void infer_reduce(InferCtx& c) {
   MGE_CHECK(is_float(t) || is_int(t) || t == DType::Bool, Type,
             "reduce: takes integer, floating-point or bool tensors; got {}. Cast with astype.", dtype_name(t));
   uint32_t mask = reduced_axes(a.axes, x.rank);
-  if (mode == ReduceMode::Max || mode == ReduceMode::Min) {
+  if ((mode == ReduceMode::Max || mode == ReduceMode::Min) && !is_float(t)) {  // of no floats: -inf, inf
     Shape kept = without_axes(x, mask, false);
     MGE_CHECK(x.numel() > 0 || kept.numel() == 0, Value,
-              "reduce: {} over no elements has no value; input shape {}, axes {}. sum and prod of nothing are defined.",
-              a.mode, x.str(), print_attr(a.axes));
+              "reduce: {} over no elements has no value in {}; input shape {}, axes {}. In floating point it is {}inf: "
+              "cast with astype(\"float32\").",
+              a.mode, dtype_name(t), x.str(), print_attr(a.axes), mode == ReduceMode::Max ? "-" : "");
   }
   c.out[0].dtype = result_dtype(mode, t);
   c.out[0].shape = without_axes(x, mask, a.keepdims);
@@ -105,7 +106,7 @@ void register_reduce(OpRegistry& r) {
       .cost(cost_of_input)
       .doc(
           "Sum, mean, max, min or product over axes; empty axes means all. mean is floating point, sum and prod of "
-          "bool are int32.");
+          "bool are int32. Of nothing: 0, NaN, -inf, inf and 1.");
   r.op("argmax")
       .attrs<ArgReduceAttrs>()
       .in("x")

@@ -1,6 +1,7 @@
 #include "op/shape/shape_ops.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "op/compose.h"
 #include "op/emitter.h"
@@ -252,8 +253,22 @@ void infer_concat(InferCtx& c) {
   }
 }
 
+// A number that integers of `t` do not hold would become another one.
+void check_fill(const InferCtx& c, double v, DType t) {
+  if (!is_int(t)) return;
+  const int bits = dtype_info(t).bits - !is_unsigned(t);
+  const double top = std::ldexp(1.0, bits), whole = std::trunc(v);
+  MGE_CHECK(whole < top && whole >= (is_unsigned(t) ? 0 : -top), Value, "{}: {} does not fit {}. Name a wider dtype.",
+            c.op->name, v, dtype_name(t));
+}
+
+void infer_fill_like(InferCtx& c) {
+  check_fill(c, attrs_as<ValueAttrs>(c.attrs).value, c.dtype(0));
+  c.out[0] = c.x(0);
+}
 void infer_full(InferCtx& c) {
   const auto& a = attrs_as<FullAttrs>(c.attrs);
+  check_fill(c, a.value, a.dtype);
   c.out[0].shape = to_shape(a.shape);
   c.out[0].dtype = a.dtype;
   check_shape("full", c.out[0].shape);
@@ -480,7 +495,7 @@ void register_shape_ops(OpRegistry& r) {
       .attrs<ValueAttrs>()
       .in("x")
       .out("y")
-      .infer(infer_same)
+      .infer(infer_fill_like)
       .keeps_format(KeepsFormat::First)
       .traits(kNoGrad)
       .decompose(decompose_fill_like)

@@ -65,7 +65,9 @@ TEST(NnInfer, Matmul) {
             "matmul: inner sizes differ, 3 against 4; got a [2,3], b [4,5].");
   EXPECT_EQ(error("matmul", nn, {f32({3}), f32({3, 5})}), "matmul: a must have 2 or more dimensions; got float32[3].");
   EXPECT_EQ(error("matmul", nn, {i32({3, 3}), f32({3, 5})}, ErrorKind::Type),
-            "matmul: a must be a floating-point tensor; got int32[3,3]. Cast it with astype(\"float32\").");
+            "matmul: b must be int32; got float32[3,5]. Cast it with astype(\"int32\").");
+  EXPECT_EQ(error("matmul", nn, {Meta{{3, 3}, DType::U8}, f32({3, 5})}, ErrorKind::Type),
+            "matmul: a must be a floating-point tensor; got uint8[3,3]. Cast it with astype(\"float32\").");
 }
 
 TEST(NnInfer, Conv2d) {

@@ -241,6 +241,12 @@ TEST(PromoteTest, RulesOfOps) {
   EXPECT_THAT(promote(Promote::Float, {DType::I64}).want, Each(DType::F32));
   EXPECT_THAT(promote(Promote::Float, {DType::F16}).want, Each(DType::F16));
   EXPECT_THAT(promote(Promote::Float, {DType::F64, DType::I32}).want, Each(DType::F64));
+  // Products of integers are summed in 32 bits at least.
+  EXPECT_THAT(promote(Promote::Product, {DType::I8, DType::U8}).want, Each(DType::I32));
+  EXPECT_THAT(promote(Promote::Product, {DType::Bool, DType::Bool}).want, Each(DType::I32));
+  EXPECT_THAT(promote(Promote::Product, {DType::I64, DType::U8}).want, Each(DType::I64));
+  EXPECT_THAT(promote(Promote::Product, {DType::I32, DType::F32}).want, Each(DType::F32));
+  EXPECT_FALSE(promote(Promote::Product, {DType::I32, DType::I32}).any);
   EXPECT_FALSE(promote(Promote::Bool, {DType::Bool, DType::Bool}).any);
   EXPECT_FALSE(promote(Promote::Arith, {}).any);
   EXPECT_EQ(error_of(ErrorKind::Type,
@@ -256,16 +262,18 @@ TEST(PromoteTest, RulesOfOps) {
 }
 
 TEST(PromoteTest, ConstantsFollowTensors) {
-  EXPECT_EQ(number_beside(DType::F32, DType::I32, true), DType::F32);
-  EXPECT_EQ(number_beside(DType::I32, DType::U8, true), DType::U8);
-  EXPECT_EQ(number_beside(DType::I32, DType::F16, true), DType::F16);
-  EXPECT_EQ(number_beside(DType::I32, DType::Bool, true), DType::I32);
-  EXPECT_EQ(number_beside(DType::F32, DType::BF16, true), DType::F32) << "NumPy has no kind for bfloat16";
-  EXPECT_EQ(number_beside(DType::F32, DType::BF16, false), DType::BF16);
-  EXPECT_EQ(number_beside(DType::I32, DType::QI8, true), DType::F32);
+  EXPECT_EQ(number_beside(DType::F32, DType::I32), DType::F32);
+  EXPECT_EQ(number_beside(DType::I32, DType::U8), DType::U8);
+  EXPECT_EQ(number_beside(DType::I32, DType::F16), DType::F16);
+  EXPECT_EQ(number_beside(DType::I32, DType::Bool), DType::I32);
+  EXPECT_EQ(number_beside(DType::F32, DType::BF16), DType::BF16);
+  EXPECT_EQ(number_beside(DType::I32, DType::I64), DType::I64);
+  EXPECT_EQ(number_beside(DType::I32, DType::QI8), DType::F32);
   EXPECT_EQ(array_beside(DType::F64, DType::I32), DType::F32);
   EXPECT_EQ(array_beside(DType::I64, DType::F16), DType::F16);
   EXPECT_EQ(array_beside(DType::F64, DType::F16), DType::F32);
+  EXPECT_EQ(array_beside(DType::F16, DType::BF16), DType::F32);
+  EXPECT_EQ(array_beside(DType::F32, DType::BF16), DType::F32);
   EXPECT_EQ(array_beside(DType::U8, DType::I8), DType::I16);
   EXPECT_EQ(array_beside(DType::I8, DType::U16), DType::I32);
   EXPECT_EQ(array_beside(DType::I64, DType::I64), DType::I64);
@@ -273,9 +281,9 @@ TEST(PromoteTest, ConstantsFollowTensors) {
   EXPECT_EQ(all({DType::U8, DType::I8}, {DType::I32}), DType::I16);
   EXPECT_EQ(all({DType::I32}, {DType::F32}), DType::F32);
   EXPECT_EQ(all({DType::F16, DType::I32}, {}), DType::F16);
-  EXPECT_EQ(all({DType::F64}, {}), DType::F32);
+  EXPECT_EQ(all({DType::F64}, {}), DType::F64) << "of a tensor; arrays come in 32 bits";
   EXPECT_EQ(all({DType::BF16}, {}), DType::BF16);
-  EXPECT_EQ(all({DType::BF16}, {DType::I32}), DType::I32);
+  EXPECT_EQ(all({DType::BF16}, {DType::I32}), DType::BF16);
   EXPECT_THAT(error_of(ErrorKind::Value, [&] { all({}, {}); }), HasSubstr("needs at least one"));
 }
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from .. import _core
 from .._core import CompNode, TensorBase, get_default_device, ops
-from .utils import is_fixed, isscalar, with_shape
+from .utils import as_index, is_fixed, isscalar, with_shape
 
 if TYPE_CHECKING:
     from ...tensor import Tensor
@@ -171,8 +171,12 @@ def _positions(item: Any, shape: Any, axis: int) -> list[Any]:
     return [rows[i] for i in range(mask.ndim)]
 
 
-def _tensors(arrays: list[Any], like: TensorBase) -> list[Tensor]:
-    return [a.astype("int32") if isinstance(a, TensorBase) else _const(a, like) for a in arrays]
+def _tensors(plan: _Plan, y: Tensor) -> list[Tensor]:
+    """The arrays of a plan as int32 tensors that index ``y``."""
+    return [
+        as_index(cast("Tensor", a), y.shape[axis], "index") if isinstance(a, TensorBase) else _const(a, y)
+        for a, axis in zip(plan.arrays, plan.axes)
+    ]
 
 
 def _sliced(x: Tensor, plan: _Plan) -> Tensor:
@@ -191,7 +195,7 @@ def getitem(x: Tensor, key: Any) -> Tensor:
     y = _sliced(x, plan)
     if not plan.arrays:
         return y if y is not x else ops.copy(x)
-    index = _tensors(plan.arrays, x)
+    index = _tensors(plan, y)
     if len(index) == 1 and plan.axes[0] == plan.at:
         return ops.take(y, index[0], axis=plan.at)
     return ops.index_get(y, *index, axes=tuple(plan.axes), at=plan.at)
@@ -221,7 +225,7 @@ def setitem(x: Tensor, key: Any, value: Any) -> None:
 def _put(x: Tensor, plan: _Plan, value: Tensor, put: Callable[..., Tensor]) -> None:
     """``value`` where the plan says; ``put`` is the op that sets or adds there."""
     y = _sliced(x, plan)
-    index = _tensors(plan.arrays, x)
+    index = _tensors(plan, y)
     if is_fixed(y.shape) and all(is_fixed(i.shape) for i in index):
         shape = [n for i, n in enumerate(y.shape) if i not in plan.axes]
         shape[plan.at : plan.at] = np.broadcast_shapes(*(i.shape for i in index))

@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     from ...tensor import Tensor
 
 _convert_inputs = True
+#: What arrays of 64-bit elements become where no dtype is named.
+_IN_32_BITS: dict[np.dtype[Any], np.dtype[Any]] = {
+    np.dtype("int64"): np.dtype("int32"),
+    np.dtype("float64"): np.dtype("float32"),
+}
 
 
 class ArgumentError(UserError, AssertionError):
@@ -111,7 +116,20 @@ def size_max(a: Any, b: Any) -> Any:
 
 def as_double(x: Any) -> Tensor:
     """A size as float64, which Python's floats are: what is computed from it has the bits that eager mode gives."""
-    return ops.typecvt(x, dtype="float64")  # astype would make float32 of it
+    return ops.typecvt(x, dtype="float64")
+
+
+def as_index(x: Tensor, size: Any, who: str, what: str = "index", negative: bool = True) -> Tensor:
+    """Positions on an axis of ``size`` as int32.
+
+    What a cast to int32 would make another number of, int64 out of range or fractions, is refused by the op, in each
+    call of a trace too.
+    """
+    if x.dtype == np.int32:
+        return x
+    if x.dtype.kind in "iub" and x.dtype.itemsize < 4:
+        return x.astype("int32")
+    return ops.wrap_index(x, size=size, negative=negative, who=who, what=what)
 
 
 def is_fixed(sizes: Any) -> bool:
@@ -167,14 +185,17 @@ def result_type(*args: Any) -> np.dtype[Any]:
     strong: list[np.dtype[Any]] = []
     weak: list[str] = []
     for a in args:
-        if isinstance(a, (TensorBase, np.ndarray, np.generic)):
+        if isinstance(a, TensorBase):
             strong.append(a.dtype)
+        elif isinstance(a, (np.ndarray, np.generic)):
+            strong.append(_IN_32_BITS.get(a.dtype, a.dtype))
         elif isinstance(a, np.dtype):
-            strong.append(a)
+            strong.append(_IN_32_BITS.get(a, a))
         elif type(a) in (bool, int, float):
             weak.append({bool: "bool", int: "int32", float: "float32"}[type(a)])
         else:
-            strong.append(np.asarray(a).dtype)
+            natural = np.asarray(a).dtype
+            strong.append(_IN_32_BITS.get(natural, natural))
     return _core.constant_dtype(strong, weak)
 
 

@@ -1,9 +1,11 @@
 // Picking and placing moves bytes, so it serves every dtype of a whole number of bytes.
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "kernel/copy.h"
 #include "kernel/ref/nn_ref.h"
+#include "kernel/row_io.h"
 #include "op/index/indexing.h"
 #include "op/loss/softmax.h"
 #include "op/shape/shape_ops.h"
@@ -74,14 +76,46 @@ void each_index(const KernelArgs& a, int64_t size, F f) {
 
 void run_wrap_index(const KernelArgs& a) {
   const auto& at = a.as<WrapIndexAttrs>();
-  const auto* index = a.in[0].data<int32_t>();
+  const TensorArg& x = a.in[0];
   auto* y = a.out[0].data<int32_t>();
-  int64_t lo = at.negative ? -at.size : 0;
-  for (int64_t i = 0; i < a.in[0].numel(); ++i) {
-    int64_t k = index[i];
-    if (k < lo || k >= at.size) throw_bad_index(at.who.c_str(), "index", k, lo, at.size, i);
-    y[i] = static_cast<int32_t>(k < 0 ? k + at.size : k);
+  const int64_t lo = at.negative ? -at.size : 0, n = x.numel();
+  int64_t whole[kRowTile];
+  double real[kRowTile];
+  for (int64_t from = 0; from < n; from += kRowTile) {
+    const int64_t m = std::min(kRowTile, n - from);
+    const char* p = x.data<char>() + from * static_cast<int64_t>(dtype_size(x.dtype));
+    load_row(x.dtype, p, 1, Compute::I64, whole, m);
+    if (is_float(x.dtype)) {
+      load_row(x.dtype, p, 1, Compute::F64, real, m);
+      for (int64_t i = 0; i < m; ++i)
+        MGE_CHECK(real[i] == std::trunc(real[i]), Value, "{}: {} must be whole numbers; got {} at position {}.", at.who,
+                  at.what, real[i], from + i);
+    }
+    for (int64_t i = 0; i < m; ++i) {
+      const int64_t k = whole[i];
+      if (k < lo || k >= at.size) throw_bad_index(at.who.c_str(), at.what.c_str(), k, lo, at.size, from + i);
+      y[from + i] = static_cast<int32_t>(k < 0 ? k + at.size : k);
+    }
   }
+}
+
+void run_check_range(const KernelArgs& a) {
+  const auto& at = a.as<CheckRangeAttrs>();
+  const TensorArg& x = a.in[0];
+  const int64_t n = x.numel(), size = static_cast<int64_t>(dtype_size(x.dtype));
+  double row[kRowTile];
+  for (int64_t from = 0; from < n; from += kRowTile) {
+    const int64_t m = std::min(kRowTile, n - from);
+    load_row(x.dtype, x.data<char>() + from * size, 1, Compute::F64, row, m);
+    bool outside = false;
+    for (int64_t i = 0; i < m; ++i) outside |= row[i] < at.low || row[i] > at.high;
+    if (!outside) continue;
+    int64_t i = 0;
+    while (!(row[i] < at.low || row[i] > at.high)) ++i;
+    fail(ErrorKind::Value, "{}: {} must lie in {}..{}; got {} at position {}.{}{}", at.who, at.what, at.low, at.high,
+         row[i], from + i, at.way_out.empty() ? "" : " ", at.way_out);
+  }
+  if (a.out[0].ptr != x.ptr) std::memcpy(a.out[0].ptr, x.ptr, static_cast<size_t>(n * size));
 }
 
 void run_take(const KernelArgs& a) {
@@ -174,6 +208,7 @@ void register_ref_indexing(KernelRegistry& r) {
   add("set_one_hot", "ref_set_one_hot", run_set_one_hot, kStridedInputs | kInPlace0);
   add("take", "ref_take", run_take, 0);
   add("wrap_index", "ref_wrap_index", run_wrap_index, kInPlace0);
+  add("check_range", "ref_check_range", run_check_range, kInPlace0);
   r.add("nonzero", KernelTier::Ref,
         Kernel{.name = "ref_nonzero", .refuse = refuse_nonzero, .run = run_nonzero, .alias = {-1, -1, -1, -1}});
   add("unravel", "ref_unravel", run_unravel, 0);

@@ -28,9 +28,11 @@ struct Sequence {
     return s >= 2 && s % 2 && symbol[static_cast<size_t>(s)] != symbol[static_cast<size_t>(s - 2)];
   }
 
-  void forward() {
+  /// `never`: the logarithm of what cannot be. It is -inf; above, an impossible sequence has a probability, too.
+  void forward(double never = kNever) {
     alpha.assign(logp.size(), kNever);
-    for (int64_t s = 0; s < std::min<int64_t>(2, states); ++s) alpha[at(0, s)] = logp[at(0, s)];
+    for (double& p : logp) p = std::max(p, never);
+    for (int64_t s = 0; s < states; ++s) alpha[at(0, s)] = s < 2 ? logp[at(0, s)] : never;
     for (int64_t t = 1; t < steps; ++t)
       for (int64_t s = 0; s < states; ++s) {
         double a = alpha[at(t - 1, s)];
@@ -98,8 +100,11 @@ struct Ctc {
   static void run(const KernelArgs& a, DType) {
     auto start = label_starts(a);
     parallel_for(a.in[0].shape[1], 1, [&](int64_t n, int64_t end) {
-      for (; n < end; ++n)
-        a.out[0].data<T>()[n] = static_cast<T>(-make_sequence<T>(a, n, start[static_cast<size_t>(n)]).total);
+      for (; n < end; ++n) {
+        Sequence q = make_sequence<T>(a, n, start[static_cast<size_t>(n)]);
+        if (q.total == kNever) q.forward(kCtcFloor);
+        a.out[0].data<T>()[n] = static_cast<T>(-q.total);
+      }
     });
   }
 };

@@ -69,7 +69,7 @@ void run_as(const KernelArgs& a, ReduceMode mode) {
 void run(const KernelArgs& a) {
   ReduceMode mode = parse_reduce_mode(a.as<ReduceAttrs>().mode);
   DType t = a.in[0].dtype;
-  if (t == DType::F64) return run_as<double>(a, mode);
+  if (t == DType::F64 || reduces_in_double(mode, t)) return run_as<double>(a, mode);
   if (is_float(t) || mode == ReduceMode::Mean) return run_as<float>(a, mode);
   return run_as<int64_t>(a, mode);
 }

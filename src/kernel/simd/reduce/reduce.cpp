@@ -334,6 +334,7 @@ void run(const KernelArgs& a) {
 const char* refuse(const KernelArgs& a) {
   DType t = a.in[0].dtype;
   if (t == DType::F32 || t == DType::F16 || t == DType::BF16) return nullptr;
+  if (reduces_in_double(parse_reduce_mode(a.as<ReduceAttrs>().mode), t)) return "accumulates in double";
   if (t != DType::F64 && a.as<ReduceAttrs>().mode == "mean") return nullptr;
   return "vector code accumulates in float32 only";
 }

@@ -206,7 +206,7 @@ TEST(Reduce, ResultDtypes) {
 }
 
 TEST(Reduce, NothingToReduce) {
-  TestTensor x(DType::F32, {2, 0}), sum, prod, mean, kept;
+  TestTensor x(DType::F32, {2, 0}), whole(DType::I32, {2, 0}), sum, prod, mean, kept, least, most;
   Call("reduce", make_attrs(ReduceAttrs{"sum", {1}, false}), {x.arg}).run(KernelTier::Simd, sum);
   Call("reduce", make_attrs(ReduceAttrs{"prod", {}, false}), {x.arg}).run(KernelTier::Simd, prod);
   Call("reduce", make_attrs(ReduceAttrs{"mean", {1}, true}), {x.arg}).run(KernelTier::Simd, mean);
@@ -216,13 +216,18 @@ TEST(Reduce, NothingToReduce) {
   EXPECT_EQ(prod.data<float>()[0], 1);
   EXPECT_TRUE(std::isnan(mean.data<float>()[1]));
   EXPECT_EQ(kept.arg.shape, Shape({0}));
+  Call("reduce", make_attrs(ReduceAttrs{"max", {1}, false}), {x.arg}).run(KernelTier::Simd, least);
+  Call("reduce", make_attrs(ReduceAttrs{"min", {1}, false}), {x.arg}).run(KernelTier::Ref, most);
+  EXPECT_EQ(least.data<float>()[1], -INFINITY);
+  EXPECT_EQ(most.data<float>()[1], INFINITY);
   try {
-    Call("reduce", make_attrs(ReduceAttrs{"max", {1}, false}), {x.arg}).infer();
+    Call("reduce", make_attrs(ReduceAttrs{"max", {1}, false}), {whole.arg}).infer();
     FAIL();
   } catch (const Error& e) {
     EXPECT_EQ(
         e.text(),
-        "reduce: max over no elements has no value; input shape [2,0], axes [1]. sum and prod of nothing are defined.");
+        "reduce: max over no elements has no value in int32; input shape [2,0], axes [1]. In floating point it is "
+        "-inf: cast with astype(\"float32\").");
   }
 }
 
