@@ -230,7 +230,9 @@ bool shared_out(const Product& p, int64_t threads, double worth) {
   int64_t& blocks = turned ? grid.rows : grid.cols;
   const int64_t size = turned ? p.m : p.n, cut_size = turned ? p.n : p.m;
   auto kept_floats = [&] { return packed_pitch((size + blocks - 1) / blocks + 16) * p.k; };
-  while (kept_floats() * int64_t{sizeof(float)} > machine().l2 / 2 && size / blocks >= 4 * nr) ++blocks;
+  auto kept_bytes = [&] { return kept_floats() * int64_t{sizeof(float)}; };
+  while (kept_bytes() > machine().l2 / 2 && size / blocks >= 4 * nr) ++blocks;
+  if (kept_bytes() > machine().l2) return false;  // a long k: packed block by block instead, in little memory
   const int64_t lines = turned ? grid.cols : grid.rows;
   const int64_t most = std::max<int64_t>(1, cut_size / (2 * mr) / lines);
   const int64_t each =
