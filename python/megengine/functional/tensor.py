@@ -623,6 +623,9 @@ def cond_take(mask: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
     return ops.take(x.reshape(-1), place, axis=0), place
 
 
+_INT32 = np.dtype("int32")
+
+
 def _check_gather(inp: Tensor, axis: int, index: Tensor, who: str) -> int:
     """The axis counted from the front, after the shapes were checked."""
     if index.dtype.kind not in "iu":
@@ -643,8 +646,10 @@ def gather(inp: Tensor, axis: int, index: Tensor) -> Tensor:
     >>> F.gather(mge.tensor([[1, 2], [3, 4]]), 1, mge.tensor([[0, 0], [1, 0]])).tolist()
     [[1, 1], [4, 3]]
     """
-    at = _check_gather(inp, axis, index, "gather")
-    return ops.gather(inp, as_index(index, inp.shape[at], "gather"), axis=at)
+    if index.dtype is not _INT32:
+        at = _check_gather(inp, axis, index, "gather")
+        index = as_index(index, inp.shape[at], "gather")
+    return ops.gather(inp, index, axis=axis)
 
 
 def scatter(inp: Tensor, axis: int, index: Tensor, source: Tensor) -> Tensor:
