@@ -46,6 +46,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "serialization": ("core", "device", "tensor", "_pickle", *HELPERS),
     "safetensors": ("core", "tensor"),
     "data": ("core", "tensor", "random", "_pickle", "logger"),
+    "experimental": ("core", "tensor", "functional", "module"),
     "hub": ("version", "logger", "serialization", "utils"),
     # Tools for whole programs.
     "utils": ("core", "device", "tensor", "functional", "module", "autodiff", "hub", "logger", "version", *HELPERS),
