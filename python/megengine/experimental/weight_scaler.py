@@ -64,7 +64,9 @@ def get_scaled_model(
     """
     if input_shape is None:
         raise ValueError("get_scaled_model: input_shape is required: the model is run once to see its order of layers.")
-    layers = {name: m for name, m in model.named_modules() if isinstance(m, (Conv2d, Linear)) and name in scale_submodel}
+    layers = {
+        name: m for name, m in model.named_modules() if isinstance(m, (Conv2d, Linear)) and name in scale_submodel
+    }
     unknown = sorted(set(scale_submodel) - set(layers))
     if unknown:
         raise ValueError(
