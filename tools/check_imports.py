@@ -22,8 +22,10 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "logger": (),
     "core": (),
     # Names of MegEngine's private modules; some are functions of ours, so this folder sits above them.
-    "core._imperative_rt": ("core", "tensor", "functional", "random", "logger"),
+    "core._imperative_rt": ("core", "core._config", "tensor", "functional", "random", "logger"),
     "core.ops": ("core", "core._imperative_rt"),
+    "core._config": ("core", "config"),
+    "core.tensor.array_method": ("core", "tensor", "functional"),
     **dict.fromkeys(HELPERS, ()),
     "utils.hook": ("core",),
     "utils.tuple_function": ("core",),

@@ -30,6 +30,7 @@ void bind_modes(nb::module_& m);
 void bind_trace(nb::module_& m);
 void bind_model(nb::module_& m);
 void bind_files(nb::module_& m);
+void bind_profile(nb::module_& m);
 
 namespace {
 
@@ -327,4 +328,5 @@ NB_MODULE(_core, m) {
   bind_trace(m);
   bind_model(m);
   bind_files(m);
+  bind_profile(m);
 }

@@ -11,6 +11,7 @@ from enum import Enum
 from typing import Any
 
 from .core import _core
+from .core._core import CompNode as CompNode
 
 __all__ = [
     "coalesce_free_memory",

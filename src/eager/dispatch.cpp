@@ -1,5 +1,6 @@
 #include "eager/dispatch.h"
 
+#include "core/profile.h"
 #include "eager/tape.h"
 #include "kernel/row_io.h"
 
@@ -217,12 +218,12 @@ void dispatch(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> in, 
   auto run_now = [&] {
     run_inline(op, attrs.get(), in, value_span, modes & mode::kBackward ? -backward_location() : 0);
   };
-  bool queued = is_queued(values[0]->meta);
-  if (__builtin_expect(!(modes & mode::kTrace) && !queued && all_ready(), 1)) {
+  if (__builtin_expect(!(modes & mode::kTrace) && runs_plainly(values[0]->meta) && all_ready(), 1)) {
     run_now();
   } else {
     LocId loc = -backward_location();
     if (!loc) loc = current_location();
+    const bool queued = is_queued(values[0]->meta);
     if ((modes & mode::kTrace) && g_tracer->on_op(op, attrs, in, value_span, loc)) {
       for (auto& v : values) v->deferred = true;
     } else if (queued && is_host_computable(op, in, value_span)) {
@@ -231,7 +232,7 @@ void dispatch(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> in, 
       else
         run_now();
     } else {
-      Command c{&op, attrs, {}, {}, loc};
+      Command c{&op, attrs, {}, {}, loc, profile::scope()};
       for (auto* t : in) c.in.push_back(t->value);
       for (auto& v : values) c.out.push_back(v);
       submit(std::move(c));
@@ -271,7 +272,10 @@ void dispatch_update(const OpDef& op, const Attrs& attrs, std::span<Tensor* cons
     c.attrs = attrs;
     for (auto& m : out_metas)
       if (!m.cn) m.cn = CompNode::default_node();
-    if (is_queued(out_metas[0])) c.loc = current_location();
+    if (!runs_plainly(out_metas[0])) {
+      c.loc = current_location();
+      c.scope = profile::scope();
+    }
     for (size_t i = 0; i < out.size(); ++i) {
       ValuePtr v = make_ref<Value>();
       v->meta = out_metas[i];

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <vector>
 
+#include "core/profile.h"
 #include "plan/program.h"
 
 namespace mge {
@@ -83,6 +84,7 @@ struct Program::Impl {
   std::vector<RefPtr<Storage>> out_storage;  // per buffer, kind Output only
   std::vector<Buffer> oracle_vars;           // deep copies, when comparing
   size_t pc = 0, unbound_inputs = 0;
+  std::vector<const std::string*> where;  // per instruction the user's line, once somebody has profiled a run
   std::atomic<bool> busy{false};
 
   void set_base(int buffer, void* base) {
@@ -98,6 +100,7 @@ struct Program::Impl {
   void move_between(const Instr& c);
   void abandon();
   [[noreturn]] void rethrow(size_t instr) const;
+  profile::Event event_of(size_t instr);
 
   // checked.cpp
   bool checked() const { return opt.poison || opt.check_nan; }
