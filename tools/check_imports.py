@@ -43,9 +43,14 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "tensor": ("core", "device", "logger", *HELPERS),
     "_size": ("core", "tensor"),
     "random": ("core", "tensor", "_size"),
-    "functional": ("core", "core._imperative_rt", "tensor", "random", "config", *HELPERS),
+    # Below functional: its collectives and synchronised normalisation are functions among the others.
+    "distributed": ("core", "device", "tensor", "random", "logger", *HELPERS),
+    "functional": ("core", "core._imperative_rt", "tensor", "random", "config", "distributed", *HELPERS),
     "jit": ("core", "tensor", "_size", "module", "config", "logger", *HELPERS),
-    "module": ("core", "core._imperative_rt", "core.ops", "tensor", "random", "functional", "logger", *HELPERS),
+    "module": (
+        *("core", "core._imperative_rt", "core.ops", "tensor", "random", "functional", "distributed", "logger"),
+        *HELPERS,
+    ),
     "autodiff": ("core", "tensor", "random", "jit", *HELPERS),
     "optimizer": ("core", "tensor", "functional", "jit"),
     "amp": ("core", "tensor", "module", "jit", "autodiff"),
@@ -54,7 +59,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "_pickle": ("core", "tensor", "module"),
     "serialization": ("core", "device", "tensor", "_pickle", *HELPERS),
     "safetensors": ("core", "tensor"),
-    "data": ("core", "tensor", "random", "_pickle", "logger"),
+    "data": ("core", "tensor", "random", "distributed", "_pickle", "logger"),
     "experimental": ("core", "tensor", "functional", "module"),
     "hub": ("version", "logger", "serialization", "utils"),
     # Tools for whole programs.

@@ -2,6 +2,7 @@
 
 from ..core._habits import explain_names as _explain_names
 from . import debug_param as debug_param
+from . import distributed as distributed
 from . import elemwise as elemwise
 from . import external as external
 from . import inplace as inplace
