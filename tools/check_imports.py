@@ -22,10 +22,19 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "logger": (),
     "core": (),
     # Names of MegEngine's private modules; some are functions of ours, so this folder sits above them.
-    "core._imperative_rt": ("core", "core._config", "tensor", "functional", "random", "logger"),
+    "core._imperative_rt": (
+        "core",
+        "core._config",
+        "core.tensor.megbrain_graph",
+        "tensor",
+        "functional",
+        "random",
+        "logger",
+    ),
     "core.ops": ("core", "core._imperative_rt"),
     "core._config": ("core", "config"),
     "core.tensor.array_method": ("core", "tensor", "functional"),
+    "core.tensor.megbrain_graph": ("core", "core._imperative_rt", "tensor"),
     **dict.fromkeys(HELPERS, ()),
     "utils.hook": ("core",),
     "utils.tuple_function": ("core",),
@@ -57,9 +66,22 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "serialization": ("core", "device", "tensor", "_pickle", *HELPERS),
     "safetensors": ("core", "tensor"),
     "data": ("core", "tensor", "random", "distributed", "_pickle", "logger"),
+    "experimental": ("core", "tensor", "functional", "module"),
     "hub": ("version", "logger", "serialization", "utils"),
     # Tools for whole programs.
-    "utils": ("core", "device", "tensor", "functional", "module", "autodiff", "hub", "logger", "version", *HELPERS),
+    "utils": (
+        "core",
+        "core.tensor.megbrain_graph",
+        "device",
+        "tensor",
+        "functional",
+        "module",
+        "autodiff",
+        "hub",
+        "logger",
+        "version",
+        *HELPERS,
+    ),
 }
 TOP = ("__init__", "__main__")  # they put everything together
 

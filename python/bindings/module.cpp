@@ -31,6 +31,7 @@ void bind_trace(nb::module_& m);
 void bind_model(nb::module_& m);
 void bind_files(nb::module_& m);
 void bind_profile(nb::module_& m);
+void bind_graph(nb::module_& m);
 
 namespace {
 
@@ -329,4 +330,5 @@ NB_MODULE(_core, m) {
   bind_model(m);
   bind_files(m);
   bind_profile(m);
+  bind_graph(m);
 }

@@ -5,9 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from .._core import CompNode, device_count, trim_memory
-from . import Logger, OperatorNodeConfig
+from . import Logger, OperatorNodeConfig, make_h2d
 
-__all__ = ["CompNode", "Logger", "OperatorNodeConfig", "_get_device_count", "_try_coalesce_all_free_memory"]
+__all__ = [
+    "CompNode",
+    "Logger",
+    "OperatorNodeConfig",
+    "_get_device_count",
+    "_try_coalesce_all_free_memory",
+    "make_h2d",
+]
 
 
 def _get_device_count(device_type: str, warn: bool = True) -> int:
