@@ -47,6 +47,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "distributed": ("core", "device", "tensor", "random", "logger", *HELPERS),
     "functional": ("core", "core._imperative_rt", "tensor", "random", "config", "distributed", *HELPERS),
     "jit": ("core", "tensor", "_size", "module", "config", "logger", *HELPERS),
+    # Layers that simulate quantisation; the package below is made of modules, and makes these.
+    "module.qat": ("core", "tensor", "functional", "module", "quantization", "utils"),
     "module": (
         *("core", "core._imperative_rt", "core.ops", "tensor", "random", "functional", "distributed", "logger"),
         *HELPERS,
@@ -54,6 +56,10 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "autodiff": ("core", "tensor", "random", "jit", *HELPERS),
     "optimizer": ("core", "tensor", "functional", "jit"),
     "amp": ("core", "tensor", "module", "jit", "autodiff"),
+    "quantization": (
+        *("core", "tensor", "functional", "distributed", "module", "module.qat", "module.quantized", "autodiff"),
+        *("logger", "utils", *HELPERS),
+    ),
     "distributions": ("tensor", "functional", "random"),
     "dtr": ("core",),
     "_pickle": ("core", "tensor", "module"),

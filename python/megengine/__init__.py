@@ -46,6 +46,7 @@ from .version import __version__
 if _typing.TYPE_CHECKING:
     from . import data as data
     from . import hub as hub
+    from . import quantization as quantization
     from . import safetensors as safetensors
 
 # Without it type checkers take imported names for private ones.
@@ -82,7 +83,7 @@ __all__ = [
 __all__ += device.__all__
 
 # Sub-packages imported when first used, so that `import megengine` stays quick.
-_LAZY = frozenset({"data", "hub", "safetensors"})
+_LAZY = frozenset({"data", "hub", "quantization", "safetensors"})
 
 
 if not _typing.TYPE_CHECKING:  # a type checker would take any name for one of the package

@@ -30,6 +30,8 @@ from op_case import (
 )
 
 CASES: list[OpCase] = []
+#: The gradient is not the slope, which is 0: test_quantization_ops.py.
+STAIRCASE: Any = NO_GRAD
 
 # ---- elementwise, one argument
 for name, fn, kw in [
@@ -426,6 +428,26 @@ for skip in (False, True):
              ["rho", "eps", "weight_decay"], [0.75, 0.125, 0.25], [0, 2, 3], {}),
         )
     ]  # fmt: skip
+
+
+# ---- simulated quantisation; values keep away from halves, where float32 and float64 may round apart
+for shapes, label in (
+    (((7,), (1,), (1,)), "one"),
+    (((2, 3, 17), (), ()), "scalar"),
+    (((4, 3, 5, 5), (1, 3, 1, 1), (1, 3, 1, 1)), "per-channel"),
+    (((4, 3, 3, 3), (4, 1, 1, 1), (1,)), "per-filter"),
+    (((3, 5), (3, 5), (5,)), "per-element"),
+    (((5,), (3, 1), (1,)), "broadcast"),
+    (((0, 3), (1,), (1,)), "empty"),
+):
+    CASES += [
+        OpCase(name, fn, ref.quantisable(shapes, learnt), {"qmin": -8, "qmax": 7}, label=label, **STAIRCASE)
+        for name, fn, learnt in (
+            ("fake_quant", ref.fake_quant, "scale"),
+            ("tqt", lambda x, e, qmin, qmax: ref.fake_quant(x, 2.0**e, 0, qmin, qmax), "exponent"),
+            ("lsq", lambda x, s, z, f, qmin, qmax: ref.fake_quant(x, s, z, qmin, qmax), "step"),
+        )
+    ]
 
 
 # ---- random

@@ -38,8 +38,18 @@ NO_GRADIENT: dict[str, str] = {
     "rng_poisson": "random draws are not differentiated by their parameters",
 }
 
+#: Inputs whose gradient is by definition not the slope, so that differences cannot check it: what does.
+BY_DEFINITION: dict[tuple[str, str], str] = dict.fromkeys(
+    [("fake_quant", "x"), ("tqt", "x"), ("tqt", "exponent"), ("lsq", "x"), ("lsq", "step")],
+    "rounding has no slope: test_quantization_ops.py compares with the formula",
+)
+
 #: Floating inputs of differentiable ops that get no gradient.
 CONSTANT_INPUTS: dict[tuple[str, str], str] = {
+    ("fake_quant", "scale"): "observed, not learnt; tqt and lsq learn theirs",
+    ("fake_quant", "zero_point"): "observed, not learnt",
+    ("lsq", "zero_point"): "observed, not learnt",
+    ("lsq", "grad_scale"): "a factor of the step's gradient alone",
     ("batch_norm_bwd", "mean"): "batch_norm_train computes it from x; its part is in the gradient of x",
     ("batch_norm_bwd", "rstd"): "batch_norm_train computes it from x; its part is in the gradient of x",
     ("layer_norm_bwd", "mean"): "layer_norm computes it from x; its part is in the gradient of x",

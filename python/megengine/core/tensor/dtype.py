@@ -20,7 +20,8 @@ _Meta = namedtuple("_Meta", ["name", "cname", "np_dtype_str", "qmin", "qmax", "i
 class QuantDtypeMeta(_Meta):
     """What a quantised type stores: its names, the integers that carry it and the range they may take.
 
-    Copies are the object itself, so ``is`` tells whether two are the same type.
+    There is one object for each: copies, and those from files, are the object itself, so ``is`` tells whether two are
+    the same type.
     """
 
     __slots__ = ()
@@ -30,7 +31,8 @@ class QuantDtypeMeta(_Meta):
     ) -> QuantDtypeMeta:
         if is_unsigned is None:
             is_unsigned = np_dtype_str[0] == "u"
-        return super().__new__(cls, name, cname, np_dtype_str, qmin, qmax, is_unsigned)
+        made = super().__new__(cls, name, cname, np_dtype_str, qmin, qmax, is_unsigned)
+        return _metas.setdefault(made, made)
 
     def __copy__(self) -> QuantDtypeMeta:
         return self
@@ -39,6 +41,7 @@ class QuantDtypeMeta(_Meta):
         return self
 
 
+_metas: dict[QuantDtypeMeta, QuantDtypeMeta] = {}
 _builtin_quant_dtypes: dict[str, QuantDtypeMeta] = {
     m.name: m
     for m in (
