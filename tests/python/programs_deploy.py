@@ -4,6 +4,7 @@ module, an int8 model, a dumped graph."""
 import io
 
 import numpy as np
+from programs_classify import Toy, draw
 
 import megengine as mge
 import megengine.autodiff as autodiff
@@ -15,9 +16,15 @@ import megengine.optimizer as optim
 import megengine.quantization as Q
 import megengine.traced_module as tm
 from megengine.jit import trace
-from megengine.quantization.quantize import enable_observer, disable_fake_quant, disable_observer, enable_fake_quant
-from megengine.quantization.quantize import quantize, quantize_qat, reset_qconfig
-from programs_classify import Toy, draw
+from megengine.quantization.quantize import (
+    disable_fake_quant,
+    disable_observer,
+    enable_fake_quant,
+    enable_observer,
+    quantize,
+    quantize_qat,
+    reset_qconfig,
+)
 
 
 class Net(M.Module):
