@@ -646,10 +646,10 @@ def gather(inp: Tensor, axis: int, index: Tensor) -> Tensor:
     >>> F.gather(mge.tensor([[1, 2], [3, 4]]), 1, mge.tensor([[0, 0], [1, 0]])).tolist()
     [[1, 1], [4, 3]]
     """
-    if index.dtype is not _INT32:
-        at = _check_gather(inp, axis, index, "gather")
-        index = as_index(index, inp.shape[at], "gather")
-    return ops.gather(inp, index, axis=axis)
+    if index.dtype is _INT32:  # the op checks the rest
+        return ops.gather(inp, index, axis=_normalize_axis(inp.ndim, axis, False, "gather"))
+    at = _check_gather(inp, axis, index, "gather")
+    return ops.gather(inp, as_index(index, inp.shape[at], "gather"), axis=at)
 
 
 def scatter(inp: Tensor, axis: int, index: Tensor, source: Tensor) -> Tensor:
