@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from ..core._core import TensorBase, UserError, as_size, ops, sizes_in
 from ..core._habits import unexpected
+from ..core.tensor.dtype import is_quantize
 from ..core.tensor.indexing import _const, _filled, _iota, positions_of
 from ..core.tensor.utils import (
     ArgumentError,
@@ -182,6 +183,8 @@ def _filled_with(who: str, shape: Any, value: Any, dtype: Any, device: Any) -> T
         raise UserError(f"{who}: a size cannot be negative; got {sizes}.")
     if type(dtype) is str and len(dtype) <= 3:  # 'f4', '<i4'; ops know whole names alone
         dtype = np.dtype(dtype)
+    if is_quantize(dtype):
+        return _filled_with(who, shape, value, "float32", device).astype(dtype)
     if isinstance(value, np.generic):
         value = value.item()
     if not isinstance(value, (int, float, TensorBase)) and np.ndim(value):
