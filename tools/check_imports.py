@@ -24,6 +24,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     # Names of MegEngine's private modules; some are functions of ours, so this folder sits above them.
     "core._imperative_rt": (
         "core",
+        "device",
         "core._config",
         "core.tensor.megbrain_graph",
         "tensor",
@@ -41,6 +42,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "device": ("core",),
     "config": ("core",),
     "tensor": ("core", "device", "logger", *HELPERS),
+    "_multistream": ("tensor",),
     "_size": ("core", "tensor"),
     "random": ("core", "tensor", "_size"),
     # Below functional: its collectives and synchronised normalisation are functions among the others.

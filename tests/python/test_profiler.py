@@ -278,3 +278,13 @@ def test_sample_rate_thins_the_memory_counter() -> None:
                 x = F.exp(x)
         counts.append(sum(e["ph"] == "C" for e in p.events()))
     assert counts == [8, 2]
+
+
+def test_the_example(tmp_path: pathlib.Path) -> None:
+    example = pathlib.Path(__file__).resolve().parents[2] / "examples" / "profile_training.py"
+    command = [sys.executable, str(example), "--out", str(tmp_path / "out"), "--steps", "2"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "ms of ops per step" in done.stdout and "conv2d" in done.stdout and "Warning" not in done.stderr
+    (file,) = (tmp_path / "out").iterdir()
+    scopes = {e["args"].get("scope") for e in json.loads(file.read_text())["traceEvents"] if e["ph"] == "X"}
+    assert {"forward", "backward", "update"} <= scopes
