@@ -26,8 +26,8 @@ from .tensor import *
 _FOUND_IN = {
     nn: "broadcast_to concat exp expand_dims log log1p maximum minimum ones repeat reshape squeeze transpose zeros "
     "zeros_like",
-    loss: "broadcast_to cumsum equal indexing_one_hot linspace log logaddexp logsigmoid logsumexp maximum ones relu where "
-    "zeros",
+    loss: "broadcast_to cumsum equal indexing_one_hot linspace log logaddexp logsigmoid logsumexp maximum ones relu "
+    "where zeros",
     math: "broadcast_to expand_dims squeeze",
     metric: "broadcast_to maximum minimum transpose",
     tensor: "ceil cos sin",
