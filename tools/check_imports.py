@@ -69,6 +69,10 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "safetensors": ("core", "tensor"),
     "data": ("core", "tensor", "random", "distributed", "_pickle", "logger"),
     "experimental": ("core", "tensor", "functional", "module"),
+    "traced_module": (
+        *("core", "core._imperative_rt", "tensor", "random", "functional", "module", "module.qat", "quantization"),
+        *("autodiff", "_pickle", "logger", "version", "utils", *HELPERS),
+    ),
     "hub": ("version", "logger", "serialization", "utils"),
     # Tools for whole programs.
     "utils": (

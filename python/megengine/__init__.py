@@ -13,6 +13,7 @@ import typing as _typing
 from collections.abc import Callable as _Callable
 from importlib import import_module as _import_module
 
+from . import _pickle as _pickle
 from . import (
     amp,
     autodiff,
@@ -48,6 +49,7 @@ if _typing.TYPE_CHECKING:
     from . import hub as hub
     from . import quantization as quantization
     from . import safetensors as safetensors
+    from . import traced_module as traced_module
 
 # Without it type checkers take imported names for private ones.
 __all__ = [
@@ -83,7 +85,7 @@ __all__ = [
 __all__ += device.__all__
 
 # Sub-packages imported when first used, so that `import megengine` stays quick.
-_LAZY = frozenset({"data", "hub", "quantization", "safetensors"})
+_LAZY = frozenset({"data", "hub", "quantization", "safetensors", "traced_module"})
 
 
 if not _typing.TYPE_CHECKING:  # a type checker would take any name for one of the package
@@ -97,6 +99,9 @@ if not _typing.TYPE_CHECKING:  # a type checker would take any name for one of t
 def __dir__() -> list[str]:
     return sorted({*globals(), *_LAZY})
 
+
+# A file of a traced module is read by that package, which is imported for the first one.
+_pickle.extend("megengine.traced_module.", lambda: _import_module(".traced_module._unpickle", __name__).extension())
 
 _exit_handlers: list[_Callable[[], _typing.Any]] = []
 
