@@ -154,3 +154,55 @@ def float_traced_module():
         "pools": len(relus),
         "modules": len(kinds),
     }
+
+
+def quantised_traced_module():
+    """The other order: the graph first, its batch norms folded, then quantisation of the graph itself."""
+    net = Net()
+    draw(net, 6)
+    train(net, 4, 0.05)
+    net.eval()
+    image, _ = next(batches(1, 8))
+    want = net(image).numpy()
+    module = tm.trace_module(net, image)
+    quantize_qat(module, qconfig=Q.min_max_fakequant_qconfig)
+    module.train()
+    enable_observer(module)
+    for x, _ in batches(3):
+        module(x)
+    disable_observer(module)
+    module.eval()
+    simulated = module(image).numpy()
+    ship = quantize(module, inplace=False)
+    ship.eval()
+    integers = ship(image).numpy()
+    lite = mge.cgtools.GraphInference(dumped(lambda x: ship(x), image)).run(image.numpy())["logits"]
+    return {
+        "near": float(np.abs(simulated - want).max() / np.abs(want).max()),
+        "int8": float(np.abs(integers - simulated).max()),
+        "lite": float(np.abs(lite - integers).max()),
+        "kinds": sorted(
+            {type(m).__module__ + "." + type(m).__name__ for m in ship.modules() if "quantized" in type(m).__module__}
+        ),
+    }
+
+
+def shipped_with_preprocessing():
+    """Images as bytes go into the model, boxes of a size of their own come out, and sizes change after dumping."""
+    net = M.Sequential(M.Conv2d(3, 4, 3, stride=2), M.ReLU(), M.AdaptiveAvgPool2d(2))
+    draw(net, 8)
+    net.eval()
+
+    def infer(image):
+        x = (image.astype("float32") - 127.5) / 128.0
+        x = F.vision.interpolate(x, size=(16, 16), mode="bilinear", align_corners=False)
+        y = net(x)
+        return F.softmax(F.flatten(y, 1), axis=1)
+
+    rng = np.random.RandomState(0)
+    image = mge.tensor(rng.randint(0, 255, (1, 3, 20, 24)).astype("uint8"))
+    model = mge.cgtools.GraphInference(dumped(infer, image))
+    first = np.abs(model.run(image.numpy())["logits"] - infer(image).numpy()).max()
+    other = mge.tensor(rng.randint(0, 255, (1, 3, 33, 18)).astype("uint8"))
+    second = np.abs(model.run(other.numpy())["logits"] - infer(other).numpy()).max()
+    return {"first": float(first), "second": float(second)}
