@@ -107,6 +107,11 @@ def test_modules_are_attributes_of_their_packages() -> None:
     assert out.splitlines() == ["Profiler 2 False", "apply Graph", "False False False"]
 
 
+def test_functions_are_found_where_the_original_has_them() -> None:
+    assert F.nn.concat is F.concat and F.loss.log is F.log and F.vision.transpose is F.transpose
+    assert F.tensor.sin is F.sin and F.nn.max_pool2d is not F.max  # no builtin is hidden
+
+
 def test_names_that_programs_take_from_inside() -> None:
     from megengine._multistream import record_event, wait_event
     from megengine.core._imperative_rt.common import CompNode, DeviceType

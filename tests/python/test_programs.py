@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import programs_classify
+import programs_deploy
 import programs_detect
 import programs_generate
 import pytest
@@ -76,3 +77,26 @@ def test_samples_hooks_and_rays() -> None:
 def test_graphs_by_hand() -> None:
     result: dict[str, Any] = programs_generate.by_hand()
     assert result["same"] == 0 and result["silu"] < 1e-6 and result["nodes"] == ["x"]
+
+
+def test_from_float_to_int8_on_lite_as_on_the_original() -> None:
+    result = programs_deploy.main()
+    want = (2.1160, 3.3110, 2.7928, 2.0214, 0.3929, 0.1030, 0.8514, 0.0011)
+    np.testing.assert_allclose(result["losses"], want, atol=2e-4)
+    assert result["tuned"][-1] < 1e-3 and result["right"] == 1
+    # the traced module, the one read back and the integers give what training simulated; Lite gives the integers
+    assert [result[k] for k in ("traced", "loaded", "int8", "lite")] == [0, 0, 0, 0]
+
+
+def test_a_traced_module_is_flattened_and_shipped() -> None:
+    assert programs_deploy.float_traced_module() == {"flat": 0, "lite": 0, "pools": 1, "modules": 7}
+
+
+def test_a_traced_module_is_quantised() -> None:
+    result = programs_deploy.quantised_traced_module()
+    assert abs(result["near"] - 0.0692) < 1e-3 and result["int8"] == result["lite"] == 0
+    assert len(result["kinds"]) == 6
+
+
+def test_preprocessing_and_sizes_go_into_the_file() -> None:
+    assert programs_deploy.shipped_with_preprocessing() == {"first": 0, "second": 0}
