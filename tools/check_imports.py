@@ -50,7 +50,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "functional": ("core", "core._imperative_rt", "tensor", "random", "config", "distributed", *HELPERS),
     "jit": ("core", "tensor", "_size", "module", "config", "logger", *HELPERS),
     # Layers that simulate quantisation; the package below is made of modules, and makes these.
-    "module.qat": ("core", "tensor", "functional", "module", "quantization", "utils"),
+    "module.qat": ("core", "tensor", "functional", "module", "quantization", "autodiff", "utils"),
     "module": (
         *("core", "core._imperative_rt", "core.ops", "tensor", "random", "functional", "distributed", "logger"),
         *HELPERS,

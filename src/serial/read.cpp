@@ -136,7 +136,6 @@ class Reader {
   }
 
   Quant channels(const fb::Type& t) {
-    if (misaligned(t.scales()) || misaligned(t.zero_points())) broken("scales at an odd address");
     std::vector<float> scales;
     std::vector<int32_t> zeros;
     for (size_t i = 0; i < count(t.scales()); ++i) scales.push_back(t.scales()->Get(static_cast<uint32_t>(i)));

@@ -11,6 +11,7 @@ from ..core import _amp
 from ..core._core import UserError, ops
 from ..core.tensor.dtype import is_quantize
 from ..core.tensor.indexing import _const, _filled, _iota
+from ..core.tensor.qparams import as_integers_of
 from ..core.tensor.utils import ArgumentError, is_fixed, make_shape_tuple, size_max, without_format
 from ..tensor import Tensor
 from ..utils.tuple_function import _pair, _pair_nonzero, _triple, _triple_nonzero
@@ -545,7 +546,7 @@ def max_pool2d(inp: Tensor, kernel_size: Pair, stride: Pair | None = None, paddi
         stride=kernel if stride is None else _pair_nonzero(stride, "max_pool2d: stride"),
         pad=_pair(padding, "max_pool2d: padding"),
     )
-    return y.astype(inp.dtype) if _is_byte(inp) else y
+    return y.astype(inp.dtype) if _is_byte(inp) else as_integers_of(inp, y)
 
 
 def avg_pool2d(

@@ -13,6 +13,7 @@ from ..core._core import TensorBase, UserError, as_size, ops, sizes_in
 from ..core._habits import unexpected
 from ..core.tensor.dtype import is_quantize
 from ..core.tensor.indexing import _const, _filled, _iota, positions_of
+from ..core.tensor.qparams import as_integers_of
 from ..core.tensor.utils import (
     ArgumentError,
     _normalize_axis,
@@ -307,7 +308,7 @@ def reshape(inp: Tensor, target_shape: Any) -> Tensor:
     >>> F.reshape(mge.tensor([1, 2, 3, 4]), (2, -1)).tolist()
     [[1, 2], [3, 4]]
     """
-    return inp.reshape(target_shape)
+    return as_integers_of(inp, inp.reshape(target_shape))
 
 
 def transpose(inp: Tensor, pattern: Any) -> Tensor:
@@ -337,7 +338,7 @@ def flatten(inp: Tensor, start_axis: int = 0, end_axis: int = -1) -> Tensor:
     >>> F.flatten(mge.tensor(np.zeros((2, 3, 4))), 1).shape
     (2, 12)
     """
-    return inp.flatten(start_axis, end_axis)
+    return as_integers_of(inp, inp.flatten(start_axis, end_axis))
 
 
 def expand_dims(inp: Tensor, axis: int | Sequence[int], **other: NoReturn) -> Tensor:
