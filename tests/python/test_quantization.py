@@ -5,7 +5,10 @@ from __future__ import annotations
 import copy
 import io
 import math
+import pathlib
 import pickle
+import subprocess
+import sys
 from functools import partial
 from typing import Any
 
@@ -354,7 +357,8 @@ def test_quantize_qat_replaces_each_layer_once_wherever_it_is() -> None:
     first = net.first
     Q.quantize_qat(net, qconfig=Q.min_max_fakequant_qconfig)  # again: new observers, the same layers
     assert net.first is first and type(first.act_observer) is Q.MinMaxObserver
-    root = Q.quantize_qat(M.Linear(2, 2))
+    with pytest.warns(RuntimeWarning, match="quantize_qat: nothing in this Linear was replaced; the root is not"):
+        root = Q.quantize_qat(M.Linear(2, 2))
     assert type(root) is M.Linear  # the root is never replaced
 
 
@@ -545,3 +549,14 @@ def test_a_traced_step_observes_and_learns_like_an_eager_one(preset: str, withou
     np.testing.assert_array_equal(traced_losses, losses)
     for key, value in state.items():
         np.testing.assert_array_equal(traced_state[key], value, err_msg=key)
+
+
+def test_networks_that_megengine_pickled() -> None:
+    """QAT networks of four kinds and an integer one, written by MegEngine 1.13 with their results."""
+    folder = pathlib.Path(__file__).parents[1] / "data" / "checkpoints"
+    program = f"import megengine as mge\nprint(sorted(mge.load({str(folder / 'qatmodules.pkl')!r})))"  # imports nothing
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.strip() == "['ema', 'int8', 'lsq', 'passive', 'tqt']", done.stderr
+    with np.load(folder / "qatmodules.npz") as arrays:
+        for name, net in mge.load(folder / "qatmodules.pkl").items():
+            np.testing.assert_array_equal(net(mge.tensor(arrays["in"])).numpy(), arrays[name], err_msg=name)
