@@ -153,6 +153,27 @@ def test_min_max_and_moving_average(mode: Any, dtype: str, sync: bool) -> None:
     check(observer, low * 0.5 + 0.5 * data[0].min(), high * 0.5 + 0.5 * data[0].max(), mode, dtype)
 
 
+def test_a_range_for_each_filter() -> None:
+    conv, fc = M.Conv2d(4, 6, 3, groups=2), M.Linear(3, 5)
+    net = Q.quantize_qat(M.Sequential(conv, fc), qconfig=Q.per_channel_fakequant_qconfig)
+    for layer, axes in ((net[0], (2, 3, 4)), (net[1], (1,))):
+        layer.apply_quant_weight(layer.weight)
+        w = layer.weight.numpy()
+        want = np.maximum(np.abs(w).max(axes, keepdims=True) / np.float32(127), 1e-5)
+        np.testing.assert_allclose(layer.get_weight_qparams().scale.numpy(), want, rtol=1e-6)
+        dtype = layer.get_weight_dtype()
+        np.testing.assert_allclose(get_scale(dtype), want.ravel(), rtol=1e-6)
+    again = Q.quantize_qat(
+        M.Sequential(M.Conv2d(4, 6, 3, groups=2), M.Linear(3, 5)), qconfig=Q.per_channel_fakequant_qconfig
+    )
+    again.load_state_dict(net.state_dict())
+    assert again[0].get_weight_qparams() == net[0].get_weight_qparams()
+    with pytest.raises(ValueError, match="per_channel=True is for the weight of a layer"):
+        Q.MinMaxObserver(per_channel=True)(mge.tensor([1.0]))
+    with pytest.raises(NotImplementedError, match="HistogramObserver: has one histogram"):
+        Q.HistogramObserver(per_channel=True)
+
+
 def test_zero_is_always_in_the_range_and_the_scale_never_below_eps() -> None:
     observer = Q.MinMaxObserver(ASYM, dtype="quint8")
     observer(mge.tensor([2.0, 5.0]))

@@ -167,6 +167,7 @@ def compare(net: Any, xs: list[np.ndarray]) -> int:
 PRESETS = {
     "ema": Q.ema_fakequant_qconfig,
     "asymmetric": asymmetric(),
+    "per-channel": Q.per_channel_fakequant_qconfig,
     "tqt": Q.tqt_qconfig,
     "lsq": learnt(),
 }
@@ -176,6 +177,10 @@ LEARNT = (PRESETS["tqt"], PRESETS["lsq"])
 @pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize("name", LAYERS)
 def test_every_form_gives_the_same_integers(name: str, preset: str) -> None:
+    if preset == "per-channel" and name in ("transpose-relu", "transpose-bn-relu"):
+        with pytest.raises(NotImplementedError, match="with groups=2 has one scale for its"):
+            build(name, PRESETS[preset], 0, 1.0, 1.0)
+        return
     for seed, (spread, seen) in enumerate(RANGES.values()):
         net, xs = build(name, PRESETS[preset], seed, spread, seen)
         assert compare(net, xs) > 0
