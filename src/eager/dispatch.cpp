@@ -217,7 +217,7 @@ void dispatch(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> in, 
   auto run_now = [&] {
     run_inline(op, attrs.get(), in, value_span, modes & mode::kBackward ? -backward_location() : 0);
   };
-  bool queued = is_queued(values[0]->meta);
+  bool queued = is_queued(values[0]->meta) || (op.traits & kEffect);
   if (__builtin_expect(!(modes & mode::kTrace) && !queued && all_ready(), 1)) {
     run_now();
   } else {

@@ -386,6 +386,7 @@ struct Compiler {
       const ir::Node& x = g.node(c.node);
       c.args.op = x.op;
       c.args.attrs = x.attrs.get();
+      p.effects |= x.op->is(kEffect) && x.op->domain && !x.op->domain(x.attrs.get()).empty();
       c.args.kernel = c.kernel;
       c.args.device = p.homes[c.home].device.kind;
       c.args.in = {&p.args[c.first_arg], c.n_in};

@@ -318,6 +318,7 @@ void Program::run(Work* command, Explain explain) {
   finish();
 }
 
+bool Program::has_effects() const { return impl_->effects; }
 double Program::estimated_ns() const { return impl_->total_ns; }
 
 Buffer Program::output(size_t i) const { return impl_->buffer_of(impl_->graph.outputs()[i].value); }

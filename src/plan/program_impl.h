@@ -76,6 +76,7 @@ struct Program::Impl {
   std::vector<int> input_buffer, var_buffer, out_buffers;
   std::vector<RefPtr<Storage>> consts;  // per buffer of kind Const, by PlanBuffer::index
   std::vector<Home> homes;
+  bool effects = false;
   double total_ns = 0;  // estimated, of a run
 
   // State of one run.

@@ -46,4 +46,10 @@ PRIMITIVES: dict[str, str] = {
     "imag": _STORE,
     "quantize": _STORE,
     "dequantize": _STORE,
-}
+} | dict.fromkeys(
+    (
+        *("dist_all_reduce", "dist_reduce", "dist_broadcast", "dist_all_gather", "dist_reduce_scatter"),
+        *("dist_gather", "dist_scatter", "dist_all_to_all", "dist_send", "dist_recv"),
+    ),
+    "other processes take part: a device has them from its process group",
+)
