@@ -20,8 +20,8 @@ namespace {
 constexpr size_t kLine = 64;              // messages begin at multiples of it, so elements are aligned
 constexpr size_t kTagBytes = 128;         // a tag with room to the next line
 constexpr size_t kPiece = 128 << 10;      // moved before others get their turn
-constexpr size_t kRingBytes = 512 << 10;  // for each pair and direction: stays in the cache of a core
-constexpr size_t kInboxBytes = 16 << 20;  // at most
+constexpr size_t kRingBytes = 4 << 20;   // for each pair and direction: a peer that is not running is not waited for
+constexpr size_t kAllBytes = 48 << 20;   // of all rings together: containers have 64 MiB by default
 constexpr int kSpins = 200;               // a few microseconds, before a rank sleeps
 constexpr Millis kNap{50};
 static_assert(sizeof(Tag) <= kTagBytes);
@@ -46,7 +46,8 @@ static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t
 
 size_t ring_bytes(int size) {
   size_t n = kRingBytes;
-  while (n > (32 << 10) && n * static_cast<size_t>(size) > kInboxBytes) n /= 2;
+  const auto pairs = static_cast<size_t>(size) * static_cast<size_t>(size);
+  while (n > (32 << 10) && n * pairs > kAllBytes) n /= 2;
   return n;
 }
 size_t rings_at(int size) { return sizeof(Inbox) + sizeof(Ring) * static_cast<size_t>(size); }

@@ -37,6 +37,16 @@ class StoreOfOurs final : public ::gloo::rendezvous::Store {
   const GlooStore& s_;
 };
 
+// The first part of a message has one size, whatever the rest: a tag and what fits of the data. Short messages are done
+// with it, and ranks that disagree can still read what the other says.
+constexpr size_t kFirst = 8192;
+constexpr size_t kRoom = kFirst - sizeof(Tag);
+size_t in_first(size_t bytes) { return std::min(bytes, kRoom); }
+void write_first(char* to, const Tag& tag, const Outgoing& o) {
+  std::memcpy(to, &tag, sizeof tag);
+  if (o.bytes) std::memcpy(to + sizeof tag, o.data, in_first(o.bytes));
+}
+
 [[noreturn]] void lost(int peer, const std::exception& e) {
   const std::string why = e.what();
   const bool silent = why.find("imed out") != std::string::npos;
@@ -63,7 +73,7 @@ class GlooTransport final : public Transport {
   void exchange(const Tag& tag, std::span<const Outgoing> out, std::span<const Incoming> in,
                 const Watch& watch) override {
     watch.look();
-    std::vector<Tag> mine(out.size(), tag), theirs(in.size());
+    std::vector<char> mine(out.size() * kFirst), theirs(in.size() * kFirst);
     std::vector<Unbound> sends, heads, bodies(in.size());
     std::vector<int> to;
     std::vector<std::vector<char>> scratch(in.size());
@@ -71,40 +81,48 @@ class GlooTransport final : public Transport {
     try {
       for (size_t i = 0; i < out.size(); ++i) {
         peer = out[i].peer;
-        mine[i].bytes = out[i].bytes;
+        Tag first = tag;
+        first.bytes = out[i].bytes;
+        write_first(&mine[i * kFirst], first, out[i]);
         const uint64_t slot = 2 * sent_[static_cast<size_t>(peer)]++;
         auto send = [&](const void* data, size_t bytes, uint64_t at) {
           sends.push_back(context_->createUnboundBuffer(const_cast<void*>(data), bytes));
           sends.back()->send(peer, at);
           to.push_back(peer);
         };
-        send(&mine[i], sizeof(Tag), slot);
-        if (out[i].bytes) send(out[i].data, out[i].bytes, slot + 1);
+        send(&mine[i * kFirst], kFirst, slot);
+        if (const size_t n = in_first(out[i].bytes); n < out[i].bytes)
+          send(static_cast<const char*>(out[i].data) + n, out[i].bytes - n, slot + 1);
       }
       for (size_t i = 0; i < in.size(); ++i) {
         peer = in[i].peer;
-        heads.push_back(context_->createUnboundBuffer(&theirs[i], sizeof(Tag)));
+        heads.push_back(context_->createUnboundBuffer(&theirs[i * kFirst], kFirst));
         heads.back()->recv(peer, 2 * received_[static_cast<size_t>(peer)]);
       }
       for (size_t i = 0; i < in.size(); ++i) {
         peer = in[i].peer;
         heads[i]->waitRecv(watch.timeout);
-        watch.met(peer, theirs[i]);
+        Tag said;
+        std::memcpy(&said, &theirs[i * kFirst], sizeof said);
+        watch.met(peer, said);
         const uint64_t slot = 2 * received_[static_cast<size_t>(peer)]++;
-        if (!in[i].bytes) continue;
-        char* into = in[i].into;
+        const size_t here = in_first(in[i].bytes), rest = in[i].bytes - here;
+        if (!rest) continue;
+        char* into = in[i].into + here;
         if (in[i].combine) {
-          scratch[i].resize(in[i].bytes);
+          scratch[i].resize(rest);
           into = scratch[i].data();
         }
-        bodies[i] = context_->createUnboundBuffer(into, in[i].bytes);
+        bodies[i] = context_->createUnboundBuffer(into, rest);
         bodies[i]->recv(peer, slot + 1);
       }
       for (size_t i = 0; i < in.size(); ++i) {  // in the order of the list: `behind` holds
         peer = in[i].peer;
+        const size_t here = in_first(in[i].bytes);
+        if (here) in[i].take(&theirs[i * kFirst + sizeof(Tag)], 0, here);
         if (!bodies[i]) continue;
         bodies[i]->waitRecv(watch.timeout);
-        if (in[i].combine) in[i].take(scratch[i].data(), 0, in[i].bytes);
+        if (in[i].combine) in[i].take(scratch[i].data(), here, in[i].bytes - here);
       }
       for (size_t i = 0; i < sends.size(); ++i) {
         peer = to[i];
@@ -118,19 +136,23 @@ class GlooTransport final : public Transport {
   // Gloo sends when the peer receives, so the message is kept until then by a thread that waits for it.
   void post(const Tag& tag, const Outgoing& out, const Watch& watch) override {
     watch.look();
-    Posted p{out.peer, tag, {}, {}, watch.timeout};
-    p.tag.bytes = out.bytes;
-    p.data.assign(static_cast<const char*>(out.data), static_cast<const char*>(out.data) + out.bytes);
+    const size_t here = in_first(out.bytes);
+    Posted p{std::vector<char>(kFirst + out.bytes - here), {}, watch.timeout};
+    Tag first = tag;
+    first.bytes = out.bytes;
+    write_first(p.data.data(), first, out);
+    if (here < out.bytes)
+      std::memcpy(p.data.data() + kFirst, static_cast<const char*>(out.data) + here, out.bytes - here);
     std::unique_lock<std::mutex> lock(mutex_);
     if (posts_failed_) throw PeerLost(out.peer, PeerLost::Broken, "an earlier message was not received");
     posted_.push_back(std::move(p));
     Posted& kept = posted_.back();
     const uint64_t slot = 2 * sent_[static_cast<size_t>(out.peer)]++;
     try {
-      kept.buffers.push_back(context_->createUnboundBuffer(&kept.tag, sizeof(Tag)));
+      kept.buffers.push_back(context_->createUnboundBuffer(kept.data.data(), kFirst));
       kept.buffers.back()->send(out.peer, slot);
-      if (out.bytes) {
-        kept.buffers.push_back(context_->createUnboundBuffer(kept.data.data(), out.bytes));
+      if (here < out.bytes) {
+        kept.buffers.push_back(context_->createUnboundBuffer(kept.data.data() + kFirst, out.bytes - here));
         kept.buffers.back()->send(out.peer, slot + 1);
       }
     } catch (const ::gloo::Exception& e) {
@@ -155,8 +177,6 @@ class GlooTransport final : public Transport {
 
  private:
   struct Posted {
-    int peer;
-    Tag tag;
     std::vector<char> data;
     std::vector<Unbound> buffers;
     Millis timeout;
