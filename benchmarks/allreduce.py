@@ -32,7 +32,9 @@ def measure(call, sizes):
         out[n] = (time.perf_counter() - before) / repeat
     return out
 """
-OURS = TIMED + r"""
+OURS = (
+    TIMED
+    + r"""
 import os, numpy as np, megengine as mge
 from megengine.core._core import dist, ops
 rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -45,7 +47,10 @@ def call(n, repeat):
         g.wait()
 times = measure(call, json.loads(sys.argv[2]))
 """
-TORCH = TIMED + r"""
+)
+TORCH = (
+    TIMED
+    + r"""
 import torch, torch.distributed as td
 torch.set_num_threads(1)
 td.init_process_group("gloo")
@@ -58,7 +63,10 @@ times = measure(call, json.loads(sys.argv[2]))
 td.barrier()
 td.destroy_process_group()
 """
-RAW = TIMED + r"""
+)
+RAW = (
+    TIMED
+    + r"""
 import ctypes, os
 rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 lib = ctypes.CDLL(sys.argv[3])
@@ -69,6 +77,7 @@ def call(n, repeat):
     lib.mge_bench_gloo_run(n // 4, repeat)
 times = measure(call, json.loads(sys.argv[2]))
 """
+)
 TELL = "\nif rank == 0: print(json.dumps(times))\n"
 
 

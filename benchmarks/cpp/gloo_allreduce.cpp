@@ -11,7 +11,7 @@
 namespace {
 // For ever: its threads do not end well after main.
 auto& context = *new std::shared_ptr<gloo::rendezvous::Context>;
-}
+}  // namespace
 
 extern "C" __attribute__((visibility("default"))) void mge_bench_gloo_open(int rank, int size, const char* folder) {
   auto device = gloo::transport::tcp::CreateDevice("127.0.0.1");

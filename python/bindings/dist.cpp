@@ -8,6 +8,7 @@
 #include "common.h"
 #include "dist/group.h"
 #include "dist/kernels.h"
+#include "plan/beside.h"
 
 namespace nb = nanobind;
 
@@ -138,6 +139,7 @@ void bind_group(nb::module_& m) {
 void bind_dist(nb::module_& top) {
   register_kernels(KernelRegistry::global());
   set_domain_check(check_call);
+  set_run_beside(run_in_domain);
   nb::module_ m = top.def_submodule("dist", "Process groups and where they meet.");
   bind_store(m);
   bind_group(m);

@@ -120,7 +120,8 @@ void ProcessGroup::fail_with(const std::string& why) {
   if (owner_ != getpid()) return;
   if (store_) {  // before leaving: who notices that finds the reason
     try {
-      if (!store_->try_get(failure_key(name_))) store_->set(failure_key(name_), format("rank {}: {}", rank_, why));
+      if (!store_->get_any({failure_key(name_)}, Millis(0), false, kShort))
+        store_->set(failure_key(name_), format("rank {}: {}", rank_, why), kShort);
     } catch (...) {
     }
   }
@@ -146,7 +147,7 @@ void ProcessGroup::close() {
 std::string ProcessGroup::cause_elsewhere(Millis patience) {
   if (!store_) return {};
   try {
-    if (auto found = store_->get_any({failure_key(name_)}, patience)) return found->second;
+    if (auto found = store_->get_any({failure_key(name_)}, patience, false, kShort)) return found->second;
   } catch (const Error&) {
     return "the store does not answer either: the process that serves it has ended";
   }

@@ -17,12 +17,12 @@
 namespace mge::dist {
 namespace {
 
-constexpr size_t kLine = 64;              // messages begin at multiples of it, so elements are aligned
-constexpr size_t kTagBytes = 128;         // a tag with room to the next line
-constexpr size_t kPiece = 128 << 10;      // moved before others get their turn
-constexpr size_t kRingBytes = 4 << 20;   // for each pair and direction: a peer that is not running is not waited for
-constexpr size_t kAllBytes = 48 << 20;   // of all rings together: containers have 64 MiB by default
-constexpr int kSpins = 200;               // a few microseconds, before a rank sleeps
+constexpr size_t kLine = 64;            // messages begin at multiples of it, so elements are aligned
+constexpr size_t kTagBytes = 128;       // a tag with room to the next line
+constexpr size_t kPiece = 128 << 10;    // moved before others get their turn
+constexpr size_t kRingBytes = 4 << 20;  // for each pair and direction: a peer that is not running is not waited for
+constexpr size_t kAllBytes = 48 << 20;  // of all rings together: containers have 64 MiB by default
+constexpr int kSpins = 200;             // a few microseconds, before a rank sleeps
 constexpr Millis kNap{50};
 static_assert(sizeof(Tag) <= kTagBytes);
 

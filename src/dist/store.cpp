@@ -11,8 +11,8 @@
 namespace mge::dist {
 namespace {
 
-constexpr Millis kPause{50};       // between two tries to connect
-constexpr Millis kAnswer{30'000};  // for what the server can answer at once
+constexpr Millis kPause{50};    // between two tries to connect
+constexpr Millis kAgain{1000};  // to connect once more to a server that has been there
 
 Clock::time_point after(Millis t) { return Clock::now() + t; }
 
@@ -74,10 +74,10 @@ int Store::take(Clock::time_point deadline) {
   return connect(deadline);
 }
 
-std::string Store::call(char command, const std::string& body, Millis patience) {
+std::string Store::call(char command, const std::string& body, Millis patience, Millis answer) {
   const OthersRun others;
-  const auto deadline = after(patience + kAnswer);
-  const int fd = take(deadline);
+  const auto deadline = after(patience + answer);
+  const int fd = take(after(std::min(kAgain, answer)));
   try {
     send_frame(fd, command + body, deadline, "store");
     std::string reply = recv_frame(fd, deadline, "store");
@@ -93,21 +93,21 @@ std::string Store::call(char command, const std::string& body, Millis patience) 
   }
 }
 
-void Store::set(const std::string& key, const std::string& value) {
+void Store::set(const std::string& key, const std::string& value, Millis answer) {
   std::string body;
   put_string(body, key);
   put_string(body, value);
-  call('S', body, Millis(0));
+  call('S', body, Millis(0), answer);
 }
 
 std::optional<std::pair<size_t, std::string>> Store::get_any(const std::vector<std::string>& keys, Millis timeout,
-                                                             bool remove) {
+                                                             bool remove, Millis answer) {
   std::string body;
   put_u64(body, static_cast<uint64_t>(std::max<int64_t>(timeout.count(), 0)));
   put_u64(body, remove);
   put_u64(body, keys.size());
   for (auto& k : keys) put_string(body, k);
-  const std::string reply = call('G', body, timeout);
+  const std::string reply = call('G', body, timeout, answer);
   if (reply.empty()) return {};
   Reader r(reply);
   const size_t which = r.u64();

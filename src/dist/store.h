@@ -42,13 +42,15 @@ class Store {
   Millis timeout() const { return timeout_; }
   void set_timeout(Millis t) { timeout_ = t; }
 
-  void set(const std::string& key, const std::string& value);
+  /// `answer`: how long the server may take beyond the time that the question itself allows.
+  static constexpr Millis kAnswer{30'000};
+  void set(const std::string& key, const std::string& value, Millis answer = kAnswer);
   /// Waits for the key; an Env error that names it when the time is over.
   std::string get(const std::string& key, std::optional<Millis> timeout = {});
   std::optional<std::string> try_get(const std::string& key);
   /// The first of several keys that is there, and its place in the list; none when the time is over.
   std::optional<std::pair<size_t, std::string>> get_any(const std::vector<std::string>& keys, Millis timeout,
-                                                        bool remove = false);
+                                                        bool remove = false, Millis answer = kAnswer);
   /// get, and then the key is gone.
   std::string pop(const std::string& key, std::optional<Millis> timeout = {});
   int64_t add(const std::string& key, int64_t n);
@@ -60,7 +62,7 @@ class Store {
  private:
   int connect(Clock::time_point deadline);
   int take(Clock::time_point deadline);
-  std::string call(char command, const std::string& body, Millis patience);
+  std::string call(char command, const std::string& body, Millis patience, Millis answer = kAnswer);
   void check_owner() const;
 
   std::string host_;

@@ -617,6 +617,28 @@ void drain_executor() {
   });
 }
 
+namespace {
+class DomainJob final : public Job {
+ public:
+  explicit DomainJob(std::function<void()> fn) : fn_(std::move(fn)) {}
+  void run(std::span<const OpInput>, std::span<Buffer>, Work*, const Explain&) override { fn_(); }
+  std::string describe() const override { return "a traced program"; }
+
+ private:
+  std::function<void()> fn_;
+};
+}  // namespace
+
+std::function<void()> run_in_domain(const std::string& domain, std::function<void()> fn) {
+  ValuePtr done = make_ref<Value>();
+  done->meta.cn = CompNode::default_node();
+  Command c;
+  c.job = std::make_unique<DomainJob>(std::move(fn));
+  c.out.push_back(done);
+  Worker::of_domain(domain).push(std::move(c));
+  return [done] { wait(*done); };
+}
+
 void set_domain_check(void (*check)(const OpDef&, const AttrsBase*)) { g_domain_check = check; }
 void drain_domain(const std::string& domain) {
   Worker& w = Worker::of_domain(domain);

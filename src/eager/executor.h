@@ -3,6 +3,7 @@
 //   submit(Command{…});   wait(*value);   // throws what the command failed with
 #pragma once
 #include <chrono>
+#include <functional>
 
 #include "eager/value.h"
 
@@ -63,6 +64,8 @@ void sync();
 void drain_executor();
 /// Who knows the domains looks at a call before it is queued, and refuses it on the user's stack.
 void set_domain_check(void (*check)(const OpDef&, const AttrsBase*));
+/// Runs `fn` on the thread of a domain, behind what is queued there. What it returns waits, and throws what `fn` threw.
+std::function<void()> run_in_domain(const std::string& domain, std::function<void()> fn);
 /// Drains the queue of one domain.
 void drain_domain(const std::string& domain);
 /// False when the queues of domains are not empty after so long.

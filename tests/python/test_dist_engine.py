@@ -272,6 +272,49 @@ def test_a_traced_step_has_the_bits_of_an_eager_one(mode: str) -> None:
     )
 
 
+def test_a_replayed_program_goes_on_while_a_collective_waits() -> None:
+    """Work that does not need the sum is done before the other process has come."""
+    run_well(
+        """
+        @trace(without_host=True)
+        def step(x, w):
+            total = ops.dist_all_reduce(x, **me)
+            for _ in range(40):
+                w = F.tanh(w @ w)
+            return total + 1, w.sum()
+        x, w = mine(rank, 1000), T(mine(5, (200, 200)))
+        for k in range(4):
+            g.barrier()
+            if rank == 1 and k == 3:
+                time.sleep(1.5)
+            cpu = time.process_time()
+            y, s = step(T(x + k), w)
+            same(y, (mine(0, 1000) + k) + (mine(1, 1000) + k) + 1)
+        """
+    )
+
+
+def test_a_traced_step_that_fails_names_the_rank_and_the_line() -> None:
+    for option in ("symbolic=True", "without_host=True"):
+        run_well(
+            f"""
+            @trace({option})
+            """
+            + """
+            def step(x):
+                return ops.dist_all_reduce(x * 2, **me) + 1
+            for k in range(3):
+                same(step(T(np.ones(3, "float32"))), np.full(3, 5, "float32"))
+            if rank == 1:
+                ops.dist_all_gather(T(np.ones(3, "float32")), **me)
+            text = error_of(lambda: (step(T(np.ones(3, "float32"))).numpy(), _core.full_sync()))
+            if rank == 0:
+                assert "disagree" in text and "rank 1 calls dist_all_gather(float32[3])" in text, text
+                assert "<string>:" in text, text
+            """
+        )
+
+
 def test_a_model_file_has_no_other_processes(tmp_path: Any) -> None:
     @mge.jit.trace(symbolic=True, capture_as_const=True)
     def f(x: Any) -> Any:

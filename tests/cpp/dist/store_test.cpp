@@ -96,6 +96,9 @@ TEST(Store, AServerThatEndsIsNoticed) {
   server.reset();
   waits.join();
   EXPECT_THAT(told, HasSubstr("server closed the connection"));
+  const auto before = Clock::now();  // and nobody waits for it again
+  EXPECT_THAT(error_of([&] { store->set("a", "b"); }), HasSubstr("nobody serves at"));
+  EXPECT_LT(Clock::now() - before, 5s);
 }
 
 }  // namespace
