@@ -30,7 +30,7 @@ CASES = {
     "reshape": 20000,
     "matmul_4x4": 20000,
     "sum": 20000,
-    "backward_of_20_muls": 100,
+    "backward_of_20_muls": 2000,
 }
 SHORT = 20
 ALLOWANCE = 0.05

@@ -122,6 +122,8 @@ void check_element_values(DType t, const void* data, int64_t n);
 bool add_tensor_type(PyObject* module);
 bool add_ops(PyObject* module);
 bool add_op_classes(PyObject* module);  // compat.cpp
+/// What an op object of the original's classes means, emitted.
+std::vector<Val> emit_op_class(Emitter& em, PyObject* op, std::span<const Val> in);
 PyObject* get_index(PyObject* self, PyObject* key);
 int set_index(PyObject* self, PyObject* key, PyObject* value);
 void set_index_hooks(PyObject* get, PyObject* set);

@@ -155,6 +155,19 @@ std::shared_ptr<const void> params_of(const OpClass& c, PyObject* op) {
   return c.build_in_order(values);
 }
 
+}  // namespace
+
+std::vector<Val> emit_op_class(Emitter& em, PyObject* op, std::span<const Val> in) {
+  Obj at = check(PyObject_GetAttrString(op, "_index"));
+  const OpClass& c = compat::op_classes()[PyLong_AsSize_t(at.get())];
+  MGE_CHECK(c.rule, NotImplemented, "apply: {} is not there: {}.", c.name, c.absent);
+  std::optional<mode::Scope> uncast;
+  if (c.uncast) uncast.emplace(mode::kAutocast, 0);
+  return compat::run(em, c, params_of(c, op).get(), in);
+}
+
+namespace {
+
 // run_op_class(op, *tensors) -> tuple; None for an output that was not asked for.
 PyObject* run_op_class(PyObject*, PyObject* const* args, Py_ssize_t n) {
   MGE_PY_TRY
@@ -162,19 +175,14 @@ PyObject* run_op_class(PyObject*, PyObject* const* args, Py_ssize_t n) {
     PyErr_SetString(PyExc_TypeError, "run_op_class: expected an op");
     return nullptr;
   }
-  Obj at = check(PyObject_GetAttrString(args[0], "_index"));
-  const OpClass& c = compat::op_classes()[PyLong_AsSize_t(at.get())];
-  MGE_CHECK(c.rule, NotImplemented, "apply: {} is not there: {}.", c.name, c.absent);
   EagerEmitter& em = EagerEmitter::get();
   std::vector<Val> in;
   for (Py_ssize_t i = 1; i < n; ++i) {
-    MGE_CHECK(is_tensor(args[i]), Type, "py_apply expects tensor as inputs; {} got {}.", c.name,
+    MGE_CHECK(is_tensor(args[i]), Type, "py_apply expects tensor as inputs; {} got {}.", Py_TYPE(args[0])->tp_name,
               Py_TYPE(args[i])->tp_name);
     in.push_back(em.val(TensorPtr(tensor_of(args[i]))));
   }
-  std::optional<mode::Scope> uncast;
-  if (c.uncast) uncast.emplace(mode::kAutocast, 0);
-  std::vector<Val> out = compat::run(em, c, params_of(c, args[0]).get(), in);
+  std::vector<Val> out = emit_op_class(em, args[0], in);
   Obj tuple = check(PyTuple_New(static_cast<Py_ssize_t>(out.size())));
   for (size_t i = 0; i < out.size(); ++i)
     PyTuple_SET_ITEM(tuple.get(), static_cast<Py_ssize_t>(i),

@@ -1,9 +1,11 @@
 // C++ errors become Python exceptions. Shape mistakes are both RuntimeError (what MegEngine raises) and ValueError
 // (what they are), so either except clause catches them.
+#include <cstring>
 #include <new>
 
 #include "base/write_file.h"
 #include "common.h"
+#include "core/profile.h"
 
 namespace mge::py {
 namespace {
@@ -59,6 +61,11 @@ void set_python_error() {
     raise_file_error(e);
   } catch (const Error& e) {
     const char* text = e.what();
+    std::string scoped;
+    if (const std::string* scope = profile::scope(); scope && !std::strstr(text, "in scope ")) {
+      scoped = format("{}\n  in scope {}", text, *scope);
+      text = scoped.c_str();
+    }
     switch (e.kind()) {
       case ErrorKind::Value:
         return PyErr_SetString(g_user, text);

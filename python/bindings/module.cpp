@@ -32,6 +32,8 @@ void bind_model(nb::module_& m);
 void bind_files(nb::module_& m);
 void bind_dist(nb::module_& m);
 void end_dist();
+void bind_profile(nb::module_& m);
+void bind_graph(nb::module_& m);
 
 namespace {
 
@@ -334,5 +336,7 @@ NB_MODULE(_core, m) {
   bind_trace(m);
   bind_model(m);
   bind_files(m);
+  bind_profile(m);
+  bind_graph(m);
   bind_dist(m);
 }

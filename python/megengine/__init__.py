@@ -13,12 +13,14 @@ import typing as _typing
 from collections.abc import Callable as _Callable
 from importlib import import_module as _import_module
 
+from . import _pickle as _pickle
 from . import (
     amp,
     autodiff,
     config,
     core,
     device,
+    distributed,
     distributions,
     dtr,
     functional,
@@ -45,7 +47,9 @@ from .version import __version__
 if _typing.TYPE_CHECKING:
     from . import data as data
     from . import hub as hub
+    from . import quantization as quantization
     from . import safetensors as safetensors
+    from . import traced_module as traced_module
 
 # Without it type checkers take imported names for private ones.
 __all__ = [
@@ -58,6 +62,7 @@ __all__ = [
     "config",
     "core",
     "device",
+    "distributed",
     "distributions",
     "dtr",
     "enable_debug_log",
@@ -80,7 +85,7 @@ __all__ = [
 __all__ += device.__all__
 
 # Sub-packages imported when first used, so that `import megengine` stays quick.
-_LAZY = frozenset({"data", "hub", "safetensors"})
+_LAZY = frozenset({"data", "hub", "quantization", "safetensors", "traced_module"})
 
 
 if not _typing.TYPE_CHECKING:  # a type checker would take any name for one of the package
@@ -94,6 +99,9 @@ if not _typing.TYPE_CHECKING:  # a type checker would take any name for one of t
 def __dir__() -> list[str]:
     return sorted({*globals(), *_LAZY})
 
+
+# A file of a traced module is read by that package, which is imported for the first one.
+_pickle.extend("megengine.traced_module.", lambda: _import_module(".traced_module._unpickle", __name__).extension())
 
 _exit_handlers: list[_Callable[[], _typing.Any]] = []
 

@@ -11,6 +11,7 @@ from enum import Enum
 from typing import Any
 
 from .core import _core
+from .core._core import CompNode as CompNode
 
 __all__ = [
     "coalesce_free_memory",
@@ -74,6 +75,15 @@ class _StreamCounter:
 
 
 _sh = _StreamCounter()
+
+
+class _Threads:
+    """Whether the user said how many threads there are."""
+
+    chosen = False
+
+
+_threads = _Threads()
 
 
 def get_default_device() -> str:
@@ -197,6 +207,22 @@ def set_num_threads(n: int) -> None:
     >>> mge.device.set_num_threads(before)
     """
     _core.set_num_threads(n)
+    _threads.chosen = True
+
+
+def divide_threads(n: int, cores: int | None = None) -> None:
+    """Take an ``n``-th of the cores, at least one, where ``n`` processes share them.
+
+    Does nothing where the user has chosen: ``set_num_threads``, ``MGE_NUM_THREADS``, ``OMP_NUM_THREADS``.
+
+    Args:
+        n: how many processes.
+        cores: those that they share; by default as many as this one may use.
+    """
+    chosen = _threads.chosen or any(os.environ.get(v) for v in ("MGE_NUM_THREADS", "OMP_NUM_THREADS"))
+    if not chosen and n > 1:
+        now = _core.get_num_threads()
+        _core.set_num_threads(max(1, min(now, (cores or now) // n)))
 
 
 def set_prealloc_config(

@@ -1,7 +1,9 @@
 #include "eager/dispatch.h"
 
+#include "core/profile.h"
 #include "eager/tape.h"
 #include "kernel/row_io.h"
+#include "op/quant/real.h"
 
 namespace mge {
 
@@ -149,6 +151,20 @@ MGE_ASIDE void dispatch_decomposed(const OpDef& op, const Attrs& attrs, std::spa
   keep_format(op, in, *out[0], before);
 }
 
+// An op that does not take some quantised input as it is.
+MGE_ASIDE bool dispatch_quantised(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> in,
+                                  std::span<TensorPtr> out) {
+  bool as_is = true;
+  for (auto* t : in) as_is = as_is && takes_as_is(op, t->meta().dtype);
+  if (as_is) return false;
+  EagerEmitter& em = EagerEmitter::get();
+  SmallVec<Val, 6> vin, vout(out.size());
+  for (auto* t : in) vin.push_back(em.val(TensorPtr(t)));
+  emit_on_quantised(em, op, attrs, {vin.data(), vin.size()}, {vout.data(), vout.size()});
+  for (size_t i = 0; i < out.size(); ++i) out[i] = TensorPtr(EagerEmitter::tensor(vout[i]));
+  return true;
+}
+
 }  // namespace
 
 void set_host_compute(bool on) { g_host_compute.store(on); }
@@ -174,11 +190,14 @@ Tensor::~Tensor() = default;
 void dispatch(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> in, std::span<TensorPtr> out) {
   uint32_t modes = mode::t_word;  // of the thread; those of the inputs join
   SmallVec<const Meta*, 4> metas;
+  bool quantised = false;
   for (auto* t : in) {
     metas.push_back(&t->value->meta);
     modes |= t->modes;
+    quantised |= is_quant(t->value->meta.dtype);
   }
   std::span<const Meta* const> meta_span(metas.data(), metas.size());
+  if (__builtin_expect(quantised, 0) && dispatch_quantised(op, attrs, in, out)) return;
   if (__builtin_expect(modes & mode::kAutocast, 0) && op.amp != Amp::None) return dispatch_autocast(op, attrs, in, out);
   if (op.promote != Promote::None && !is_promoted(op.promote, meta_span)) {
     SmallVec<DType, 4> want(in.size());
@@ -217,12 +236,13 @@ void dispatch(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> in, 
   auto run_now = [&] {
     run_inline(op, attrs.get(), in, value_span, modes & mode::kBackward ? -backward_location() : 0);
   };
-  bool queued = is_queued(values[0]->meta) || (op.traits & kEffect);
-  if (__builtin_expect(!(modes & mode::kTrace) && !queued && all_ready(), 1)) {
+  bool plain = runs_plainly(values[0]->meta) && !(op.traits & kEffect);
+  if (__builtin_expect(!(modes & mode::kTrace) && plain && all_ready(), 1)) {
     run_now();
   } else {
     LocId loc = -backward_location();
     if (!loc) loc = current_location();
+    const bool queued = is_queued(values[0]->meta);
     if ((modes & mode::kTrace) && g_tracer->on_op(op, attrs, in, value_span, loc)) {
       for (auto& v : values) v->deferred = true;
     } else if (queued && is_host_computable(op, in, value_span)) {
@@ -231,7 +251,7 @@ void dispatch(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> in, 
       else
         run_now();
     } else {
-      Command c{&op, attrs, {}, {}, loc};
+      Command c{&op, attrs, {}, {}, loc, profile::scope()};
       for (auto* t : in) c.in.push_back(t->value);
       for (auto& v : values) c.out.push_back(v);
       submit(std::move(c));
@@ -271,7 +291,10 @@ void dispatch_update(const OpDef& op, const Attrs& attrs, std::span<Tensor* cons
     c.attrs = attrs;
     for (auto& m : out_metas)
       if (!m.cn) m.cn = CompNode::default_node();
-    if (is_queued(out_metas[0])) c.loc = current_location();
+    if (!runs_plainly(out_metas[0])) {
+      c.loc = current_location();
+      c.scope = profile::scope();
+    }
     for (size_t i = 0; i < out.size(); ++i) {
       ValuePtr v = make_ref<Value>();
       v->meta = out_metas[i];

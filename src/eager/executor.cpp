@@ -13,10 +13,13 @@
 
 #include "base/parallel.h"
 #include "core/pool.h"
+#include "core/profile.h"
 
 namespace mge {
 namespace {
 
+// Bits, so that dispatch asks once: 0 is to run now, with nobody looking on.
+constexpr int kAsync = 1, kProfiled = 2;
 std::atomic<int> g_policy{0}, g_async_level{2};
 std::atomic<bool> g_donation{true};
 std::atomic<int> g_waiting{0};  // threads that wait for a value
@@ -34,10 +37,11 @@ std::string describe(const OpDef& op, const AttrsBase* attrs, const Metas& in) {
 }
 
 // Inside a catch block: what is being thrown, with what was being done and the user's line.
-std::shared_ptr<const ExecError> explain_this(const std::string& what, LocId loc) {
+std::shared_ptr<const ExecError> explain_this(const std::string& what, LocId loc, const std::string* scope) {
   std::string where = location_text(loc);
   auto text = [&](const char* cause) {
-    return format("{}\n  in {}{}{}", cause, what, where.empty() ? "" : "\n  at ", where);
+    return format("{}\n  in {}{}{}{}{}", cause, what, scope ? "\n  in scope " : "", scope ? *scope : "",
+                  where.empty() ? "" : "\n  at ", where);
   };
   try {
     throw;
@@ -100,6 +104,7 @@ struct Task {
   Job* job = nullptr;
   std::span<const int> replaces = {};
   const Aside* aside = nullptr;
+  const std::string* scope = nullptr;  // null: that of the thread it runs on
 
   std::string what() const {
     if (job) return job->describe();
@@ -110,11 +115,13 @@ struct Task {
   // An error that comes when the stream gets there: by then only what is kept here is left of the command.
   Explain later() const {
     // Made for every run of a program, so it holds no text; the op and its line come with the exception.
-    if (job) return [loc = loc](std::exception_ptr) { return note(explain_this("a traced program", loc)); };
+    if (job)
+      return
+          [loc = loc, scope = scope](std::exception_ptr) { return note(explain_this("a traced program", loc, scope)); };
     SmallVec<Meta, 4> metas;
     for (auto& i : in) metas.push_back(*i.meta);
-    return [op = op, attrs = Attrs(attrs), metas, loc = loc](std::exception_ptr) {
-      return note(explain_this(describe(*op, attrs.get(), metas), loc));
+    return [op = op, attrs = Attrs(attrs), metas, loc = loc, scope = scope](std::exception_ptr) {
+      return note(explain_this(describe(*op, attrs.get(), metas), loc, scope));
     };
   }
   static std::shared_ptr<const ExecError> note(std::shared_ptr<const ExecError> e) {
@@ -177,7 +184,7 @@ void execute(const Task& t) {
       run_task(t, nullptr);
     }
   } catch (const std::exception&) {
-    auto error = explain_this(t.what(), t.loc);
+    auto error = explain_this(t.what(), t.loc, t.scope ? t.scope : profile::scope());
     give_up(t, error);
     throw Error(error->kind, error->text);
   } catch (...) {  // Ctrl-C in the middle of a program
@@ -253,7 +260,7 @@ class LetOthersRun final : public Aside {
   mutable SmallVec<ValuePtr, 4> held_;  // until the op is over: errors speak of them
 };
 
-void execute(Command& c, bool fork_waits = true) {
+void execute_now(Command& c, bool fork_waits) {
   bool donate = g_donation.load(std::memory_order_relaxed);
   SmallVec<OpInput, 4> in;
   for (auto& v : c.in) {
@@ -269,7 +276,31 @@ void execute(Command& c, bool fork_waits = true) {
            c.loc,
            c.job.get(),
            {c.replaces.data(), c.replaces.size()},
-           fork_waits ? &aside : nullptr});
+           fork_waits ? &aside : nullptr,
+           c.scope});
+}
+
+__attribute__((noinline)) void execute_profiled(Command& c, bool fork_waits) {
+  static const std::string kProgram = "program";
+  const Device device = c.out[0]->meta.cn->device;  // of a failed op, too
+  profile::Event e(c.op ? &c.op->name : &kProgram);
+  e.loc = c.loc;
+  e.scope = c.scope ? c.scope : profile::scope();
+  if (c.op) {
+    for (auto& v : c.in) e.add(v->meta);
+    for (auto& v : c.out) e.add(v->meta, true);
+  }
+  struct Finish {
+    profile::Event& event;
+    Device device;
+    ~Finish() { profile::finish(std::move(event), device); }
+  } finish{e, device};
+  execute_now(c, fork_waits);
+}
+
+void execute(Command& c, bool fork_waits = true) {
+  if (__builtin_expect(profile::on(), 0)) return execute_profiled(c, fork_waits);
+  execute_now(c, fork_waits);
 }
 
 // Waits like cv.wait(lock, done), without the interpreter lock, and now and then asks whether the user has had enough.
@@ -463,6 +494,7 @@ class Worker {
   }
 
   void loop() {
+    profile::name_thread(side_ ? "process group" : "executor");
     for (;;) {
       Command c;
       {
@@ -566,7 +598,23 @@ void run_inline(const OpDef& op, const AttrsBase* attrs, std::span<Tensor* const
 LongWork::LongWork() { Outside::get().enter(); }
 LongWork::~LongWork() { Outside::get().leave(); }
 
-bool is_queued(const Meta& out) { return g_policy.load(std::memory_order_relaxed) != 0 || (out.cn && out.cn->queue); }
+bool is_queued(const Meta& out) {
+  return (g_policy.load(std::memory_order_relaxed) & kAsync) || (out.cn && out.cn->queue);
+}
+bool runs_plainly(const Meta& out) {
+  return g_policy.load(std::memory_order_relaxed) == 0 && !(out.cn && out.cn->queue);
+}
+
+void start_profile() {
+  drain_executor();
+  profile::start();
+  g_policy.fetch_or(kProfiled);
+}
+void stop_profile() {
+  drain_executor();
+  g_policy.fetch_and(~kProfiled);
+  profile::stop();
+}
 
 void submit(Command&& c) {
   SmallVec<ValuePtr, 4> outs = c.out;
@@ -667,9 +715,12 @@ void sync() {
 
 void set_exec_policy(ExecPolicy p) {
   if (exec_policy() == ExecPolicy::Async) drain_executor();
-  g_policy.store(static_cast<int>(p));
+  if (p == ExecPolicy::Async)
+    g_policy.fetch_or(kAsync);
+  else
+    g_policy.fetch_and(~kAsync);
 }
-ExecPolicy exec_policy() { return static_cast<ExecPolicy>(g_policy.load()); }
+ExecPolicy exec_policy() { return static_cast<ExecPolicy>(g_policy.load() & kAsync); }
 
 void set_async_level(int level) {
   MGE_CHECK(level >= 0 && level <= 2, Assertion, "async_level: expected 0, 1 or 2; got {}.", level);

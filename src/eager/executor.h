@@ -25,7 +25,8 @@ struct Command {
   const OpDef* op = nullptr;  // null: `job`
   Attrs attrs;
   SmallVec<ValuePtr, 4> in, out;
-  LocId loc = 0;  // negative: backward of the op at -loc
+  LocId loc = 0;                       // negative: backward of the op at -loc
+  const std::string* scope = nullptr;  // what the program said it was doing (core/profile.h)
   std::unique_ptr<Job> job = nullptr;
   SmallVec<int, 4> replaces =
       {};  // of a job, per output: the input whose value it keeps when it is not computed, or -1
@@ -56,8 +57,14 @@ void run_inline(const OpDef& op, const AttrsBase* attrs, std::span<Tensor* const
 void submit(Command&& c);
 /// Returns when the value is computed; throws an Async error with the cause when it failed.
 void wait(Value& v);
-/// Whether an op with this output is queued rather than run at once.
+/// Whether an op with this output is queued rather than run by the caller.
 bool is_queued(const Meta& out);
+/// Whether it is run by the caller with nobody looking on: then no Command need be made of it.
+bool runs_plainly(const Meta& out);
+/// From now on everything that runs is recorded (core/profile.h), until the second call, which lets the queues drain
+/// first.
+void start_profile();
+void stop_profile();
 /// Drains all queues and streams; throws the first error nobody has seen yet, and says how many more there were.
 void sync();
 /// Drains the queues of all workers and leaves errors where they are.

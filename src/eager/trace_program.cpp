@@ -2,6 +2,7 @@
 #include <optional>
 #include <utility>
 
+#include "core/profile.h"
 #include "eager/trace.h"
 #include "kernel/cost.h"
 #include "plan/evaluate.h"
@@ -58,7 +59,10 @@ ValuePtr pending(const Meta& m) {
 }
 
 void submit_here(Command&& c) {
-  if (is_queued(c.out[0]->meta)) c.loc = current_location();
+  if (!runs_plainly(c.out[0]->meta)) {
+    c.loc = current_location();
+    c.scope = profile::scope();
+  }
   submit(std::move(c));
 }
 

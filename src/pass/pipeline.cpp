@@ -5,11 +5,11 @@
 
 #include "ir/text.h"
 #include "ir/verify.h"
-#include "pass/bn_to_scale_shift.h"
 #include "pass/constant_fold.h"
 #include "pass/cse.h"
 #include "pass/dce.h"
 #include "pass/fuse_conv_epilogue.h"
+#include "pass/write_out.h"
 
 namespace mge::pass {
 namespace {
@@ -25,7 +25,7 @@ struct Pass {
 constexpr Pass kPasses[] = {
     {"dce", 1, [](Graph& g, const PipelineOptions&) { return dce(g); }},
     // Before folding: the statistics of a batch norm become small constant expressions.
-    {"bn_to_scale_shift", 2, [](Graph& g, const PipelineOptions&) { return bn_to_scale_shift(g); }},
+    {"write_out", 2, [](Graph& g, const PipelineOptions&) { return write_out(g); }},
     {"constant_fold", 1, [](Graph& g, const PipelineOptions& o) { return o.evaluate && constant_fold(g, o.evaluate); }},
     // After folding: equal constants appear there.
     {"cse", 1, [](Graph& g, const PipelineOptions&) { return cse(g); }},

@@ -220,6 +220,22 @@ void Program::Impl::rethrow(size_t instr) const {
   }
 }
 
+profile::Event Program::Impl::event_of(size_t instr) {
+  static const std::string kCopy = "copy", kNowhere;
+  const Instr& c = code[instr];
+  if (c.node == ir::kNone) return profile::Event(&kCopy);
+  if (where.empty()) where.resize(code.size());
+  if (!where[instr]) where[instr] = profile::intern(graph.location_of(c.node).str());
+  const ir::Node& n = graph.node(c.node);
+  profile::Event e(c.kernel ? &n.op->name : &kCopy);
+  e.where = where[instr];
+  e.scope = profile::scope();
+  for (auto v : n.inputs) e.add(graph.meta(v));
+  for (auto v : n.outputs) e.add(graph.meta(v), true);
+  e.begin = profile::now();  // without what was done here
+  return e;
+}
+
 void Program::run_until(size_t end) {
   Impl& p = *impl_;
   MGE_ASSERT(p.busy && end <= p.code.size(), "program {}: run_until({}) of {} outside a run", p.graph.name(), end,
@@ -231,7 +247,8 @@ void Program::run_until(size_t end) {
         fail(ErrorKind::Value, "program {}: input '{}' is not bound.", p.graph.name(),
              p.graph.value(p.graph.inputs()[i]).name);
       }
-  bool checked = p.checked();
+  const bool checked = p.checked(), profiled = profile::on(), watched = checked || profiled;
+  std::optional<profile::Event> event;
   // Estimates say how often to look at the clock, which would show beside short kernels.
   constexpr double kLookNs = 1e6;
   std::optional<Patience> patience;
@@ -244,9 +261,12 @@ void Program::run_until(size_t end) {
         since = 0;
         patience->look();
       }
-      if (__builtin_expect(checked, 0)) p.before_instr(p.pc);
       if (__builtin_expect(!p.flying.empty(), 0)) p.land(p.pc);
       if (__builtin_expect(c.domain >= 0, 0) && p.launch_beside(p.pc)) continue;
+      if (__builtin_expect(watched, 0)) {
+        if (checked) p.before_instr(p.pc);
+        if (profiled) event.emplace(p.event_of(p.pc));
+      }
       Work* work = p.homes[c.home].work.get();
       if (__builtin_expect(work || c.home != c.from, 0))
         p.enqueue(p.pc, RefPtr<Program>(this));
@@ -254,7 +274,10 @@ void Program::run_until(size_t end) {
         c.kernel->run(c.args);
       else
         copy_strided(c.args.in[0], c.args.out[0]);
-      if (__builtin_expect(checked, 0)) p.after_instr(p.pc);
+      if (__builtin_expect(watched, 0)) {
+        if (profiled) profile::finish(std::move(*event), p.homes[c.home].device);
+        if (checked) p.after_instr(p.pc);
+      }
     }
     p.land(p.code.size());  // whoever asked to come this far may read what has been computed
   } catch (...) {

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <vector>
 
+#include "core/profile.h"
 #include "plan/beside.h"
 #include "plan/program.h"
 
@@ -92,6 +93,7 @@ struct Program::Impl {
     std::function<void()> wait;
   };
   std::vector<Flying> flying;  // effects that go on beside
+  std::vector<const std::string*> where;  // per instruction the user's line, once somebody has profiled a run
   std::atomic<bool> busy{false};
 
   void set_base(int buffer, void* base) {
@@ -109,6 +111,7 @@ struct Program::Impl {
   void land(size_t before);
   void abandon();
   [[noreturn]] void rethrow(size_t instr) const;
+  profile::Event event_of(size_t instr);
 
   // checked.cpp
   bool checked() const { return opt.poison || opt.check_nan; }

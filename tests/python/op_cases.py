@@ -31,6 +31,8 @@ from op_case import (
 )
 
 CASES: list[OpCase] = []
+#: The gradient is not the slope, which is 0: test_quantization_ops.py.
+STAIRCASE: Any = NO_GRAD
 
 # ---- elementwise, one argument
 for name, fn, kw in [
@@ -429,6 +431,26 @@ for skip in (False, True):
     ]  # fmt: skip
 
 
+# ---- simulated quantisation; values keep away from halves, where float32 and float64 may round apart
+for shapes, label in (
+    (((7,), (1,), (1,)), "one"),
+    (((2, 3, 17), (), ()), "scalar"),
+    (((4, 3, 5, 5), (1, 3, 1, 1), (1, 3, 1, 1)), "per-channel"),
+    (((4, 3, 3, 3), (4, 1, 1, 1), (1,)), "per-filter"),
+    (((3, 5), (3, 5), (5,)), "per-element"),
+    (((5,), (3, 1), (1,)), "broadcast"),
+    (((0, 3), (1,), (1,)), "empty"),
+):
+    CASES += [
+        OpCase(name, fn, ref.quantisable(shapes, learnt), {"qmin": -8, "qmax": 7}, label=label, **STAIRCASE)
+        for name, fn, learnt in (
+            ("fake_quant", ref.fake_quant, "scale"),
+            ("tqt", lambda x, e, qmin, qmax: ref.fake_quant(x, 2.0**e, 0, qmin, qmax), "exponent"),
+            ("lsq", lambda x, s, z, f, qmin, qmax: ref.fake_quant(x, s, z, qmin, qmax), "step"),
+        )
+    ]
+
+
 # ---- random
 def skipped(state: np.ndarray, n: int) -> np.ndarray:
     words = state.view(np.uint32).astype(np.uint64)
@@ -452,6 +474,9 @@ ELSEWHERE = {
     "dropout": "random: test_random.py checks mask, scale and gradient",
     "quantize": "its result has a quantised dtype: test_quantized_dtypes.py compares with NumPy",
     "dequantize": "its input has a quantised dtype: test_quantized_dtypes.py",
+    "qconv2d": "its operands are quantised: test_quantized_ops.py compares with sums in NumPy's int64",
+    "qconv2d_dx": "its operands are quantised: test_quantized_ops.py",
+    "qmatmul": "its operands are quantised: test_quantized_ops.py",
     "fused": "made by a pass: tests/cpp/pass and tests/cpp/jit compare it with the unfused graph",
     "complex": "complex64 has no float64 to differentiate in: test_complex.py",
     "real": "test_complex.py",

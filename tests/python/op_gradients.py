@@ -33,13 +33,26 @@ NO_GRADIENT: dict[str, str] = {
     "conv2d_fused": "made by a pass, after gradients were taken",
     "quantize": "its result has a quantised dtype",
     "dequantize": "its input has a quantised dtype",
+    "qconv2d": "its operands are quantised",
+    "qconv2d_dx": "its operands are quantised",
+    "qmatmul": "its operands are quantised",
     "rng_gamma": "random draws are not differentiated by their parameters",
     "rng_multinomial": "random draws are not differentiated by their parameters",
     "rng_poisson": "random draws are not differentiated by their parameters",
 }
 
+#: Inputs whose gradient is by definition not the slope, so that differences cannot check it: what does.
+BY_DEFINITION: dict[tuple[str, str], str] = dict.fromkeys(
+    [("fake_quant", "x"), ("tqt", "x"), ("tqt", "exponent"), ("lsq", "x"), ("lsq", "step")],
+    "rounding has no slope: test_quantization_ops.py compares with the formula",
+)
+
 #: Floating inputs of differentiable ops that get no gradient.
 CONSTANT_INPUTS: dict[tuple[str, str], str] = {
+    ("fake_quant", "scale"): "observed, not learnt; tqt and lsq learn theirs",
+    ("fake_quant", "zero_point"): "observed, not learnt",
+    ("lsq", "zero_point"): "observed, not learnt",
+    ("lsq", "grad_scale"): "a factor of the step's gradient alone",
     ("batch_norm_bwd", "mean"): "batch_norm_train computes it from x; its part is in the gradient of x",
     ("batch_norm_bwd", "rstd"): "batch_norm_train computes it from x; its part is in the gradient of x",
     ("layer_norm_bwd", "mean"): "layer_norm computes it from x; its part is in the gradient of x",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -395,3 +396,27 @@ def lamb_direction(w, g, m, v, t, beta1=0.9, beta2=0.999, eps=1e-8, weight_decay
     v = beta2 * v + (1 - beta2) * g * g
     c1, c2 = (1 - beta1**t, 1 - beta2**t) if bias_correction else (1, 1)
     return m / c1 / (np.sqrt(v / c2) + eps) + weight_decay * w, m, v
+
+
+# ---- simulated quantisation
+def fake_quant(x: Any, scale: Any, zero: Any, qmin: float, qmax: float) -> np.ndarray:
+    q = round_half_away(x / scale) + zero
+    return (np.clip(q, qmin, qmax) - zero) * scale
+
+
+def quantisable(shapes: Any, learnt: str) -> Any:
+    """Arguments of fake_quant, tqt or lsq whose x / scale keeps away from halves."""
+    x_shape, s_shape, z_shape = shapes
+
+    def make(rng: np.random.RandomState) -> list[np.ndarray]:
+        exponent = rng.uniform(-3, 1, s_shape)
+        if np.broadcast_shapes(x_shape, s_shape) != x_shape:
+            exponent = np.ones(s_shape)  # x meets every scale: all must be the same
+        steps = rng.randint(-12, 12, x_shape) + rng.uniform(-0.45, 0.45, x_shape)
+        x = np.asarray(steps * (2.0 if np.all(exponent == 1) else 2.0**exponent))
+        zero = rng.randint(-3, 3, z_shape).astype(np.float64)
+        if learnt == "exponent":
+            return [x, np.asarray(exponent)]
+        return [x, np.asarray(2.0**exponent), zero, *([np.asarray(0.1)] if learnt == "step" else [])]
+
+    return make

@@ -11,6 +11,7 @@ import megengine as mge
 import megengine.functional as F
 from megengine import Tensor, tensor
 from megengine.core import _core
+from megengine.core._core import ops
 from megengine.jit import trace
 
 DTYPES = ["float32", "float16", "int32", "int16", "int8", "uint8", "bool"]
@@ -295,3 +296,25 @@ def test_indices_are_integers():
     ):
         with pytest.raises(RuntimeError, match=r"integers; got float32. Cast .* with astype"):
             fn()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int32", "uint8"])
+@pytest.mark.parametrize("rows", [1, 3, 4, 5, 11])
+@pytest.mark.parametrize("options", [{}, {"exclusive": True}, {"reverse": True}, {"exclusive": True, "reverse": True}])
+def test_running_sums_of_rows_are_those_of_each_row_alone(dtype, rows, options):
+    """Rows are scanned some at a time; which ones stand together must not show."""
+    x = (np.random.default_rng(rows).standard_normal((rows, 37)) * 9).astype(dtype)
+    together = ops.cumsum(
+        mge.Tensor(x, dtype=dtype), axis=1, **{"exclusive": False, "reverse": False, **options}
+    ).numpy()
+    for row, y in zip(x, together):
+        alone = ops.cumsum(
+            mge.Tensor(row, dtype=dtype), axis=0, **{"exclusive": False, "reverse": False, **options}
+        ).numpy()
+        np.testing.assert_array_equal(y, alone)
+    ordered = x[:, ::-1] if options.get("reverse") else x
+    sums = np.cumsum(ordered, axis=1, dtype="float64" if x.dtype.kind == "f" else dtype)
+    if options.get("exclusive"):
+        sums = np.concatenate([np.zeros_like(sums[:, :1]), sums[:, :-1]], axis=1)
+    sums = sums[:, ::-1] if options.get("reverse") else sums
+    np.testing.assert_allclose(together, sums.astype(dtype), rtol=1e-3 if dtype == "float16" else 1e-6)

@@ -6,7 +6,7 @@ functions of this package and constructors of plain data (docs/adr/0026-pickles-
 """
 
 from .machine import CutShort, Damaged, Machine, Refused
-from .names import build, find, find_arrays
+from .names import build, extend, find, find_arrays
 from .writer import dump
 
-__all__ = ["CutShort", "Damaged", "Machine", "Refused", "build", "dump", "find", "find_arrays"]
+__all__ = ["CutShort", "Damaged", "Machine", "Refused", "build", "dump", "extend", "find", "find_arrays"]

@@ -23,6 +23,8 @@ from typing import IO, Any, NoReturn
 
 #: Containers within containers; checkpoints nest some ten deep.
 MAX_DEPTH = 1000
+#: Things that are begun and not yet ended; graphs of modules are long chains of objects that hold each other.
+MAX_MARKS = 100_000
 #: By how much, in all, containers may grow higher after another one holds them, as objects that hold each other do.
 MAX_LATE = 100_000
 #: Values in one key: the hash of a tuple is computed anew for each time that it occurs in another.
@@ -90,13 +92,14 @@ class Pending:
 class Info:
     """What a machine knows of a container that it made."""
 
-    __slots__ = ("cyclic", "height", "held", "obj", "weight")
+    __slots__ = ("cyclic", "flat", "height", "held", "obj", "weight")
 
-    def __init__(self, obj: Any, height: int, weight: float, cyclic: bool) -> None:
+    def __init__(self, obj: Any, height: int, weight: float, cyclic: bool, flat: bool) -> None:
         self.obj = obj  # alive, so that its id stays its own
         self.height = height  # 1 and that of the highest thing in it
         self.weight = weight  # as a key: the values in it; infinite for what is no key
         self.cyclic = cyclic  # it may hold itself: it is freed without recursion
+        self.flat = flat  # nothing follows what it holds, so its height is that of an empty one
         self.held = False  # by another container
 
 
@@ -264,9 +267,20 @@ class Machine:
                     height = info.height
         return height, weight
 
-    def own(self, obj: Any, height: int = 0, weight: float = math.inf, *, cyclic: bool = False) -> Any:
-        """Keep books on a new container that holds things up to ``height``."""
-        self._infos[id(obj)] = info = Info(obj, 0, weight, cyclic)
+    def own(
+        self, obj: Any, height: int = 0, weight: float = math.inf, *, cyclic: bool = False, flat: bool = False
+    ) -> Any:
+        """Keep books on a new container that holds things up to ``height``.
+
+        Args:
+            obj: the container.
+            height: of the highest thing in it.
+            weight: as a key.
+            cyclic: it may come to hold itself.
+            flat: an object of a class of ours that nothing follows: it is hashed and compared by identity and freed
+                without recursion, so a chain of such objects may be as long as the file.
+        """
+        self._infos[id(obj)] = info = Info(obj, 0, weight, cyclic, flat)
         self._raise(info, height + 1)
         return obj
 
@@ -283,7 +297,15 @@ class Machine:
         info = self._infos.get(id(obj))
         return 0 if info is None else info.height
 
+    def weigh(self, obj: Any, parts: list[Any]) -> None:
+        """Let an object be a key that counts as much as its parts."""
+        found = [self._infos.get(id(p)) for p in parts]
+        self._infos[id(obj)].weight = 1 + sum(1.0 if i is None else i.weight for i in found)
+
     def _raise(self, info: Info, height: int) -> None:
+        if info.flat:
+            info.height = 1
+            return
         if height <= info.height:
             return
         if info.held:
@@ -327,8 +349,8 @@ class Machine:
 
     def mark(self) -> None:
         """Begin a list of things."""
-        if len(self._marks) > 4 * MAX_DEPTH:
-            raise Refused(f"objects are nested more than {MAX_DEPTH} deep")
+        if len(self._marks) > MAX_MARKS:
+            raise Refused(f"objects are nested more than {MAX_MARKS} deep")
         self._marks.append(self._stack)
         self._stack = []
 

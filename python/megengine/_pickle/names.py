@@ -313,6 +313,29 @@ for _d in (_dtype.bfloat16, _dtype.intb1, _dtype.intb2, _dtype.intb4):
 for _place in ("copyreg", "copy_reg"):
     _TABLE[_place, "_reconstructor"] = (NOT_DATA, _reconstructor)
 
+#: Packages that know how to make what files of theirs name: prefix -> how to get (find, build by type).
+_EXTENSIONS: dict[str, Callable[[], tuple[Callable[[str, str], Global | None], dict[type, Any]]]] = {}
+_BUILD: dict[type, Callable[[Machine, Any, Any], None]] = {}
+_FIND: list[Callable[[str, str], Global | None]] = []
+
+
+def extend(prefix: str, load: Callable[[], tuple[Callable[[str, str], Global | None], dict[type, Any]]]) -> None:
+    """Let a package of ours say what its files may name; ``load`` is called when a file first names it."""
+    _EXTENSIONS[prefix] = load
+
+
+def _extended(module: str, name: str) -> Global | None:
+    for prefix in [p for p in _EXTENSIONS if module.startswith(p)]:
+        find, builders = _EXTENSIONS.pop(prefix)()
+        _FIND.append(find)
+        _BUILD.update(builders)
+    for find in _FIND:
+        found = find(module, name)
+        if found is not None:
+            return found
+    return None
+
+
 #: Names of Python 2's __builtin__, which protocols below 3 write.
 _PYTHON_2 = {"xrange": "range", "long": "int", "unicode": "str"}
 
@@ -326,7 +349,7 @@ def _known(module: str, name: str) -> Global | None:
 
 def find(module: str, name: str) -> Global:
     """What a checkpoint may name: data, and modules whose class the program has imported."""
-    known = _known(module, name)
+    known = _known(module, name) or _extended(module, name)
     if known is not None:
         return known
     function = _function(module, name)
@@ -361,7 +384,9 @@ def _unknown(module: str, name: str) -> str:
 def build(machine: Machine, obj: Any, state: Any) -> None:
     """Give an object its state."""
     kind = type(obj)
-    if kind in (Tensor, Parameter):
+    if kind in _BUILD:
+        _BUILD[kind](machine, obj, state)
+    elif kind in (Tensor, Parameter):
         _tensor_state(machine, obj, state)
     elif kind is QParams:
         _qparams_state(machine, obj, state)

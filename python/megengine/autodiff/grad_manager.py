@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -13,6 +12,7 @@ import numpy as np
 from ..core import _core
 from ..core._core import ops
 from ..core._warn import warn_once
+from ..core.autodiff import sessions
 from ..core.tensor.dtype import is_differentible_dtype
 from ..core.tensor.utils import KindError
 from ..jit.conditional import Conditional
@@ -24,18 +24,10 @@ __all__ = ["AttachSpec", "GradManager", "GradManagerGroup", "get_backwarding_gra
 Callback = Callable[[Tensor, Any], Any]
 
 
-class _Running(threading.local):
-    """Per thread: the manager whose ``backward`` is running."""
-
-    manager: GradManager | None = None
-
-
-_running = _Running()
-
-
 def get_backwarding_grad_manager() -> GradManager | None:
     """The manager whose ``backward`` is running, or None."""
-    return _running.manager
+    manager: GradManager | None = sessions.thread.backwarding
+    return manager
 
 
 class AttachSpec:
@@ -216,7 +208,7 @@ class GradManager:
             )
         # One element is one element, whether its shape is () or (1,).
         dys = [d.reshape(t.shape) if d.shape != t.shape and d.size == t.size == 1 else d for t, d in zip(ys, dys)]
-        before, _running.manager = _running.manager, self
+        before, sessions.thread.backwarding = sessions.thread.backwarding, self
         try:
             session.backward(ys, dys)
             if ys and not self._gradients:
@@ -235,7 +227,7 @@ class GradManager:
                 else:
                     tensor.grad += grad
         finally:
-            _running.manager = before
+            sessions.thread.backwarding = before
             self.release()
 
     def _warn_unreached(self) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ..core import _core
-from ..core.autodiff._recomputing import thread
+from ..core.autodiff._recomputing import Notes, thread
 from ..core.tensor.dtype import is_differentible_dtype
 from ..jit.tree import flatten, unflatten
 from ..random.rng import generator_states
@@ -22,7 +22,7 @@ def checkpoint(fn: Callable[..., Any]) -> Callable[..., Any]:
 
     When the backward pass arrives, ``fn`` runs again and its gradients are computed then: about a third more work for
     the memory of all intermediate results. The second run draws the same random numbers, casts as the first one did
-    under ``amp.autocast``, and leaves the running statistics of batch normalisation alone. Gradients reach the tensor
+    under ``amp.autocast``, and leaves running statistics and what observers have seen alone. Gradients reach the tensor
     arguments (also inside tuples, lists and dicts) and every tensor a ``GradManager`` is attached to, so parameters
     need not be arguments. Any other tensor with a gradient must be one; using it from outside is an error.
 
@@ -67,6 +67,7 @@ class _Segment:
         self.random = [(cell, Tensor(cell)) for cell in generator_states(given)]
         self.shapes: list[tuple[int, ...]] = []
         self.recorded: list[int] = []  # which outputs backward asks for
+        self.notes = Notes(thread.notes)
 
     def forward(self) -> Any:
         args = [t.detach() for t in self.args]
@@ -90,10 +91,15 @@ class _Segment:
     def run(self, tensors: Sequence[Tensor]) -> tuple[Any, list[Tensor]]:
         args, kwargs = unflatten(self.tree, tensors)
         outputs: list[Tensor] = []
-        return flatten(self.fn(*args, **kwargs), outputs), outputs
+        around, thread.notes = thread.notes, self.notes
+        try:
+            return flatten(self.fn(*args, **kwargs), outputs), outputs
+        finally:
+            thread.notes = around
 
     def again(self) -> list[Tensor]:
         """The outputs once more, recorded this time; backward goes on through them."""
+        self.notes.next = 0
         with _second_run(self.casting, self.random):
             _, outputs = self.run([Tensor(t) for t in self.args])
         if [t.shape for t in outputs] != self.shapes:

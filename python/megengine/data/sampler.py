@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from itertools import count, islice
 from typing import Any
 
 import numpy as np
+
+from ..distributed.group import get_rank, get_world_size
 
 __all__ = [
     "Infinite",
@@ -19,14 +20,6 @@ __all__ = [
     "SequentialSampler",
     "StreamSampler",
 ]
-
-
-def _process_group() -> tuple[int, int]:
-    """(world size, rank) of this process; (1, 0) when it is on its own."""
-    distributed = sys.modules.get("megengine.distributed")
-    if distributed is None:  # never imported, so no group can have been formed
-        return 1, 0
-    return int(distributed.get_world_size()), int(distributed.get_rank())
 
 
 def _positive_int(who: Any, name: str, value: Any) -> int:
@@ -72,7 +65,7 @@ class MapSampler(Sampler):
             raise ValueError(f"{who}: drop_last should be a boolean value, but got drop_last={drop_last}")
         if num_samples is not None:
             num_samples = _positive_int(self, "num_samples", num_samples)
-        group_size, group_rank = _process_group()
+        group_size, group_rank = get_world_size(), get_rank()
         self.world_size = _positive_int(self, "world_size", group_size if world_size is None else world_size)
         self.rank = group_rank if rank is None else int(rank)
         if not 0 <= self.rank < self.world_size:

@@ -513,6 +513,20 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
+def _elwise(*args: Any, mode: Any) -> Tensor:
+    """An elementwise op by the original's name or member of ``Elemwise.Mode``.
+
+    >>> from megengine.functional.elemwise import Elemwise, _elwise
+    >>> x = mge.tensor([-2.0])
+    >>> _elwise(x, 3, mode=Elemwise.Mode.MUL).tolist(), _elwise(x, mode="relu").tolist()
+    ([-6.0], [0.0])
+    """
+    from ..core._imperative_rt.core2 import apply
+    from ..core._imperative_rt.ops import OPS
+
+    return apply(OPS["Elemwise"](mode), *args)[0]
+
+
 def _elemwise_multi_type(*args: Any, mode: str, **kwargs: Any) -> Tensor:
     """An elementwise op whose result has a dtype of its own, by the original's mode name."""
     from ..core._imperative_rt.core2 import apply

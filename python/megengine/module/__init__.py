@@ -1,5 +1,6 @@
 """Layers: ``import megengine.module as M``."""
 
+from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
@@ -137,7 +138,15 @@ __all__ = [
     "vision",
 ]
 
+if _TYPE_CHECKING:
+    from . import qat as qat
+
+#: Imported when first used; they are made of megengine.quantization, which is made of modules.
+_LAZY = frozenset({"qat", "quantized"})
+
 if not _TYPE_CHECKING:  # type checkers shall say that a name is not there
 
     def __getattr__(name: str) -> _Any:
+        if name in _LAZY:
+            return _import_module(f".{name}", __name__)
         raise _no_attribute(__name__, name)

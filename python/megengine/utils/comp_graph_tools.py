@@ -1,121 +1,212 @@
-"""Running model files from Python. Editing graphs arrives with ``megengine.utils.network``."""
+"""Looking at graphs and changing them (``megengine.core.tensor.megbrain_graph``), and running model files.
+
+>>> import io
+>>> from megengine.core.tensor import megbrain_graph as G
+>>> from megengine.utils import comp_graph_tools as cgtools
+>>> @mge.jit.trace(symbolic=True, capture_as_const=True)
+... def f(x):
+...     return F.exp(x) + 1
+>>> y, file = f(mge.tensor([1.0, 2.0])), io.BytesIO()
+>>> result = f.dump(file, arg_names=["x"], output_names=["y"])
+>>> file.seek(0)
+0
+>>> (y,) = G.load_graph(file).output_vars_list
+>>> [op.type for op in cgtools.get_oprs_seq([y])]
+['Host2DeviceCopy', 'exp', 'add']
+"""
 
 from __future__ import annotations
 
-import io
-import os
-from collections import OrderedDict
-from collections.abc import Sequence
-from typing import IO, Any
+from collections import OrderedDict, deque
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from ..core import _core
-from ..core.tensor.dtype import bfloat16
+from ..core._inference import GraphInference
+from ..core.tensor.megbrain_graph import Graph, InputNode, OpNode, OutputNode, VarNode, _check_vars, set_priority_to_id
 
-__all__ = ["GraphInference"]
+__all__ = [
+    "GraphInference",
+    "convert_inputs",
+    "convert_outputs",
+    "embed_inputs",
+    "find_vars_by_name",
+    "get_dep_vars",
+    "get_opr_type",
+    "get_oprs_seq",
+    "get_owner_opr_inputs",
+    "get_owner_opr_type",
+    "graph_traversal",
+    "replace_oprs",
+    "replace_vars",
+    "set_priority_to_id",
+]
+
+Vars = VarNode | Sequence[VarNode]
 
 
-class GraphInference:
-    """A model file as a function of arrays, run by Lite with the kernels that ship.
+def _list(who: str, given: Vars) -> list[VarNode]:
+    return _check_vars(who, given if isinstance(given, (list, tuple)) else [given])
+
+
+def get_dep_vars(var: Vars, var_type: str | Sequence[str] | None = None) -> list[VarNode]:
+    """What variables are computed from, themselves included, nearest first; only those made by ops of a type.
 
     Args:
-        file: a path, or an open binary file.
-        outputs: names of the outputs to return; all when None.
-        profiling: accepted, without effect.
-        optimize_for_inference: accepted, without effect; files are optimised when they are dumped.
-
-    >>> import io
-    >>> @mge.jit.trace(symbolic=True, capture_as_const=True)
-    ... def f(x):
-    ...     return x * 2
-    >>> y, file = f(mge.tensor([1.0, 2.0])), io.BytesIO()
-    >>> result = f.dump(file, arg_names=["x"], output_names=["y"])
-    >>> file.seek(0)
-    0
-    >>> GraphInference(file).run(np.array([3.0, 4.0], "float32"))["y"].tolist()
-    [6.0, 8.0]
+        var: a variable, or several.
+        var_type: ``"Host2DeviceCopy"`` for inputs, ``"ImmutableTensor"`` for constants, or the type of an op.
     """
-
-    def __init__(
-        self,
-        file: str | os.PathLike[str] | IO[bytes],
-        outputs: Sequence[str] | None = None,
-        profiling: bool = False,
-        optimize_for_inference: bool = False,
-        **kwargs: Any,
-    ) -> None:
-        from megenginelite import LiteNetwork
-
-        if kwargs:
-            raise ValueError(f"GraphInference: unknown options {sorted(kwargs)}.")
-        if isinstance(file, (str, os.PathLike)):
-            with open(file, "rb") as f:
-                data = f.read()
-        else:
-            data = file.read()
-        inputs, results = _core.model_io(data)
-        self._network = LiteNetwork()
-        self._network.load(io.BytesIO(data))
-        self._inputs = [name for name, _, _ in inputs]
-        self._dtypes = {name: dtype for name, dtype, _ in inputs}
-        self._ndim = {name: len(shape) for name, _, shape in results}  # Lite has no tensors without dimensions
-        self._bfloat16 = {name for name, dtype, _ in results if dtype == "bfloat16"}  # Lite gives its bits
-        known = list(self._ndim)
-        self._outputs = list(known if outputs is None else outputs)
-        for name in self._outputs:
-            if name not in known:
-                raise ValueError(f"GraphInference: the file has no output {name!r}; it has {', '.join(known)}.")
-
-    def run(self, *inp_args: Any, inp_dict: dict[str, Any] | None = None) -> OrderedDict[str, npt.NDArray[Any]]:
-        """Feed arrays, in the order of the file's inputs or by name, and get outputs by name."""
-        named = dict(inp_dict or {})
-        free = [n for n in self._inputs if n not in named]
-        assert len(inp_args) == len(free), (
-            f"GraphInference: needs {len(self._inputs)} inputs ({', '.join(self._inputs)}); "
-            f"got {len(inp_args)} by position and {sorted(named)} by name."
-        )
-        named.update(zip(free, inp_args))
-        extra = sorted(set(named) - set(self._inputs))
-        assert not extra, f"GraphInference: the file has no inputs {extra}; it has {', '.join(self._inputs)}."
-        for name, value in named.items():
-            array = np.ascontiguousarray(value.numpy() if hasattr(value, "numpy") else value)
-            array = _narrowed(array, name, self._dtypes[name])
-            self._network.get_io_tensor(name).set_data_by_copy(array.reshape(np.shape(value)))
-        self._network.forward()
-        self._network.wait()
-        return OrderedDict((n, self._result(n)) for n in self._outputs)
-
-    def _result(self, name: str) -> npt.NDArray[Any]:
-        value = self._network.get_io_tensor(name).to_numpy()
-        if name in self._bfloat16:
-            value = value.view(bfloat16)
-        return value.reshape(()) if self._ndim[name] == 0 else value
+    types = None if var_type is None else {var_type} if isinstance(var_type, str) else set(var_type)
+    queue, seen, found = deque(_list("get_dep_vars", var)), set(), []
+    while queue:
+        v = queue.popleft()
+        if v.id in seen:
+            continue
+        seen.add(v.id)
+        if types is None or get_owner_opr_type(v) in types:
+            found.append(v)
+        queue.extend(v.op.inputs)
+    return found
 
 
-def _narrowed(array: npt.NDArray[Any], name: str, dtype: str) -> npt.NDArray[Any]:
-    """float64 and int64, which NumPy makes by itself, as the 32 bits a model takes."""
-    if array.dtype.name == dtype or array.dtype.name not in ("float64", "int64"):
-        return array
-    narrow = array.astype(np.float32 if array.dtype == np.float64 else np.int32)
-    if array.dtype == np.int64 and not np.array_equal(narrow, array):
-        worst = array[narrow != array].flat[0]
-        raise _core.UserError(f"GraphInference: input {name!r} is {dtype}, which does not hold {worst}.")
-    return narrow
+def get_owner_opr_inputs(var: VarNode) -> list[VarNode]:
+    """The inputs of the op that makes a variable."""
+    return list(var.op.inputs)
 
 
-def _arrives(name: str) -> Any:
-    raise NotImplementedError(f"comp_graph_tools.{name}: arrives with the editing of graphs (megengine.utils.network).")
+def get_owner_opr_type(var: VarNode) -> str:
+    """The type of the op that makes a variable."""
+    kind = var.op.type
+    return "Host2DeviceCopy" if kind == "InputCallback" else kind
 
 
-def __getattr__(name: str) -> Any:
-    if name in _LATER:
-        return lambda *args, **kwargs: _arrives(name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+def get_opr_type(opr: OpNode) -> str:
+    """The type of an op."""
+    if not isinstance(opr, OpNode):
+        raise TypeError(f"get_opr_type: an op of a graph is needed; got {type(opr).__name__}.")
+    return opr.type
 
 
-_LATER = frozenset(
-    """get_dep_vars get_owner_opr_inputs get_owner_opr_type get_opr_type graph_traversal get_oprs_seq replace_vars
-    replace_oprs find_vars_by_name convert_inputs convert_outputs embed_inputs set_priority_to_id""".split()
-)
+def graph_traversal(
+    outputs: Vars,
+) -> tuple[
+    dict[int, OpNode], dict[int, VarNode], dict[int, int], dict[int, list[int]], dict[int, list[int]], dict[int, int]
+]:
+    """Everything that outputs need: ``(map_oprs, map_vars, var2oprs, opr2receivers, indegree2opr, opr2indegree)``.
+
+    Ops and variables by id; the op of each variable; the ops that read an op; ops by the number of ops they read, and
+    that number of each op.
+    """
+    oprs: dict[int, OpNode] = {}
+    variables: dict[int, VarNode] = {}
+    owner: dict[int, int] = {}
+    receivers: dict[int, list[int]] = {}
+    degree: dict[int, int] = {}
+    for v in get_dep_vars(outputs):
+        variables[v.id] = v
+        key = _key(v.op)
+        owner[v.id] = key
+        if key in oprs:
+            continue
+        oprs[key] = v.op
+        sources = {_key(i.op) for i in v.op.inputs}
+        degree[key] = len(sources)
+        for source in sources:
+            receivers.setdefault(source, []).append(key)
+    by_degree: dict[int, list[int]] = {}
+    for key, n in degree.items():
+        receivers.setdefault(key, [])
+        by_degree.setdefault(n, []).append(key)
+    return oprs, variables, owner, receivers, by_degree, degree
+
+
+def _key(op: OpNode) -> int:
+    return op.outputs[0].id  # an op may be several of the engine's: known by its first result
+
+
+def get_oprs_seq(outputs: Vars, prune_reshape: bool = False, prune_immtensor: bool = True) -> list[OpNode]:
+    """The ops that outputs need, in an order in which they can run.
+
+    Args:
+        outputs: variables.
+        prune_reshape: leave out reshapes; those that only they feed stay.
+        prune_immtensor: leave out constants.
+    """
+    oprs, *_ = graph_traversal(outputs)
+    done: OrderedDict[int, OpNode] = OrderedDict()
+    stack = [(key, False) for key in sorted(oprs, reverse=True)]
+    while stack:
+        key, ready = stack.pop()
+        if key in done:
+            continue
+        if ready:
+            done[key] = oprs[key]
+            continue
+        stack.append((key, True))
+        stack += [(_key(i.op), False) for i in reversed(oprs[key].inputs) if _key(i.op) not in done]
+    pruned = ({"ImmutableTensor"} if prune_immtensor else set()) | ({"Reshape", "reshape"} if prune_reshape else set())
+    return [op for op in done.values() if op.type not in pruned]
+
+
+def replace_vars(dst: Vars, varmap: Mapping[VarNode, VarNode]) -> list[VarNode]:
+    """``dst`` as they are with other variables in the place of some; the graph keeps the old ones beside them."""
+    found = _list("replace_vars", dst)
+    graph = found[0].graph
+    if not varmap:
+        return found
+    old = _check_vars("replace_vars", varmap.keys(), graph)
+    new = _check_vars("replace_vars", varmap.values(), graph)
+    ids = graph._ir.replaced([v.id for v in found], [v.id for v in old], [v.id for v in new])
+    return [graph._var(i) for i in ids]
+
+
+def replace_oprs(dst: Vars, oprmap: Mapping[OpNode, OpNode]) -> list[VarNode]:
+    """The same for all results of ops."""
+    varmap: dict[VarNode, VarNode] = {}
+    for old, new in oprmap.items():
+        if len(old.outputs) != len(new.outputs):
+            raise ValueError(
+                f"replace_oprs: {old!r} has {len(old.outputs)} results, {new!r} has {len(new.outputs)}. "
+                "As many are needed."
+            )
+        varmap.update(zip(old.outputs, new.outputs))
+    return replace_vars(dst, varmap)
+
+
+def find_vars_by_name(dst: Vars, names: Sequence[str]) -> list[VarNode]:
+    """The variables of these names among what ``dst`` are computed from."""
+    known = {v.name: v for v in get_dep_vars(dst)}
+    missing = [n for n in names if n not in known]
+    if missing:
+        raise ValueError(f"find_vars_by_name: there is no {', '.join(missing)}; there are {', '.join(sorted(known))}.")
+    return [known[n] for n in names]
+
+
+def convert_inputs(
+    dst: Vars, inputs: Sequence[VarNode] | None = None
+) -> tuple[list[VarNode], OrderedDict[str, InputNode]]:
+    """``dst`` with an InputNode in the place of each input, and these by the names of the inputs."""
+    found = _list("convert_inputs", dst)
+    given = get_dep_vars(found, "Host2DeviceCopy")[::-1] if inputs is None else list(inputs)
+    nodes = OrderedDict(
+        (v.name, InputNode(device=v.device, dtype=v.dtype, shape=v.shape, graph=v.graph)) for v in given
+    )
+    return replace_vars(found, dict(zip(given, (n.outputs[0] for n in nodes.values())))), nodes
+
+
+def convert_outputs(dst: Vars) -> tuple[list[VarNode], OrderedDict[str, OutputNode]]:
+    """Variables to compile, and an OutputNode of each by its name."""
+    nodes = OrderedDict((v.name, OutputNode(v)) for v in _list("convert_outputs", dst))
+    return [n.outputs[0] for n in nodes.values()], nodes
+
+
+def embed_inputs(dst: Vars, data: Sequence[Any], inputs: Sequence[VarNode] | None = None) -> list[VarNode]:
+    """``dst`` with constants in the place of the inputs, in their order."""
+    found = _list("embed_inputs", dst)
+    graph: Graph = found[0].graph
+    given = get_dep_vars(found, "Host2DeviceCopy")[::-1] if inputs is None else list(inputs)
+    if len(given) != len(data):
+        raise ValueError(f"embed_inputs: {len(given)} inputs, but {len(data)} values.")
+    constants = [graph.make_const(np.asarray(value), dtype=v.dtype, device=v.device) for v, value in zip(given, data)]
+    return replace_vars(found, dict(zip(given, constants)))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...logger import set_mgb_log_level
 from .._core import CompNode
+from .._lazy import submodule
 from ..tensor.dtype import bfloat16, intb1, intb2, intb4
 from .opdef import OpDef
 
@@ -52,4 +53,53 @@ class Logger:
         return cls.LogLevel(set_mgb_log_level(10 * (int(level) + 1)) // 10 - 1)
 
 
-__all__ = ["CompNode", "Logger", "OpDef", "OperatorNodeConfig", "pybfloat16", "pyintb1", "pyintb2", "pyintb4"]
+#: Names here -> names in core.tensor.megbrain_graph, which is imported when one of them is asked for.
+_OF_GRAPHS = {"ComputingGraph": "Graph", "OperatorNode": "OpNode", "VarNode": "VarNode"}
+
+if TYPE_CHECKING:
+    from ..tensor.megbrain_graph import Graph as ComputingGraph
+    from ..tensor.megbrain_graph import OpNode as OperatorNode
+    from ..tensor.megbrain_graph import VarNode
+
+
+def make_h2d(graph: Any, device: Any, dtype: Any, shape: Any = None, name: str | None = None) -> VarNode:
+    """An input of a graph.
+
+    >>> from megengine.core._imperative_rt import make_h2d
+    >>> from megengine.core.tensor.megbrain_graph import Graph
+    >>> make_h2d(Graph(), "cpu0", "float32", (2, 3), "data").shape
+    (2, 3)
+    """
+    made: VarNode = graph.make_h2d(dtype=dtype, device=device, shape=shape, name=name)
+    return made
+
+
+def make_const(graph: Any, data: Any, device: Any = None, dtype: Any = None, name: str | None = None) -> VarNode:
+    """A constant of a graph."""
+    made: VarNode = graph.make_const(data, dtype, device, name)
+    return made
+
+
+def __getattr__(name: str) -> Any:
+    if name in _OF_GRAPHS:
+        from ..tensor import megbrain_graph
+
+        return getattr(megbrain_graph, _OF_GRAPHS[name])
+    return submodule(__name__, name)
+
+
+__all__ = [
+    "CompNode",
+    "ComputingGraph",
+    "Logger",
+    "OpDef",
+    "OperatorNode",
+    "OperatorNodeConfig",
+    "VarNode",
+    "make_const",
+    "make_h2d",
+    "pybfloat16",
+    "pyintb1",
+    "pyintb2",
+    "pyintb4",
+]

@@ -7,8 +7,21 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...tensor import Tensor
-from .. import _amp
-from .._core import AsyncError, CompNode, TraceError, full_sync, is_tracked, run_op_class, set_custom_grad, sync
+from .. import _amp, get_option, set_option
+from .._config import get_auto_format_convert, set_auto_format_convert
+from .._core import (
+    AsyncError,
+    CompNode,
+    TraceError,
+    full_sync,
+    is_tracked,
+    pop_scope,
+    push_scope,
+    run_op_class,
+    set_custom_grad,
+    sync,
+)
+from .._core import shutdown as close
 from ..tensor.utils import (
     convert_inputs,
     dtype_promotion,
@@ -28,12 +41,19 @@ __all__ = [
     "TraceError",
     "apply",
     "astype_cpp",
+    "close",
     "create_complex",
     "dtype_promotion",
     "full_sync",
+    "get_auto_format_convert",
     "get_device",
+    "get_option",
     "make_shape_tuple",
+    "pop_scope",
+    "push_scope",
+    "set_auto_format_convert",
     "set_grad",
+    "set_option",
     "sync",
 ]
 
@@ -54,6 +74,12 @@ def apply(op: OpDef, *inputs: Any) -> tuple[Tensor, ...]:
     name = type(op).__name__
     if name.startswith("Elemwise") and not all(isinstance(x, Tensor) for x in inputs):
         inputs = tuple(convert_inputs(*inputs))
+    return _apply_with_effect(op, inputs) if op._effect else run_op_class(op, *inputs)
+
+
+def _apply_with_effect(op: OpDef, inputs: tuple[Any, ...]) -> tuple[Tensor, ...]:
+    if op._effect == "steps":
+        return op._run(inputs)
     if op._effect == "generator" and inputs and isinstance(inputs[0], Tensor):
         from .rng_handles import generator_of
 
@@ -61,7 +87,7 @@ def apply(op: OpDef, *inputs: Any) -> tuple[Tensor, ...]:
         *results, state = run_op_class(op, *inputs, cell)
         cell._reset(state)
         return tuple(results)
-    out: tuple[Tensor, ...] = run_op_class(op, *inputs)
+    out = run_op_class(op, *inputs)
     if op._effect == "replace":
         inputs[0]._reset(out[0])
         return (inputs[0],)

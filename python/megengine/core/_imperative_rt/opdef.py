@@ -15,8 +15,11 @@ class OpDef:
     __module__ = "megengine.core._imperative_rt"
     _fields: ClassVar[dict[str, Any]] = {}
     _index: ClassVar[int] = -1  # in the table of src/compat
-    _effect: ClassVar[str] = ""  # what apply does besides: "generator" or "replace"
+    _effect: ClassVar[str] = ""  # what apply does besides: "generator" or "replace"; "steps": it calls _run instead
     scope: str
+
+    def _run(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        raise NotImplementedError
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         names = [*self._fields, "scope"]

@@ -58,10 +58,11 @@ OPS = _Classes()
 def __getattr__(name: str) -> Any:
     if name in OPS:
         return OPS[name]
-    from . import rng_handles  # with the generators, imported when first asked for
+    from . import rng_handles, subgraph  # with the generators, imported when first asked for
 
-    if name in rng_handles.__all__:
-        return getattr(rng_handles, name)
+    for module in (rng_handles, subgraph):
+        if name in module.__all__:
+            return getattr(module, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

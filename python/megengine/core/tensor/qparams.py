@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Any
+from typing import Any, TypeVar
+
+import numpy as np
 
 from .dtype import QuantDtypeMeta, _builtin_quant_dtypes
+
+_T = TypeVar("_T")
 
 
 class QuantMode(Enum):
@@ -34,12 +38,41 @@ class QParams:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, QParams) or self.__slots__ != other.__slots__:
             return False
-        return all(bool(getattr(self, k) == getattr(other, k)) for k in self.__slots__)
+        return all(_same(getattr(self, k), getattr(other, k)) for k in self.__slots__)
 
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
         return f"QParams({', '.join(f'{k}={getattr(self, k)}' for k in self.__slots__)})"
+
+
+class LSQParams(QParams):
+    """Those of a learnt step, which also say by what its gradient is multiplied."""
+
+    __slots__ = (*QParams.__slots__, "grad_scale")
+
+    def __init__(
+        self, mode: QuantMode | None, dtype_meta: QuantDtypeMeta | None, scale: Any, zero_point: Any, grad_scale: Any
+    ) -> None:
+        super().__init__(mode, dtype_meta, scale, zero_point)
+        self.grad_scale = grad_scale
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Equal; numbers, arrays and tensors by value, also those with a scale per channel."""
+    if a is None or b is None or isinstance(a, (QuantMode, QuantDtypeMeta)):
+        return bool(a == b)
+    x, y = (v.numpy() if hasattr(v, "numpy") else v for v in (a, b))
+    return np.array_equal(x, y)
+
+
+def as_integers_of(x: Any, y: _T) -> _T:
+    """``y``, whose elements are elements of the tensor ``x`` or 0: simulated integers if those of ``x`` are."""
+    if getattr(x, "_simulated", False):
+        marked: Any = y
+        marked.qparams.update(x.qparams)
+        marked._simulated = True
+    return y
 
 
 def create_qparams(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
@@ -13,6 +14,8 @@ from .._core import CompNode, DTypeError, TensorBase, UserError, as_size, get_de
 
 if TYPE_CHECKING:
     from ...tensor import Tensor
+    from .._imperative_rt.subgraph import subgraph as subgraph
+    from .._imperative_rt.subgraph import subgraph_fn as subgraph_fn
 
 _convert_inputs = True
 #: What arrays of 64-bit elements become where no dtype is named.
@@ -276,3 +279,9 @@ def without_format(x: Tensor) -> Tensor:
     """The new tensor ``x`` without the memory format that an op gave it: for functions that do not keep it."""
     x.format = "default"
     return x
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("subgraph", "subgraph_fn"):  # of op classes, which are made above this room
+        return getattr(import_module("megengine.core._imperative_rt.subgraph"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -14,6 +14,7 @@ namespace mge {
 namespace {
 
 constexpr int64_t kBlock = 1 << 15;  // elements of a line that one range scans
+constexpr int64_t kTogether = 4;     // lines along the last axis scanned together
 constexpr int64_t kColumns = 64;     // neighbouring lines scanned together when the axis is not the last
 
 template <class T>
@@ -60,7 +61,20 @@ Wide<T> block_total(const T* x, int64_t step, int64_t n) {
   return acc;
 }
 
-// The axis is the last one, or a line is long: blocks of one line.
+// Lines `apart` elements from each other, element after element of all: one line alone waits for the sum before it.
+template <class Op, class T>
+void scan_together(const Line& l, const T* x, T* y, int64_t apart) {
+  Wide<T> acc[kTogether];
+  std::fill_n(acc, kTogether, Op::template identity<Wide<T>>);
+  for (int64_t i = 0; i < l.g.size; ++i, x += l.step(), y += l.step())
+    for (int64_t j = 0; j < kTogether; ++j) {
+      Wide<T> next = Op::apply(acc[j], static_cast<Wide<T>>(x[j * apart]));
+      y[j * apart] = static_cast<T>(l.exclusive ? acc[j] : next);
+      acc[j] = next;
+    }
+}
+
+// A line is long: blocks of one line.
 template <class Op, class T>
 void scan_lines(const Line& l, const T* x, T* y) {
   const int64_t lines = l.g.outer * l.g.inner, blocks = (l.g.size + kBlock - 1) / kBlock;
@@ -89,6 +103,24 @@ void scan_lines(const Line& l, const T* x, T* y) {
   each([&](int64_t b, int64_t at, int64_t n) { scan_block<Op>(x + at, y + at, l.step(), n, start[b], l.exclusive); });
 }
 
+// The axis is the last one and no line is cut: several lines at a time, with the sums of scan_lines.
+template <class Op, class T>
+void scan_rows(const Line& l, const T* x, T* y) {
+  const int64_t groups = (l.g.outer + kTogether - 1) / kTogether;
+  parallel_for(groups, value_grain(l.g.size * kTogether), [&](int64_t b, int64_t e) {
+    for (; b < e; ++b) {
+      const int64_t from = b * kTogether, end = std::min(from + kTogether, l.g.outer);
+      if (end - from == kTogether) {
+        scan_together<Op>(l, x + l.first(from, 0), y + l.first(from, 0), l.g.size);
+        continue;
+      }
+      for (int64_t row = from; row < end; ++row)
+        scan_block<Op>(x + l.first(row, 0), y + l.first(row, 0), l.step(), l.g.size, Op::template identity<Wide<T>>,
+                       l.exclusive);
+    }
+  });
+}
+
 // The axis is not the last one: neighbouring lines side by side, row after row. Same sums as scan_lines for one block.
 template <class Op, class T>
 void scan_columns(const Line& l, const T* x, T* y) {
@@ -113,7 +145,7 @@ void scan_columns(const Line& l, const T* x, T* y) {
 template <class Op, class T>
 void scan(const Line& l, const KernelArgs& a) {
   if (a.out[0].numel() == 0) return;
-  auto run = l.g.inner == 1 || l.g.size > kBlock ? scan_lines<Op, T> : scan_columns<Op, T>;
+  auto run = l.g.size > kBlock ? scan_lines<Op, T> : l.g.inner == 1 ? scan_rows<Op, T> : scan_columns<Op, T>;
   run(l, a.in[0].data<T>(), a.out[0].data<T>());
 }
 

@@ -1,0 +1,106 @@
+"""Model files run from Python, by Lite with the kernels that ship."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from . import _core
+from .tensor.dtype import bfloat16
+
+__all__ = ["GraphInference"]
+
+
+class GraphInference:
+    """A model file as a function of arrays, run by Lite with the kernels that ship.
+
+    Args:
+        file: a path, or an open binary file.
+        outputs: names of the outputs to return; all when None.
+        profiling: accepted, without effect.
+        optimize_for_inference: accepted, without effect; files are optimised when they are dumped.
+
+    >>> import io
+    >>> from megengine.utils.comp_graph_tools import GraphInference
+    >>> @mge.jit.trace(symbolic=True, capture_as_const=True)
+    ... def f(x):
+    ...     return x * 2
+    >>> y, file = f(mge.tensor([1.0, 2.0])), io.BytesIO()
+    >>> result = f.dump(file, arg_names=["x"], output_names=["y"])
+    >>> file.seek(0)
+    0
+    >>> GraphInference(file).run(np.array([3.0, 4.0], "float32"))["y"].tolist()
+    [6.0, 8.0]
+    """
+
+    def __init__(
+        self,
+        file: str | os.PathLike[str] | IO[bytes],
+        outputs: Sequence[str] | None = None,
+        profiling: bool = False,
+        optimize_for_inference: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        from megenginelite import LiteNetwork
+
+        if kwargs:
+            raise ValueError(f"GraphInference: unknown options {sorted(kwargs)}.")
+        if isinstance(file, (str, os.PathLike)):
+            with open(file, "rb") as f:
+                data = f.read()
+        else:
+            data = file.read()
+        inputs, results = _core.model_io(data)
+        self._network = LiteNetwork()
+        self._network.load(io.BytesIO(data))
+        self._inputs = [name for name, _, _ in inputs]
+        self._dtypes = {name: dtype for name, dtype, _ in inputs}
+        self._ndim = {name: len(shape) for name, _, shape in results}  # Lite has no tensors without dimensions
+        self._bfloat16 = {name for name, dtype, _ in results if dtype == "bfloat16"}  # Lite gives its bits
+        known = list(self._ndim)
+        self._outputs = list(known if outputs is None else outputs)
+        for name in self._outputs:
+            if name not in known:
+                raise ValueError(f"GraphInference: the file has no output {name!r}; it has {', '.join(known)}.")
+
+    def run(self, *inp_args: Any, inp_dict: dict[str, Any] | None = None) -> OrderedDict[str, npt.NDArray[Any]]:
+        """Feed arrays, in the order of the file's inputs or by name, and get outputs by name."""
+        named = dict(inp_dict or {})
+        free = [n for n in self._inputs if n not in named]
+        assert len(inp_args) == len(free), (
+            f"GraphInference: needs {len(self._inputs)} inputs ({', '.join(self._inputs)}); "
+            f"got {len(inp_args)} by position and {sorted(named)} by name."
+        )
+        named.update(zip(free, inp_args))
+        extra = sorted(set(named) - set(self._inputs))
+        assert not extra, f"GraphInference: the file has no inputs {extra}; it has {', '.join(self._inputs)}."
+        for name, value in named.items():
+            array = np.ascontiguousarray(value.numpy() if hasattr(value, "numpy") else value)
+            array = _narrowed(array, name, self._dtypes[name])
+            self._network.get_io_tensor(name).set_data_by_copy(array.reshape(np.shape(value)))
+        self._network.forward()
+        self._network.wait()
+        return OrderedDict((n, self._result(n)) for n in self._outputs)
+
+    def _result(self, name: str) -> npt.NDArray[Any]:
+        value = self._network.get_io_tensor(name).to_numpy()
+        if name in self._bfloat16:
+            value = value.view(bfloat16)
+        return value.reshape(()) if self._ndim[name] == 0 else value
+
+
+def _narrowed(array: npt.NDArray[Any], name: str, dtype: str) -> npt.NDArray[Any]:
+    """float64 and int64, which NumPy makes by itself, as the 32 bits a model takes."""
+    if array.dtype.name == dtype or array.dtype.name not in ("float64", "int64"):
+        return array
+    narrow = array.astype(np.float32 if array.dtype == np.float64 else np.int32)
+    if array.dtype == np.int64 and not np.array_equal(narrow, array):
+        worst = array[narrow != array].flat[0]
+        raise _core.UserError(f"GraphInference: input {name!r} is {dtype}, which does not hold {worst}.")
+    return narrow

@@ -1,0 +1,500 @@
+"""Names of the original's private module that programs import: graphs made, loaded, run and dumped node by node.
+
+The graph is the one that traces and files use (``src/ir``); it runs as the file that it would be dumped to. Ops of a
+loaded graph have the names of this project (``add``, ``matmul``), ops made here those of their class.
+
+>>> import megengine.core.tensor.megbrain_graph as G
+>>> from megengine.core.ops import builtin
+>>> graph = G.Graph()
+>>> inp = G.InputNode(dtype="float32", shape=(2,), graph=graph)
+>>> (y,) = G.apply_normal_varnode(builtin.Elemwise("exp"), inp.outputs[0])
+>>> out = G.OutputNode(y)
+>>> func = graph.compile(out.outputs[0])
+>>> inp.set_value([0.0, 0.0])
+>>> func.execute()
+>>> out.get_value().tolist()
+[1.0, 1.0]
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections import OrderedDict, namedtuple
+from collections.abc import Iterable, Sequence
+from types import SimpleNamespace
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...tensor import Tensor
+from .. import _core
+from .._core import CompNode
+from .._imperative_rt.opdef import OpDef, OpEnum
+from .._inference import GraphInference
+
+__all__ = [
+    "AttrOutputNode",
+    "CompGraphDumpResult",
+    "CompGraphLoadResult",
+    "Graph",
+    "InputNode",
+    "OpNode",
+    "OutputNode",
+    "TensorAttr",
+    "ValueOutputNode",
+    "VarNode",
+    "VirtualDepNode",
+    "apply_normal_varnode",
+    "deserialize_infer_option",
+    "dump_graph",
+    "load_graph",
+    "modify_opr_algo_strategy_inplace",
+    "optimize_for_inference",
+    "set_priority_to_id",
+]
+
+CompGraphDumpResult = namedtuple(
+    "CompGraphDumpResult", ["nr_opr", "tot_bytes", "tensor_value_bytes", "content_hash", "inputs", "outputs", "params"]
+)
+CompGraphLoadResult = namedtuple("CompGraphLoadResult", ["graph", "output_vars_dict", "output_vars_list", "metadata"])
+TensorAttr = namedtuple("TensorAttr", ["shape", "dtype", "device"])
+
+#: Bits of optimize_for_inference. What the fusing ones ask for is done in any case.
+_INFER_OPTIONS = {
+    "enable_io16xc32": 0,
+    "enable_ioc16": 1,
+    "enable_fuse_conv_bias_nonlinearity": 2,
+    "enable_fuse_conv_bias_with_z": 3,
+    "enable_fuse_preprocess": 5,
+    "enable_fuse_grain": 6,
+}
+_LAYOUTS = ("hwcd4", "nchw4", "nchw88", "nchw44", "nchw44_dot", "nchw32", "chwn4", "nchw64", "nhwc")
+_DONE_ANYHOW = {"enable_fuse_conv_bias_nonlinearity", "enable_fuse_conv_bias_with_z", "enable_fuse_grain"}
+
+
+class VarNode:
+    """A variable of a graph: an input, a constant or a result."""
+
+    def __init__(self, graph: Graph, id: int) -> None:
+        self.graph = graph
+        self.id = id
+        self._op: OpNode | None = None
+
+    def _info(self) -> Any:
+        return self.graph._ir.value(self.id)
+
+    @property
+    def name(self) -> str:
+        """Its name; may be set, except for inputs, which are known by it."""
+        return self._info()[0] or f"var{self.id}"
+
+    @name.setter
+    def name(self, name: str) -> None:
+        if self._info()[4] == "input":
+            raise NotImplementedError(f"VarNode: input {self.name!r} is known by its name. Name it where it is made.")
+        self.graph._ir.rename(self.id, name)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its sizes, for the declared ones of the inputs."""
+        return tuple(self._info()[2])
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype of its elements."""
+        dtype: np.dtype[Any] = self._info()[1]
+        return dtype
+
+    @property
+    def device(self) -> CompNode:
+        """Where it is."""
+        cn: CompNode = self._info()[3]
+        return cn
+
+    comp_node = device
+
+    @property
+    def value(self) -> npt.NDArray[Any] | None:
+        """The value of a constant; None for others."""
+        constant = self.graph._ir.constant(self.id)
+        return None if constant is None else constant.numpy()
+
+    @property
+    def op(self) -> OpNode:
+        """The op that makes it."""
+        if self._op is None:
+            kind, producer = self._info()[4:]
+            if kind == "result":
+                self._op = self.graph._node(producer)
+            else:
+                made = {"input": "Host2DeviceCopy", "const": "ImmutableTensor"}.get(kind, "SharedDeviceTensor")
+                self._op = OpNode(self.graph, self.id, made, {}, (), (self,))
+        return self._op
+
+    owner = op
+
+    def __repr__(self) -> str:
+        return f"Var:{self.name}"
+
+
+class OpNode:
+    """An op of a graph, with its inputs and results."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        id: int,
+        type: str,
+        params: dict[str, Any],
+        inputs: tuple[VarNode, ...],
+        outputs: tuple[VarNode, ...],
+    ) -> None:
+        self.graph = graph
+        self.id = id
+        self.type = type
+        self.params = params
+        self.inputs = inputs
+        self.outputs = outputs
+        self._name: str | None = None
+
+    @property
+    def name(self) -> str:
+        """Its name: that of its first result unless another was given."""
+        return self._name if self._name is not None else self.outputs[0].name if self.outputs else self.type
+
+    @name.setter
+    def name(self, name: str) -> None:
+        self._name = name
+
+    @property
+    def priority(self) -> int:
+        """Ops run in the order in which they were made."""
+        return self.id
+
+    def __repr__(self) -> str:
+        return f"Opr:{self.name}"
+
+
+class Graph:
+    """A graph that is made op by op. ``compile`` chooses what is computed, ``execute`` computes it."""
+
+    def __init__(self, _ir: _core.Graph | None = None) -> None:
+        self._ir = _core.Graph() if _ir is None else _ir
+        self._vars: dict[int, VarNode] = {}
+        self._nodes: dict[int, OpNode] = {}
+        self._sources: list[InputNode] = []
+        self._sinks: dict[int, list[_Output]] = {}
+        self._inference: GraphInference | None = None
+        self._compiled: list[VarNode] = []
+        self._fresh = 0
+        self.options = SimpleNamespace(graph_opt_level=2, async_exec_level=1, log_level=0)
+
+    # ---- making
+
+    def make_h2d(self, *, dtype: Any, device: Any = None, shape: Any = None, name: str | None = None) -> VarNode:
+        """An input, known by its name in a dumped file. Other sizes of the same rank may be fed."""
+        if shape is None:
+            raise ValueError("make_h2d: a shape is needed to infer those of results; others of that rank may be fed.")
+        return self._var(self._ir.add_input(name or self._new_name("h2d"), dtype, shape, device))
+
+    def make_const(self, data: Any, dtype: Any = None, device: Any = None, name: str | None = None) -> VarNode:
+        """A constant."""
+        value = data if isinstance(data, Tensor) and dtype is None else Tensor(data, dtype, device)
+        return self._var(self._ir.add_constant(value, name or self._new_name("const")))
+
+    def make_input(self, *args: VarNode, device: Any = None, dtype: Any = None, shape: Any = None) -> VarNode:
+        """The variable of a new InputNode."""
+        return InputNode(*args, device=device, dtype=dtype, shape=shape, graph=self).outputs[0]
+
+    def _new_name(self, kind: str) -> str:
+        self._fresh += 1
+        return f"{kind}[{self._fresh}]"
+
+    def _var(self, id: int) -> VarNode:
+        if id not in self._vars:
+            self._vars[id] = VarNode(self, id)
+        return self._vars[id]
+
+    def _node(self, id: int) -> OpNode:
+        if id not in self._nodes:
+            kind, params, inputs, outputs, _ = self._ir.node(id)
+            self._nodes[id] = OpNode(
+                self, id, kind, params, tuple(map(self._var, inputs)), tuple(map(self._var, outputs))
+            )
+        return self._nodes[id]
+
+    # ---- running
+
+    def compile(self, *args: VarNode) -> Graph:
+        """Choose what ``execute`` computes; gives the graph."""
+        _check_vars("compile", args, self)
+        self._compiled = list(args)
+        data, _ = self._ir.write(
+            [(str(i), v.id) for i, v in enumerate(args)], {}, self.options.graph_opt_level > 0, True
+        )
+        self._inference = GraphInference(io.BytesIO(data))
+        return self
+
+    def execute(self, *args: Any) -> None:
+        """Compute with the values that the InputNodes were given, or with those given here, in the order of inputs."""
+        if self._inference is None:
+            raise RuntimeError("Graph.execute: nothing is compiled. graph.compile(*vars) first.")
+        feeds: dict[str, Any] = {}
+        needed = self._inference._inputs
+        if args:
+            if len(args) != len(needed):
+                raise TypeError(f"Graph.execute: needs {len(needed)} values ({', '.join(needed)}); got {len(args)}.")
+            feeds = dict(zip(needed, args))
+        else:
+            by_name = {source.outputs[0].name: source for source in self._sources}
+            for name in needed:
+                source = by_name.get(name)
+                if source is None or source._value is None:
+                    raise RuntimeError(f"Graph.execute: input {name!r} has no value. Set it, or give it to execute.")
+                feeds[name] = source._value
+        results = self._inference.run(inp_dict=feeds)
+        for i, v in enumerate(self._compiled):
+            for sink in self._sinks.get(v.id, ()):
+                sink._set(v, results[str(i)])
+
+    def wait(self) -> None:
+        """Nothing: ``execute`` returns when results are there."""
+
+    def _to_json(self, filename: Any) -> None:
+        raise NotImplementedError("Graph._to_json: graph.text gives the graph as text.")
+
+    @property
+    def text(self) -> str:
+        """The graph as text."""
+        return self._ir.text
+
+
+def _check_vars(who: str, given: Iterable[Any], graph: Graph | None = None) -> list[VarNode]:
+    found = list(given)
+    if not found:
+        raise ValueError(f"{who}: needs at least one variable.")
+    for v in found:
+        if not isinstance(v, VarNode):
+            raise TypeError(f"{who}: variables of a graph are needed; got {type(v).__name__}.")
+        if v.graph is not (graph or found[0].graph):
+            raise ValueError(f"{who}: {v!r} belongs to another graph.")
+    return found
+
+
+class InputNode(OpNode):
+    """An input whose value is set between runs."""
+
+    def __init__(
+        self,
+        *args: VarNode,
+        device: Any = None,
+        dtype: Any = None,
+        shape: Any = None,
+        graph: Graph | None = None,
+        use_static_shape: bool = False,
+    ) -> None:
+        if graph is None:
+            if not args:
+                raise ValueError("InputNode: needs a graph to be in.")
+            graph = args[0].graph
+        if dtype is None:
+            raise ValueError("InputNode: needs a dtype.")
+        var = graph.make_h2d(dtype=dtype, device=device, shape=shape, name=graph._new_name("input"))
+        super().__init__(graph, var.id, "InputCallback", {}, args, (var,))
+        var._op = self
+        self._value: Any = None
+        graph._sources.append(self)
+
+    def set_value(self, value: Any) -> None:
+        """What the next runs compute with: a tensor or an array."""
+        value = value if isinstance(value, (Tensor, np.ndarray)) else np.asarray(value, self.dtype)
+        if np.dtype(value.dtype) != self.dtype:
+            raise TypeError(f"InputNode.set_value: the input is {self.dtype}; got {value.dtype}. Cast it first.")
+        self._value = value
+
+    def reset(self) -> None:
+        """Forget the value."""
+        self._value = None
+
+    @property
+    def device(self) -> CompNode:
+        """Where the input is."""
+        return self.outputs[0].device
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype of the input."""
+        return self.outputs[0].dtype
+
+
+class _Output(OpNode):
+    _type = "OutputCallback"
+
+    def __init__(self, var: VarNode, *args: VarNode) -> None:
+        _check_vars(type(self).__name__, (var, *args))
+        super().__init__(var.graph, var.id, self._type, {}, (var, *args), (var,))
+        self._result: Any = None
+        var.graph._sinks.setdefault(var.id, []).append(self)
+
+    def _set(self, var: VarNode, value: npt.NDArray[Any]) -> None:
+        self._result = self._of(var, value)
+
+    def _of(self, var: VarNode, value: npt.NDArray[Any]) -> Any:
+        return Tensor(value, dtype=var.dtype, device=var.device)
+
+    def get_value(self) -> Any:
+        """What the last run gave."""
+        if self._result is None:
+            raise RuntimeError(f"{type(self).__name__}: {self.outputs[0]!r} has no value yet. Compile it and execute.")
+        return self._result
+
+    def drop_value(self) -> None:
+        """Forget the value."""
+        self._result = None
+
+    reset = drop_value
+
+
+class OutputNode(_Output):
+    """Keeps a result of the runs as a tensor."""
+
+
+class ValueOutputNode(_Output):
+    """Keeps a result of the runs as an array."""
+
+    def _of(self, var: VarNode, value: npt.NDArray[Any]) -> Any:
+        return value
+
+
+class AttrOutputNode(_Output):
+    """Keeps shape, dtype and device of a result of the runs."""
+
+    def _of(self, var: VarNode, value: npt.NDArray[Any]) -> Any:
+        return TensorAttr(value.shape, var.dtype, var.device)
+
+
+class VirtualDepNode(OpNode):
+    """The first of some variables, which all are computed before it: nothing here acts, so it is that variable."""
+
+    def __init__(self, vars: Sequence[VarNode], device: str = "") -> None:
+        _check_vars("VirtualDepNode", vars)
+        super().__init__(vars[0].graph, vars[0].id, "VirtualDep", {}, tuple(vars), (vars[0],))
+
+
+def apply_normal_varnode(op: OpDef, *args: VarNode) -> list[VarNode]:
+    """The results of an op of ``megengine.core.ops.builtin`` on variables."""
+    if not isinstance(op, OpDef):
+        raise TypeError(f"apply_normal_varnode: needs an op of megengine.core.ops.builtin; got {type(op).__name__}.")
+    inputs = _check_vars(f"apply_normal_varnode({type(op).__name__})", args)
+    if op._effect:
+        raise NotImplementedError(f"apply_normal_varnode: {type(op).__name__} has state; it is for tensors and traces.")
+    graph = inputs[0].graph
+    ids = [i for i in graph._ir.apply(op, [v.id for v in inputs]) if i is not None]
+    outputs = tuple(map(graph._var, ids))
+    params = {n: str(v.members()[0]) if isinstance(v := getattr(op, n), OpEnum) else v for n in op._fields}
+    made = OpNode(graph, max(ids), type(op).__name__, params, tuple(inputs), outputs)
+    for i, v in enumerate(outputs):
+        if v._op is None and v not in inputs:
+            v._op = made
+            if v._info()[4] == "result":
+                v.name = repr(op) if len(outputs) == 1 else f"{op!r}:{i}"
+    return list(outputs)
+
+
+def load_graph(fpath: str | os.PathLike[str] | IO[bytes]) -> CompGraphLoadResult:
+    """The graph in a model file: a path or an open binary file."""
+    if isinstance(fpath, (str, os.PathLike)):
+        with open(fpath, "rb") as f:
+            data = f.read()
+    else:
+        data = fpath.read()
+    ir = _core.Graph(data)
+    graph = Graph(ir)
+    outputs = OrderedDict((name, graph._var(id)) for name, id in ir.outputs)
+    return CompGraphLoadResult(graph, outputs, list(outputs.values()), SimpleNamespace(**ir.metadata))
+
+
+def dump_graph(
+    output_vars: dict[str, VarNode] | Sequence[VarNode],
+    *,
+    keep_var_name: int = 1,
+    keep_opr_name: bool = False,
+    keep_param_name: bool = False,
+    keep_opr_priority: bool = False,
+    no_change_graph: bool = False,
+    strip_info_file: Any = None,
+    append_json: bool = False,
+    metadata: Any = None,
+    dump_format: str | None = None,
+    model_version: int = 2,
+) -> tuple[bytes, CompGraphDumpResult]:
+    """A model file of what these variables need, and what is in it. Names are always kept; the order of ops, too."""
+    refused = {"strip_info_file": strip_info_file, "append_json": append_json, "dump_format": dump_format}
+    for option, value in refused.items():
+        if value:
+            raise NotImplementedError(f"dump_graph: {option}={value!r} is not implemented; leave it out.")
+    named = dict(output_vars) if isinstance(output_vars, dict) else {}
+    if not named:
+        for v in output_vars:
+            if not isinstance(v, VarNode):
+                break
+            named[v.name if v.name not in named else f"{v.name}[{len(named)}]"] = v
+    found = _check_vars("dump_graph", named.values() if named else output_vars)
+    info = {k: str(v) for k, v in vars(metadata).items()} if metadata is not None else {}
+    data, stats = found[0].graph._ir.write([(n, v.id) for n, v in named.items()], info, False, True)
+    return data, CompGraphDumpResult(
+        stats["n_ops"],
+        len(data),
+        stats["weight_bytes"],
+        stats["content_hash"],
+        stats["inputs"],
+        list(named),
+        stats["params"],
+    )
+
+
+def optimize_for_inference(dest_vars: Sequence[VarNode], **kwargs: Any) -> tuple[list[VarNode], int]:
+    """The variables, and the options as bits: Lite optimises what it loads, so there is nothing to do here.
+
+    Options that would change numbers or layouts are refused by name.
+    """
+    found = _check_vars("optimize_for_inference", dest_vars)
+    known = {*_INFER_OPTIONS, *(f"enable_{layout}" for layout in _LAYOUTS)}
+    unknown = sorted(set(kwargs) - known)
+    if unknown:
+        raise ValueError(f"unknown options: {unknown}. There are {', '.join(sorted(known))}.")
+    bits = 1 << _INFER_OPTIONS["enable_fuse_grain"]
+    for option, value in kwargs.items():
+        if not value:
+            continue
+        if option not in _DONE_ANYHOW:
+            raise NotImplementedError(f"optimize_for_inference: {option} is not implemented; leave it out.")
+        bits |= 1 << _INFER_OPTIONS[option]
+    return found, bits
+
+
+def deserialize_infer_option(x: int) -> dict[str, bool]:
+    """The options that a number of ``optimize_for_inference`` stands for.
+
+    >>> from megengine.core.tensor.megbrain_graph import deserialize_infer_option
+    >>> deserialize_infer_option(5)
+    {'enable_io16xc32': True, 'enable_fuse_conv_bias_nonlinearity': True}
+    """
+    return {name: True for name, bit in _INFER_OPTIONS.items() if x >> bit & 1}
+
+
+def modify_opr_algo_strategy_inplace(dest_vars: Sequence[VarNode], strategy: str) -> None:
+    """How kernels are chosen: by a rule. Others are settings of the process, not of a graph."""
+    _check_vars("modify_opr_algo_strategy_inplace", dest_vars)
+    if strategy.upper() != "HEURISTIC":
+        raise NotImplementedError(
+            f"modify_opr_algo_strategy_inplace: {strategy!r} of one graph is not implemented. "
+            "megengine.functional.debug_param.set_execution_strategy sets it for all."
+        )
+
+
+def set_priority_to_id(dest_vars: Sequence[VarNode]) -> None:
+    """Ops shall run in the order in which they were made, which they do here."""
+    _check_vars("set_priority_to_id", dest_vars)

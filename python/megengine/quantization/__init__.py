@@ -1,0 +1,71 @@
+"""Quantisation: from a float network to one that computes with 8-bit integers. docs/quantization.md shows the way."""
+
+from .fake_quant import LSQ, TQT, FakeQuantize
+from .observer import (
+    ExponentialMovingAverageObserver,
+    HistogramObserver,
+    MinMaxObserver,
+    Observer,
+    PassiveObserver,
+    SyncExponentialMovingAverageObserver,
+    SyncMinMaxObserver,
+)
+from .qconfig import (
+    QConfig,
+    calibration_qconfig,
+    easyquant_qconfig,
+    ema_fakequant_qconfig,
+    ema_lowbit_fakequant_qconfig,
+    min_max_fakequant_qconfig,
+    passive_qconfig,
+    sync_ema_fakequant_qconfig,
+    tqt_qconfig,
+)
+from .quantize import (
+    apply_easy_quant,
+    disable_fake_quant,
+    disable_observer,
+    enable_fake_quant,
+    enable_observer,
+    propagate_qconfig,
+    quantize,
+    quantize_qat,
+    reset_qconfig,
+)
+from .utils import QParams, QuantMode, create_qparams, fake_quant_bias, fake_quant_tensor
+
+__all__ = [
+    "LSQ",
+    "TQT",
+    "ExponentialMovingAverageObserver",
+    "FakeQuantize",
+    "HistogramObserver",
+    "MinMaxObserver",
+    "Observer",
+    "PassiveObserver",
+    "QConfig",
+    "QParams",
+    "QuantMode",
+    "SyncExponentialMovingAverageObserver",
+    "SyncMinMaxObserver",
+    "apply_easy_quant",
+    "calibration_qconfig",
+    "create_qparams",
+    "disable_fake_quant",
+    "disable_observer",
+    "easyquant_qconfig",
+    "ema_fakequant_qconfig",
+    "ema_lowbit_fakequant_qconfig",
+    "enable_fake_quant",
+    "enable_observer",
+    "fake_quant_bias",
+    "fake_quant_tensor",
+    "min_max_fakequant_qconfig",
+    "passive_qconfig",
+    "propagate_qconfig",
+    "quantize",
+    "quantize_qat",
+    "reset_qconfig",
+    "sync_ema_fakequant_qconfig",
+    "tqt_qconfig",
+]

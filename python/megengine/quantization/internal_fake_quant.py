@@ -1,0 +1,1 @@
+"""A place kept by the API; it holds nothing."""

@@ -1,0 +1,205 @@
+"""core.tensor.megbrain_graph and comp_graph_tools: graphs made, loaded, changed, run and dumped node by node."""
+
+from __future__ import annotations
+
+import io
+import pathlib
+from typing import Any
+
+import numpy as np
+import pytest
+
+import megengine as mge
+import megengine.core.tensor.megbrain_graph as G
+import megengine.functional as F
+import megengine.module as M
+from megengine import cgtools
+from megengine.core import _imperative_rt as rt
+from megengine.core.ops import builtin
+from megengine.jit import trace
+
+
+def saved(function: Any, *args: mge.Tensor, names: list[str] | None = None) -> io.BytesIO:
+    traced = trace(function, symbolic=True, capture_as_const=True)
+    traced(*args)
+    file = io.BytesIO()
+    traced.dump(file, arg_names=names, output_names=["y"])
+    file.seek(0)
+    return file
+
+
+def test_a_graph_is_made_and_run() -> None:
+    graph = G.Graph()
+    inp = G.InputNode(device="cpu0", dtype="float32", shape=(2, 3), graph=graph)
+    w = graph.make_const(np.arange(12, dtype="float32").reshape(3, 4), name="w")
+    (y,) = G.apply_normal_varnode(builtin.MatrixMul(), inp.outputs[0], w)
+    (z,) = G.apply_normal_varnode(builtin.Elemwise("relu"), y)
+    assert (y.shape, y.dtype, y.device) == ((2, 4), np.float32, "cpu0")
+    assert (z.op.type, z.op.params["mode"], z.op.inputs, z.name) == ("Elemwise", "RELU", (y,), "RELU")
+    assert (w.op.type, inp.outputs[0].op, w.value.tolist()) == (
+        "ImmutableTensor",
+        inp,
+        np.arange(12).reshape(3, 4).tolist(),
+    )  # type: ignore[union-attr]
+    out, raw, attr = G.OutputNode(z), G.ValueOutputNode(y), G.AttrOutputNode(z)
+    func = graph.compile(out.outputs[0], raw.outputs[0], attr.outputs[0])
+    for seed in range(2):
+        x = np.random.default_rng(seed).standard_normal((2, 3)).astype("float32")
+        inp.set_value(mge.tensor(x))
+        func.execute()
+        func.wait()
+        want = x @ np.arange(12, dtype="float32").reshape(3, 4)
+        np.testing.assert_allclose(raw.get_value(), want, rtol=1e-5)
+        np.testing.assert_allclose(out.get_value().numpy(), np.maximum(want, 0), rtol=1e-5)
+        assert attr.get_value() == G.TensorAttr((2, 4), np.dtype("float32"), z.device)
+
+
+def test_other_sizes_may_be_fed() -> None:
+    graph = G.Graph()
+    x = graph.make_h2d(dtype="float32", device="cpu0", shape=(2, 3), name="x")
+    (y,) = G.apply_normal_varnode(builtin.Elemwise("exp"), x)
+    out = G.OutputNode(y)
+    graph.compile(y).execute(np.zeros((5, 3), "float32"))
+    assert out.get_value().shape == (5, 3)
+
+
+def test_a_result_of_several_ops_is_one_node() -> None:
+    graph = G.Graph()
+    x = graph.make_h2d(dtype="float32", shape=(2, 5), name="x")
+    k = graph.make_const(np.int32(2))
+    values, index = G.apply_normal_varnode(builtin.TopK(mode="VALUE_IDX_SORTED"), x, k)
+    assert values.op is index.op and values.op.outputs == (values, index) and index.dtype == np.int32
+    out = G.ValueOutputNode(values)
+    graph.compile(values).execute(np.array([[3, 1, 2, 5, 4]] * 2, "float32"))
+    assert out.get_value().tolist() == [[1, 2]] * 2
+
+
+def test_dump_and_load_give_the_same_bits(tmp_path: pathlib.Path) -> None:
+    graph = G.Graph()
+    x = rt.make_h2d(graph, "cpu0", "float32", (4,), "x")
+    unused = graph.make_h2d(dtype="float32", shape=(9,), name="unused")
+    (e,) = G.apply_normal_varnode(builtin.Elemwise("exp"), x)
+    (y,) = G.apply_normal_varnode(builtin.Elemwise("sin"), e)
+    G.apply_normal_varnode(builtin.Elemwise("cos"), unused)
+    data, info = G.dump_graph({"result": y})
+    assert (info.inputs, info.outputs, info.nr_opr, info.tot_bytes) == (["x"], ["result"], 2, len(data))
+    (tmp_path / "net.mge").write_bytes(data)
+    value = np.linspace(-1, 1, 4).astype("float32")
+    want = F.sin(F.exp(mge.tensor(value))).numpy()
+    np.testing.assert_array_equal(cgtools.GraphInference(str(tmp_path / "net.mge")).run(value)["result"], want)
+    loaded = G.load_graph(str(tmp_path / "net.mge"))
+    (again,) = loaded.output_vars_list
+    assert loaded.output_vars_dict == {"result": again} and [o.type for o in cgtools.get_oprs_seq(again)][1:] == [
+        "exp",
+        "sin",
+    ]
+    out = G.OutputNode(again)
+    loaded.graph.compile(again).execute(value)
+    np.testing.assert_array_equal(out.get_value().numpy(), want)
+
+
+def test_a_loaded_network_is_looked_at() -> None:
+    net = M.Sequential(M.Conv2d(1, 2, 3), M.ReLU())
+    net.eval()
+    file = saved(lambda x: net(x), mge.tensor(np.ones((1, 1, 5, 5), "float32")), names=["data"])
+    (y,) = G.load_graph(file).output_vars_list
+    (data,) = cgtools.get_dep_vars(y, "Host2DeviceCopy")
+    assert (data.name, data.shape) == ("data", (1, 1, 5, 5))
+    shapes = {v.shape for v in cgtools.get_dep_vars(y, "ImmutableTensor")}
+    assert (2, 1, 3, 3) in shapes
+    assert cgtools.get_owner_opr_type(y) == "relu" and [v.op.type for v in cgtools.get_owner_opr_inputs(y)] == [
+        "conv2d"
+    ]
+    oprs, variables, owner, receivers, by_degree, degree = cgtools.graph_traversal(y)
+    assert set(owner) == set(variables) and sorted(i for n in by_degree.values() for i in n) == sorted(oprs)
+    assert receivers[owner[y.id]] == [] and owner[y.id] in receivers[owner[y.op.inputs[0].id]]
+    assert degree[owner[y.id]] == 1
+    assert cgtools.find_vars_by_name(y, ["data"]) == [data]
+    with pytest.raises(ValueError, match="there is no foo"):
+        cgtools.find_vars_by_name(y, ["foo"])
+
+
+def test_parts_of_a_graph_are_replaced() -> None:
+    file = saved(lambda x: F.exp(x) + x, mge.tensor([1.0, 2.0]), names=["x"])
+    loaded = G.load_graph(file)
+    (y,) = loaded.output_vars_list
+    (x,) = cgtools.get_dep_vars(y, "Host2DeviceCopy")
+    (doubled,) = G.apply_normal_varnode(builtin.Elemwise("add"), x, x)
+    (fresh,) = cgtools.replace_vars(y, {x: doubled})
+    exp = next(v for v in cgtools.get_dep_vars(y) if v.op.type == "exp")
+    (log,) = G.apply_normal_varnode(builtin.Elemwise("log"), x)
+    (other,) = cgtools.replace_oprs(y, {exp.op: log.op})
+    (constant,) = cgtools.embed_inputs(y, [[0.0, 0.0]])
+    outs = [G.ValueOutputNode(v) for v in (y, fresh, other, constant)]
+    v = np.array([1.0, 3.0], "float32")
+    loaded.graph.compile(y, fresh, other, constant).execute(v)
+    # x + x is fed to what computed x, and to itself it is not
+    wants = (np.exp(v) + v, np.exp(2 * v) + 2 * v, np.log(v) + v, np.ones(2))
+    for out, want in zip(outs, wants):
+        np.testing.assert_allclose(out.get_value(), want, rtol=1e-6)
+
+
+def test_inputs_and_outputs_are_converted() -> None:
+    file = saved(lambda a, b: a - b, mge.tensor([1.0]), mge.tensor([2.0]), names=["a", "b"])
+    loaded = G.load_graph(file)
+    results, inputs = cgtools.convert_inputs(loaded.output_vars_list)
+    results, outputs = cgtools.convert_outputs(results)
+    func = loaded.graph.compile(*results)
+    inputs["a"].set_value(np.array([7.0], "float32"))
+    inputs["b"].set_value(mge.tensor([5.0]))
+    func.execute()
+    assert [o.get_value().item() for o in outputs.values()] == [2]
+    G.set_priority_to_id(results)
+
+
+def test_options_of_inference() -> None:
+    graph = G.Graph()
+    (y,) = G.apply_normal_varnode(builtin.Elemwise("exp"), graph.make_h2d(dtype="float32", shape=(1,)))
+    same, bits = G.optimize_for_inference([y], enable_fuse_conv_bias_nonlinearity=True)
+    assert same == [y] and G.deserialize_infer_option(bits) == {
+        "enable_fuse_conv_bias_nonlinearity": True,
+        "enable_fuse_grain": True,
+    }
+    with pytest.raises(NotImplementedError, match="enable_io16xc32 is not implemented"):
+        G.optimize_for_inference([y], enable_io16xc32=True)
+    with pytest.raises(ValueError, match=r"unknown options: \['foo'\]"):
+        G.optimize_for_inference([y], foo=True)
+    G.modify_opr_algo_strategy_inplace([y], "HEURISTIC")
+    with pytest.raises(NotImplementedError, match="set_execution_strategy"):
+        G.modify_opr_algo_strategy_inplace([y], "PROFILE")
+
+
+def test_what_is_refused_says_what_to_do() -> None:
+    graph, other = G.Graph(), G.Graph()
+    x = graph.make_h2d(dtype="float32", shape=(2,), name="x")
+    z = other.make_h2d(dtype="float32", shape=(2,), name="z")
+    with pytest.raises(ValueError, match="belongs to another graph"):
+        G.apply_normal_varnode(builtin.Elemwise("add"), x, z)
+    with pytest.raises(TypeError, match="variables of a graph are needed; got Tensor"):
+        G.apply_normal_varnode(builtin.Elemwise("exp"), mge.tensor([1.0]))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="a shape is needed"):
+        graph.make_h2d(dtype="float32")
+    with pytest.raises(RuntimeError, match="nothing is compiled"):
+        graph.execute()
+    with pytest.raises(ValueError, match=r"'x'|name"):
+        graph.make_h2d(dtype="float32", shape=(2,), name="x")
+    (y,) = G.apply_normal_varnode(builtin.Elemwise("exp"), x)
+    with pytest.raises(RuntimeError, match="input 'x' has no value"):
+        graph.compile(y).execute()
+    with pytest.raises(RuntimeError, match="has no value yet"):
+        G.OutputNode(y).get_value()
+    with pytest.raises(NotImplementedError, match="has state"):
+        G.apply_normal_varnode(builtin.Dropout(drop_prob=0.5), x)
+    with pytest.raises(NotImplementedError, match="dump_format='FBS'"):
+        G.dump_graph([y], dump_format="FBS")
+    with pytest.raises(ValueError, match="inner sizes differ|matmul"):
+        G.apply_normal_varnode(builtin.MatrixMul(), *(graph.make_const(np.ones((2, 3), "float32")) for _ in "ab"))
+    with pytest.raises(RuntimeError):
+        G.load_graph(io.BytesIO(b"not a model"))
+
+
+def test_nodes_know_the_line_that_made_them() -> None:
+    graph = G.Graph()
+    x = graph.make_h2d(dtype="float32", shape=(2,), name="x")
+    G.apply_normal_varnode(builtin.Elemwise("exp"), x)
+    assert "test_graph_nodes.py" in graph.text and "test_nodes_know_the_line" in graph.text
