@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import Self
 
+import megengine.core._dist as _dist
 import megengine.core._ops as _ops
 from megengine.tensor import Tensor
 
@@ -128,6 +129,7 @@ def set_index_hooks(
 # ---- ops
 
 ops = _ops  # one callable per registered op
+dist = _dist  # process groups
 
 def op_names() -> list[str]: ...
 def op_info(name: str, /) -> dict[str, Any]: ...
