@@ -15,6 +15,7 @@ from ..tensor import Tensor
 from ..version import __version__
 from .known import BINARY, function_pair, method_spec
 from .node import ModuleNode, Node, NodeMixin, TensorNode
+from .parts import Part
 from .pytree import TreeDef, _is_const_leaf, tree_flatten
 from .utils import _argspec, _convert_kwargs_to_args, get_subattr
 
@@ -112,7 +113,7 @@ def is_input(expr: Any) -> bool:
     return isinstance(expr, Input)
 
 
-class Expr:
+class Expr(Part):
     """Something done with nodes. Arguments are kept flat: nodes in ``inputs``, the rest with its place in
     ``const_val``, the form of both in ``arg_def``."""
 
@@ -450,7 +451,10 @@ class GetAttr(Expr):
 
     def interpret(self, *inputs: Any) -> Any:
         """The attribute."""
-        return (get_subattr(inputs[0], self.name),)
+        found = get_subattr(inputs[0], self.name)
+        if not isinstance(found, (Tensor, Module, NodeMixin)):
+            raise TypeError(f"{self}: the attribute is a {type(found).__name__}, not a module or a tensor.")
+        return (found,)
 
     def _output_names(self, space: NameSpace) -> tuple[str, str]:
         qualname = f"{self.inputs[0].qualname}.{self.name}"
@@ -513,6 +517,8 @@ class CallMethod(Expr):
             return (args[0](*args[1:], **kwargs),)
         obj = args[0]
         if method == "__call__":
+            if not isinstance(obj, (Module, NodeMixin)):
+                raise TypeError(f"{self}: a {type(obj).__name__} is no module.")
             outputs = obj(*args[1:], **kwargs)
         elif method.startswith("__"):
             outputs = getattr(type(obj), method)(*args, **kwargs)
