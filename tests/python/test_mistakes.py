@@ -16,6 +16,7 @@ import mistakes_layers
 import mistakes_lite
 import mistakes_shapes
 import mistakes_traced
+import mistakes_traced_module
 import mistakes_training
 import mistakes_values
 import pytest
@@ -23,6 +24,7 @@ from mistake import ROOT, TABLE, Mistake
 
 SUBJECTS = (
     mistakes_shapes, mistakes_values, mistakes_layers, mistakes_training, mistakes_data, mistakes_traced,
+    mistakes_traced_module,
     mistakes_lite, mistakes_commands, mistakes_habits,
 )  # fmt: skip
 

@@ -158,7 +158,8 @@ def _tensor_state(m: Machine, tensor: Tensor, state: Any) -> None:
     if "data" in state:
         tensor._reset(_tensor_of(m, Tensor, state["data"], state.get("dtype"), state.get("device")))
     kept = {k: v for k, v in state.items() if k.startswith("q")}
-    if "qdict" in kept and type(kept["qdict"]) is not dict or type(kept.get("qparams")) not in (QParams, LSQParams, _NONE):
+    known = type(kept.get("qparams")) in (QParams, LSQParams, _NONE)
+    if "qdict" in kept and type(kept["qdict"]) is not dict or not known:
         raise Damaged("quantisation parameters that are none")
     tensor.__setstate__(kept)
 
