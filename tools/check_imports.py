@@ -24,6 +24,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     # Names of MegEngine's private modules; some are functions of ours, so this folder sits above them.
     "core._imperative_rt": (
         "core",
+        "device",
         "core._config",
         "core.tensor.megbrain_graph",
         "tensor",
@@ -41,6 +42,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "device": ("core",),
     "config": ("core",),
     "tensor": ("core", "device", "logger", *HELPERS),
+    "_multistream": ("tensor",),
     "_size": ("core", "tensor"),
     "random": ("core", "tensor", "_size"),
     # Below functional: its collectives and synchronised normalisation are functions among the others.
@@ -48,7 +50,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "functional": ("core", "core._imperative_rt", "tensor", "random", "config", "distributed", *HELPERS),
     "jit": ("core", "tensor", "_size", "module", "config", "logger", *HELPERS),
     # Layers that simulate quantisation; the package below is made of modules, and makes these.
-    "module.qat": ("core", "tensor", "functional", "module", "quantization", "utils"),
+    "module.qat": ("core", "tensor", "functional", "module", "quantization", "autodiff", "utils"),
     "module": (
         *("core", "core._imperative_rt", "core.ops", "tensor", "random", "functional", "distributed", "logger"),
         *HELPERS,

@@ -231,6 +231,22 @@ void check_fits(const Py_buffer& v, DType src, DType t) {
     check_all(static_cast<double>(least(t)), std::nextafter(static_cast<double>(most(t)), 0.0), Compute::F64);
 }
 
+// `bytes` holds one element each.
+TensorPtr packed_tensor(Meta m, DType want, const Buffer& bytes) {
+  const QuantRange range = quant_range(want);
+  const int64_t n = m.shape.numel();
+  const auto* p = static_cast<const uint8_t*>(bytes.storage->ptr);
+  for (int64_t i = 0; i < n; ++i) {
+    const int v = want == DType::QU4 ? p[i] : static_cast<int8_t>(p[i]);
+    MGE_CHECK(v >= range.lo && v <= range.hi, Value, "tensor: {} does not fit {}, which holds {} to {}.", v,
+              dtype_name(want), range.lo, range.hi);
+  }
+  m.dtype = want;
+  Buffer b = allocate_for_host(m);
+  pack4(p, b.storage->ptr, n);
+  return tensor_from_host(m, std::move(b));
+}
+
 TensorPtr from_array(PyObject* array, const TensorOptions& opt) {
   if (is_swapped_array(array)) {  // big-endian
     Obj native = check(native_array(array));
@@ -298,12 +314,14 @@ TensorPtr from_array(PyObject* array, const TensorOptions& opt) {
   m.cn = opt.cn ? opt.cn : CompNode::default_node();
   for (int i = 0; i < g.view.ndim; ++i) m.shape.push_back(g.view.shape[i]);
   check_shape("tensor", m.shape);
+  m.dtype = unpacked(want);
   Buffer b = allocate_for_host(m);
   TensorArg dst = make_arg(m, b), from = dst;
   from.ptr = g.view.buf;
   for (int i = 0; i < g.view.ndim; ++i) from.layout.stride[i] = g.view.strides[i] / g.view.itemsize;
   copy_strided(from, dst);
   if (is_low_bit(want)) check_element_values(want, dst.ptr, m.shape.numel());
+  if (is_packed(want)) return packed_tensor(m, want, b);
   return tensor_from_host(m, std::move(b));
 }
 
@@ -325,6 +343,47 @@ void init_convert() {
 
 /// core/tensor/dtype.py registers how to spell quantised dtypes.
 void set_quant_hook(PyObject* quant) { g_quant_hook = Py_XNewRef(quant); }
+
+namespace {
+
+// scale and zero point of a dtype's metadata: numbers, or lists with the axis of the channels they belong to.
+Quant quant_of(PyObject* info) {
+  auto item = [&](const char* name) {
+    Obj o(PyMapping_GetItemString(info, name));
+    if (!o) PyErr_Clear();
+    return o;
+  };
+  auto whole = [](PyObject* o) {
+    const long v = PyLong_AsLong(o);
+    if (v == -1 && PyErr_Occurred()) throw PythonError{};
+    return static_cast<int32_t>(v);
+  };
+  Obj scale = check(PyMapping_GetItemString(info, "scale")), zero = item("zero_point"), axis = item("axis");
+  if (!axis) {
+    Quant q;
+    q.scale = PyFloat_AsDouble(scale.get());
+    if (q.scale == -1 && PyErr_Occurred()) throw PythonError{};
+    if (zero) q.zero_point = whole(zero.get());
+    return q;
+  }
+  std::vector<float> scales;
+  std::vector<int32_t> zeros;
+  Obj list = check(PySequence_Fast(scale.get(), "scale must be a list of numbers"));
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(list.get()); ++i) {
+    const double v = PyFloat_AsDouble(PySequence_Fast_GET_ITEM(list.get(), i));
+    if (v == -1 && PyErr_Occurred()) throw PythonError{};
+    scales.push_back(static_cast<float>(v));
+  }
+  if (zero) {
+    list = check(PySequence_Fast(zero.get(), "zero_point must be a list of integers"));
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(list.get()); ++i)
+      zeros.push_back(whole(PySequence_Fast_GET_ITEM(list.get(), i)));
+  }
+  Obj span = item("span");
+  return Quant::per_channel(std::move(scales), std::move(zeros), whole(axis.get()), span ? whole(span.get()) : 1);
+}
+
+}  // namespace
 
 DType to_dtype(PyObject* o, Quant* quant) {
   for (int i = 0; i < kDTypeCount; ++i)
@@ -352,15 +411,7 @@ DType to_dtype(PyObject* o, Quant* quant) {
       if (std::strcmp(text, "BFloat16") == 0) return DType::BF16;  // as holds_our_dtype says
       for (auto& [n, t] : kNames)
         if (std::strcmp(n, text) == 0) {
-          if (quant) {
-            Obj scale = check(PyMapping_GetItemString(info, "scale"));
-            quant->scale = PyFloat_AsDouble(scale.get());
-            Obj zp(PyMapping_GetItemString(info, "zero_point"));
-            if (zp)
-              quant->zero_point = static_cast<int32_t>(PyLong_AsLong(zp.get()));
-            else
-              PyErr_Clear();
-          }
+          if (quant) *quant = quant_of(info);
           return t;
         }
     } else {
@@ -376,8 +427,17 @@ DType to_dtype(PyObject* o, Quant* quant) {
 PyObject* dtype_object(const Meta& m) {
   if (PyObject* d = g_dtypes[static_cast<int>(m.dtype)]) return Py_NewRef(d);
   MGE_CHECK(g_quant_hook, NotImplemented, "dtype: {} has no NumPy spelling here.", dtype_name(m.dtype));
-  return check(PyObject_CallFunction(g_quant_hook, "sdi", std::string(dtype_name(m.dtype)).c_str(), m.quant.scale,
-                                     m.quant.zero_point))
+  const std::string name(dtype_name(m.dtype));
+  if (m.quant.per_tensor())
+    return check(PyObject_CallFunction(g_quant_hook, "sdi", name.c_str(), m.quant.scale, m.quant.zero_point)).release();
+  const QuantChannels& c = m.quant.channels();
+  const auto n = static_cast<Py_ssize_t>(c.scale.size());
+  Obj scales = check(PyTuple_New(n)), zeros = check(PyTuple_New(n));
+  for (Py_ssize_t i = 0; i < n; ++i) {
+    PyTuple_SET_ITEM(scales.get(), i, PyFloat_FromDouble(c.scale[static_cast<size_t>(i)]));
+    PyTuple_SET_ITEM(zeros.get(), i, PyLong_FromLong(c.zero_point[static_cast<size_t>(i)]));
+  }
+  return check(PyObject_CallFunction(g_quant_hook, "sOOii", name.c_str(), scales.get(), zeros.get(), c.axis, c.span))
       .release();
 }
 
@@ -403,9 +463,28 @@ TensorPtr tensor_from_object(PyObject* o, const TensorOptions& opt) {
   return from_array(array.get(), inner);
 }
 
+namespace {
+
+// 4-bit elements look like 8-bit ones to NumPy.
+PyObject* unpacked_array(Tensor& t) {
+  Meta m = t.meta();
+  const Buffer packed = read_buffer(t);
+  Obj dtype = check(dtype_object(m));
+  const DType narrow = m.dtype;
+  m.dtype = unpacked(narrow);
+  m.cn = nullptr;
+  Buffer wide = allocate_buffer(m);
+  unpack4(narrow, packed.storage->ptr, wide.storage->ptr, m.shape.numel());
+  Obj array(to_numpy(*tensor_from_buffer(m, std::move(wide))));
+  return check(PyObject_CallMethod(array.get(), "view", "O", dtype.get())).release();
+}
+
+}  // namespace
+
 PyObject* to_numpy(Tensor& t) {
   const Meta m = t.meta();
   MGE_CHECK(to_format(m.dtype), NotImplemented, "numpy: packed dtype {} cannot be exported yet.", dtype_name(m.dtype));
+  if (is_packed(m.dtype)) return unpacked_array(t);
   ValuePtr held = t.value;  // other threads run while this one waits, and may assign to the cell
   const Buffer src = read_buffer(t);
   Buffer b;
@@ -562,7 +641,11 @@ AttrValue to_attr(PyObject* o, SizeList* sizes, int field) {
   if (PyFloat_Check(o)) return PyFloat_AS_DOUBLE(o);
   if (PyUnicode_Check(o)) return std::string(PyUnicode_AsUTF8(o));
   if (PyTuple_Check(o) || PyList_Check(o)) return to_ints(o, sizes, field);
-  if (PyObject_TypeCheck(o, reinterpret_cast<PyTypeObject*>(g_np_dtype)) || PyType_Check(o)) return to_dtype(o);
+  if (PyObject_TypeCheck(o, reinterpret_cast<PyTypeObject*>(g_np_dtype)) || PyType_Check(o)) {
+    Quant q;
+    const DType t = to_dtype(o, &q);
+    return q.scale != 0 ? AttrValue(QType{t, q}) : AttrValue(t);
+  }
   if (PyIndex_Check(o)) {
     Obj i = check(PyNumber_Index(o));
     return static_cast<int64_t>(PyLong_AsLongLong(i.get()));
@@ -591,8 +674,10 @@ PyObject* attr_object(const AttrValue& v) {
         PyTuple_SET_ITEM(t, static_cast<Py_ssize_t>(i), PyLong_FromLongLong(ints[i]));
       return t;
     }
-    default:
+    case 5:
       return PyUnicode_FromString(std::string(dtype_name(std::get<DType>(v))).c_str());
+    default:
+      return PyUnicode_FromString(print_qtype(std::get<QType>(v)).c_str());
   }
 }
 

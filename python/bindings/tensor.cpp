@@ -2,7 +2,7 @@
 // Python on top of this type.
 #include "common.h"
 #include "eager/tape.h"
-#include "op/elementwise/quantize.h"
+#include "op/quant/quantize.h"
 #include "op/shape/shape_ops.h"
 #include "trace_key.h"
 
@@ -330,20 +330,10 @@ TensorPtr change_type(Tensor* t, DType want) {
   return apply1(*ops().typecvt, ops().typecvt->schema.build("astype", {&a, 1}), {t});
 }
 
-// Quantised dtypes are reached from float32 and left to float32.
 TensorPtr converted(Tensor* t, DType want, const Quant& q) {
   if (!is_quant(want) && !is_quant(t->meta().dtype)) return change_type(t, want);
-  static const OpDef &quantize = OpRegistry::global().get("quantize"),
-                     &dequantize = OpRegistry::global().get("dequantize");
-  TensorPtr real(t);
-  if (is_quant(t->meta().dtype)) {
-    const Quant& from = t->meta().quant;
-    real = apply1(dequantize, make_attrs(QuantizeAttrs{t->meta().dtype, from.scale, from.zero_point}), {t});
-  } else if (!is_float(t->meta().dtype)) {
-    real = change_type(t, DType::F32);
-  }
-  if (is_quant(want)) return apply1(quantize, make_attrs(QuantizeAttrs{want, q.scale, q.zero_point}), {real.get()});
-  return want == DType::F32 ? real : change_type(real.get(), want);
+  EagerEmitter& em = EagerEmitter::get();
+  return TensorPtr(EagerEmitter::tensor(quantized(em.val(TensorPtr(t)), {want, q})));
 }
 
 PyObject* astype(PyObject* o, PyObject* const* args, Py_ssize_t n, PyObject* names) {

@@ -291,6 +291,7 @@ class KeyBuilder {
     raw(m.cn);
     raw(m.quant.scale);
     raw(m.quant.zero_point);
+    raw(m.quant.list);
     raw(m.shape.rank);
     if (!any_size_)
       for (int64_t d : m.shape) raw(d);

@@ -276,6 +276,7 @@ class Tensor(TensorBase, ArrayMethodMixin):
     dmap_callback: Callable[[str], str] | None = None
 
     _qparams: QParams | None = None
+    _simulated = False  # its values are those of integers, as ``qparams`` says
 
     @property
     def qparams(self) -> QParams:

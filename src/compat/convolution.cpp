@@ -2,6 +2,8 @@
 #include "compat/convolution.h"
 
 #include "op/conv/conv3d.h"
+#include "op/quant/product.h"
+#include "op/quant/quantize.h"
 
 namespace mge::compat {
 namespace {
@@ -196,14 +198,63 @@ void region_conv_backward(Emitter&, const Conv& p, In in, Out& out) {
   out.push_back(add_windows(who, joined, ri[1], ri[2], p.window(kh, kw)));
 }
 
-void conv_bias(Emitter&, const ConvBias& p, In in, Out& out) {
-  MGE_CHECK(is_float(in[0].dtype()), NotImplemented, "ConvBias: takes floating-point tensors; got {}.",
-            dtype_name(in[0].dtype()));
-  Val y = convolved("ConvBias", p, in[0], in[1]);
-  for (size_t i = 2; i < in.size(); ++i) y = y + in[i];
+// act(y + z) as `dtype`; y is real, or quantised where it is a sum that nothing is added to.
+Val activated(const Val& y, In extra, Nonlinearity mode, const TypeParam& dtype) {
   static const char* const kOps[] = {nullptr, "relu", "sigmoid", "hswish"};
-  const char* op = kOps[static_cast<int>(p.nonlineMode)];
-  out.push_back(converted(op ? unary(op, y) : y, p.dtype));
+  const char* op = kOps[static_cast<int>(mode)];
+  Val v = y;
+  for (auto& z : extra) v = dequantized(v) + dequantized(z);
+  return converted(op ? unary(op, dequantized(v)) : v, dtype);
+}
+
+// On quantised operands the sum is an integer, to which the bias is added as one.
+Val integer_conv(const char* who, const Conv& p, In in, int64_t groups, Nonlinearity mode, const TypeParam& dtype) {
+  check_format(who, p);
+  QConv2dAttrs at;
+  static_cast<Conv2dAttrs&>(at) = p.attrs(groups);
+  Out operands{in[0], turned(in[1], p.mode, 2)};
+  if (in.size() > 2) {
+    const Quant product = product_quant(in[0].meta().quant, in[1].meta().quant, 1);
+    operands.push_back(is_quant(in[2].dtype()) ? in[2] : quantized(in[2], {DType::QI32, product}));
+  }
+  const bool simple = in.size() <= 3 && mode <= Nonlinearity::RELU;  // the kernel does it all
+  if (simple && dtype.dtype) at.type = {*dtype.dtype, dtype.quant};
+  if (simple && mode == Nonlinearity::RELU) at.act = "relu";
+  if (!simple) at.type = {DType::F32, {}};
+  const Val y = emit_all(*in[0].em, "qconv2d", {operands.data(), operands.size()}, make_attrs(at))[0];
+  return simple ? y : activated(y, in.subspan(std::min<size_t>(in.size(), 3)), mode, dtype);
+}
+
+Val biased_conv(const char* who, const Conv& p, In in, int64_t groups, Nonlinearity mode, const TypeParam& dtype) {
+  if (is_quant(in[0].dtype())) return integer_conv(who, p, in, groups, mode, dtype);
+  MGE_CHECK(is_float(in[0].dtype()), NotImplemented,
+            "{}: takes floating-point tensors; got {}. Quantised ones work too.", who, dtype_name(in[0].dtype()));
+  check_format(who, p);
+  return activated(emit("conv2d", {in[0], turned(in[1], p.mode, 2)}, p.attrs(groups)), in.subspan(2), mode, dtype);
+}
+
+void conv_bias(Emitter&, const ConvBias& p, In in, Out& out) {
+  out.push_back(biased_conv("ConvBias", p, in, groups_of(p, in[1]), p.nonlineMode, p.dtype));
+}
+
+// A weight per batch element, (N, [G,] O, I, kh, kw): the batch becomes groups.
+void batch_conv_bias(Emitter&, const BatchConvBias& p, In in, Out& out) {
+  const Shape x = in[0].shape(), w = in[1].shape();
+  const int grouped = p.sparse == Sparse::GROUP ? 1 : 0;
+  MGE_CHECK(x.rank == 4 && w.rank == 5 + grouped && w[0] == x[0], Value,
+            "BatchConvBias: needs x [N,C,H,W] and a weight [N,{}O,I,kh,kw]; got {} and {}.", grouped ? "groups," : "",
+            x.str(), w.str());
+  const int64_t n = x[0], groups = n * (grouped ? w[1] : 1), o = grouped ? w[1] * w[2] : w[1];
+  Out operands{shaped(in[0], {1, n * x[1], x[2], x[3]}),
+               shaped(in[1], {groups, w[1 + grouped], w[2 + grouped], w[3 + grouped], w[4 + grouped]})};
+  for (size_t i = 2; i < in.size(); ++i) {
+    const Shape s = in[i].shape();
+    const bool bias = s == Shape{1, o, 1, 1};
+    Val e = bias ? broadcast_to(in[i], Shape{n, o, 1, 1}) : in[i];
+    operands.push_back(shaped(e, {1, n * o, bias ? 1 : s[2], bias ? 1 : s[3]}));
+  }
+  const Val y = biased_conv("BatchConvBias", p, {operands.data(), operands.size()}, groups, p.nonlineMode, p.dtype);
+  out.push_back(shaped(y, {n, o, y.shape()[2], y.shape()[3]}));
 }
 
 }  // namespace
@@ -227,8 +278,7 @@ void add_convolution(Table& t) {
                                     "RegionRestrictedConvolutionBackwardData@1");
   t.leave_uncast();
   t.add<ConvBias, conv_bias>("ConvBias", {2, 4}, "ConvBiasForwardV4@1 ConvBiasForward@2");
-  t.add_absent<BatchConvBias>("BatchConvBias", "it arrives with the quantised ops",
-                              "BatchConvBiasForwardV1@1 BatchConvBiasForward@2");
+  t.add<BatchConvBias, batch_conv_bias>("BatchConvBias", {2, 4}, "BatchConvBiasForwardV1@1 BatchConvBiasForward@2");
 }
 
 }  // namespace mge::compat

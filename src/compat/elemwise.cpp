@@ -2,6 +2,7 @@
 #include <array>
 
 #include "compat/emit.h"
+#include "op/quant/quantize.h"
 
 namespace mge::compat {
 namespace {
@@ -183,7 +184,46 @@ void need(const MultiType& p, In in, size_t n) {
   MGE_CHECK(in.size() == n, Value, "ElemwiseMultiType {}: needs {} inputs; got {}.", name_of(p.mode), n, in.size());
 }
 
+/// "QADD" is "ADD" of the real numbers, quantised as `dtype` says.
+bool quantised_mode(Emitter& em, const MultiType& p, In in, Out& out) {
+  const std::string_view name = name_of(p.mode);
+  if (name[0] != 'Q') return false;
+  Elemwise plain;
+  while (name_of(plain.mode) != name.substr(1))
+    plain.mode = static_cast<ElemwiseMode>(static_cast<int>(plain.mode) + 1);
+  Out real;
+  for (auto& v : in) real.push_back(dequantized(v));
+  elemwise(em, plain, {real.data(), real.size()}, out);
+  MGE_CHECK(p.dtype.dtype, Value, "ElemwiseMultiType {}: needs the dtype of the result, for example qint8(0.1).", name);
+  out.back() = converted(out.back(), p.dtype);
+  return true;
+}
+
+/// x / 2**k, rounded to nearest with halves away from zero, inside [lo, hi].
+Val shifted(const Val& x, const Val& k, double lo, double hi) {
+  const Val wide = cast(x, DType::I64), by = cast(k, DType::I64), zero = scalar_like(wide, 0);
+  const Val half = binary("right_shift", binary("left_shift", scalar_like(by, 1), by), scalar_like(by, 1));
+  const Val size = binary("right_shift", unary("abs", wide) + half, by);
+  return clip(select(less(wide, zero), -size, size), lo, hi);
+}
+
+/// Nearest whole number, halves to even, of small float32: they have no bits left for a fraction beside 1.5 * 2**23.
+Val whole(const Val& x) { return (x + 12582912.0) - 12582912.0; }
+
+/// (x + bias) * multiplier, the high half, then shifted: x, bias, multiplier, shift, least, largest.
+Val fixed_point(const MultiType& p, In in, DType t) {
+  need(p, in, 6);
+  for (size_t i = 0; i < 3; ++i)
+    MGE_CHECK(in[i].dtype() == t, Type, "ElemwiseMultiType {}: input {} must be {}; got {}.", name_of(p.mode), i,
+              dtype_name(t), in[i].meta().str());
+  const Val operands[] = {in[0] + in[1], in[2]};
+  const Val y = shifted(rmulh(operands), in[3], -128, 127);
+  const Val lo = cast(in[4], DType::I64), hi = cast(in[5], DType::I64);
+  return cast(binary("minimum", binary("maximum", y, lo), hi), DType::I8);
+}
+
 void multi_type(Emitter& em, const MultiType& p, In in, Out& out) {
+  if (quantised_mode(em, p, in, out)) return;
   using M = MultiTypeMode;
   const char* test = nullptr;
   switch (p.mode) {
@@ -215,8 +255,21 @@ void multi_type(Emitter& em, const MultiType& p, In in, Out& out) {
     case M::FUSE_MUL_ADD3_INT16x32x32x32:
       need(p, in, 3);
       return out.push_back(cast(in[0], DType::I32) * in[1] + in[2]);
+    case M::FUSE_MUL_ADD3_IXxF32xF32xI8:
+      need(p, in, 3);
+      return out.push_back(cast(whole(clip(cast(in[0], DType::F32) * in[1] + in[2], -128, 127)), DType::I8));
+    case M::ROUND_SHR_SATURATE_IXxI8xI8:
+      need(p, in, 2);
+      return out.push_back(cast(shifted(in[0], in[1], -128, 127), DType::I8));
+    case M::ROUND_SHR_SATURATE_IXxI8xI16:
+      need(p, in, 2);
+      return out.push_back(cast(shifted(in[0], in[1], -32768, 32767), DType::I16));
+    case M::FUSE_ADD_RMULH_ROUND_SHR_SATURATE_INT16x16x16x8:
+      return out.push_back(fixed_point(p, in, DType::I16));
+    case M::FUSE_ADD_RMULH_ROUND_SHR_SATURATE_INT32x32x32x8:
+      return out.push_back(fixed_point(p, in, DType::I32));
     default:
-      fail(ErrorKind::NotImplemented, "ElemwiseMultiType: {} arrives with the quantised ops.", name_of(p.mode));
+      fail(ErrorKind::NotImplemented, "ElemwiseMultiType: {} has no rule.", name_of(p.mode));
   }
   need(p, in, p.mode == M::ISNAN || p.mode == M::ISINF ? 1 : 2);
   out.push_back(converted(emit_all(em, test, in)[0], p.dtype));

@@ -6,9 +6,9 @@
 #include <cstring>
 #include <numeric>
 
-#include "op/elementwise/quantize.h"
 #include "op/index/indexing.h"
 #include "op/index/multi_index.h"
+#include "op/quant/quantize.h"
 #include "op/shape/copy_to.h"
 #include "op/shape/shape_ops.h"
 
@@ -136,17 +136,7 @@ Val mean(const Val& x, Ints axes, bool keepdims) { return reduce(x, "mean", std:
 Val wide(const Val& x) { return x.dtype() == DType::F16 || x.dtype() == DType::BF16 ? cast(x, DType::F32) : x; }
 Val number(const Val& x, double v) { return x.em->constant(v, is_float(x.dtype()) ? x.dtype() : DType::F32, x); }
 
-Val converted(const Val& x, const TypeParam& t) {
-  if (!t.dtype) return x;
-  Val real = x;
-  if (is_quant(x.dtype())) {
-    const Quant q = x.meta().quant;
-    if (*t.dtype == x.dtype() && t.quant == q) return x;
-    real = emit("dequantize", {x}, QuantizeAttrs{x.dtype(), q.scale, q.zero_point});
-  }
-  if (is_quant(*t.dtype)) return emit("quantize", {real}, QuantizeAttrs{*t.dtype, t.quant.scale, t.quant.zero_point});
-  return cast(real, *t.dtype);
-}
+Val converted(const Val& x, const TypeParam& t) { return t.dtype ? quantized(x, {*t.dtype, t.quant}) : x; }
 
 Val moved(const Val& x, const NodeParam& device) {
   if (device.name.empty()) return x;

@@ -49,7 +49,7 @@ bool find_dtype(std::string_view name, DType* out);
 inline bool is_float(DType t) { return t == DType::F32 || t == DType::F16 || t == DType::BF16 || t == DType::F64; }
 inline bool is_int(DType t) { return t >= DType::U8 && t <= DType::I64; }
 inline bool is_unsigned(DType t) { return t == DType::U8 || t == DType::U16; }
-inline bool is_quant(DType t) { return dtype_info(t).cls == DTypeClass::Quant; }
+inline bool is_quant(DType t) { return t >= DType::QU8 && t <= DType::QI1; }
 inline bool is_low_bit(DType t) { return dtype_info(t).cls == DTypeClass::LowBit; }
 
 /// Bytes that `n` elements take, rounded up for packed types.

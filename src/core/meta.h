@@ -3,17 +3,9 @@
 #include <string>
 
 #include "core/device.h"
-#include "core/dtype.h"
-#include "core/shape.h"
+#include "core/quant.h"
 
 namespace mge {
-
-/// Quantisation of an element type: real = scale * (q - zero_point).
-struct Quant {
-  double scale = 0;  // 0 = not quantised
-  int32_t zero_point = 0;
-  bool operator==(const Quant&) const = default;
-};
 
 struct Meta {
   Shape shape;
@@ -21,9 +13,13 @@ struct Meta {
   const CompNode* cn = nullptr;  // null: the default comp node
   Quant quant;
 
-  bool same_type(const Meta& o) const { return dtype == o.dtype && shape == o.shape; }
+  bool same_type(const Meta& o) const { return dtype == o.dtype && shape == o.shape && quant == o.quant; }
   size_t bytes() const { return dtype_bytes(dtype, shape.numel()); }
-  uint64_t hash(uint64_t h) const { return shape.hash(hash_mix(h, static_cast<uint64_t>(dtype))); }
+  uint64_t hash(uint64_t h) const {
+    h = shape.hash(hash_mix(h, static_cast<uint64_t>(dtype)));
+    return quant.scale != 0 ? quant.hash(h) : h;
+  }
+  QType qtype() const { return {dtype, quant}; }
   std::string str() const { return std::string(dtype_name(dtype)) + shape.str(); }  // "float32[2,3]"
 };
 

@@ -1,5 +1,6 @@
 #include "core/profile.h"
 
+#include <pthread.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -30,9 +31,16 @@ struct Book {
   std::vector<std::shared_ptr<Recorder>> recorders;
   std::unordered_set<std::string> texts;  // nodes do not move
 };
+// A forked child has a book of its own and does not record: locks of the parent's threads stay with the parent. Texts
+// that were interned before stay where they are.
 Book& book() {
-  static auto* b = new Book;
-  return *b;
+  static std::atomic<Book*> slot{new Book};
+  static const int watched = pthread_atfork(nullptr, nullptr, [] {
+    slot.store(new Book);
+    g_on.store(false);
+  });
+  (void)watched;
+  return *slot.load();
 }
 
 thread_local const char* t_name = nullptr;

@@ -3,6 +3,7 @@
 #include "core/profile.h"
 #include "eager/tape.h"
 #include "kernel/row_io.h"
+#include "op/quant/real.h"
 
 namespace mge {
 
@@ -150,6 +151,20 @@ MGE_ASIDE void dispatch_decomposed(const OpDef& op, const Attrs& attrs, std::spa
   keep_format(op, in, *out[0], before);
 }
 
+// An op that does not take some quantised input as it is.
+MGE_ASIDE bool dispatch_quantised(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> in,
+                                  std::span<TensorPtr> out) {
+  bool as_is = true;
+  for (auto* t : in) as_is = as_is && takes_as_is(op, t->meta().dtype);
+  if (as_is) return false;
+  EagerEmitter& em = EagerEmitter::get();
+  SmallVec<Val, 6> vin, vout(out.size());
+  for (auto* t : in) vin.push_back(em.val(TensorPtr(t)));
+  emit_on_quantised(em, op, attrs, {vin.data(), vin.size()}, {vout.data(), vout.size()});
+  for (size_t i = 0; i < out.size(); ++i) out[i] = TensorPtr(EagerEmitter::tensor(vout[i]));
+  return true;
+}
+
 }  // namespace
 
 void set_host_compute(bool on) { g_host_compute.store(on); }
@@ -175,11 +190,14 @@ Tensor::~Tensor() = default;
 void dispatch(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> in, std::span<TensorPtr> out) {
   uint32_t modes = mode::t_word;  // of the thread; those of the inputs join
   SmallVec<const Meta*, 4> metas;
+  bool quantised = false;
   for (auto* t : in) {
     metas.push_back(&t->value->meta);
     modes |= t->modes;
+    quantised |= is_quant(t->value->meta.dtype);
   }
   std::span<const Meta* const> meta_span(metas.data(), metas.size());
+  if (__builtin_expect(quantised, 0) && dispatch_quantised(op, attrs, in, out)) return;
   if (__builtin_expect(modes & mode::kAutocast, 0) && op.amp != Amp::None) return dispatch_autocast(op, attrs, in, out);
   if (op.promote != Promote::None && !is_promoted(op.promote, meta_span)) {
     SmallVec<DType, 4> want(in.size());

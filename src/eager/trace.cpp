@@ -366,7 +366,7 @@ bool Recording::accepts(std::span<Tensor* const> args) {
     if (pinned_[i] ? pinned_[i].get() != args[i] : captured_cells_.count(args[i]) != 0) return false;
   for (auto& [cell, v] : captured_cells_) {
     const Meta &now = cell->meta(), &was = vars_[v].meta;
-    if (!now.same_type(was) || now.cn != was.cn || now.quant != was.quant) return false;
+    if (!now.same_type(was) || now.cn != was.cn) return false;
   }
   for (auto& r : reads_)
     if (r.cell->value != r.value) return false;

@@ -151,14 +151,11 @@ class Parser {
       pos_ = start;
       error("expected a type such as f32[2,3]");
     }
-    if (symbol("(")) {
-      skip_space();
-      size_t end = text_.find(',', pos_);
-      if (end == std::string_view::npos) error("expected a scale");
-      m.quant.scale = std::get<double>(parse_attr("scale", text_.substr(pos_, end - pos_), AttrValue(0.0)));
-      pos_ = end + 1;
-      m.quant.zero_point = static_cast<int32_t>(integer("a zero point"));
-      expect(")");
+    skip_space();
+    if (pos_ < text_.size() && text_[pos_] == '(') {
+      std::string_view rest = text_.substr(pos_);
+      if (!parse_quant(rest, &m.quant)) error("expected a scale and a zero point, (0.1,0)");
+      pos_ = text_.size() - rest.size();
     }
     expect("[");
     for (bool first = true; !symbol("]"); first = false) {
@@ -338,9 +335,9 @@ class Parser {
         in_string = !in_string;
       else if (in_string)
         continue;
-      else if (c == '[')
+      else if (c == '[' || c == '(')
         ++depth;
-      else if (c == ']')
+      else if (c == ']' || c == ')')
         --depth;
       else if (depth == 0 && (c == ',' || c == '}'))
         return i;

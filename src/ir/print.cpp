@@ -151,7 +151,7 @@ std::string_view short_dtype_name(DType t) {
 
 std::string print_type(const Meta& m) {
   std::string s(short_dtype_name(m.dtype));
-  if (m.quant.scale != 0) s += "(" + print_attr(m.quant.scale) + "," + std::to_string(m.quant.zero_point) + ")";
+  if (m.quant.scale != 0) s += print_quant(m.quant);
   s += m.shape.str();
   if (m.cn && m.cn != CompNode::default_node()) s += "@" + m.cn->logical;
   return s;

@@ -21,6 +21,7 @@ struct TensorArg {
   DType dtype = DType::F32;
   Shape shape;
   Layout layout;
+  Quant quant;  // of quantised dtypes
 
   template <class T>
   T* data() const {

@@ -13,6 +13,7 @@ TensorArg make_arg(const Meta& m, const Buffer& b) {
   t.dtype = m.dtype;
   t.shape = m.shape;
   t.layout = b.layout;
+  t.quant = m.quant;
   return t;
 }
 
@@ -109,6 +110,7 @@ void run_op(const OpDef& op, const AttrsBase* attrs, std::span<const OpInput> in
     t.dtype = m.dtype;
     t.shape = m.shape;
     t.layout = Layout::contiguous(m.shape);
+    t.quant = m.quant;
     outs.push_back(t);
   }
   KernelArgs args{&op, attrs, {ins.data(), ins.size()}, {outs.data(), outs.size()}, nullptr};

@@ -6,7 +6,8 @@
 namespace mge {
 namespace {
 
-constexpr const char* kKinds[] = {"a bool", "an int", "a float", "a string", "a list of ints", "a dtype"};
+constexpr const char* kKinds[] = {
+    "a bool", "an int", "a float", "a string", "a list of ints", "a dtype", "a dtype, quantised with its scale"};
 
 std::string print_double(double d) {
   if (std::isnan(d)) return "nan";
@@ -47,8 +48,12 @@ uint64_t hash_attr(const AttrValue& v) {
     case 4:
       for (int64_t i : std::get<Ints>(v)) h = hash_mix(h, static_cast<uint64_t>(i));
       return hash_mix(h, std::get<Ints>(v).size());
-    default:
+    case 5:
       return hash_mix(h, static_cast<uint64_t>(std::get<DType>(v)));
+    default: {
+      const QType& t = std::get<QType>(v);
+      return t.quant.hash(hash_mix(h, static_cast<uint64_t>(t.dtype)));
+    }
   }
 }
 
@@ -77,8 +82,10 @@ std::string print_attr(const AttrValue& v) {
       for (int64_t i : std::get<Ints>(v)) s += (s.size() > 1 ? "," : "") + std::to_string(i);
       return s + "]";
     }
-    default:
+    case 5:
       return std::string(dtype_name(std::get<DType>(v)));
+    default:
+      return print_qtype(std::get<QType>(v));
   }
 }
 
@@ -129,8 +136,10 @@ AttrValue parse_attr(std::string_view who, std::string_view text, const AttrValu
       }
       return out;
     }
-    default:
+    case 5:
       return parse_dtype(t);
+    default:
+      return parse_qtype(who, t);
   }
   fail(ErrorKind::Value, "{}: '{}' is not {}.", who, text, kKinds[like.index()]);
 }
@@ -142,6 +151,8 @@ AttrValue coerce_attr(std::string_view who, AttrValue v, const AttrValue& like) 
   if (like.index() == 0 && v.index() == 1) return std::get<int64_t>(v) != 0;
   if (like.index() == 4 && v.index() == 1) return Ints{std::get<int64_t>(v)};
   if (like.index() == 5 && v.index() == 3) return parse_dtype(std::get<std::string>(v));
+  if (like.index() == 6 && v.index() == 5) return QType{std::get<DType>(v), {}};
+  if (like.index() == 6 && v.index() == 3) return parse_qtype(who, std::get<std::string>(v));
   fail(ErrorKind::Type, "{}: expected {}, got {}.", who, kKinds[like.index()], print_attr(v));
 }
 

@@ -3,7 +3,7 @@
 //     static constexpr auto fields() { return field_list("mode", &ReduceAttrs::mode, "axes", &ReduceAttrs::axes, …); }
 //     };
 //   Attrs a = make_attrs(ReduceAttrs{.mode = "max"});   const auto& r = attrs_as<ReduceAttrs>(a.get());
-// Field types: bool, int64_t, double, std::string, Ints, DType.
+// Field types: bool, int64_t, double, std::string, Ints, DType, QType (a dtype with its quantisation).
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -19,20 +19,19 @@
 #include "base/hash.h"
 #include "base/ref.h"
 #include "base/small_vec.h"
-#include "core/dtype.h"
-#include "core/shape.h"
+#include "core/quant.h"
 
 namespace mge {
 
 using Ints = SmallVec<int64_t, 6>;
-using AttrValue = std::variant<bool, int64_t, double, std::string, Ints, DType>;
+using AttrValue = std::variant<bool, int64_t, double, std::string, Ints, DType, QType>;
 struct NamedAttr {
   std::string name;
   AttrValue value;
 };
 
 uint64_t hash_attr(const AttrValue& v);
-std::string print_attr(const AttrValue& v);  // true, 3, 0.5, "sum", [0,1], float32
+std::string print_attr(const AttrValue& v);  // true, 3, 0.5, "sum", [0,1], float32, qint8(0.1,0)
 /// Reads text as the kind of `like`; Value error naming `who` otherwise.
 AttrValue parse_attr(std::string_view who, std::string_view text, const AttrValue& like);
 /// Python hands over ints where doubles are meant and so on: converts to the kind of `like` or throws a Type error.

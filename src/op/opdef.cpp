@@ -71,6 +71,8 @@ void infer_op(const OpDef& op, const AttrsBase* attrs, std::span<const Meta* con
   }
   const CompNode* cn = nullptr;  // of the first input that has one
   for (auto* m : in) {
+    MGE_CHECK(!is_quant(m->dtype) || op.is(kQuantised), Type,
+              "{}: takes no quantised input; got {}. Dequantise it first.", op.name, m->str());
     if (!m->cn || m->cn == cn) continue;
     if (!cn) cn = m->cn;
     if (cn->same_as(*m->cn)) continue;

@@ -27,6 +27,8 @@ enum Trait : uint32_t {
   kRandom = 32,  // same inputs, other values: never merged
   kNoGrad = 64,  // differentiable nowhere by definition (comparison, argmax); a stated reason is in doc
   kCommutative = 128,
+  kQuantised = 256,  // infer and kernels take quantised inputs; others see their real values (op/quant/real.h)
+  kPacked = 512,     // and 4-bit ones, two to a byte; others get them as 8 bits
 };
 
 /// Which dtypes the inputs are cast to before infer sees them (api §4.3).

@@ -25,7 +25,7 @@ bool merge_constants(Graph& g) {
     for (; b != e && !merged; ++b) {
       const ir::Constant* o = g.constant_of(b->second);
       const Meta& om = g.meta(b->second);
-      if (!om.same_type(m) || om.cn != m.cn || !(om.quant == m.quant)) continue;
+      if (!om.same_type(m) || om.cn != m.cn) continue;
       if (o->data() != c.data() && !(small && std::memcmp(o->data(), c.data(), m.bytes()) == 0)) continue;
       g.replace_all_uses(c.value, b->second);
       g.erase_constant(c.value);

@@ -84,7 +84,7 @@ struct Compiler {
       if (queue_of(m)) {
         s = bring(m, c);
         offset = 0;
-      } else if (offset % size) {
+      } else if (offset % size || (is_packed(m.dtype) && offset)) {  // elements count from there
         s = allocate_storage({}, m.bytes());
         std::copy_n(static_cast<const char*>(c.data()), m.bytes(), static_cast<char*>(s->ptr));
         offset = 0;
@@ -102,6 +102,7 @@ struct Compiler {
     t.dtype = m.dtype;
     t.shape = m.shape;
     t.layout = l;
+    t.quant = m.quant;
     return t;
   }
 

@@ -193,8 +193,7 @@ SizedGraph::Made& SizedGraph::find(std::span<const Meta> inputs, std::span<const
   auto same = [&](const Made& m) {
     if (m.inputs.size() != inputs.size() || m.known != numbers) return false;
     for (size_t i = 0; i < inputs.size(); ++i)
-      if (!m.inputs[i].same_type(inputs[i]) || m.inputs[i].cn != inputs[i].cn || m.inputs[i].quant != inputs[i].quant)
-        return false;
+      if (!m.inputs[i].same_type(inputs[i]) || m.inputs[i].cn != inputs[i].cn) return false;
     return true;
   };
   auto it = std::find_if(made_.begin(), made_.end(), same);

@@ -4,6 +4,22 @@ namespace mge::serial {
 
 // One row per step: {"pool2d", 1, [](std::vector<NamedAttr>& a) { a.push_back({"ceil", false}); }}.
 // Raise .version() of the op in the same change; a step without a row makes older files unreadable.
-std::span<const Upgrade> builtin_upgrades() { return {}; }
+std::span<const Upgrade> builtin_upgrades() {
+  // quantize@1 named dtype, scale and zero point one by one, and dequantize@1 again what its input says.
+  static const Upgrade kSteps[] = {
+      {"quantize", 1,
+       [](std::vector<NamedAttr>& a) {
+         QType t;
+         for (const NamedAttr& x : a) {
+           if (x.name == "dtype") t.dtype = std::get<DType>(x.value);
+           if (x.name == "scale") t.quant.scale = std::get<double>(x.value);
+           if (x.name == "zero_point") t.quant.zero_point = static_cast<int32_t>(std::get<int64_t>(x.value));
+         }
+         a = {{"type", t}};
+       }},
+      {"dequantize", 1, [](std::vector<NamedAttr>& a) { a.clear(); }},
+  };
+  return kSteps;
+}
 
 }  // namespace mge::serial

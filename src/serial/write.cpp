@@ -45,11 +45,24 @@ int64_t checked(std::string_view what, int64_t v) {
   return v;
 }
 
+Offset<fb::Type> write_type(FlatBufferBuilder& b, const Meta& m) {
+  for (int64_t d : m.shape) checked("a dimension", d);
+  auto shape = b.CreateVector(m.shape.begin(), m.shape.rank);
+  const auto dtype = static_cast<fb::DType>(m.dtype);
+  if (m.quant.per_tensor()) return fb::CreateType(b, dtype, shape, m.quant.scale, m.quant.zero_point);
+  const QuantChannels& c = m.quant.channels();
+  auto scales = b.CreateVector(c.scale);
+  auto zero_points = b.CreateVector(c.zero_point);
+  return fb::CreateType(b, dtype, shape, m.quant.scale, m.quant.zero_point, scales, zero_points,
+                        static_cast<uint8_t>(c.axis), static_cast<uint8_t>(c.span));
+}
+
 Offset<fb::Attr> write_attr(FlatBufferBuilder& b, const NamedAttr& a) {
   auto name = b.CreateSharedString(a.name);
   auto kind = static_cast<fb::AttrKind>(a.value.index());
   Offset<flatbuffers::String> s;
   Offset<flatbuffers::Vector<int64_t>> ints;
+  Offset<fb::Type> type;
   int64_t i = 0;
   double f = 0;
   switch (kind) {
@@ -74,20 +87,22 @@ Offset<fb::Attr> write_attr(FlatBufferBuilder& b, const NamedAttr& a) {
     case fb::AttrKind::DType:
       i = static_cast<int64_t>(std::get<DType>(a.value));
       break;
+    case fb::AttrKind::QType: {
+      const QType& t = std::get<QType>(a.value);
+      Meta m;
+      m.dtype = t.dtype;
+      m.quant = t.quant;
+      type = write_type(b, m);
+      break;
+    }
   }
-  return fb::CreateAttr(b, name, kind, i, f, s, ints);
+  return fb::CreateAttr(b, name, kind, i, f, s, ints, type);
 }
 
 Offset<flatbuffers::Vector<Offset<fb::Attr>>> write_attrs(FlatBufferBuilder& b, const std::vector<NamedAttr>& attrs) {
   std::vector<Offset<fb::Attr>> out;
   for (const NamedAttr& a : attrs) out.push_back(write_attr(b, a));
   return b.CreateVector(out);
-}
-
-Offset<fb::Type> write_type(FlatBufferBuilder& b, const Meta& m) {
-  for (int64_t d : m.shape) checked("a dimension", d);
-  auto shape = b.CreateVector(m.shape.begin(), m.shape.rank);
-  return fb::CreateType(b, static_cast<fb::DType>(m.dtype), shape, m.quant.scale, m.quant.zero_point);
 }
 
 class GraphWriter {
@@ -146,6 +161,7 @@ class GraphWriter {
     key.push_back(static_cast<int64_t>(m.dtype));
     key.push_back(static_cast<int64_t>(hash_double(m.quant.scale)));
     key.push_back(m.quant.zero_point);
+    key.push_back(m.quant.list);
     auto [it, fresh] = type_ids_.try_emplace(std::move(key), static_cast<uint32_t>(types_.size()));
     if (fresh) types_.push_back(write_type(b_, m));
     return it->second;

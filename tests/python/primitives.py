@@ -9,6 +9,7 @@ from __future__ import annotations
 _VIEW = "moves elements; a view wherever strides allow, else one strided copy"
 _WHOLE = "what libraries are written for; its adjoints are as heavy as itself"
 _POOL = "a window per element; a device has it beside convolution"
+_SUM = "sums of products that must be exact integers, which floating point cannot promise"
 _STORE = "the only way in and out of its dtype"
 
 PRIMITIVES: dict[str, str] = {
@@ -46,4 +47,7 @@ PRIMITIVES: dict[str, str] = {
     "imag": _STORE,
     "quantize": _STORE,
     "dequantize": _STORE,
+    "qconv2d": _SUM,
+    "qconv2d_dx": _SUM,
+    "qmatmul": _SUM,
 }

@@ -691,11 +691,10 @@ def test_random_handles() -> None:
     assert set(np.unique(kept.numpy())) == {0.0, 2.0} and mask.size >= 13
 
 
-#: Ops that need hardware or vendors' libraries, several processes, or quantised kernels.
+#: Ops that need hardware or vendors' libraries, or several processes.
 WITHOUT_RULE = {
     *("AtlasRuntime", "CambriconRuntime", "MagicMindRuntime", "TensorRTRuntime", "ExternOpr", "NvOf"),
     *("CollectiveComm", "RemoteRecv", "RemoteSend"),
-    "BatchConvBias",
 }
 
 

@@ -109,6 +109,20 @@ def test_the_demo_deploys_with_the_same_bits(tmp_path) -> None:
     assert all(name in done.stdout for name in ("eager", "traced", "load_and_run", "C program", "megenginelite"))
 
 
+@pytest.mark.parametrize("data, least", [("digits", 0.95), ("synthetic", 0.8)])
+def test_quantisation_keeps_the_values_and_shrinks_the_file(data: str, least: float, tmp_path) -> None:
+    line = [sys.executable, str(ROOT / "examples" / "quantize_resnet.py"), "--data", data, "--out", str(tmp_path)]
+    done = subprocess.run([*line, "--steps", "80", "--qat-steps", "20"], capture_output=True, text=True)
+    assert done.returncode == 0 and "identical: yes" in done.stdout, done.stdout + done.stderr
+    assert (tmp_path / "int8.mge").stat().st_size < 0.35 * (tmp_path / "float.mge").stat().st_size
+    rows = [
+        words
+        for words in map(str.split, done.stdout.splitlines())
+        if words[:1] in (["float"], ["QAT"], ["int8"], ["int8,"])
+    ]
+    assert len(rows) == 4 and all(float(next(w for w in r if "%" in w)[:-1]) / 100 > least for r in rows), done.stdout
+
+
 def test_a_bar_on_a_terminal(tmp_path) -> None:
     master, terminal = pty.openpty()
     done = subprocess.run(command("transformer_lm", tmp_path, "--steps", "3"), stdout=terminal, check=True)

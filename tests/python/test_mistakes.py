@@ -14,7 +14,9 @@ import mistakes_data
 import mistakes_habits
 import mistakes_layers
 import mistakes_lite
+import mistakes_quantization
 import mistakes_shapes
+import mistakes_tools
 import mistakes_traced
 import mistakes_traced_module
 import mistakes_training
@@ -25,7 +27,7 @@ from mistake import ROOT, TABLE, Mistake
 SUBJECTS = (
     mistakes_shapes, mistakes_values, mistakes_layers, mistakes_training, mistakes_data, mistakes_traced,
     mistakes_traced_module,
-    mistakes_lite, mistakes_commands, mistakes_habits,
+    mistakes_lite, mistakes_commands, mistakes_habits, mistakes_tools, mistakes_quantization,
 )  # fmt: skip
 
 #: Rows that are known to fall short, with the reason; at most 2 % of the table.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -92,6 +94,45 @@ def test_logger_and_device_names() -> None:
     old = Logger.set_log_level(Logger.LogLevel.Error)
     assert Logger.set_log_level(old) == Logger.LogLevel.Error
     assert CompNode("cpu0") == mge.tensor(1.0, device="cpu0").device
+
+
+def test_modules_are_attributes_of_their_packages() -> None:
+    program = (
+        "import megengine as mge\n"
+        "print(mge.utils.profiler.Profiler.__name__, mge.core._config.async_level, mge.core.tensor.amp._enabled)\n"
+        "print(mge.core._imperative_rt.core2.apply.__name__, mge.core.tensor.megbrain_graph.Graph.__name__)\n"
+        "print(hasattr(mge.utils, 'nothing'), hasattr(mge.core, 'nothing'), hasattr(mge.core.tensor, 'nothing'))\n"
+    )
+    out = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
+    assert out.splitlines() == ["Profiler 2 False", "apply Graph", "False False False"]
+
+
+def test_functions_are_found_where_the_original_has_them() -> None:
+    assert F.nn.concat is F.concat and F.loss.log is F.log and F.vision.transpose is F.transpose
+    assert F.tensor.sin is F.sin and F.nn.max_pool2d is not F.max  # no builtin is hidden
+
+
+def test_names_that_programs_take_from_inside() -> None:
+    from megengine._multistream import record_event, wait_event
+    from megengine.core._imperative_rt.common import CompNode, DeviceType
+    from megengine.core._imperative_rt.graph import VarNode
+    from megengine.core._wrap import as_device
+    from megengine.functional.loss import _reduce_output
+    from megengine.functional.tensor_cache import get_scalar_two
+
+    assert VarNode.__name__ == "VarNode" and DeviceType.CPU.name == "CPU"
+    assert as_device(mge.tensor([1.0], device="cpu0")).to_c() == CompNode("cpu0")
+    assert get_scalar_two("int32", "cpu0").item() == 2
+    wait_event("cpu0", record_event("cpu0:1"))
+
+    @_reduce_output
+    def cubic(pred: mge.Tensor, label: mge.Tensor) -> mge.Tensor:
+        return F.abs(pred - label) ** 3
+
+    x, y = mge.tensor([1.0, 2.0]), mge.tensor([0.0, 0.0])
+    assert cubic(x, y).item() == 4.5 and cubic(x, y, reduction="none").tolist() == [1, 8]
+    with pytest.raises(ValueError, match="cubic: reduction must be mean, sum or none"):
+        cubic(x, y, reduction="max")
 
 
 # ---- ops of ops

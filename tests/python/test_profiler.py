@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 import re
 import subprocess
@@ -278,3 +279,25 @@ def test_sample_rate_thins_the_memory_counter() -> None:
                 x = F.exp(x)
         counts.append(sum(e["ph"] == "C" for e in p.events()))
     assert counts == [8, 2]
+
+
+def test_the_example(tmp_path: pathlib.Path) -> None:
+    example = pathlib.Path(__file__).resolve().parents[2] / "examples" / "profile_training.py"
+    command = [sys.executable, str(example), "--out", str(tmp_path / "out"), "--steps", "2"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "ms of ops per step" in done.stdout and "conv2d" in done.stdout and "Warning" not in done.stderr
+    (file,) = (tmp_path / "out").iterdir()
+    scopes = {e["args"].get("scope") for e in json.loads(file.read_text())["traceEvents"] if e["ph"] == "X"}
+    assert {"forward", "backward", "update"} <= scopes
+
+
+def test_a_forked_child_does_not_record(tmp_path: pathlib.Path) -> None:
+    with Profiler() as p:
+        F.exp(mge.tensor([1.0]))
+        pid = os.fork()
+        if pid == 0:  # ends without a word of what it does here, and without a file
+            F.log(mge.tensor([1.0]))
+            os._exit(0 if mge.core._core.profile_events() == [] else 1)
+        assert os.waitpid(pid, 0)[1] == 0
+        F.sin(mge.tensor([1.0]))
+    assert [e["name"] for e in ops(p)] == ["exp", "sin"]

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import megengine as mge
+import megengine.functional as F
 from megengine.core.tensor import dtype as dt
 
 X = np.concatenate([np.random.RandomState(3).uniform(-20, 20, 500), [0.0, 1e9, -1e9, 0.25, -0.25]]).astype("float32")
@@ -14,14 +15,23 @@ KINDS = [
     (dt.quint8(0.1, 128), 0, 255, 128),
     (dt.quint8(0.031, 7), 0, 255, 7),
     (dt.qint32(1e-3), -(2**31), 2**31 - 1, 0),
+    (dt.qint4(1.7), -8, 7, 0),
+    (dt.quint4(2.1, 7), 0, 15, 7),
+    (dt.qint1(0.3), 0, 1, 0),
 ]
+
+
+def away(x) -> np.ndarray:
+    """C's round of float32, in float64."""
+    x = np.asarray(x, dtype="float32").astype("float64")
+    return np.sign(x) * np.floor(np.abs(x) + 0.5)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=[str(k[0].metadata["mgb_dtype"]) for k in KINDS])
 def test_there_and_back(kind) -> None:
     dtype, lo, hi, zero = kind
     scale = np.float32(dt.get_scale(dtype))
-    stored = np.clip(np.round(X / scale).astype("float64") + zero, lo, hi)
+    stored = np.clip(away(X / scale) + zero, lo, hi)
     q = mge.tensor(X).astype(dtype)
     assert dt.is_quantize(q.dtype) and dt.get_scale(q.dtype) == dt.get_scale(dtype)
     np.testing.assert_array_equal(q.numpy().astype("float64"), stored)
@@ -34,14 +44,14 @@ def test_there_and_back(kind) -> None:
 def test_between_scales_and_from_integers() -> None:
     q = mge.tensor(X[:500]).astype(dt.qint8(0.5))
     r = q.astype(dt.qint8(1.0))
-    np.testing.assert_array_equal(r.numpy(), np.clip(np.round(q.numpy() * np.float32(0.5)), -128, 127))
+    np.testing.assert_array_equal(r.numpy(), np.clip(away(q.numpy() * np.float32(0.5)), -128, 127))
     assert mge.tensor([1, 2, 3]).astype(dt.qint32(0.5)).numpy().tolist() == [2, 4, 6]
     assert q.astype("int32").dtype == np.int32
 
 
 def test_half_and_not_a_number() -> None:
     h = mge.tensor(np.array([0.5, 1.5, -0.5], "float16")).astype(dt.qint8(1.0))
-    assert h.numpy().tolist() == [0, 2, 0]  # halves go to even
+    assert h.numpy().tolist() == [1, 2, -1]  # halves go away from zero
     assert mge.tensor([float("nan"), float("inf")]).astype(dt.qint8(1.0)).numpy().tolist() == [-128, 127]
 
 
@@ -54,9 +64,74 @@ def test_made_from_other_dtypes_than_its_carrier(dtype, kind) -> None:
         assert x.dtype == dtype and x.numpy().tolist() == np.asarray(data).astype("int32").tolist()
 
 
-def test_packed_dtypes_say_what_is_missing() -> None:
-    with pytest.raises(NotImplementedError, match="quantize: quint4"):
-        mge.tensor([1.0]).astype(dt.quint4(0.5, 8))
+@pytest.mark.parametrize("n", [0, 1, 2, 7, 8, 33])
+@pytest.mark.parametrize("dtype, lo, hi", [(dt.qint4(0.5), -8, 7), (dt.quint4(0.5, 8), 0, 15)], ids=["qint4", "quint4"])
+def test_four_bits_lie_two_to_a_byte(dtype, lo, hi, n) -> None:
+    data = np.random.RandomState(n).randint(lo, hi + 1, n)
+    x = mge.Tensor(data, dtype=dtype)
+    assert x.dtype == dtype and x.numpy().tolist() == data.tolist()
+    assert x.reshape(-1, 1).numpy().ravel().tolist() == data.tolist()
+    assert x[::-1].numpy().tolist() == data[::-1].tolist()
+    assert F.concat([x, x[:1]]).numpy().tolist() == [*data.tolist(), *data[:1].tolist()]
+    assert x.astype("float32").astype(dtype).numpy().tolist() == data.tolist()
+
+
+def test_four_bits_take_no_more() -> None:
+    for bad in ([8], [-9]):
+        with pytest.raises(ValueError, match="qint4, which holds -8 to 7"):
+            mge.Tensor(np.array(bad), dtype=dt.qint4(1.0))
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("kind", ["qint8", "quint8", "qint32", "qint4", "quint4"])
+def test_per_channel_against_numpy(kind, axis) -> None:
+    rng = np.random.RandomState(5)
+    x = rng.uniform(-9, 9, (3, 4, 5)).astype("float32")
+    n = x.shape[axis]
+    scale = rng.uniform(0.03, 0.7, n).astype("float32")
+    meta = dt._builtin_quant_dtypes[kind]
+    zero = rng.randint(meta.qmin, meta.qmax + 1, n) if meta.is_unsigned else None
+    dtype = dt.create_quantized_dtype(meta, scale, zero, axis)
+    shape = [n if i == axis else 1 for i in range(3)]
+    s, z = scale.reshape(shape), 0 if zero is None else zero.reshape(shape)
+    want = np.clip(away(x / s) + z, meta.qmin, meta.qmax)
+    q = mge.tensor(x).astype(dtype)
+    np.testing.assert_array_equal(q.numpy(), want)
+    np.testing.assert_array_equal(getattr(dt, f"convert_to_{kind}")(x, dtype), want)
+    assert dt.is_dtype_equal(q.dtype, dtype) and dt.get_axis(q.dtype) == axis
+    np.testing.assert_array_equal(dt.get_scale(q.dtype), scale)
+    real = (want - z).astype("float32") * s
+    np.testing.assert_array_equal(q.astype("float32").numpy(), real)
+    moved = q.transpose(2, 0, 1)
+    assert dt.get_axis(moved.dtype) == (axis + 1) % 3
+    np.testing.assert_array_equal(moved.astype("float32").numpy(), real.transpose(2, 0, 1))
+    if kind.endswith("8"):
+        flat = q.reshape(3, 4, 5, 1)
+        np.testing.assert_array_equal(flat.astype("float32").numpy(), real[..., None])
+        with pytest.raises(NotImplementedError, match="per channel"):
+            q[1:2]
+
+
+def test_channels_that_a_reshape_parts_are_refused() -> None:
+    q = mge.tensor(np.ones((4, 6), "float32")).astype(dt.qint8([0.1] * 4, axis=0))
+    assert dt.get_axis(q.reshape(4, 2, 3).dtype) == 0
+    assert dt.get_axis(q.reshape(1, 4, 6).dtype) == 1
+    assert q.reshape(2, 2, 6).dtype.metadata["mgb_dtype"]["span"] == 2
+    with pytest.raises(ValueError, match="parts the channels"):
+        q.reshape(24)
+    with pytest.raises(ValueError, match="4 channels along axis 1"):
+        mge.tensor(np.ones((4, 6), "float32")).astype(dt.qint8([0.1] * 4, axis=1))
+    with pytest.raises(ValueError, match="need the axis"):
+        dt.qint8([0.1, 0.2])
+
+
+@pytest.mark.parametrize("dtype", [dt.qint8(0.1), dt.quint4(0.1, 3), dt.qint8([0.1, 0.3], axis=1), dt.qint32(0.1)])
+def test_saved_and_loaded(dtype, tmp_path) -> None:
+    x = mge.tensor(np.arange(6, dtype="float32").reshape(3, 2) / 10).astype(dtype)
+    mge.save({"x": x}, str(tmp_path / "x"))
+    y = mge.load(str(tmp_path / "x"))["x"]
+    assert dt.is_dtype_equal(y.dtype, x.dtype)
+    np.testing.assert_array_equal(y.numpy(), x.numpy())
 
 
 def test_quantised_dtype_arguments() -> None:

@@ -111,12 +111,21 @@ def _noted(dtype: np.dtype[Any], notes: Any) -> np.dtype[Any]:
     if type(mgb) is not dict or type(mgb.get("name")) is not str:
         raise Refused("the file has a dtype with metadata that is not that of a quantised type")
     meta = _dtype._builtin_quant_dtypes_by_cname.get(mgb["name"])
-    scale, zero = mgb.get("scale"), mgb.get("zero_point")
+    scale, zero, axis = mgb.get("scale"), mgb.get("zero_point"), mgb.get("axis")
+    if meta is not None and meta.np_dtype_str == dtype.name and axis is not None:
+        return _per_channel(meta, scale, zero, axis, mgb.get("span", 1))
     if meta is None or meta.np_dtype_str != dtype.name or not isinstance(scale, (float, int, np.floating)):
         raise Damaged(f"a quantised dtype {mgb['name']!r:.40} without a scale, or held by {dtype}")
     if not (zero is None or isinstance(zero, (int, np.integer))):
         raise Damaged(f"a zero point that is a {type(zero).__name__}")
     return _dtype.create_quantized_dtype(meta, scale, zero)
+
+
+def _per_channel(meta: _dtype.QuantDtypeMeta, scale: Any, zero: Any, axis: Any, span: Any) -> np.dtype[Any]:
+    good = type(scale) is tuple and all(type(s) is float for s in scale) and type(axis) is int and type(span) is int
+    if not good or not (zero is None or type(zero) is tuple and all(type(z) is int for z in zero)):
+        raise Damaged("a dtype quantised per channel without its lists of scales and zero points")
+    return _dtype.create_quantized_dtype(meta, scale, zero, axis, span)
 
 
 class ArrayStub(Pending):

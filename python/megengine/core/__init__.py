@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from types import ModuleType
 
 # The extension cannot be loaded twice into a process. A program that removes megengine from sys.modules and imports it
 # again gets the one there is, kept under a name that does not begin with the package's.
@@ -21,6 +22,8 @@ except ImportError as e:
     ) from e
 
 sys.modules[_KEPT] = _core
+
+from ._lazy import submodule  # noqa: E402
 
 __all__ = ["get_option", "set_option"]
 
@@ -82,3 +85,7 @@ for _variable, _option in _VARIABLES.items():
         except ValueError:
             raise ValueError(f"{_variable}: needs an integer; got {_given!r}. Unset it or mend it.") from None
         set_option(_option, _number)
+
+
+def __getattr__(name: str) -> ModuleType:
+    return submodule(__name__, name)

@@ -18,6 +18,7 @@ from .. import config
 #: Names here -> attributes of megengine.config.
 _NAMES = {
     "benchmark_kernel": "benchmark_kernel",
+    "benchmark_with_subprocess": "benchmark_with_subprocess",
     "deterministic_kernel": "deterministic_kernel",
     "async_level": "async_level",
     "disable_memory_forwarding": "disable_memory_forwarding",
@@ -30,6 +31,7 @@ _NAMES = {
 
 if TYPE_CHECKING:
     benchmark_kernel: bool
+    benchmark_with_subprocess: bool
     deterministic_kernel: bool
     async_level: int
     disable_memory_forwarding: bool

@@ -40,6 +40,11 @@ class Device:
         return hash(self._cn)
 
 
+def as_device(obj: Any) -> Device:
+    """``obj`` as a Device: one, a name, a device of the engine or a tensor."""
+    return obj if isinstance(obj, Device) else Device(getattr(obj, "device", obj))
+
+
 def device(obj: Any) -> Any:
     """``obj`` as a Device; one stays as it is."""
     return obj if isinstance(obj, Device) else Device(obj)

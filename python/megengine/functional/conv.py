@@ -9,7 +9,9 @@ import numpy as np
 
 from ..core import _amp
 from ..core._core import UserError, ops
+from ..core.tensor.dtype import is_quantize
 from ..core.tensor.indexing import _const, _filled, _iota
+from ..core.tensor.qparams import as_integers_of
 from ..core.tensor.utils import ArgumentError, is_fixed, make_shape_tuple, size_max, without_format
 from ..tensor import Tensor
 from ..utils.tuple_function import _pair, _pair_nonzero, _triple, _triple_nonzero
@@ -137,6 +139,29 @@ def conv3d(
     return y if bias is None else y + bias
 
 
+def conv_transpose2d_shape(
+    inp: Tensor, weight: Tensor, stride: Pair, padding: Pair, output_padding: Pair, dilation: Pair, groups: int
+) -> dict[str, Any]:
+    """The attributes of the op behind ``conv_transpose2d``, the shape of its result among them."""
+    s, d = (_pair_nonzero(v, f"conv_transpose2d: {n}") for v, n in ((stride, "stride"), (dilation, "dilation")))
+    p, extra = (
+        _pair(v, f"conv_transpose2d: {n}") for v, n in ((padding, "padding"), (output_padding, "output_padding"))
+    )
+    if inp.ndim != 4:
+        raise UserError(f"conv_transpose2d: the input needs 4 dimensions (N, C, H, W); got {inp.shape}.")
+    if weight.ndim != (4 if groups == 1 else 5):
+        raise UserError(f"conv_transpose2d: the weight needs {4 if groups == 1 else 5} dimensions; got {weight.shape}.")
+    if not all(a < b for a, b in zip(extra, s)):
+        raise ArgumentError(f"conv_transpose2d: output_padding {extra} must be below stride {s}.")
+    channels = weight.shape[-3] * groups
+    size = tuple(
+        (n - 1) * s[i] - 2 * p[i] + d[i] * (weight.shape[-2 + i] - 1) + 1 + extra[i]
+        for i, n in enumerate(inp.shape[2:])
+    )
+    x_shape = (inp.shape[0], channels, *size)
+    return {"stride": s, "pad": p, "dilate": d, "groups": groups, "x_shape": x_shape}
+
+
 def conv_transpose2d(
     inp: Tensor,
     weight: Tensor,
@@ -169,23 +194,8 @@ def conv_transpose2d(
     (1, 1, 4, 4)
     """
     _check_mode("conv_transpose2d", conv_mode, compute_mode)
-    s, d = (_pair_nonzero(v, f"conv_transpose2d: {n}") for v, n in ((stride, "stride"), (dilation, "dilation")))
-    p, extra = (
-        _pair(v, f"conv_transpose2d: {n}") for v, n in ((padding, "padding"), (output_padding, "output_padding"))
-    )
-    if inp.ndim != 4:
-        raise UserError(f"conv_transpose2d: the input needs 4 dimensions (N, C, H, W); got {inp.shape}.")
-    if weight.ndim != (4 if groups == 1 else 5):
-        raise UserError(f"conv_transpose2d: the weight needs {4 if groups == 1 else 5} dimensions; got {weight.shape}.")
-    if not all(a < b for a, b in zip(extra, s)):
-        raise ArgumentError(f"conv_transpose2d: output_padding {extra} must be below stride {s}.")
-    channels = weight.shape[-3] * groups
-    size = tuple(
-        (n - 1) * s[i] - 2 * p[i] + d[i] * (weight.shape[-2 + i] - 1) + 1 + extra[i]
-        for i, n in enumerate(inp.shape[2:])
-    )
-    x_shape = (inp.shape[0], channels, *size)
-    y = ops.conv2d_dx(inp, weight, stride=s, pad=p, dilate=d, groups=groups, x_shape=x_shape)
+    sizes = conv_transpose2d_shape(inp, weight, stride, padding, output_padding, dilation, groups)
+    y = ops.conv2d_dx(inp, weight, **sizes)
     if bias is None:
         return y
     return y + (bias.astype(y.dtype) if _amp.enabled() else bias)
@@ -520,7 +530,7 @@ def _extended(n: Any, before: Any, after: Any, reflect: bool, like: Tensor) -> T
 
 def _is_byte(x: Tensor) -> bool:
     """Whether pools give back integers: 8 bits go through float32 unharmed."""
-    return x.dtype.kind in "iu" and x.dtype.itemsize == 1
+    return x.dtype.kind in "iu" and x.dtype.itemsize == 1 and not is_quantize(x.dtype)
 
 
 def max_pool2d(inp: Tensor, kernel_size: Pair, stride: Pair | None = None, padding: Pair = 0) -> Tensor:
@@ -536,7 +546,7 @@ def max_pool2d(inp: Tensor, kernel_size: Pair, stride: Pair | None = None, paddi
         stride=kernel if stride is None else _pair_nonzero(stride, "max_pool2d: stride"),
         pad=_pair(padding, "max_pool2d: padding"),
     )
-    return y.astype(inp.dtype) if _is_byte(inp) else y
+    return y.astype(inp.dtype) if _is_byte(inp) else as_integers_of(inp, y)
 
 
 def avg_pool2d(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,24 @@ def _reduce(loss: Tensor, reduction: str, who: str) -> Tensor:
     if reduction == "none":
         return loss
     raise ValueError(f"{who}: reduction must be mean, sum or none; got {reduction!r}.")
+
+
+def _reduce_output(loss_fn: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """A loss that takes ``reduction`` (mean, sum or none) of one that gives an element each; programs import it.
+
+    >>> from megengine.functional.loss import _reduce_output
+    >>> @_reduce_output
+    ... def cubic(pred, label):
+    ...     return abs(pred - label) ** 3
+    >>> cubic(mge.tensor([1.0, 2.0]), mge.tensor([0.0, 0.0]), reduction="sum").item()
+    9.0
+    """
+
+    @functools.wraps(loss_fn)
+    def reduced(*args: Any, reduction: str = "mean", **kwargs: Any) -> Tensor:
+        return _reduce(loss_fn(*args, **kwargs), reduction, loss_fn.__name__)
+
+    return reduced
 
 
 def _tell_if_more(who: str, pred: Tensor, label: Tensor, diff: Tensor) -> None:

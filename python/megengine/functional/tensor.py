@@ -11,7 +11,9 @@ import numpy.typing as npt
 
 from ..core._core import TensorBase, UserError, as_size, ops, sizes_in
 from ..core._habits import unexpected
+from ..core.tensor.dtype import is_quantize
 from ..core.tensor.indexing import _const, _filled, _iota, positions_of
+from ..core.tensor.qparams import as_integers_of
 from ..core.tensor.utils import (
     ArgumentError,
     _normalize_axis,
@@ -182,6 +184,8 @@ def _filled_with(who: str, shape: Any, value: Any, dtype: Any, device: Any) -> T
         raise UserError(f"{who}: a size cannot be negative; got {sizes}.")
     if type(dtype) is str and len(dtype) <= 3:  # 'f4', '<i4'; ops know whole names alone
         dtype = np.dtype(dtype)
+    if is_quantize(dtype):
+        return _filled_with(who, shape, value, "float32", device).astype(dtype)
     if isinstance(value, np.generic):
         value = value.item()
     if not isinstance(value, (int, float, TensorBase)) and np.ndim(value):
@@ -304,7 +308,7 @@ def reshape(inp: Tensor, target_shape: Any) -> Tensor:
     >>> F.reshape(mge.tensor([1, 2, 3, 4]), (2, -1)).tolist()
     [[1, 2], [3, 4]]
     """
-    return inp.reshape(target_shape)
+    return as_integers_of(inp, inp.reshape(target_shape))
 
 
 def transpose(inp: Tensor, pattern: Any) -> Tensor:
@@ -334,7 +338,7 @@ def flatten(inp: Tensor, start_axis: int = 0, end_axis: int = -1) -> Tensor:
     >>> F.flatten(mge.tensor(np.zeros((2, 3, 4))), 1).shape
     (2, 12)
     """
-    return inp.flatten(start_axis, end_axis)
+    return as_integers_of(inp, inp.flatten(start_axis, end_axis))
 
 
 def expand_dims(inp: Tensor, axis: int | Sequence[int], **other: NoReturn) -> Tensor:
@@ -646,10 +650,10 @@ def gather(inp: Tensor, axis: int, index: Tensor) -> Tensor:
     >>> F.gather(mge.tensor([[1, 2], [3, 4]]), 1, mge.tensor([[0, 0], [1, 0]])).tolist()
     [[1, 1], [4, 3]]
     """
-    if index.dtype is not _INT32:
-        at = _check_gather(inp, axis, index, "gather")
-        index = as_index(index, inp.shape[at], "gather")
-    return ops.gather(inp, index, axis=axis)
+    if index.dtype is _INT32:  # the op checks the rest
+        return ops.gather(inp, index, axis=_normalize_axis(inp.ndim, axis, False, "gather"))
+    at = _check_gather(inp, axis, index, "gather")
+    return ops.gather(inp, as_index(index, inp.shape[at], "gather"), axis=at)
 
 
 def scatter(inp: Tensor, axis: int, index: Tensor, source: Tensor) -> Tensor:

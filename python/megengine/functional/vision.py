@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..core._core import UserError, ops
+from ..core.tensor.dtype import is_quantize
 from ..core.tensor.indexing import _const, _iota
 from ..core.tensor.utils import ArgumentError, as_double, as_index, is_fixed, make_shape_tuple, size_min, with_shape
 from ..tensor import Tensor
@@ -160,7 +161,7 @@ def _in_nchw(who: str, inp: Tensor, format: str, fn: Any) -> Tensor:
     if inp.ndim != 4:
         raise UserError(f"{who}: images need 4 dimensions ({', '.join(format)}); got {inp.shape}.")
     x = inp if format == "NCHW" else ops.transpose(inp, perm=(0, 3, 1, 2))
-    integer = inp.dtype.kind in "iu"
+    integer = inp.dtype.kind in "iu" and not is_quantize(inp.dtype)
     y = fn(x.astype("float32") if integer else x)
     if integer:
         limits = np.iinfo(inp.dtype)
@@ -535,7 +536,7 @@ def cvt_color(inp: Tensor, mode: str = "") -> Tensor:
         f"cvt_color: mode must be one of {', '.join(_COLOURS)}, YUV2GRAY, YUV2RGB, YUV2BGR, BT601_YUV2RGB or "
         f"BT601_YUV2BGR with _NV12, _NV21, _YU12 or _YV12, YCrCb2RGB or YCrCb2BGR; got {mode!r}."
     )
-    integer = inp.dtype.kind in "iu"
+    integer = inp.dtype.kind in "iu" and not is_quantize(inp.dtype)
     if packed:
         x = _unpacked(inp, name)
         if table == "YUV2GRAY":

@@ -142,7 +142,7 @@ if _TYPE_CHECKING:
     from . import qat as qat
 
 #: Imported when first used; they are made of megengine.quantization, which is made of modules.
-_LAZY = frozenset({"qat"})
+_LAZY = frozenset({"qat", "quantized"})
 
 if not _TYPE_CHECKING:  # type checkers shall say that a name is not there
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..core.tensor.qparams import as_integers_of
 from ..functional import gelu, leaky_relu, prelu, relu, sigmoid, silu, softmax
 from ..tensor import Parameter, Tensor
 from .module import Module
@@ -73,7 +74,7 @@ class ReLU(Module):
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        return relu(x)
+        return as_integers_of(x, relu(x))
 
 
 class PReLU(Module):

@@ -24,6 +24,10 @@ class Histogram:
     low: float
     high: float
 
+    @property
+    def reach(self) -> float:
+        return _difference(self.high, self.low)
+
     @staticmethod
     def of(values: npt.NDArray[np.floating], bins: int) -> Histogram:
         low, high = float(values.min()), float(values.max())
@@ -38,12 +42,13 @@ class Histogram:
         if self.low == self.high:  # one value, many times
             old = _count(np.array([self.low]), bins, low, high) * self.counts.sum()
             return Histogram(old + _count(values, bins, low, high), low, high)
-        part = (self.high - self.low) / (bins * parts)
+        part = self.reach / (bins * parts)
+        reach = _difference(high, low)
         # A new bin is so many parts of an old one; that may reach a little beyond the values, on both sides.
-        width = math.ceil((high - low) / (bins * part))
-        beyond = (width * bins * part - (high - low)) / 2
+        width = math.ceil(reach / (bins * part))
+        beyond = (width * bins * part - reach) / 2
         low, high = low - beyond, high + beyond
-        start = round((self.low - low) / part)
+        start = round(_difference(self.low, low) / part)
         fine = np.zeros(bins * width)
         fine[start : start + bins * parts] = np.repeat(self.counts, parts)[: len(fine) - start]
         old = fine.reshape(bins, width).sum(axis=1) / parts
@@ -73,13 +78,13 @@ class Histogram:
                 break
             least = error
             first, last = cut
-        width = (self.high - self.low) / bins
-        return self.low + width * first, self.low + width * (last + 1)
+        low, width = np.float32(self.low), np.float32(self.reach / bins)
+        return float(low + width * np.float32(first)), float(low + width * np.float32(last + 1))
 
     def _error(self, first: int, last: int, levels: int) -> float:
         """Of quantising to ``levels`` levels between the bins ``first`` and ``last``; values outside take the ends."""
         bins = len(self.counts)
-        width = (self.high - self.low) / bins
+        width = self.reach / bins
         level = width * (last - first + 1) / levels
         if level == 0.0:
             return 0.0
@@ -96,6 +101,11 @@ class Histogram:
         error = error + (of_end - of_begin - 1) * spread(-level / 2, level / 2)
         error = error + spread(-level / 2, end - (of_end + 0.5) * level)
         return float(error.sum())
+
+
+def _difference(a: float, b: float) -> float:
+    """In float32, as the ends of the range are; the last bits of scales follow from such steps."""
+    return float(np.float32(a) - np.float32(b))
 
 
 def _count(values: npt.NDArray[np.floating], bins: int, low: float, high: float) -> npt.NDArray[np.floating]:

@@ -112,6 +112,14 @@ class MinMaxObserver(Observer):
     def get_qparams(self) -> QParams:
         return self._calculate_qparams(kept(self.min_val, Tensor), kept(self.max_val, Tensor))
 
+    def get_quantized_dtype(self) -> np.dtype[Any]:
+        if self.min_val.item() > self.max_val.item():
+            raise ValueError(
+                f"{type(self).__name__}: has seen no data, so there is no scale that fits. Run data through the "
+                "network in training mode (observers are off in evaluation mode) before it is quantised."
+            )
+        return super().get_quantized_dtype()
+
     def _range(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Least and largest of this call, in float32."""
         x = x.astype("float32")

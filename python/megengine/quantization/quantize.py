@@ -10,6 +10,7 @@ import numpy as np
 
 from .. import functional as F
 from .. import module as Float
+from ..core._warn import warn_once
 from ..module.module import Module, _expand_structure
 from ..tensor import Tensor
 from ..utils.hook import HookHandler
@@ -100,6 +101,18 @@ def _replaced(
                     visit(leaf, path + ".", quantable, seen)
 
     visit(module, "", isinstance(module, kinds), {id(module)})
+    if not made and not any(isinstance(m, tuple(table.values())) for m in module.modules()):
+        warn_once(
+            who,
+            f"{who}: nothing in this {type(module).__name__} was replaced; "
+            + (
+                "the root is not, only what is in it. Put it into a Sequential."
+                if isinstance(module, kinds)
+                else "quantize_qat comes first."
+                if who == "quantize"
+                else "it holds none of the layers that can be."
+            ),
+        )
     return module
 
 

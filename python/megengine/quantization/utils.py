@@ -81,16 +81,18 @@ class QParamsModuleMixin(ABC):
         q = self.get_qparams()
         if q is None or q.dtype_meta is None or q.scale is None:
             raise ValueError(f"{type(self).__name__}: has no scale yet. Run data through the network first.")
-        zero = q.zero_point if q.dtype_meta.is_unsigned else None
-        return create_quantized_dtype(q.dtype_meta, _plain(q.scale), None if zero is None else _whole(zero))
+        scale = _array(q.scale)
+        zero = _array(q.zero_point) if q.dtype_meta.is_unsigned and q.zero_point is not None else None
+        if scale.size == 1:
+            return create_quantized_dtype(q.dtype_meta, float(scale.item()), None if zero is None else int(zero.item()))
+        # The axes that the scale runs along, from the first to the last of them: two in the weight of a grouped layer.
+        along = [i for i, n in enumerate(scale.shape) if n > 1]
+        zeros = None if zero is None else np.broadcast_to(zero, scale.shape).ravel().astype(np.int64)
+        return create_quantized_dtype(q.dtype_meta, scale.ravel(), zeros, along[0], along[-1] - along[0] + 1)
 
 
-def _plain(scale: Any) -> Any:
-    return float(scale.item() if isinstance(scale, Tensor) else scale)
-
-
-def _whole(zero: Any) -> int:
-    return int(zero.item() if isinstance(zero, Tensor) else zero)
+def _array(value: Any) -> np.ndarray[Any, Any]:
+    return value.numpy() if isinstance(value, Tensor) else np.asarray(value)
 
 
 def fake_quant_tensor(inp: Tensor, qparams: QParams) -> Tensor:

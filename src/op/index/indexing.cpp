@@ -2,6 +2,7 @@
 
 #include "op/compose.h"
 #include "op/nn.h"
+#include "op/quant/quantize.h"
 #include "op/reduce/scan.h"
 #include "op/shape/shape_ops.h"
 
@@ -23,11 +24,14 @@ void infer_indexing_one_hot(InferCtx& c) {
   check_one_hot(c);
   c.out[0].dtype = c.dtype(0);
   c.out[0].shape = c.shape(1);
+  keep_quant(c);
 }
 
 void infer_set_one_hot(InferCtx& c) {
   check_one_hot(c);
   nn::check_dtype(c, 2, c.dtype(0));
+  check_same_quant(c, 2);
+  keep_quant(c);
   nn::check_shape_is(c, 2, c.shape(1), "(that of index)");
   c.out[0].dtype = c.dtype(0);
   c.out[0].shape = c.shape(0);
@@ -49,6 +53,7 @@ void infer_take(InferCtx& c) {
   int axis = normalize_axis("take", attrs_as<TakeAttrs>(c.attrs).axis, c.shape(0).rank);
   c.out[0].dtype = c.dtype(0);
   c.out[0].shape = take_shape(c, c.shape(0), axis, c.shape(1));
+  keep_quant(c);
 }
 
 void infer_take_bwd(InferCtx& c) {
@@ -164,6 +169,7 @@ void throw_bad_index(const char* op, const char* what, int64_t got, int64_t lo, 
 
 void register_indexing(OpRegistry& r) {
   r.op("indexing_one_hot")
+      .traits(kQuantised)
       .attrs<OneHotAttrs>()
       .in("x", "index")
       .out("y")
@@ -171,6 +177,7 @@ void register_indexing(OpRegistry& r) {
       .decompose(decompose_indexing_one_hot)
       .doc("y[..] = x[.., index[..], ..]: one element along the axis for each position; index is int32.");
   r.op("set_one_hot")
+      .traits(kQuantised)
       .attrs<OneHotAttrs>()
       .in("x", "index", "v")
       .out("y")
@@ -178,6 +185,7 @@ void register_indexing(OpRegistry& r) {
       .decompose(decompose_set_one_hot)
       .doc("x with y[.., index[..], ..] = v[..].");
   r.op("take")
+      .traits(kQuantised)
       .attrs<TakeAttrs>()
       .in("x", "index")
       .out("y")

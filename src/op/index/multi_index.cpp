@@ -2,6 +2,7 @@
 
 #include "op/compose.h"
 #include "op/nn.h"
+#include "op/quant/quantize.h"
 
 namespace mge {
 
@@ -45,6 +46,7 @@ MultiIndexGeom geom_of(const InferCtx& c, size_t first) {
 
 void infer_get(InferCtx& c) {
   c.out[0].dtype = c.dtype(0);
+  keep_quant(c);
   c.out[0].shape = geom_of(c, 1).result;
 }
 
@@ -52,6 +54,8 @@ void infer_put(InferCtx& c) {
   MGE_CHECK(c.n() >= 3, Type, "{}: takes x, v and at least one index; got {} inputs.", c.op->name, c.n());
   MultiIndexGeom g = geom_of(c, 2);
   nn::check_dtype(c, 1, c.dtype(0));
+  check_same_quant(c, 1);
+  keep_quant(c);
   nn::check_shape_is(c, 1, g.result, "(that of the indexed region)");
   c.out[0].dtype = c.dtype(0);
   c.out[0].shape = c.shape(0);
@@ -79,6 +83,7 @@ void decompose_get_last(Emitter&, const AttrsBase* attrs, std::span<const Val> i
 
 void register_multi_index(OpRegistry& r) {
   r.op("index_get")
+      .traits(kQuantised)
       .attrs<MultiIndexAttrs>()
       .in("x")
       .variadic_in("indices")
@@ -95,6 +100,7 @@ void register_multi_index(OpRegistry& r) {
       .decompose(decompose_get_last)
       .doc("index_get, with 0 where a later position names the same element: the adjoint of index_set in v.");
   r.op("index_set")
+      .traits(kQuantised)
       .attrs<MultiIndexAttrs>()
       .in("x", "v")
       .variadic_in("indices")

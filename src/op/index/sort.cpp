@@ -2,6 +2,7 @@
 
 #include "op/compose.h"
 #include "op/nn.h"
+#include "op/quant/quantize.h"
 
 namespace mge {
 namespace {
@@ -53,6 +54,7 @@ void infer_gather(InferCtx& c) {
   int axis = normalize_axis("gather", attrs_as<GatherAttrs>(c.attrs).axis, c.shape(0).rank);
   check_index(c, c.shape(0), axis, c.shape(1));
   c.out[0].dtype = c.dtype(0);
+  keep_quant(c);
   c.out[0].shape = c.shape(1);
 }
 
@@ -111,6 +113,7 @@ void register_sort(OpRegistry& r) {
       .decompose(decompose_topk)
       .doc("The k largest (or smallest) elements along the axis and their positions (int32); of equals the first.");
   r.op("gather")
+      .traits(kQuantised)
       .attrs<GatherAttrs>()
       .in("x", "index")
       .out("y")

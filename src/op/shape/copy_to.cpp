@@ -28,6 +28,7 @@ bool view_copy_to(const ViewCtx& c) {
 
 void register_copy_to(OpRegistry& r) {
   r.op("copy_to")
+      .traits(kQuantised)
       .attrs<CopyToAttrs>()
       .in("x")
       .out("y")

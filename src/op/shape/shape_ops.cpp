@@ -5,9 +5,15 @@
 
 #include "op/compose.h"
 #include "op/emitter.h"
+#include "op/quant/quantize.h"
 
 namespace mge {
 namespace {
+
+// Of ops that give the same elements in another shape.
+void keep_channels(InferCtx& c) {
+  if (!c.x(0).quant.per_tensor()) c.out[0].quant = reshaped(c.x(0).quant, c.shape(0), c.out[0].shape);
+}
 
 void infer_reshape(InferCtx& c) {
   const Ints& want = attrs_as<ShapeAttrs>(c.attrs).shape;
@@ -40,6 +46,7 @@ void infer_reshape(InferCtx& c) {
             n, out.str(), known);
   c.out[0] = c.x(0);
   c.out[0].shape = out;
+  keep_channels(c);
 }
 
 // A reshape of a strided tensor is a view when every group of merged or split dims is internally contiguous.
@@ -95,6 +102,7 @@ void infer_transpose(InferCtx& c) {
     seen |= 1u << p[i];
     m.shape[i] = s[static_cast<int>(p[i])];
   }
+  m.quant = transposed(m.quant, p.data(), s.rank);
 }
 bool view_transpose(const ViewCtx& v) {
   const Ints& p = attrs_as<PermAttrs>(v.attrs).perm;
@@ -115,6 +123,7 @@ void infer_broadcast_to(InferCtx& c) {
   MGE_CHECK(ok, Value,
             "broadcast_to: {} does not broadcast to {}; aligned from the right, each size must be equal or 1.",
             in.str(), out.str());
+  check_per_tensor(c, 0);
   c.out[0] = c.x(0);
   c.out[0].shape = out;
 }
@@ -143,6 +152,7 @@ void infer_expand_dims(InferCtx& c) {
     MGE_CHECK(norm[i] != norm[i - 1], Value, "expand_dims: axis {} is named twice.", norm[i]);
   c.out[0] = c.x(0);
   for (int64_t a : norm) c.out[0].shape.insert(static_cast<int>(a), 1);
+  keep_channels(c);
 }
 void infer_squeeze(InferCtx& c) {
   const Ints& axes = attrs_as<AxesAttrs>(c.attrs).axes;
@@ -159,6 +169,7 @@ void infer_squeeze(InferCtx& c) {
   m.shape.rank = 0;
   for (int i = 0; i < s.rank; ++i)
     if (!(drop >> i & 1)) m.shape.push_back(s[i]);
+  keep_channels(c);
 }
 
 // An op of its own, not a reshape: it carries no sizes, so a recorded graph takes another batch size unchanged.
@@ -179,6 +190,7 @@ void infer_flatten(InferCtx& c) {
     else
       m.shape.push_back(s[i]);
   }
+  keep_channels(c);
 }
 
 int64_t slice_len(int64_t start, int64_t stop, int64_t step) {
@@ -215,6 +227,7 @@ void check_slice(const char* who, const SliceAttrs& a, const Shape& s, Shape* ou
 }
 void infer_slice(InferCtx& c) {
   Shape out;
+  check_per_tensor(c, 0);
   check_slice("slice", attrs_as<SliceAttrs>(c.attrs), c.shape(0), &out);
   c.out[0] = c.x(0);
   c.out[0].shape = out;
@@ -230,6 +243,7 @@ void infer_set_slice(InferCtx& c) {
             region.str());
   MGE_CHECK(c.dtype(0) == c.dtype(1), Type, "set_slice: the value is {} but the tensor {}.", dtype_name(c.dtype(1)),
             dtype_name(c.dtype(0)));
+  check_same_quant(c, 1);
   c.out[0] = c.x(0);
 }
 
@@ -248,6 +262,7 @@ void infer_concat(InferCtx& c) {
               s.rank == rank ? "" : " expand_dims adds an axis, stack joins along a new one.");
     MGE_CHECK(c.dtype(i) == m.dtype, Type, "concat: inputs must share one dtype; got {} and {}. Cast one with astype.",
               dtype_name(m.dtype), dtype_name(c.dtype(i)));
+    check_same_quant(c, i);
     m.shape[axis] += s[axis];
     check_shape("concat", m.shape);
   }
@@ -398,6 +413,7 @@ Layout slice_layout(const SliceAttrs& a, const Shape& shape, const Layout& layou
 
 void register_shape_ops(OpRegistry& r) {
   r.op("reshape")
+      .traits(kQuantised | kPacked)
       .attrs<ShapeAttrs>()
       .in("x")
       .out("y")
@@ -406,6 +422,7 @@ void register_shape_ops(OpRegistry& r) {
       .view(view_reshape)
       .doc("The same elements in another shape; one dimension may be -1.");
   r.op("transpose")
+      .traits(kQuantised)
       .attrs<PermAttrs>()
       .in("x")
       .out("y")
@@ -413,6 +430,7 @@ void register_shape_ops(OpRegistry& r) {
       .view(view_transpose)
       .doc("Reorders the axes: y.shape[i] = x.shape[perm[i]].");
   r.op("broadcast_to")
+      .traits(kQuantised)
       .attrs<ShapeAttrs>()
       .in("x")
       .out("y")
@@ -421,6 +439,7 @@ void register_shape_ops(OpRegistry& r) {
       .view(view_broadcast_to)
       .doc("Repeats size-1 and missing leading axes up to shape.");
   r.op("expand_dims")
+      .traits(kQuantised | kPacked)
       .attrs<AxesAttrs>()
       .in("x")
       .out("y")
@@ -429,6 +448,7 @@ void register_shape_ops(OpRegistry& r) {
       .decompose(decompose_as_reshape<infer_expand_dims>)
       .doc("Inserts axes of size 1 at the positions they have in the result.");
   r.op("squeeze")
+      .traits(kQuantised | kPacked)
       .attrs<AxesAttrs>()
       .in("x")
       .out("y")
@@ -437,6 +457,7 @@ void register_shape_ops(OpRegistry& r) {
       .decompose(decompose_as_reshape<infer_squeeze>)
       .doc("Removes axes of size 1; all of them when none is named.");
   r.op("flatten")
+      .traits(kQuantised | kPacked)
       .attrs<RangeAttrs>()
       .in("x")
       .out("y")
@@ -445,6 +466,7 @@ void register_shape_ops(OpRegistry& r) {
       .decompose(decompose_as_reshape<infer_flatten>)
       .doc("Joins the axes start..end into one.");
   r.op("slice")
+      .traits(kQuantised)
       .attrs<SliceAttrs>()
       .in("x")
       .out("y")
@@ -453,6 +475,7 @@ void register_shape_ops(OpRegistry& r) {
       .view(view_slice)
       .doc("A strided region of x.");
   r.op("set_slice")
+      .traits(kQuantised)
       .attrs<SliceAttrs>()
       .in("x", "v")
       .out("y")
@@ -460,6 +483,7 @@ void register_shape_ops(OpRegistry& r) {
       .keeps_format(KeepsFormat::Any)
       .doc("x with the region replaced by v.");
   r.op("concat")
+      .traits(kQuantised)
       .attrs<AxisAttrs>()
       .variadic_in("xs")
       .out("y")
@@ -468,6 +492,7 @@ void register_shape_ops(OpRegistry& r) {
       .promote(Promote::Arith)
       .doc("Joins tensors along an existing axis.");
   r.op("shape_of")
+      .traits(kQuantised | kPacked)
       .in("x")
       .out("sizes")
       .infer(infer_shape_of)
@@ -501,6 +526,7 @@ void register_shape_ops(OpRegistry& r) {
       .decompose(decompose_fill_like)
       .doc("One value in the shape and dtype of x.");
   r.op("copy")
+      .traits(kQuantised | kPacked)
       .in("x")
       .out("y")
       .infer(infer_same)

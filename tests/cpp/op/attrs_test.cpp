@@ -222,6 +222,8 @@ TEST(AttrsTest, AllOpsRoundTrip) {
                                  : "\"x\n";
       else if (auto* v = std::get_if<Ints>(&a.value))
         v->push_back(7);
+      else if (auto* q = std::get_if<QType>(&a.value))
+        *q = {DType::QU8, Quant::per_channel({0.1f, 1e-7f}, {3, 255}, 1, 2)};
       else
         a.value = std::get<DType>(a.value) == DType::I8 ? DType::U8 : DType::I8;
       Attrs one = op.schema.build(op.name, {&a, 1});

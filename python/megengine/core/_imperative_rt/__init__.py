@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...logger import set_mgb_log_level
 from .._core import CompNode
+from .._lazy import submodule
 from ..tensor.dtype import bfloat16, intb1, intb2, intb4
 from .opdef import OpDef
 
@@ -84,7 +85,7 @@ def __getattr__(name: str) -> Any:
         from ..tensor import megbrain_graph
 
         return getattr(megbrain_graph, _OF_GRAPHS[name])
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return submodule(__name__, name)
 
 
 __all__ = [

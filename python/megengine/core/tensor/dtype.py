@@ -1,7 +1,7 @@
 """Dtypes beyond NumPy's: quantised types as NumPy dtypes with metadata, and the helpers around them.
 
 A quantised dtype is an integer NumPy dtype whose metadata holds ``{"mgb_dtype": {"name", "scale"[, "zero_point"]}}``;
-real = scale * (q - zero_point).
+real = scale * (q - zero_point). Per channel, scale and zero_point are tuples and ``axis`` says which axis they count.
 """
 
 from __future__ import annotations
@@ -114,20 +114,31 @@ def is_quantize(dtype: Any) -> bool:
     return meta is not None and "scale" in meta
 
 
-def get_scale(dtype: Any) -> float:
-    """The scale of a quantised dtype."""
+def get_scale(dtype: Any) -> Any:
+    """The scale of a quantised dtype: a float, or a float32 array with one per channel."""
     meta = _mgb(dtype)
     if meta is None or "scale" not in meta:
         raise _core.UserError(f"get_scale: {dtype!r} is not a quantised dtype.")
-    return float(meta["scale"])
+    return np.array(meta["scale"], dtype="float32") if "axis" in meta else float(meta["scale"])
 
 
-def get_zero_point(dtype: Any) -> int:
-    """The zero point of an asymmetric quantised dtype."""
+def get_zero_point(dtype: Any) -> Any:
+    """The zero point of an asymmetric quantised dtype: an int, or an int32 array with one per channel."""
     meta = _mgb(dtype)
     if meta is None or meta["name"] not in ("Quantized8Asymm", "Quantized4Asymm"):
         raise _core.UserError(f"get_zero_point: {dtype!r} has no zero point; only quint8 and quint4 have one.")
-    return int(meta["zero_point"])
+    return np.array(meta["zero_point"], dtype="int32") if "axis" in meta else int(meta["zero_point"])
+
+
+def get_axis(dtype: Any) -> int | None:
+    """The axis whose channels have a scale each; None where the whole tensor has one.
+
+    >>> from megengine.core.tensor.dtype import get_axis, qint8
+    >>> get_axis(qint8([0.1, 0.2], axis=0)), get_axis(qint8(0.1))
+    (0, None)
+    """
+    meta = _mgb(dtype)
+    return meta.get("axis") if meta is not None else None
 
 
 def is_dtype_equal(a: Any, b: Any) -> bool:
@@ -140,8 +151,23 @@ def is_dtype_equal(a: Any, b: Any) -> bool:
     return np.dtype(a) == np.dtype(b) and _mgb(a) == _mgb(b)
 
 
-def create_quantized_dtype(dtype_meta: QuantDtypeMeta, scale: Any, zp: Any) -> np.dtype[Any]:
+def _zero_points(meta: QuantDtypeMeta, zp: Any, count: int) -> tuple[int, ...]:
+    values = np.broadcast_to(np.asarray(0 if zp is None else zp), (count,))
+    if zp is None or np.any(values != np.round(values)) or np.any(values < meta.qmin) or np.any(values > meta.qmax):
+        raise ValueError(
+            f"create_quantized_dtype: {meta.name} needs an integer zero point from {meta.qmin} to {meta.qmax}; "
+            f"got {zp!r}."
+        )
+    return tuple(int(v) for v in values)
+
+
+def create_quantized_dtype(
+    dtype_meta: QuantDtypeMeta, scale: Any, zp: Any, axis: int | None = None, span: int = 1
+) -> np.dtype[Any]:
     """The NumPy dtype of quantised values with this scale and zero point.
+
+    With ``axis``, ``scale`` (and ``zp``) have one entry per channel: per index of that axis, or of the ``span`` axes
+    from it taken together (a grouped weight has its output channels in two axes).
 
     >>> from megengine.core.tensor.dtype import _builtin_quant_dtypes, create_quantized_dtype, get_scale
     >>> get_scale(create_quantized_dtype(_builtin_quant_dtypes["qint8"], 0.5, None))
@@ -149,48 +175,73 @@ def create_quantized_dtype(dtype_meta: QuantDtypeMeta, scale: Any, zp: Any) -> n
     """
     if dtype_meta.cname is None:
         raise ValueError(f"create_quantized_dtype: {dtype_meta.name} exists only as a range; no tensor can hold it.")
-    mgb: dict[str, Any] = {"name": dtype_meta.cname, "scale": float(scale)}
+    scales = np.ravel(np.asarray(scale, dtype="float64"))
+    if axis is None and np.size(scale) != 1:
+        raise ValueError(
+            f"create_quantized_dtype: {scales.size} scales need the axis whose channels they belong to; give axis=0, "
+            "for example."
+        )
+    mgb: dict[str, Any] = {"name": dtype_meta.cname}
+    mgb["scale"] = float(scales[0]) if axis is None else tuple(float(np.float32(v)) for v in scales)
     if dtype_meta.is_unsigned:
-        if zp is None or int(zp) != zp or not dtype_meta.qmin <= zp <= dtype_meta.qmax:
-            raise ValueError(
-                f"create_quantized_dtype: {dtype_meta.name} needs an integer zero point from {dtype_meta.qmin} to "
-                f"{dtype_meta.qmax}; got {zp!r}."
-            )
-        mgb["zero_point"] = int(zp)
+        zeros = _zero_points(dtype_meta, zp, scales.size)
+        mgb["zero_point"] = zeros[0] if axis is None else zeros
     elif zp is not None:
         raise ValueError(f"create_quantized_dtype: {dtype_meta.name} is symmetric and takes no zero point; got {zp!r}.")
+    if axis is not None:
+        mgb["axis"] = int(axis)
+        if span != 1:
+            mgb["span"] = int(span)
     dtype: np.dtype[Any] = np.dtype(dtype_meta.np_dtype_str, metadata={"mgb_dtype": mgb})
     return dtype
 
 
-def quint8(scale: float, zero_point: int) -> np.dtype[Any]:
+def quint8(scale: Any, zero_point: Any, axis: int | None = None) -> np.dtype[Any]:
     """8 bits, asymmetric: q in 0..255."""
-    return create_quantized_dtype(_builtin_quant_dtypes["quint8"], scale, zero_point)
+    return create_quantized_dtype(_builtin_quant_dtypes["quint8"], scale, zero_point, axis)
 
 
-def qint8(scale: float) -> np.dtype[Any]:
-    """8 bits, symmetric: q in -128..127."""
-    return create_quantized_dtype(_builtin_quant_dtypes["qint8"], scale, None)
+def qint8(scale: Any, axis: int | None = None) -> np.dtype[Any]:
+    """8 bits, symmetric: q in -128..127. With ``axis``, one scale per channel."""
+    return create_quantized_dtype(_builtin_quant_dtypes["qint8"], scale, None, axis)
 
 
-def qint32(scale: float) -> np.dtype[Any]:
+def qint32(scale: Any, axis: int | None = None) -> np.dtype[Any]:
     """32 bits, symmetric: biases of quantised layers."""
-    return create_quantized_dtype(_builtin_quant_dtypes["qint32"], scale, None)
+    return create_quantized_dtype(_builtin_quant_dtypes["qint32"], scale, None, axis)
 
 
-def quint4(scale: float, zero_point: int) -> np.dtype[Any]:
+def quint4(scale: Any, zero_point: Any, axis: int | None = None) -> np.dtype[Any]:
     """4 bits, asymmetric: q in 0..15."""
-    return create_quantized_dtype(_builtin_quant_dtypes["quint4"], scale, zero_point)
+    return create_quantized_dtype(_builtin_quant_dtypes["quint4"], scale, zero_point, axis)
 
 
-def qint4(scale: float) -> np.dtype[Any]:
+def qint4(scale: Any, axis: int | None = None) -> np.dtype[Any]:
     """4 bits, symmetric: q in -8..7."""
-    return create_quantized_dtype(_builtin_quant_dtypes["qint4"], scale, None)
+    return create_quantized_dtype(_builtin_quant_dtypes["qint4"], scale, None, axis)
 
 
 def qint1(scale: float) -> np.dtype[Any]:
     """1 bit: q in 0..1."""
     return create_quantized_dtype(_builtin_quant_dtypes["qint1"], scale, None)
+
+
+def _along(values: Any, mgb: dict[str, Any], arr: npt.NDArray[Any], kind: str) -> npt.NDArray[Any]:
+    """Scales or zero points in a shape that broadcasts against ``arr``."""
+    v = np.asarray(values, dtype=kind)
+    if v.ndim == 0:
+        return v
+    axis, span = mgb["axis"], mgb.get("span", 1)
+    shape = [n if axis <= i < axis + span else 1 for i, n in enumerate(arr.shape)]
+    return v.reshape(shape)
+
+
+def _round_away(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """C's round: halves away from zero, as the engine rounds."""
+    whole = np.trunc(x)
+    with np.errstate(invalid="ignore"):
+        out: npt.NDArray[Any] = whole + np.where(np.abs(x - whole) >= 0.5, np.copysign(1, x), 0)
+    return out
 
 
 def _convert_to(arr: npt.NDArray[Any], dtype: np.dtype[Any], kind: str) -> npt.NDArray[Any]:
@@ -200,8 +251,11 @@ def _convert_to(arr: npt.NDArray[Any], dtype: np.dtype[Any], kind: str) -> npt.N
     mgb = _mgb(dtype)
     if mgb is None or mgb["name"] != meta.cname:
         raise ValueError(f"convert_to_{kind}: needs a {kind} dtype; got {dtype!r}.")
-    q = np.round(arr / mgb["scale"]) + mgb.get("zero_point", 0)
-    out: npt.NDArray[Any] = np.clip(q, meta.qmin, meta.qmax).astype(dtype)
+    scale = _along(mgb["scale"], mgb, arr, "float32")
+    zero = _along(mgb.get("zero_point", 0), mgb, arr, "float64")
+    q = _round_away(arr.astype(np.float32) / scale).astype(np.float64) + zero
+    q = np.where(np.isnan(q), meta.qmin, np.clip(q, meta.qmin, meta.qmax))
+    out: npt.NDArray[Any] = q.astype(dtype)
     return out
 
 
@@ -210,7 +264,9 @@ def _convert_from(arr: npt.NDArray[Any], kind: str) -> npt.NDArray[Any]:
     mgb = _mgb(arr.dtype) if isinstance(arr, np.ndarray) else None
     if mgb is None or mgb["name"] != meta.cname:
         raise ValueError(f"convert_from_{kind}: needs an ndarray of a {kind} dtype; got {arr!r:.80}.")
-    out: npt.NDArray[Any] = (arr.astype(np.float32) - mgb.get("zero_point", 0)) * np.float32(mgb["scale"])
+    scale = _along(mgb["scale"], mgb, arr, "float32")
+    zero = _along(mgb.get("zero_point", 0), mgb, arr, "int64")
+    out: npt.NDArray[Any] = (arr.astype(np.int64) - zero).astype(np.float32) * scale
     return out
 
 
@@ -296,10 +352,17 @@ def convert_from_bfloat16(arr: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return arr.astype(np.float32)
 
 
-def _quant_dtype(name: str, scale: float, zero_point: int) -> np.dtype[Any]:
+#: What a product of 16-bit values is kept in; made by the engine alone.
+_builtin_quant_dtypes_by_name = {
+    **_builtin_quant_dtypes,
+    "qint16": QuantDtypeMeta("qint16", "QuantizedS16", "int16", -32768, 32767),
+}
+
+
+def _quant_dtype(name: str, scale: Any, zero_point: Any, axis: int | None = None, span: int = 1) -> np.dtype[Any]:
     """How the engine's quantised types look to NumPy."""
-    meta = _builtin_quant_dtypes[name]
-    return create_quantized_dtype(meta, scale, zero_point if meta.is_unsigned else None)
+    meta = _builtin_quant_dtypes_by_name[name]
+    return create_quantized_dtype(meta, scale, zero_point if meta.is_unsigned else None, axis, span)
 
 
 _core.set_quant_hook(_quant_dtype)

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from .. import _core
 from .._core import CompNode, TensorBase, get_default_device, ops
+from .dtype import is_quantize
 from .utils import as_index, is_fixed, isscalar, with_shape
 
 if TYPE_CHECKING:
@@ -316,6 +317,8 @@ def _iota(n: Any, like: TensorBase) -> Tensor:
 
 def _filled(shape: tuple[int, ...], value: float, dtype: Any, like: Tensor) -> Tensor:
     """One number in a shape, on the device of ``like``."""
+    if is_quantize(dtype):
+        return _filled(shape, value, "float32", like).astype(dtype)
     if like.device == CompNode(get_default_device()):
         return ops.full(shape=shape, value=value, dtype=dtype)
     return ops.broadcast_to(_core.tensor_type()(value, dtype, like.device, is_const=True), shape=shape)

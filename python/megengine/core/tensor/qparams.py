@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from .dtype import QuantDtypeMeta, _builtin_quant_dtypes
 
 #: The module that files name for these classes.
 _IN_FILES = "megengine.quantization.utils"
+_T = TypeVar("_T")
 
 
 class QuantMode(Enum):
@@ -71,6 +72,15 @@ def _same(a: Any, b: Any) -> bool:
         return bool(a == b)
     x, y = (v.numpy() if hasattr(v, "numpy") else v for v in (a, b))
     return np.array_equal(x, y)
+
+
+def as_integers_of(x: Any, y: _T) -> _T:
+    """``y``, whose elements are elements of the tensor ``x`` or 0: simulated integers if those of ``x`` are."""
+    if getattr(x, "_simulated", False):
+        marked: Any = y
+        marked.qparams.update(x.qparams)
+        marked._simulated = True
+    return y
 
 
 def create_qparams(

@@ -12,11 +12,13 @@ from ...core.autodiff._recomputing import kept, recomputing
 from ...functional import mean, ones, square, where, zeros_like
 from ...tensor import Tensor
 from ...utils.bn_fusion import fold_weight_bias
+from ._integers import IntegerProduct
 from .module import QATModule
 
 
 class _BnQAT(QATModule):
-    """``_layer`` is the convolution or linear layer, ``_product`` it with other parameters."""
+    """``_layer`` is the convolution or linear layer, ``_product`` it with other parameters, ``_integer_product`` that
+    on quantised tensors."""
 
     bn: Any
     _transpose = False
@@ -26,6 +28,9 @@ class _BnQAT(QATModule):
         raise NotImplementedError
 
     def _product(self, inp: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        raise NotImplementedError
+
+    def _integer_product(self) -> IntegerProduct:
         raise NotImplementedError
 
     def get_batch_mean_var(self, inp: Tensor) -> tuple[Tensor, Tensor]:
@@ -67,7 +72,7 @@ class _BnQAT(QATModule):
             )
         if not self.training:
             weight, bias = self.fold_weight_bias(bn.running_mean, bn.running_var)
-            return self._product(inp, weight, self.apply_quant_bias(bias, inp, weight))
+            return self._calc_qat(inp, weight, bias, self._product, self._integer_product())
         if not approx:
             y = self._layer(inp)
             batch_mean, batch_var = self.get_batch_mean_var(y)

@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
-from ...functional import matmul, relu
+from ...functional import matmul, quantized, relu
 from ...tensor import Tensor
 from .. import batch_matmul_activation as Float
+from ._integers import IntegerProduct
 from .module import QATModule
+
+
+def _product(inp: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    y = matmul(weight, inp)
+    return y if bias is None else y + bias.reshape(-1, 1)
+
+
+def _integer_product(inp: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    return quantized.matmul(weight, inp, bias, "float32")
+
+
+_INTEGER_PRODUCT = IntegerProduct(_integer_product, (-1, 1), -2, -1)
 
 
 class BatchMatMulActivation(Float.BatchMatMulActivation, QATModule):
@@ -13,10 +26,7 @@ class BatchMatMulActivation(Float.BatchMatMulActivation, QATModule):
 
     def forward(self, inp: Tensor) -> Tensor:
         w_qat = self.apply_quant_weight(self.weight)
-        b_qat = self.apply_quant_bias(self.bias, inp, w_qat)
-        y = matmul(w_qat, inp)
-        if b_qat is not None:
-            y = y + b_qat.reshape(-1, 1)
+        y = self._calc_qat(inp, w_qat, self.bias, _product, _INTEGER_PRODUCT)
         return self.apply_quant_activation(relu(y) if self.nonlinear_mode == "relu" else y)
 
     @classmethod

@@ -2,10 +2,42 @@
 
 from __future__ import annotations
 
-from ...functional import relu
+from ...functional import quantized, relu
 from ...tensor import Tensor
 from .. import conv as Float
+from ._integers import IntegerProduct
 from .module import QATModule
+
+
+def integer_conv(layer: Float.Conv2d) -> IntegerProduct:
+    """The layer on quantised tensors."""
+
+    def run(inp: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        x, padding = layer._padded(inp)
+        return quantized.conv_bias_activation(
+            x, weight, bias, "float32", layer.stride, padding, layer.dilation, layer.groups
+        )
+
+    return IntegerProduct(run, (1, -1, 1, 1), 1, -3, layer.groups)
+
+
+def integer_conv_transpose(layer: Float.ConvTranspose2d) -> IntegerProduct:
+    """The layer on quantised tensors."""
+
+    def run(inp: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        return quantized.conv_transpose2d(
+            inp,
+            weight,
+            bias,
+            "float32",
+            layer.stride,
+            layer.padding,
+            layer.output_padding,
+            layer.dilation,
+            layer.groups,
+        )
+
+    return IntegerProduct(run, (1, -1, 1, 1), 1, -4, layer.groups)
 
 
 class Conv2d(Float.Conv2d, QATModule):
@@ -14,7 +46,7 @@ class Conv2d(Float.Conv2d, QATModule):
     def calc_conv_qat(self, inp: Tensor) -> Tensor:
         """The layer with simulated parameters; the result is not simulated yet."""
         w_qat = self.apply_quant_weight(self.weight)
-        return self.calc_conv(inp, w_qat, self.apply_quant_bias(self.bias, inp, w_qat))
+        return self._calc_qat(inp, w_qat, self.bias, self.calc_conv, integer_conv(self))
 
     def forward(self, inp: Tensor) -> Tensor:
         return self.apply_quant_activation(self.calc_conv_qat(inp))
@@ -53,7 +85,7 @@ class ConvTranspose2d(Float.ConvTranspose2d, QATModule):
     def calc_conv_transpose2d_qat(self, inp: Tensor) -> Tensor:
         """The layer with simulated parameters; the result is not simulated yet."""
         w_qat = self.apply_quant_weight(self.weight)
-        return self.calc_conv_transpose2d(inp, w_qat, self.apply_quant_bias(self.bias, inp, w_qat))
+        return self._calc_qat(inp, w_qat, self.bias, self.calc_conv_transpose2d, integer_conv_transpose(self))
 
     def forward(self, inp: Tensor) -> Tensor:
         return self.apply_quant_activation(self.calc_conv_transpose2d_qat(inp))

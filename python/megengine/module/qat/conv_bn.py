@@ -8,6 +8,8 @@ from ...functional import relu
 from ...tensor import Tensor
 from .. import conv_bn as Float
 from ._bn import _BnQAT
+from ._integers import IntegerProduct
+from .conv import integer_conv
 
 
 class _ConvBnActivation2d(Float._ConvBnActivation2d, _BnQAT):
@@ -17,6 +19,9 @@ class _ConvBnActivation2d(Float._ConvBnActivation2d, _BnQAT):
 
     def _product(self, inp: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         return self.conv.calc_conv(inp, weight, bias)
+
+    def _integer_product(self) -> IntegerProduct:
+        return integer_conv(self.conv)
 
     def calc_conv_bn_qat(self, inp: Tensor, approx: bool = True) -> Tensor:
         """The layer with simulated parameters; the result is not simulated yet.

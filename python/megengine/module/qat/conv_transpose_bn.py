@@ -8,6 +8,8 @@ from ...functional import relu
 from ...tensor import Tensor
 from .. import conv_transpose_bn as Float
 from ._bn import _BnQAT
+from ._integers import IntegerProduct
+from .conv import integer_conv_transpose
 
 
 class _ConvTransposeBnActivation2d(Float._ConvTransposeBnActivation2d, _BnQAT):
@@ -19,6 +21,9 @@ class _ConvTransposeBnActivation2d(Float._ConvTransposeBnActivation2d, _BnQAT):
 
     def _product(self, inp: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         return self.conv_transpose2d.calc_conv_transpose2d(inp, weight, bias)
+
+    def _integer_product(self) -> IntegerProduct:
+        return integer_conv_transpose(self.conv_transpose2d)
 
     def calc_conv_transpose2d_bn_qat(self, inp: Tensor, approx: bool = True) -> Tensor:
         """The layer with simulated parameters; the result is not simulated yet. See ``ConvBn2d.calc_conv_bn_qat``."""

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
-from ...functional import relu
+from ...functional import quantized, relu
 from ...tensor import Tensor
 from .. import linear as Float
+from ._integers import IntegerProduct
 from .module import QATModule
+
+
+def _integer_linear(inp: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """The layer on quantised tensors, as float32."""
+    x = inp if inp.ndim > 1 else inp.reshape(1, -1)
+    y = quantized.matmul(x, weight, bias, "float32", transpose_b=True)
+    return y if inp.ndim > 1 else y.reshape(-1)
+
+
+INTEGER_LINEAR = IntegerProduct(_integer_linear, (-1,), -1, -1)
 
 
 class Linear(Float.Linear, QATModule):
@@ -14,7 +25,7 @@ class Linear(Float.Linear, QATModule):
     def calc_linear_qat(self, inp: Tensor) -> Tensor:
         """The layer with simulated parameters; the result is not simulated yet."""
         w_qat = self.apply_quant_weight(self.weight)
-        return self.calc_linear(inp, w_qat, self.apply_quant_bias(self.bias, inp, w_qat))
+        return self._calc_qat(inp, w_qat, self.bias, self.calc_linear, INTEGER_LINEAR)
 
     def forward(self, inp: Tensor) -> Tensor:
         return self.apply_quant_activation(self.calc_linear_qat(inp))

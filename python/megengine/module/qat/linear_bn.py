@@ -8,6 +8,8 @@ from ...functional import relu
 from ...tensor import Tensor
 from .. import linear_bn as Float
 from ._bn import _BnQAT
+from ._integers import IntegerProduct
+from .linear import INTEGER_LINEAR
 
 
 class _LinearBnActivation1d(Float._LinearBnActivation1d, _BnQAT):
@@ -17,6 +19,9 @@ class _LinearBnActivation1d(Float._LinearBnActivation1d, _BnQAT):
 
     def _product(self, inp: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         return self.linear.calc_linear(inp, weight, bias)
+
+    def _integer_product(self) -> IntegerProduct:
+        return INTEGER_LINEAR
 
     def calc_linear_bn_qat(self, inp: Tensor, approx: bool = True) -> Tensor:
         """The layer with simulated parameters; the result is not simulated yet. See ``ConvBn2d.calc_conv_bn_qat``."""

@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from ...core._core import is_tracked
 from ...quantization.fake_quant import _FakeQuantize
 from ...quantization.observer import Observer
 from ...quantization.qconfig import QConfig
 from ...quantization.utils import QParams, fake_quant_bias
 from ...tensor import Tensor
 from ..module import Module
+from ._integers import IntegerProduct, Product, exact_product, with_value
 
 
 class QATModule(Module):
@@ -71,6 +73,7 @@ class QATModule(Module):
         if result is target:
             result = Tensor(result)  # its parameters are not those of the tensor that came in
         result.qparams.update(qparams)
+        result._simulated = _enabled(fake_quant)
         return result
 
     def apply_quant_weight(self, target: Tensor) -> Tensor:
@@ -86,6 +89,25 @@ class QATModule(Module):
         if _enabled(self.act_fake_quant) and _enabled(self.weight_fake_quant):
             return fake_quant_bias(target, inp, w_qat)
         return target
+
+    def _calc_qat(
+        self,
+        inp: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        product: Product,
+        integer_product: IntegerProduct,
+    ) -> Tensor:
+        """``product`` with a simulated weight and the bias simulated. In evaluation mode its value is that of
+        ``integer_product``, which the quantised layer computes."""
+        exact = None
+        if not self.training and _enabled(self.act_fake_quant) and _enabled(self.weight_fake_quant):
+            exact = exact_product(inp, weight, bias, integer_product)
+            tensors = [t for t in (inp, weight, bias) if t is not None]
+            if exact is not None and not is_tracked(tensors):
+                return exact
+        y = product(inp, weight, self.apply_quant_bias(bias, inp, weight))
+        return y if exact is None else with_value(y, exact)
 
     def _get_method_result(self, method: str, fake_quant: Any, observer: Observer | None) -> Any:
         for part in (fake_quant, observer):

@@ -21,13 +21,13 @@ class QuantStub(Float.QuantStub, QATModule):
 
 
 class DequantStub(Float.DequantStub, QATModule):
-    """Changes nothing: simulated values are floats already."""
+    """Changes no value: simulated ones are floats already. What comes out is no longer taken for integers."""
 
     with_weight = False
     with_act = False
 
     def forward(self, inp: Tensor) -> Tensor:
-        return inp
+        return inp if inp._qparams is None else Tensor(inp)
 
     @classmethod
     def from_float_module(cls, float_module: Float.DequantStub) -> DequantStub:

@@ -26,6 +26,11 @@ def cache_folder(name: str) -> str:
     return os.path.join(cache, "megengine", name)
 
 
+def _default_dataset_root() -> str:
+    """The folder of all datasets for which no root is given; programs with datasets of their own ask for it."""
+    return os.path.dirname(cache_folder("MNIST"))
+
+
 def calculate_md5(filename: str) -> str:
     """The MD5 sum of a file, in hexadecimal digits."""
     total = hashlib.md5(usedforsecurity=False)
