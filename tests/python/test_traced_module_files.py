@@ -23,6 +23,7 @@ from megengine.quantization import (
     MinMaxObserver,
     QConfig,
     ema_fakequant_qconfig,
+    quantize,
     quantize_qat,
     tqt_qconfig,
 )
@@ -359,3 +360,35 @@ def test_damaged_files_are_refused(raw: bytes) -> None:
             continue
         except ValueError as e:
             assert "device" in str(e), e
+
+
+class Inherits(CustomQAT):
+    """Uses the product of the layer it inherits from."""
+
+    def forward(self, x: Any) -> Any:
+        return self.apply_quant_activation(F.relu(self.calc_conv_qat(x)))
+
+
+def test_a_qat_module_of_the_user_traces_the_product_of_simulated_values() -> None:
+    net = quantize_qat(Quantizable(), qconfig=ema_fakequant_qconfig, mapping={Custom: Inherits})
+    x = mge.tensor(np.random.RandomState(1).rand(2, 3, 8, 8).astype("float32"))
+    net(x)
+    net.eval()
+    traced = trace_module(net, x)
+    assert "nn.conv2d(x, _apply_fakequant_with_observer_out" in str(traced.custom.graph)
+    want = net(x).numpy()
+    np.testing.assert_allclose(traced(x).numpy(), want, atol=np.abs(want).max() / 50)
+
+
+def test_quantised_modules() -> None:
+    net, x = Quantizable(), mge.tensor(np.random.RandomState(1).rand(2, 3, 8, 8).astype("float32"))
+    net.custom = M.Identity()
+    net.fc.disable_quantize()
+    quantize_qat(net)
+    net(x)
+    net.eval()
+    quantize(net)
+    want = net(x).numpy().tobytes()
+    traced = trace_module(net, x)
+    for module in (traced, traced.flatten(), reloaded(traced), copy.deepcopy(traced)):
+        assert module(x).numpy().tobytes() == want

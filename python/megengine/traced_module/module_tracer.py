@@ -541,9 +541,9 @@ def _wrap_simulation(original: Callable[..., Any]) -> Callable[..., Any]:
 def _wrap_product(original: Callable[..., Any]) -> Callable[..., Any]:
     """Inside a QAT module of the user's the product of simulated values is written down, not that of integers."""
 
-    def wrapper(self: Any, inp: Any, weight: Any, bias: Any, channels: Any, product: Any, integers: Any) -> Any:
+    def wrapper(self: Any, inp: Any, weight: Any, bias: Any, product: Any, integers: Any) -> Any:
         if active_module_tracer() is None or not isinstance(self, NodeMixin):
-            return original(self, inp, weight, bias, channels, product, integers)
+            return original(self, inp, weight, bias, product, integers)
         current_tracer().approximate = True
         return product(inp, weight, self.apply_quant_bias(bias, inp, weight))  # type: ignore[attr-defined]
 
