@@ -45,6 +45,7 @@ from .version import __version__
 
 if _typing.TYPE_CHECKING:
     from . import data as data
+    from . import experimental as experimental
     from . import hub as hub
     from . import quantization as quantization
     from . import safetensors as safetensors
@@ -85,7 +86,7 @@ __all__ = [
 __all__ += device.__all__
 
 # Sub-packages imported when first used, so that `import megengine` stays quick.
-_LAZY = frozenset({"data", "hub", "quantization", "safetensors", "traced_module"})
+_LAZY = frozenset({"data", "experimental", "hub", "quantization", "safetensors", "traced_module"})
 
 
 if not _typing.TYPE_CHECKING:  # a type checker would take any name for one of the package
