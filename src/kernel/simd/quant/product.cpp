@@ -59,13 +59,10 @@ class Columns {
   const simd::Panels& p_;
 };
 
-void run_qconv2d(const KernelArgs& a) {
-  const ConvGeom g = conv_geom_of<QConv2dAttrs>(a);
+// x [n,c,h,w] with w [o, taps padded to even], 16 bits each.
+void convolve(const ConvGeom& g, const Words& x, const Words& w, const QuantStore& store) {
   const ConvDims d(g);
-  if (a.out[0].numel() == 0) return;
   const simd::Panels panels{even(d.taps), simd::igemm_columns()};
-  const Words x = centred<int16_t>(a.in[0]), w = padded_rows(centred<int16_t>(a.in[1]), d.taps);
-  const QuantStore store(a, a.as<QConv2dAttrs>().act, d.taps, true);
   const Columns columns(g, panels);
   const int64_t width = 2 * panels.n, blocks = (d.out + width - 1) / width, tiles = g.n * g.groups * blocks;
   // Few positions and many channels: the channels are shared out too, each part with columns of its own.
@@ -88,6 +85,81 @@ void run_qconv2d(const KernelArgs& a) {
       }
     }
   });
+}
+
+void run_qconv2d(const KernelArgs& a) {
+  const ConvGeom g = conv_geom_of<QConv2dAttrs>(a);
+  const ConvDims d(g);
+  if (a.out[0].numel() == 0) return;
+  const QuantStore store(a, a.as<QConv2dAttrs>().act, d.taps, true);
+  convolve(g, centred<int16_t>(a.in[0]), padded_rows(centred<int16_t>(a.in[1]), d.taps), store);
+  store.finish();
+}
+
+// One input channel to a group: a row of sums at a time, tap by tap, in loops that compilers vectorise.
+void run_depthwise(const KernelArgs& a) {
+  const ConvGeom g = conv_geom_of<QConv2dAttrs>(a);
+  const ConvDims d(g);
+  if (a.out[0].numel() == 0) return;
+  const Words x = centred<int16_t>(a.in[0]), w = centred<int16_t>(a.in[1]);
+  const QuantStore store(a, a.as<QConv2dAttrs>().act, d.taps, true);
+  parallel_for(g.n * g.o, value_grain(d.out * d.window), [&](int64_t begin, int64_t end) {
+    std::vector<int32_t> sums(static_cast<size_t>(g.ow));
+    for (int64_t p = begin; p < end; ++p) {
+      const int64_t n = p / g.o, o = p % g.o;
+      const int16_t *plane = x.data() + (n * g.c + o / d.og) * d.in, *filter = w.data() + o * d.window;
+      for (int64_t oy = 0; oy < g.oh; ++oy) {
+        std::fill(sums.begin(), sums.end(), 0);
+        for (int64_t r = 0; r < g.kh; ++r) {
+          const int64_t y = oy * g.sh - g.ph + r * g.dh;
+          if (y < 0 || y >= g.h) continue;
+          for (int64_t s = 0; s < g.kw; ++s) {
+            const int64_t from = s * g.dw - g.pw;  // of the first output
+            const int64_t first = from >= 0 ? 0 : (-from + g.sw - 1) / g.sw;
+            const int64_t last = from >= g.w ? 0 : std::min(g.ow, (g.w - 1 - from) / g.sw + 1);
+            const int16_t* row = plane + y * g.w + from;
+            const int32_t f = filter[r * g.kw + s];
+            int32_t* to = sums.data();
+            if (g.sw == 1)
+              for (int64_t i = first; i < last; ++i) to[i] += f * row[i];
+            else
+              for (int64_t i = first; i < last; ++i) to[i] += f * row[i * g.sw];
+          }
+        }
+        store.same_channel(sums.data(), (p * g.oh + oy) * g.ow, g.ow, o);
+      }
+    }
+  });
+  store.finish();
+}
+const char* refuse_not_depthwise(const KernelArgs& a) {
+  const ConvGeom g = conv_geom_of<QConv2dAttrs>(a);
+  return g.c == g.groups && g.groups > 1 ? nullptr : "needs one input channel to a group";
+}
+
+// The transposed convolution is a plain one: of x with zeros between its elements, with the weight turned round.
+void run_qconv2d_dx(const KernelArgs& a) {
+  const ConvGeom g = conv_geom_of<QConv2dDxAttrs>(a);
+  const ConvDims d(g);
+  if (a.out[0].numel() == 0) return;
+  ConvGeom t = g;
+  t.c = g.o, t.o = g.c, t.h = (g.oh - 1) * g.sh + 1, t.w = (g.ow - 1) * g.sw + 1, t.oh = g.h, t.ow = g.w;
+  t.sh = t.sw = 1, t.ph = g.dh * (g.kh - 1) - g.ph, t.pw = g.dw * (g.kw - 1) - g.pw;
+  const Words gy = centred<int16_t>(a.in[0]), w = centred<int16_t>(a.in[1]);
+  Words x(static_cast<size_t>(t.n * t.c * t.h * t.w));
+  for (int64_t p = 0; p < g.n * g.o; ++p)
+    for (int64_t i = 0; i < d.out; ++i)
+      x[static_cast<size_t>((p * t.h + i / g.ow * g.sh) * t.w + i % g.ow * g.sw)] =
+          gy[static_cast<size_t>(p * d.out + i)];
+  const int64_t taps = d.og * d.window, kp = even(taps);
+  Words turned(static_cast<size_t>(g.c * kp));
+  for (int64_t c = 0; c < g.c; ++c)
+    for (int64_t o = 0; o < d.og; ++o)
+      for (int64_t k = 0; k < d.window; ++k)
+        turned[static_cast<size_t>(c * kp + o * d.window + d.window - 1 - k)] =
+            w[static_cast<size_t>(((c / d.cg * d.og + o) * d.cg + c % d.cg) * d.window + k)];
+  const QuantStore store(a, a.as<QConv2dDxAttrs>().act, taps, true);
+  convolve(t, x, turned, store);
   store.finish();
 }
 
@@ -149,16 +221,14 @@ const char* avoid_few_rows(const KernelArgs& a) {
   const MatmulGeom g = matmul_geom(a.as<QMatmulAttrs>(), a.in[0].shape, a.in[1].shape);
   return g.m < 4 ? "few rows" : nullptr;
 }
-const char* avoid_few_filters(const KernelArgs& a) {
-  const ConvGeom g = conv_geom_of<QConv2dAttrs>(a);
-  return g.o / g.groups < 2 ? "one filter to a group" : nullptr;
-}
-
 }  // namespace
 
 void register_simd_quant_product(KernelRegistry& r) {
   install_byte_rows({simd::to_bytes, simd::to_bytes});
-  r.add("qconv2d", KernelTier::Simd, Kernel{.name = "simd_qconv2d", .run = run_qconv2d, .avoid = avoid_few_filters});
+  r.add("qconv2d", KernelTier::Simd,
+        Kernel{.name = "simd_qconv2d_depthwise", .refuse = refuse_not_depthwise, .run = run_depthwise});
+  r.add("qconv2d", KernelTier::Simd, Kernel{.name = "simd_qconv2d", .run = run_qconv2d});
+  r.add("qconv2d_dx", KernelTier::Simd, Kernel{.name = "simd_qconv2d_dx", .run = run_qconv2d_dx});
   r.add("qmatmul", KernelTier::Simd, Kernel{.name = "simd_qmatmul", .run = run_qmatmul, .avoid = avoid_few_rows});
 }
 

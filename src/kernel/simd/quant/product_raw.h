@@ -11,8 +11,11 @@ namespace mge::simd {
 int64_t igemm_columns();
 /// Where element (k, j) of a [kp, columns] matrix lies when packed in panels [columns/n][kp/2][n][2]; kp is even.
 struct Panels {
-  int64_t kp, n;  // n = igemm_columns()
-  int64_t at(int64_t k, int64_t j) const { return j / n * kp * n + k / 2 * n * 2 + j % n * 2 + k % 2; }
+  int64_t kp, n;  // n = igemm_columns(), a power of two
+  int shift = __builtin_ctzll(static_cast<uint64_t>(n));
+  int64_t at(int64_t k, int64_t j) const {
+    return (((j >> shift) * kp + (k & ~int64_t{1})) << shift) + (j & (n - 1)) * 2 + (k & 1);
+  }
 };
 /// c[i*ldc + j] = sum over k of a[i*kp + k] * b(k, j), for i < rows and j < columns.
 void igemm(const int16_t* a, int64_t rows, int64_t kp, const int16_t* b, int64_t columns, int32_t* c, int64_t ldc);

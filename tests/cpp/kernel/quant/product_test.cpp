@@ -106,6 +106,7 @@ TEST(QuantProductTest, Convolutions) {
       {{1, 5, 9, 8}, {7, 5, 3, 2}, {2, 1}, {0, 2}, {1, 2}, 1},
       {{2, 6, 6, 6}, {3, 4, 2, 3, 3}, {1, 1}, {1, 1}, {1, 1}, 3},
       {{1, 8, 6, 6}, {8, 1, 1, 3, 3}, {1, 1}, {1, 1}, {1, 1}, 8},
+      {{2, 3, 9, 20}, {3, 2, 1, 3, 5}, {2, 3}, {2, 7}, {1, 2}, 3},
       {{1, 1, 1, 1}, {1, 1, 1, 1}, {1, 1}, {0, 0}, {1, 1}, 1},
   };
   simd::each_target([&] {
@@ -126,6 +127,35 @@ TEST(QuantProductTest, Convolutions) {
               in.push_back(operand(DType::QI32, product_quant(xq, wq, 1), {1, o, 1, 1}, Fill::Random, 3));
             EXPECT_GE(check("qconv2d", make_attrs(at), in), 2);
           }
+  });
+}
+
+TEST(QuantProductTest, TransposedConvolutions) {
+  struct Case {
+    Shape gy, w, x;
+    Ints stride, pad, dilate;
+    int64_t groups;
+  };
+  const Case cases[] = {
+      {{2, 4, 5, 4}, {4, 6, 3, 2}, {2, 6, 10, 5}, {2, 1}, {1, 0}, {1, 1}, 1},
+      {{1, 3, 4, 4}, {3, 5, 1, 1}, {1, 5, 6, 8}, {2, 3}, {1, 1}, {1, 1}, 1},  // padding beyond the kernel
+      {{1, 6, 4, 5}, {2, 3, 4, 3, 3}, {1, 8, 4, 9}, {1, 1}, {1, 0}, {1, 2}, 2},
+      {{1, 1, 1, 1}, {1, 1, 1, 1}, {1, 1, 1, 1}, {1, 1}, {0, 0}, {1, 1}, 1},
+  };
+  simd::each_target([&] {
+    for (auto& c : cases)
+      for (Fill f : {Fill::Random, Fill::Least})
+        for (const QType& type : kTypes) {
+          QConv2dDxAttrs at;
+          at.stride = c.stride, at.pad = c.pad, at.dilate = c.dilate, at.groups = c.groups;
+          at.x_shape = to_ints(c.x);
+          at.type = type;
+          std::vector<Operand> in{operand(DType::QU8, {0.02, 9, 0}, c.gy, f, 1),
+                                  operand(DType::QI8, kPlain, c.w, f, 2)};
+          if (f == Fill::Random)
+            in.push_back(operand(DType::QI32, product_quant({0.02, 9, 0}, kPlain, 1), {1, c.x[1], 1, 1}, f, 3));
+          EXPECT_EQ(check("qconv2d_dx", make_attrs(at), in), 2);
+        }
   });
 }
 
