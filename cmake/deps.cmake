@@ -1,5 +1,5 @@
 # Third-party packages. Each is linked by one leaf only; the leaf is named beside it.
-set(MGE_APT_HINT "apt-get install libfmt-dev libhwy-dev libflatbuffers-dev flatbuffers-compiler libgtest-dev libgmock-dev")
+set(MGE_APT_HINT "apt-get install libfmt-dev libhwy-dev libflatbuffers-dev flatbuffers-compiler libgloo-dev libgtest-dev libgmock-dev")
 find_package(Threads REQUIRED)
 
 # The project's own virtual environment, when there is one, supplies Python, NumPy, nanobind and oneDNN.
@@ -75,6 +75,29 @@ function(mge_install_onednn destination)  # and further arguments of install()
   if(MGE_WITH_ONEDNN)
     install(FILES "$<TARGET_SONAME_FILE:DNNL::dnnl>" DESTINATION "${destination}" ${ARGN})
   endif()
+endfunction()
+
+# dist/gloo: Gloo, by which process groups reach other machines.
+if(MGE_WITH_GLOO)
+  find_path(MGE_GLOO_INCLUDE gloo/config.h)
+  find_library(MGE_GLOO_LIBRARY gloo)
+  if(NOT MGE_GLOO_INCLUDE OR NOT MGE_GLOO_LIBRARY)
+    message(FATAL_ERROR "Gloo not found. ${MGE_APT_HINT}, or pass -DMGE_WITH_GLOO=OFF.")
+  endif()
+endif()
+
+# A wheel carries Gloo and what it needs beyond the C and C++ runtime, each under the name by which it is looked for.
+function(mge_install_gloo destination)
+  execute_process(COMMAND ldd "${MGE_GLOO_LIBRARY}" OUTPUT_VARIABLE needed)
+  string(REGEX MATCHALL "lib(hiredis|ibverbs|nl)[^ ]* => [^ ]+" needed "${needed}")
+  foreach(line IN LISTS needed)
+    string(REGEX REPLACE "^([^ ]+) => (.*)$" "\\2" file "${line}")
+    cmake_path(GET file FILENAME name)
+    file(REAL_PATH "${file}" file)
+    install(FILES "${file}" DESTINATION "${destination}" RENAME "${name}")
+  endforeach()
+  file(REAL_PATH "${MGE_GLOO_LIBRARY}" file)
+  install(FILES "${file}" DESTINATION "${destination}" RENAME libgloo.so.0)
 endfunction()
 
 if(MGE_TESTS)

@@ -23,7 +23,7 @@ THIRD_PARTY = (
     (re.compile(r"(mlir|llvm)/"), "MLIR", ("src/jit/mlir",), False),
     (re.compile(r"(cuda|nvrtc|cudnn|cublas)\w*\.h$"), "CUDA", ("src/kernel/cuda", "src/jit/nvrtc"), False),
     (re.compile(r"(Halide|HalideRuntime)\w*\.h$"), "Halide", ("src/jit/halide",), False),
-    (re.compile(r"gloo/|nccl\.h$"), "Gloo/NCCL", ("src/dist",), False),
+    (re.compile(r"gloo/|nccl\.h$"), "Gloo/NCCL", ("src/dist/gloo", "src/dist/nccl"), False),
 )
 SYSTEM = re.compile(r"[a-z0-9_]+(\.h)?$|(sys|linux|asm|arpa|netinet|bits|sanitizer)/")  # STL, libc, compiler intrinsics
 NEVER_IN_LITE = ("src/eager/", "src/dist/", "src/jit/mlir/", "src/jit/nvrtc/", "src/jit/halide/", "Python")

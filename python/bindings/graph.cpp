@@ -254,7 +254,7 @@ void bind_graph(nb::module_& m) {
       .def("value", value)
       .def("node", node)
       .def("constant", constant)
-      .def("rename", [](PyGraph& p, ValueId v, const std::string& name) { p.g.set_name(p.check(v), name); })
+      .def("set_name", [](PyGraph& p, ValueId v, const std::string& name) { p.g.set_name(p.check(v), name); })
       .def("replaced", replaced)
       .def("write", write);
 }

@@ -30,6 +30,8 @@ void bind_modes(nb::module_& m);
 void bind_trace(nb::module_& m);
 void bind_model(nb::module_& m);
 void bind_files(nb::module_& m);
+void bind_dist(nb::module_& m);
+void end_dist();
 void bind_profile(nb::module_& m);
 void bind_graph(nb::module_& m);
 
@@ -291,7 +293,12 @@ NB_MODULE(_core, m) {
   m.def(
       "full_sync", [] { mge::sync(); }, nb::call_guard<nb::gil_scoped_release>());
   m.def(
-      "shutdown", [] { shutdown_executor(); }, nb::call_guard<nb::gil_scoped_release>());
+      "shutdown",
+      [] {
+        end_dist();
+        shutdown_executor();
+      },
+      nb::call_guard<nb::gil_scoped_release>());
   m.def("set_num_threads", [](int n) {
     set_num_threads(n);
     forget_kernel_choices();  // the fastest kernel for one thread need not be so for two
@@ -331,4 +338,5 @@ NB_MODULE(_core, m) {
   bind_files(m);
   bind_profile(m);
   bind_graph(m);
+  bind_dist(m);
 }

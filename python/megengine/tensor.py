@@ -19,7 +19,7 @@ from .core._warn import warn_once
 from .core.tensor import indexing
 from .core.tensor.dtype import is_bfloat16
 from .core.tensor.qparams import QParams, create_qparams
-from .core.tensor.utils import _normalize_axis, axes_of, make_shape_tuple
+from .core.tensor.utils import ArgumentError, _normalize_axis, axes_of, make_shape_tuple
 from .device import _valid_device, get_default_device
 from .logger import get_logger
 
@@ -102,7 +102,7 @@ class ArrayMethodMixin:
             return self.numpy().item()
         except ValueError:
             shape = self._tuple_shape
-            raise _core.UserError(
+            raise ArgumentError(
                 f"item: needs one element; a tensor of shape {shape} has {math.prod(shape)}. x.tolist() and x.numpy() "
                 "give all, x[i].item() one."
             ) from None

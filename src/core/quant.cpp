@@ -28,7 +28,8 @@ uint64_t hash_channels(const QuantChannels& c) {
   return h;
 }
 
-std::string number(double d) {
+template <class T>
+std::string number(T d) {
   char buf[40];
   auto r = std::to_chars(buf, buf + sizeof buf, d);
   std::string s(buf, r.ptr);
@@ -123,7 +124,7 @@ bool parse_quant(std::string_view& text, Quant* out) {
   r.need('(');
   r.space();
   if (r.ok && !r.t.empty() && r.t.front() == '[') {
-    std::vector<double> scale = r.list<double>();
+    std::vector<float> scale = r.list<float>();
     r.need(',');
     std::vector<int32_t> zero = r.list<int32_t>();
     r.need(',');
@@ -132,7 +133,7 @@ bool parse_quant(std::string_view& text, Quant* out) {
     const int span = r.value<int>();
     r.need(')');
     if (!r.ok || scale.size() != zero.size()) return false;
-    *out = Quant::per_channel({scale.begin(), scale.end()}, std::move(zero), axis, span);
+    *out = Quant::per_channel(std::move(scale), std::move(zero), axis, span);
   } else {
     out->scale = r.value<double>();
     r.need(',');

@@ -236,7 +236,8 @@ void dispatch(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> in, 
   auto run_now = [&] {
     run_inline(op, attrs.get(), in, value_span, modes & mode::kBackward ? -backward_location() : 0);
   };
-  if (__builtin_expect(!(modes & mode::kTrace) && runs_plainly(values[0]->meta) && all_ready(), 1)) {
+  bool plain = runs_plainly(values[0]->meta) && !(op.traits & kEffect);
+  if (__builtin_expect(!(modes & mode::kTrace) && plain && all_ready(), 1)) {
     run_now();
   } else {
     LocId loc = -backward_location();

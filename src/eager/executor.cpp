@@ -24,6 +24,7 @@ std::atomic<int> g_policy{0}, g_async_level{2};
 std::atomic<bool> g_donation{true};
 std::atomic<int> g_waiting{0};  // threads that wait for a value
 LocationHooks g_hooks;
+void (*g_domain_check)(const OpDef&, const AttrsBase*) = nullptr;
 
 template <class Metas>
 std::string describe(const OpDef& op, const AttrsBase* attrs, const Metas& in) {
@@ -259,7 +260,7 @@ class LetOthersRun final : public Aside {
   mutable SmallVec<ValuePtr, 4> held_;  // until the op is over: errors speak of them
 };
 
-void execute_now(Command& c) {
+void execute_now(Command& c, bool fork_waits) {
   bool donate = g_donation.load(std::memory_order_relaxed);
   SmallVec<OpInput, 4> in;
   for (auto& v : c.in) {
@@ -275,11 +276,11 @@ void execute_now(Command& c) {
            c.loc,
            c.job.get(),
            {c.replaces.data(), c.replaces.size()},
-           &aside,
+           fork_waits ? &aside : nullptr,
            c.scope});
 }
 
-__attribute__((noinline)) void execute_profiled(Command& c) {
+__attribute__((noinline)) void execute_profiled(Command& c, bool fork_waits) {
   static const std::string kProgram = "program";
   const Device device = c.out[0]->meta.cn->device;  // of a failed op, too
   profile::Event e(c.op ? &c.op->name : &kProgram);
@@ -294,12 +295,12 @@ __attribute__((noinline)) void execute_profiled(Command& c) {
     Device device;
     ~Finish() { profile::finish(std::move(event), device); }
   } finish{e, device};
-  execute_now(c);
+  execute_now(c, fork_waits);
 }
 
-void execute(Command& c) {
-  if (__builtin_expect(profile::on(), 0)) return execute_profiled(c);
-  execute_now(c);
+void execute(Command& c, bool fork_waits = true) {
+  if (__builtin_expect(profile::on(), 0)) return execute_profiled(c, fork_waits);
+  execute_now(c, fork_waits);
 }
 
 // Waits like cv.wait(lock, done), without the interpreter lock, and now and then asks whether the user has had enough.
@@ -330,8 +331,8 @@ void wait_patiently(std::condition_variable& cv, std::unique_lock<std::mutex>& l
 }
 
 // One for each device whose ops are queued; all CPU devices share one, because OpenMP gives each calling thread a team
-// of its own. A fork waits until the running ops are done, so that the child inherits no lock that a worker holds
-// inside an op. The child starts with workers of its own; what the parent had queued fails there.
+// of its own. And one for each domain. A fork waits until the running ops are done, so that the child inherits no lock
+// that a worker holds inside an op. The child starts with workers of its own; what the parent had queued fails there.
 class Worker {
  public:
   static Worker& of(const Meta& m) {
@@ -343,12 +344,30 @@ class Worker {
     delete fresh;
     return *none;
   }
+  static Worker& of_domain(const std::string& domain) {
+    for (Side* s = sides().load(std::memory_order_acquire); s; s = s->next)
+      if (s->domain == domain) return *s->worker.load(std::memory_order_acquire);
+    static std::mutex making;
+    std::lock_guard<std::mutex> lock(making);
+    Side* first = sides().load();
+    for (Side* s = first; s; s = s->next)
+      if (s->domain == domain) return *s->worker.load();
+    auto* fresh = new Side{domain, new Worker(true), first};
+    sides().store(fresh, std::memory_order_release);
+    return *fresh->worker.load();
+  }
+  template <class F>
+  static void each_of_domains(F f) {
+    for (Side* s = sides().load(std::memory_order_acquire); s; s = s->next) f(*s->worker.load());
+  }
   template <class F>
   static void each(F f) {
     for (auto& kind : slots())
       for (auto& slot : kind)
         if (Worker* w = slot.load(std::memory_order_acquire)) f(*w);
+    each_of_domains(f);
   }
+  explicit Worker(bool side = false) : side_(side) {}
 
   void push(Command&& c) {
     std::unique_lock<std::mutex> lock(mutex_);
@@ -366,16 +385,22 @@ class Worker {
     wait_patiently(done_, lock, [&] { return finished_ >= target; });
   }
 
+  bool drain_for(std::chrono::milliseconds patience) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    return done_.wait_for(lock, patience, [&] { return finished_ >= pushed_; });
+  }
+
   void wait_for(Value& v) {
     for (int spin = 0; spin < 200; ++spin)
       if (v.state.load(std::memory_order_acquire) != State::Pending) return;
-    struct Count {
-      Count() { g_waiting.fetch_add(1); }
-      ~Count() { g_waiting.fetch_sub(1); }
-    } count;
+    const Count count;
     std::unique_lock<std::mutex> lock(mutex_);
     wait_patiently(done_, lock, [&] { return v.state.load(std::memory_order_acquire) != State::Pending; });
   }
+  struct Count {
+    Count() { g_waiting.fetch_add(1); }
+    ~Count() { g_waiting.fetch_sub(1); }
+  };
   /// A value was computed by the thread that asked for it, while others ran and one of them may wait for it.
   static void computed_here(const Meta& m) {
     std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -403,6 +428,15 @@ class Worker {
  private:
   static constexpr size_t kQueueLimit = 4096;
 
+  struct Side {
+    std::string domain;
+    std::atomic<Worker*> worker;
+    Side* next;
+  };
+  static std::atomic<Side*>& sides() {
+    static std::atomic<Side*> s{nullptr};
+    return s;
+  }
   using Slots = std::atomic<Worker*>[kDeviceKinds][kMaxDevices];
   static Slots& slots() {
     static auto* s = new Slots[1]();
@@ -418,6 +452,7 @@ class Worker {
                               for (auto& kind : slots())
                                 for (auto& slot : kind)
                                   if (Worker* w = slot.load()) slot.store(w->start_over());
+                              for (Side* s = sides().load(); s; s = s->next) s->worker = s->worker.load()->start_over();
                             });
     }();
     (void)watched;
@@ -429,7 +464,8 @@ class Worker {
   void before_fork() {
     std::unique_lock<std::mutex> lock(mutex_);
     ++forks_;
-    done_.wait_for(lock, kForkPatience, [&] { return !busy_; });
+    // One that waits for other processes holds no lock meanwhile.
+    if (!side_) done_.wait_for(lock, kForkPatience, [&] { return !busy_; });
     forking_ = std::move(lock);
   }
   void after_fork() {
@@ -439,7 +475,7 @@ class Worker {
   }
   // The old worker stays as it is: its locks and waiting threads belong to the parent.
   Worker* start_over() {
-    auto* fresh = new Worker;
+    auto* fresh = new Worker(side_);
     auto error = std::make_shared<const ExecError>(
         ErrorKind::Env,
         "this value was still being computed when the process was forked, and the child does not have it. Read "
@@ -458,7 +494,7 @@ class Worker {
   }
 
   void loop() {
-    profile::name_thread("executor");
+    profile::name_thread(side_ ? "process group" : "executor");
     for (;;) {
       Command c;
       {
@@ -473,13 +509,15 @@ class Worker {
       space_.notify_one();
       run(c);
       running_ = nullptr;  // from here on a forked child must not look at it
-      c = Command();       // drop references before the waiters look at memory counters
+      const Meta meta = side_ ? c.out[0]->meta : Meta();
+      c = Command();  // drop references before the waiters look at memory counters
       {
         std::lock_guard<std::mutex> lock(mutex_);
         ++finished_;
         busy_ = false;
       }
       done_.notify_all();
+      if (side_) computed_here(meta);  // those who read the value wait at the worker of its device
     }
   }
 
@@ -490,7 +528,7 @@ class Worker {
       if (v->state.load(std::memory_order_acquire) == State::Failed) return set_failed(out, v->error);
     }
     try {
-      execute(c);
+      execute(c, !side_);
     } catch (const Error&) {
       for (auto& v : out)
         if (v->error) {
@@ -501,6 +539,7 @@ class Worker {
   }
   // A value of another device: its command was queued before ours, so this ends.
   void wait_in_worker(Value& v) {
+    const Count count;
     std::unique_lock<std::mutex> lock(mutex_);
     done_.wait(lock, [&] { return v.state.load(std::memory_order_acquire) != State::Pending; });
   }
@@ -512,6 +551,7 @@ class Worker {
   std::thread thread_;
   std::atomic<bool> started_{false};
   bool stopping_ = false;
+  const bool side_;                                // of a domain
   bool busy_ = false;                              // between taking a command and being done with it
   std::atomic<const Command*> running_ = nullptr;  // on the worker's stack
   int forks_ = 0;                                  // under way: no new command is taken
@@ -528,6 +568,14 @@ void fail_like_this(std::span<const ValuePtr> out) {
   } catch (...) {
     set_failed(out, std::make_shared<ExecError>(ErrorKind::Env, "the op was interrupted before it was queued."));
   }
+}
+
+// Null: the op acts on nothing beyond this process.
+__attribute__((noinline)) Worker* worker_of_domain(const Command& c) {
+  const std::string domain = c.op->domain ? c.op->domain(c.attrs.get()) : std::string();
+  if (domain.empty()) return nullptr;
+  if (g_domain_check) g_domain_check(*c.op, c.attrs.get());
+  return &Worker::of_domain(domain);
 }
 
 void refuse_deferred(const Value& v) {
@@ -570,8 +618,14 @@ void stop_profile() {
 
 void submit(Command&& c) {
   SmallVec<ValuePtr, 4> outs = c.out;
+  const bool effects = c.job && c.job->has_effects();
   try {
-    if (!is_queued(outs[0]->meta)) {
+    Worker* side = c.op && __builtin_expect(c.op->is(kEffect), 0) ? worker_of_domain(c) : nullptr;
+    if (effects) Worker::each_of_domains([](Worker& w) { w.drain(); });
+    if (side) {
+      for (auto& v : c.in) refuse_deferred(*v);
+      side->push(std::move(c));
+    } else if (!is_queued(outs[0]->meta)) {
       for (auto& v : c.in)
         if (__builtin_expect(!v->ready(), 0)) wait(*v);
       struct Tell {
@@ -580,9 +634,12 @@ void submit(Command&& c) {
       } tell{outs[0]->meta};
       execute(c);
       return;
+    } else {
+      for (auto& v : c.in) refuse_deferred(*v);
+      Worker& w = Worker::of(outs[0]->meta);
+      w.push(std::move(c));
+      if (effects) w.wait_for(*outs[0]);
     }
-    for (auto& v : c.in) refuse_deferred(*v);
-    Worker::of(outs[0]->meta).push(std::move(c));
   } catch (...) {  // a trace or a cell may hold the outputs: they must not look pending
     if (outs[0]->state.load(std::memory_order_acquire) == State::Pending) fail_like_this({outs.data(), outs.size()});
     throw;
@@ -606,6 +663,44 @@ void drain_executor() {
   Worker::each([](Worker& w) {
     if (w.started()) w.drain();
   });
+}
+
+namespace {
+class DomainJob final : public Job {
+ public:
+  explicit DomainJob(std::function<void()> fn) : fn_(std::move(fn)) {}
+  void run(std::span<const OpInput>, std::span<Buffer>, Work*, const Explain&) override { fn_(); }
+  std::string describe() const override { return "a traced program"; }
+
+ private:
+  std::function<void()> fn_;
+};
+}  // namespace
+
+std::function<void()> run_in_domain(const std::string& domain, std::function<void()> fn) {
+  ValuePtr done = make_ref<Value>();
+  done->meta.cn = CompNode::default_node();
+  Command c;
+  c.job = std::make_unique<DomainJob>(std::move(fn));
+  c.out.push_back(done);
+  Worker::of_domain(domain).push(std::move(c));
+  return [done] { wait(*done); };
+}
+
+void set_domain_check(void (*check)(const OpDef&, const AttrsBase*)) { g_domain_check = check; }
+void drain_domain(const std::string& domain) {
+  Worker& w = Worker::of_domain(domain);
+  if (w.started()) w.drain();
+}
+bool drain_domains(std::chrono::milliseconds patience) {
+  const auto deadline = std::chrono::steady_clock::now() + patience;
+  bool all = true;
+  Worker::each_of_domains([&](Worker& w) {
+    const auto left = deadline - std::chrono::steady_clock::now();
+    all &= w.drain_for(
+        std::max(std::chrono::milliseconds(0), std::chrono::duration_cast<std::chrono::milliseconds>(left)));
+  });
+  return all;
 }
 
 void sync() {

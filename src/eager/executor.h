@@ -2,6 +2,9 @@
 // enqueues work on the device's streams. An op and a compiled program are commands alike.
 //   submit(Command{…});   wait(*value);   // throws what the command failed with
 #pragma once
+#include <chrono>
+#include <functional>
+
 #include "eager/value.h"
 
 namespace mge {
@@ -14,6 +17,8 @@ class Job {
   /// `explain` words the errors of work that it opens itself.
   virtual void run(std::span<const OpInput> in, std::span<Buffer> out, Work* work, const Explain& explain) = 0;
   virtual std::string describe() const = 0;
+  /// Whether it acts on domains (OpDef::domain): then it runs behind what is queued for them, before what follows.
+  virtual bool has_effects() const { return false; }
 };
 
 struct Command {
@@ -46,7 +51,9 @@ enum class ExecPolicy : int { Inline = 0, Async = 1 };
 /// stack (backward).
 void run_inline(const OpDef& op, const AttrsBase* attrs, std::span<Tensor* const> in, std::span<const ValuePtr> out,
                 LocId loc = 0);
-/// Inline: runs now and throws. Async: queues; a failure is stored in the outputs and thrown by wait or sync.
+/// Inline: runs now and throws. Async: queues; a failure is stored in the outputs and thrown by wait or sync. An op
+/// that acts on a domain (a process group) is always queued, on a thread of that domain: it waits for other processes,
+/// and neither the caller nor a device shall wait with it. Ops of one domain run in the order of their calls.
 void submit(Command&& c);
 /// Returns when the value is computed; throws an Async error with the cause when it failed.
 void wait(Value& v);
@@ -62,6 +69,14 @@ void stop_profile();
 void sync();
 /// Drains the queues of all workers and leaves errors where they are.
 void drain_executor();
+/// Who knows the domains looks at a call before it is queued, and refuses it on the user's stack.
+void set_domain_check(void (*check)(const OpDef&, const AttrsBase*));
+/// Runs `fn` on the thread of a domain, behind what is queued there. What it returns waits, and throws what `fn` threw.
+std::function<void()> run_in_domain(const std::string& domain, std::function<void()> fn);
+/// Drains the queue of one domain.
+void drain_domain(const std::string& domain);
+/// False when the queues of domains are not empty after so long.
+bool drain_domains(std::chrono::milliseconds patience);
 
 void set_exec_policy(ExecPolicy p);  // drains first
 ExecPolicy exec_policy();

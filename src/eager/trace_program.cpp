@@ -19,6 +19,7 @@ class ProgramJob final : public Job {
   std::string describe() const override {
     return format("program {} of {} instructions", p_->graph().name(), p_->n_instrs());
   }
+  bool has_effects() const override { return p_->has_effects(); }
   void run(std::span<const OpInput> in, std::span<Buffer> out, Work* work, const Explain& explain) override {
     Program& p = *p_;
     for (size_t i = 0; i < p.n_inputs(); ++i) p.bind_input(i, *in[i].buffer);

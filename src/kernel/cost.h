@@ -32,6 +32,8 @@ bool product_pays(const ConvGeom& g, ConvRole role);
 double run_ns(const KernelArgs& a);
 /// What takes longer is worth letting other threads of the interpreter run, which costs a tenth of a microsecond.
 inline constexpr double kLongNs = 10'000;
+/// What a kernel that waits for other processes counts for.
+inline constexpr double kWaitNs = 10'000'000;
 /// No kernel on tensors smaller than this each takes so long. A power of two.
 inline constexpr size_t kFewBytes = 4096;
 

@@ -9,10 +9,34 @@
 
 namespace mge {
 
+/// A row of sums and what belongs to each: step 0, one value for the whole row; 1, one per element.
+struct SumRow {
+  const int32_t* sums;
+  int64_t n;
+  const float* scale;  // of the product
+  int64_t scale_step;
+  const int32_t* bias;  // may be null
+  int64_t bias_step;
+};
+/// How sums become 8-bit integers. Sums plus bias do not leave 32 bits.
+struct ToBytes {
+  float scale;
+  int32_t zero;
+  QuantRange range;
+  bool relu;
+};
+/// Vector code for rows of int8_t (QI8) and uint8_t (QU8); installed by the simd kernels.
+struct ByteRows {
+  void (*i8)(const ToBytes&, const SumRow&, int8_t* y) = nullptr;
+  void (*u8)(const ToBytes&, const SumRow&, uint8_t* y) = nullptr;
+};
+void install_byte_rows(const ByteRows& rows);
+
 class QuantStore {
  public:
-  /// Inputs are the two operands and, third, the bias.
-  QuantStore(const KernelArgs& a, const std::string& act);
+  /// Inputs are the two operands and, third, the bias; each sum has `terms` products. `vectors`: use the installed
+  /// code.
+  QuantStore(const KernelArgs& a, const std::string& act, int64_t terms, bool vectors);
   /// Elements [at, at+n) of the result, all of one channel.
   void same_channel(const int32_t* sums, int64_t at, int64_t n, int64_t channel) const;
   /// The same for a row of a matrix product, whose columns (or rows) are the channels.
@@ -22,18 +46,15 @@ class QuantStore {
 
  private:
   template <class F>
-  void each(const int32_t* sums, int64_t n, const float* scale, int64_t scale_step, const int32_t* bias,
-            int64_t bias_step, F f) const;
-  void run(const int32_t* sums, int64_t at, int64_t n, const float* scale, int64_t scale_step, const int32_t* bias,
-           int64_t bias_step) const;
+  void each(const SumRow& r, F f) const;
+  void run(const SumRow& r, int64_t at) const;
 
   const TensorArg& y_;
   std::vector<float> scale_;  // of the product: one, or one per channel
   bool row_scale_;            // of a matrix product: channels are rows
   const int32_t* bias_ = nullptr;
-  bool row_bias_ = false, raw_, relu_;
-  float out_scale_;
-  QuantRange range_;
+  bool row_bias_ = false, raw_, vectors_;
+  ToBytes to_;
   mutable std::vector<uint8_t> wide_;  // of a packed result
 };
 

@@ -159,6 +159,8 @@ class OpBuilder {
   OpBuilder& view(bool (*f)(const ViewCtx&)) { return d_->view = f, d_->traits |= kView, *this; }
   OpBuilder& decompose(decltype(OpDef::decompose) f) { return d_->decompose = f, *this; }
   OpBuilder& traits(uint32_t t) { return d_->traits |= t, *this; }
+  /// It acts on something outside of the graph, named by the attributes (OpDef::domain).
+  OpBuilder& effect(std::string (*domain)(const AttrsBase*)) { return d_->domain = domain, traits(kEffect); }
   OpBuilder& cost(double (*f)(const InferCtx&)) { return d_->cost = f, *this; }
   OpBuilder& version(int v) { return d_->version = v, *this; }
   OpBuilder& doc(const char* text) { return d_->doc = text, *this; }

@@ -275,6 +275,33 @@ struct Compiler {
       if (v.out != kNone) p.buffers[p.place[v.out].buffer].last = kForever;
   }
 
+  // An effect goes on beside the instructions that follow, up to the first that reads its result. Until then its memory
+  // is its own: nothing else is put there, and no kernel writes over its operands.
+  void let_effects_go_on() {
+    for (int t = 0; t < now(); ++t) {
+      Instr& c = p.code[t];
+      const ir::Node& x = g.node(c.node);
+      if (!c.kernel || !x.op->is(kEffect) || !x.op->domain) continue;
+      const std::string domain = x.op->domain(x.attrs.get());
+      if (domain.empty()) continue;
+      auto at = std::find(p.domains.begin(), p.domains.end(), domain);
+      c.domain = static_cast<int>(at - p.domains.begin());
+      if (at == p.domains.end()) p.domains.push_back(domain);
+      c.join = t + 1;
+      while (c.join < now() && !reads_result(p.code[c.join], c)) ++c.join;
+      for (size_t i = 0; i < size_t{c.n_in} + c.n_out; ++i) {
+        PlanBuffer& b = p.buffers[p.refs[c.first_arg + i].buffer];
+        b.last = std::max(b.last, c.join);
+      }
+    }
+  }
+  bool reads_result(const Instr& reader, const Instr& of) const {
+    for (size_t i = 0; i < reader.n_in; ++i)
+      for (size_t o = 0; o < of.n_out; ++o)
+        if (p.refs[reader.first_arg + i].buffer == p.refs[of.first_arg + of.n_in + o].buffer) return true;
+    return false;
+  }
+
   int find(int b) const {
     while (merged[b] != b) b = merged[b];
     return b;
@@ -410,6 +437,7 @@ struct Compiler {
     place_sources();
     lower_all();
     mark_escapes();
+    let_effects_go_on();
     reuse_in_place();
     settle_buffers();
     plan_arena();

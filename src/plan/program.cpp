@@ -261,6 +261,8 @@ void Program::run_until(size_t end) {
         since = 0;
         patience->look();
       }
+      if (__builtin_expect(!p.flying.empty(), 0)) p.land(p.pc);
+      if (__builtin_expect(c.domain >= 0, 0) && p.launch_beside(p.pc)) continue;
       if (__builtin_expect(watched, 0)) {
         if (checked) p.before_instr(p.pc);
         if (profiled) event.emplace(p.event_of(p.pc));
@@ -277,10 +279,43 @@ void Program::run_until(size_t end) {
         if (checked) p.after_instr(p.pc);
       }
     }
+    p.land(p.code.size());  // whoever asked to come this far may read what has been computed
   } catch (...) {
     size_t at = p.pc;
     p.abandon();
     p.rethrow(at);
+  }
+}
+
+namespace {
+RunBeside g_run_beside = nullptr;
+}
+void set_run_beside(RunBeside run) { g_run_beside = run; }
+
+// False: to be run here.
+bool Program::Impl::launch_beside(size_t instr) {
+  if (!g_run_beside || checked() || opt.compare_oracle) return false;
+  const Instr& c = code[instr];
+  flying.push_back({instr, g_run_beside(domains[static_cast<size_t>(c.domain)], [&c] { c.kernel->run(c.args); })});
+  return true;
+}
+
+// Waits for the effects that instruction `before` needs.
+void Program::Impl::land(size_t before) {
+  for (size_t i = 0; i < flying.size();) {
+    if (static_cast<size_t>(code[flying[i].instr].join) > before) {
+      ++i;
+      continue;
+    }
+    const Flying f = flying[i];
+    try {
+      f.wait();
+    } catch (const Error&) {
+      flying.erase(flying.begin() + static_cast<int>(i));
+      pc = f.instr;  // nothing from there on counts as computed
+      throw;
+    }
+    flying.erase(flying.begin() + static_cast<int>(i));
   }
 }
 
@@ -315,6 +350,18 @@ void Program::Impl::move_between(const Instr& c) {
 }
 
 void Program::Impl::abandon() {
+  for (auto& f : flying) {  // they work on memory of this run
+    for (bool done = false; !done;) {
+      try {
+        f.wait();
+        done = true;
+      } catch (const Error&) {
+        done = true;
+      } catch (...) {  // Ctrl-C again
+      }
+    }
+  }
+  flying.clear();
   close_work();
   busy = false;
 }
@@ -341,6 +388,7 @@ void Program::run(Work* command, Explain explain) {
   finish();
 }
 
+bool Program::has_effects() const { return !impl_->domains.empty(); }
 double Program::estimated_ns() const { return impl_->total_ns; }
 
 Buffer Program::output(size_t i) const { return impl_->buffer_of(impl_->graph.outputs()[i].value); }

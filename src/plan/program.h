@@ -74,6 +74,8 @@ class Program : public RefCounted {
   void run_until(size_t instr_end);
   void finish();
   size_t n_instrs() const;
+  /// Whether it acts on domains: process groups (OpDef::domain).
+  bool has_effects() const;
   /// How long a run takes on one core, as far as the sizes tell (kernel/cost.h).
   double estimated_ns() const;
   size_t input_needed_at(size_t i) const;   // index of the first instruction that reads it; n_instrs() when none does

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "core/profile.h"
+#include "plan/beside.h"
 #include "plan/program.h"
 
 namespace mge {
@@ -52,6 +53,8 @@ struct Instr {
   uint16_t n_in = 0, n_out = 0;
   int workspace = -1;  // buffer
   float ns = 0;        // estimated
+  int domain = -1;     // of an effect: place in Impl::domains
+  int join = -1;       // of such: the first instruction that has to wait for it
   KernelArgs args;     // spans into Impl::args
 };
 
@@ -77,6 +80,7 @@ struct Program::Impl {
   std::vector<int> input_buffer, var_buffer, out_buffers;
   std::vector<RefPtr<Storage>> consts;  // per buffer of kind Const, by PlanBuffer::index
   std::vector<Home> homes;
+  std::vector<std::string> domains;
   double total_ns = 0;  // estimated, of a run
 
   // State of one run.
@@ -84,6 +88,11 @@ struct Program::Impl {
   std::vector<RefPtr<Storage>> out_storage;  // per buffer, kind Output only
   std::vector<Buffer> oracle_vars;           // deep copies, when comparing
   size_t pc = 0, unbound_inputs = 0;
+  struct Flying {
+    size_t instr;
+    std::function<void()> wait;
+  };
+  std::vector<Flying> flying;             // effects that go on beside
   std::vector<const std::string*> where;  // per instruction the user's line, once somebody has profiled a run
   std::atomic<bool> busy{false};
 
@@ -98,6 +107,8 @@ struct Program::Impl {
   void close_work();
   void enqueue(size_t instr, RefPtr<Program> keep);
   void move_between(const Instr& c);
+  bool launch_beside(size_t instr);
+  void land(size_t before);
   void abandon();
   [[noreturn]] void rethrow(size_t instr) const;
   profile::Event event_of(size_t instr);

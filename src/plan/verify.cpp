@@ -90,10 +90,23 @@ void verify_program(const Program& prog) {
   for (auto& c : g.constants())
     if (c.value != ir::kNone) define_source(c.value);
 
+  struct Open {  // an effect that goes on: nobody writes what it works on, nobody reads its results
+    size_t instr;
+    SmallVec<Span, 6> reads, writes;
+  };
+  std::vector<Open> open;
+  auto meet = [](const SmallVec<Span, 6>& a, const SmallVec<Span, 6>& b) {
+    for (auto& x : a)
+      for (auto& y : b)
+        if (x.meets(y)) return true;
+    return false;
+  };
+
   auto run_instr = [&](size_t t) {
     const Instr& c = p.code[t];
     const std::string& op = g.node(c.node).op->name;
     SmallVec<Span, 6> reads, writes;
+    std::erase_if(open, [&](const Open& o) { return p.code[o.instr].join <= static_cast<int>(t); });
     for (size_t i = 0; i < size_t{c.n_in} + c.n_out; ++i) {
       const ArgRef& r = p.refs[c.first_arg + i];
       const TensorArg& a = p.args[c.first_arg + i];
@@ -122,6 +135,16 @@ void verify_program(const Program& prog) {
         MGE_ASSERT(!s.meets(w), "program {}: instruction {} ({}) has its workspace over a result", g.name(), t, op);
       memory[w.space].write(w.lo, w.hi, next_tag++);
     }
+    SmallVec<Span, 6> changed = writes;
+    if (c.workspace >= 0) {
+      const PlanBuffer& b = p.buffers[c.workspace];
+      changed.push_back({-b.home, static_cast<int64_t>(b.offset), static_cast<int64_t>(b.offset + b.bytes)});
+    }
+    for (auto& o : open)
+      MGE_ASSERT(!meet(changed, o.reads) && !meet(changed, o.writes) && !meet(reads, o.writes),
+                 "program {}: instruction {} ({}) works on memory of instruction {}, which still goes on", g.name(), t,
+                 op, o.instr);
+    if (c.domain >= 0) open.push_back({t, reads, writes});
     for (size_t o = 0; o < writes.size(); ++o) {
       tag_of(p.refs[c.first_arg + c.n_in + o].value) = next_tag;
       memory[writes[o].space].write(writes[o].lo, writes[o].hi, next_tag++);

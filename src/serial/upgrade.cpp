@@ -10,10 +10,11 @@ std::span<const Upgrade> builtin_upgrades() {
       {"quantize", 1,
        [](std::vector<NamedAttr>& a) {
          QType t;
-         for (const NamedAttr& x : a) {
-           if (x.name == "dtype") t.dtype = std::get<DType>(x.value);
-           if (x.name == "scale") t.quant.scale = std::get<double>(x.value);
-           if (x.name == "zero_point") t.quant.zero_point = static_cast<int32_t>(std::get<int64_t>(x.value));
+         for (const NamedAttr& x : a) {  // of another kind in a damaged file: left out, and inference refuses the type
+           if (auto* d = std::get_if<DType>(&x.value); d && x.name == "dtype") t.dtype = *d;
+           if (auto* f = std::get_if<double>(&x.value); f && x.name == "scale") t.quant.scale = *f;
+           if (auto* i = std::get_if<int64_t>(&x.value); i && x.name == "zero_point")
+             t.quant.zero_point = static_cast<int32_t>(*i);
          }
          a = {{"type", t}};
        }},

@@ -116,7 +116,13 @@ class GraphWriter {
     for (const ir::Var& v : g_.vars()) define(v.in);
     std::vector<fb::Constant> constants = write_constants();
     std::vector<Offset<fb::Node>> nodes;
-    for (ir::NodeId n : g_.order()) nodes.push_back(write_node(g_.node(n)));
+    for (ir::NodeId n : g_.order()) {
+      MGE_CHECK(
+          !g_.node(n).op->domain, NotImplemented,
+          "dump: {} works with other processes, and a model file runs in one. Leave it out of the traced function.",
+          g_.node(n).op->name);
+      nodes.push_back(write_node(g_.node(n)));
+    }
     std::vector<Offset<fb::Guard>> guards;
     for (const ir::Guard& x : g_.guards()) {
       uint32_t loc_id = loc(x.loc);

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import op_cases_dist
 import op_cases_index
 import op_cases_linalg
 import op_cases_sequence
@@ -462,7 +463,7 @@ CASES += [
     for n in (0, 1, 9, 2**30)
 ]
 
-for family in (op_cases_index, op_cases_linalg, op_cases_sequence, op_cases_vision):
+for family in (op_cases_dist, op_cases_index, op_cases_linalg, op_cases_sequence, op_cases_vision):
     CASES += family.CASES
 
 # Ops checked by tests of their own, and why they have no row above.
@@ -484,4 +485,6 @@ ELSEWHERE = {
     "rng_poisson": "random: test_random.py",
     "rng_multinomial": "random: test_random.py",
     "rng_permutation": "random: test_random.py",
+    "dist_send": "takes two processes: test_dist_engine.py",
+    "dist_recv": "takes two processes: test_dist_engine.py",
 }

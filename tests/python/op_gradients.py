@@ -79,4 +79,6 @@ GRADIENT_ELSEWHERE: dict[str, str] = {
     "imag": "test_complex.py",
     "dropout": "test_random.py: the mask of the result is the mask of the gradient",
     "fused": "made by a pass, after gradients were taken",
+    "dist_send": "test_dist_engine.py: the gradient comes back from the process that received",
+    "dist_recv": "test_dist_engine.py: the gradient goes to the process that sent",
 }

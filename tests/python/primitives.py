@@ -50,4 +50,10 @@ PRIMITIVES: dict[str, str] = {
     "qconv2d": _SUM,
     "qconv2d_dx": _SUM,
     "qmatmul": _SUM,
-}
+} | dict.fromkeys(
+    (
+        *("dist_all_reduce", "dist_reduce", "dist_broadcast", "dist_all_gather", "dist_reduce_scatter"),
+        *("dist_gather", "dist_scatter", "dist_all_to_all", "dist_send", "dist_recv"),
+    ),
+    "other processes take part: a device has them from its process group",
+)

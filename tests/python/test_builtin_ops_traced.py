@@ -71,6 +71,7 @@ CASES: dict[str, tuple[dict[str, Any], tuple[Any, ...]]] = {
     "RegionRestrictedConvolution": (GROUPED, (IMAGE, f32(3, 1, 1, 3, 3), REGION, REGION)),
     "RegionRestrictedConvolutionBackwardData": (GROUPED, (f32(3, 1, 1, 3, 3), IMAGE, REGION, REGION)),
     "ConvBias": ({**PAD, "nonlineMode": "H_SWISH"}, (IMAGE, f32(4, 3, 3, 3), f32(1, 4, 1, 1))),
+    "BatchConvBias": ({**PAD, "nonlineMode": "SIGMOID"}, (IMAGE, f32(2, 4, 3, 3, 3), f32(1, 4, 1, 1))),
     "Pooling": ({"mode": "AVERAGE", **PAD, "window_h": 3, "window_w": 3}, (IMAGE,)),
     "AdaptivePooling": ({"mode": "AVERAGE"}, (IMAGE, Fixed(2, 3))),
     "ROIPooling": ({"mode": "AVERAGE"}, (IMAGE, ROIS, Fixed(2, 3))),

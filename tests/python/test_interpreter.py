@@ -178,7 +178,6 @@ def test_a_traced_function_is_called_from_eight_threads(mode: str, size: int) ->
         y = F.relu(F.matmul(x, weight)) * k
         return (y + x).sum(axis=1)
 
-    f = trace(body, **MODES[mode])
     inputs = [np.random.default_rng(n).standard_normal((n, size)).astype("float32") for n in (1, 2, 3)]
     want = {(n, k): body(Tensor(x), k).numpy().tobytes() for n, x in enumerate(inputs) for k in (1, 2)}
     wrong: list[object] = []
@@ -187,17 +186,19 @@ def test_a_traced_function_is_called_from_eight_threads(mode: str, size: int) ->
     def work(t: int) -> None:
         ready.wait()
         try:
-            for i in range(24):
+            for i in range(12):
                 n, k = (t + i) % 3, 1 + (t + i) % 2
                 if f(Tensor(inputs[n]), k).numpy().tobytes() != want[n, k]:
                     wrong.append((t, i))
         except BaseException as e:
             wrong.append(e)
 
-    threads = [threading.Thread(target=work, args=(t,)) for t in range(8)]
-    [t.start() for t in threads]
-    [t.join() for t in threads]
-    assert not wrong, wrong[:3]
+    for _ in range(20):  # the first calls, with recordings that others are in the middle of, are the interesting ones
+        f = trace(body, **MODES[mode])
+        threads = [threading.Thread(target=work, args=(t,)) for t in range(8)]
+        [t.start() for t in threads]
+        [t.join() for t in threads]
+        assert not wrong, wrong[:3]
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -223,3 +223,9 @@ def test_mistakes_in_subgraphs_are_named() -> None:
         draw(lambda i, f, c: ((f("+", *i),), (True,)), 2)(mge.tensor([1.0]))
     with pytest.raises(TypeError, match="a step is an op"):
         SubgraphBuilder("mine").apply(F.exp, [])  # type: ignore[arg-type]
+
+
+def test_item_of_many_is_an_assertion_too() -> None:
+    for kind in (AssertionError, RuntimeError, ValueError):
+        with pytest.raises(kind, match="item: needs one element"):
+            mge.tensor([1.0, 2.0]).item()

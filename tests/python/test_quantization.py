@@ -5,7 +5,10 @@ from __future__ import annotations
 import copy
 import io
 import math
+import pathlib
 import pickle
+import subprocess
+import sys
 from functools import partial
 from typing import Any
 
@@ -148,6 +151,27 @@ def test_min_max_and_moving_average(mode: Any, dtype: str, sync: bool) -> None:
     observer.set_momentum(0.5)
     observer(mge.tensor(data[0]))
     check(observer, low * 0.5 + 0.5 * data[0].min(), high * 0.5 + 0.5 * data[0].max(), mode, dtype)
+
+
+def test_a_range_for_each_filter() -> None:
+    conv, fc = M.Conv2d(4, 6, 3, groups=2), M.Linear(3, 5)
+    net = Q.quantize_qat(M.Sequential(conv, fc), qconfig=Q.per_channel_fakequant_qconfig)
+    for layer, axes in ((net[0], (2, 3, 4)), (net[1], (1,))):
+        layer.apply_quant_weight(layer.weight)
+        w = layer.weight.numpy()
+        want = np.maximum(np.abs(w).max(axes, keepdims=True) / np.float32(127), 1e-5)
+        np.testing.assert_allclose(layer.get_weight_qparams().scale.numpy(), want, rtol=1e-6)
+        dtype = layer.get_weight_dtype()
+        np.testing.assert_allclose(get_scale(dtype), want.ravel(), rtol=1e-6)
+    again = Q.quantize_qat(
+        M.Sequential(M.Conv2d(4, 6, 3, groups=2), M.Linear(3, 5)), qconfig=Q.per_channel_fakequant_qconfig
+    )
+    again.load_state_dict(net.state_dict())
+    assert again[0].get_weight_qparams() == net[0].get_weight_qparams()
+    with pytest.raises(ValueError, match="per_channel=True is for the weight of a layer"):
+        Q.MinMaxObserver(per_channel=True)(mge.tensor([1.0]))
+    with pytest.raises(NotImplementedError, match="HistogramObserver: has one histogram"):
+        Q.HistogramObserver(per_channel=True)
 
 
 def test_zero_is_always_in_the_range_and_the_scale_never_below_eps() -> None:
@@ -354,7 +378,8 @@ def test_quantize_qat_replaces_each_layer_once_wherever_it_is() -> None:
     first = net.first
     Q.quantize_qat(net, qconfig=Q.min_max_fakequant_qconfig)  # again: new observers, the same layers
     assert net.first is first and type(first.act_observer) is Q.MinMaxObserver
-    root = Q.quantize_qat(M.Linear(2, 2))
+    with pytest.warns(RuntimeWarning, match="quantize_qat: nothing in this Linear was replaced; the root is not"):
+        root = Q.quantize_qat(M.Linear(2, 2))
     assert type(root) is M.Linear  # the root is never replaced
 
 
@@ -545,3 +570,14 @@ def test_a_traced_step_observes_and_learns_like_an_eager_one(preset: str, withou
     np.testing.assert_array_equal(traced_losses, losses)
     for key, value in state.items():
         np.testing.assert_array_equal(traced_state[key], value, err_msg=key)
+
+
+def test_networks_that_megengine_pickled() -> None:
+    """QAT networks of four kinds and an integer one, written by MegEngine 1.13 with their results."""
+    folder = pathlib.Path(__file__).parents[1] / "data" / "checkpoints"
+    program = f"import megengine as mge\nprint(sorted(mge.load({str(folder / 'qatmodules.pkl')!r})))"  # imports nothing
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.strip() == "['ema', 'int8', 'lsq', 'passive', 'tqt']", done.stderr
+    with np.load(folder / "qatmodules.npz") as arrays:
+        for name, net in mge.load(folder / "qatmodules.pkl").items():
+            np.testing.assert_array_equal(net(mge.tensor(arrays["in"])).numpy(), arrays[name], err_msg=name)

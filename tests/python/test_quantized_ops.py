@@ -11,6 +11,8 @@ import megengine as mge
 import megengine.functional as F
 from megengine import jit
 from megengine.core import _core
+from megengine.core._imperative_rt.core2 import apply
+from megengine.core.ops import builtin
 from megengine.core.tensor import dtype as dt
 
 RNG = np.random.RandomState(11)
@@ -33,7 +35,8 @@ def zero_of(dtype):
 def stored(x, dtype) -> np.ndarray:
     """Real float32 numbers as the integers of a dtype with one scale."""
     m = meta_of(dtype)
-    return np.clip(away(x / np.float32(dt.get_scale(dtype))) + zero_of(dtype), m.qmin, m.qmax).astype("int64")
+    q = np.clip(away(x / np.float32(dt.get_scale(dtype))) + zero_of(dtype), m.qmin, m.qmax)
+    return np.where(np.isnan(q), m.qmin, q).astype("int64")
 
 
 def along(values, ndim, axis) -> np.ndarray:
@@ -378,6 +381,81 @@ def test_other_ops_see_real_numbers(name, dtype) -> None:
     real = (q - zero_of(dtype)).astype("float32") * np.float32(dt.get_scale(dtype))
     assert dt.is_dtype_equal(f(x).dtype, dtype)
     check(f, lambda: stored(ref(real) if ref else f(mge.tensor(real)).numpy(), dtype), x)
+
+
+MODES = [n for n in builtin.ElemwiseMultiType.Mode.names if n[0] == "Q"]
+
+
+@pytest.mark.parametrize("name", MODES)
+def test_multi_type_modes_are_those_of_elemwise_on_real_numbers(name) -> None:
+    """Of operands that differ in dtype and scale."""
+    kinds = [dt.qint8(0.031), dt.quint8(0.017, 90), dt.qint4(0.2)]
+    for n in (1, 2, 3, 4):
+        values = [full_range((5, 7), kind, i) for i, kind in enumerate((kinds * 2)[:n])]
+        real = [
+            mge.tensor((v - zero_of(k)).astype("float32") * np.float32(dt.get_scale(k)))
+            for v, k in zip(values, kinds * 2)
+        ]
+        try:
+            apply(builtin.Elemwise(name[1:]), *real)
+        except ValueError:
+            continue  # takes another number of operands
+        out = dt.qint8(0.05)
+        with np.errstate(all="ignore"):
+            check(
+                lambda *x, out=out: apply(builtin.ElemwiseMultiType(name, out), *x)[0],
+                lambda real=real, out=out: stored(apply(builtin.Elemwise(name[1:]), *real)[0].numpy(), out),
+                *[mge.Tensor(v, dtype=k) for v, k in zip(values, kinds * 2)],
+            )
+        return
+    pytest.fail(f"{name} takes none of 1 to 4 operands")
+
+
+def test_fixed_point_modes() -> None:
+    """As MegEngine 1.13 answers."""
+
+    def run(mode, *operands):
+        return apply(builtin.ElemwiseMultiType(mode), *[mge.tensor(np.array(v, d)) for v, d in operands])[0]
+
+    x = [5, 6, 7, -5, -6, -7, 2, -2, 1, -1, 3, -3, 100000, -100000]
+    y = run("ROUND_SHR_SATURATE_IXxI8xI8", (x, "int32"), ([2], "int8"))
+    assert y.dtype == np.int8 and y.numpy().tolist() == [1, 2, 2, -1, -2, -2, 1, -1, 0, 0, 1, -1, 127, -128]
+    y = run("ROUND_SHR_SATURATE_IXxI8xI16", (x, "int32"), ([0], "int8"))
+    assert y.dtype == np.int16 and y.numpy().tolist() == [*x[:-2], 32767, -32768]
+    x = [1, 2, 3, -1, -2, -3, 5, -5, 127, -128]
+    y = run("FUSE_MUL_ADD3_IXxF32xF32xI8", (x, "int8"), ([0.5], "float32"), ([0.0], "float32"))
+    assert y.numpy().tolist() == [0, 1, 2, 0, -1, -2, 2, -2, 64, -64]
+    for bits, kind in ((32, "int32"), (16, "int16")):
+        mode = f"FUSE_ADD_RMULH_ROUND_SHR_SATURATE_INT{bits}x{bits}x{bits}x8"
+        operands = ([5, -5, 1000, -1000, 3, -3, 7, -7], kind), ([0], kind), ([1 << (bits - 2)], kind)
+        y = run(mode, *operands, ([1], "int8"), ([-100], "int8"), ([90], "int8"))
+        assert y.numpy().tolist() == [2, -1, 90, -100, 1, -1, 2, -2]
+
+
+@pytest.mark.parametrize("kind", ["per tensor", "per channel", "4 bits"])
+def test_dumped_and_run_by_lite(kind, tmp_path) -> None:
+    """Constants, attributes and inputs of every kind of quantisation through a file."""
+    wt = {"per tensor": dt.qint8(0.02), "per channel": dt.qint8([0.01, 0.02, 0.03], axis=0), "4 bits": dt.qint4(0.2)}
+    w = mge.tensor(RNG.uniform(-2, 2, (3, 2, 3, 3)).astype("float32")).astype(wt[kind])
+    x = mge.tensor(RNG.uniform(-1, 1, (1, 2, 5, 5)).astype("float32"))
+
+    @jit.trace(symbolic=True, capture_as_const=True)
+    def f(x):
+        q = x.astype(dt.quint8(0.01, 128))
+        y = F.quantized.conv_bias_activation(q, w, None, dt.qint4(0.3) if kind == "4 bits" else dt.qint8(0.05))
+        return F.relu(y).astype("float32")
+
+    want = f(x).numpy()
+    path = str(tmp_path / "m.mge")
+    f.dump(path, arg_names=["x"])
+    from megenginelite import LiteNetwork
+
+    net = LiteNetwork()
+    net.load(path)
+    net.get_io_tensor("x").set_data_by_copy(x.numpy())
+    net.forward()
+    net.wait()
+    np.testing.assert_array_equal(net.get_io_tensor(net.get_all_output_name()[0]).to_numpy(), want)
 
 
 def test_results_that_are_no_real_numbers_stay() -> None:

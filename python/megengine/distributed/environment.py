@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 __all__ = ["Place", "first_host", "place", "ports", "token"]
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """Where this process stands among those of its job."""
 
     launcher: str  # whose variables said so
@@ -21,8 +20,7 @@ class Place:
     port: int
 
 
-@dataclass(frozen=True)
-class _Names:
+class _Names(NamedTuple):
     """The variables of one way to start processes."""
 
     launcher: str

@@ -298,25 +298,34 @@ class trace:
             args, kwargs, (strict, any_size, self._function_key(), *_modes()), strict, any_size
         )
         bucket: Sequence[Entry] = self._entries.get(key, ())
-        entry = next((e for e in bucket if e.holds(tensors)), None)
+        entry = None
+        for e in bucket:
+            if not e.host_only:
+                if e.holds(tensors):
+                    entry = e
+                    break
+            elif not e.busy.acquire(blocking=False):  # another thread is in the middle of this recording
+                return self.__wrapped__(*args, **kwargs)
+            else:
+                try:
+                    if not e.holds(tensors):
+                        continue
+                    self._used(key, bucket, e)
+                    return self.__wrapped__(*args, **kwargs) if e.eager else self._match(e, args, kwargs, tensors)
+                finally:
+                    e.busy.release()
         if entry is None:
             if self.without_host and not strict:
                 self._tell(OUTER_GRADIENTS)
             return self._record(key, held, args, kwargs, tensors, strict)
+        self._used(key, bucket, entry)
+        return entry.replay(tensors)
+
+    def _used(self, key: bytes, bucket: Sequence[Entry], entry: Entry) -> None:
         if entry is not bucket[0]:  # the next call is likely to be like this one
             self._entries[key] = [entry, *(e for e in bucket if e is not entry)]
         self._clock += 1
         entry.used = self._clock
-        if not entry.host_only:
-            return entry.replay(tensors)
-        if entry.eager:
-            return self.__wrapped__(*args, **kwargs)
-        if not entry.busy.acquire(blocking=False):  # another thread is in the middle of this recording
-            return self.__wrapped__(*args, **kwargs)
-        try:
-            return self._match(entry, args, kwargs, tensors)
-        finally:
-            entry.busy.release()
 
     def _any_size(self) -> bool:
         return self.symbolic_shape and _symbolic_shape

@@ -18,6 +18,7 @@ from .qconfig import (
     ema_lowbit_fakequant_qconfig,
     min_max_fakequant_qconfig,
     passive_qconfig,
+    per_channel_fakequant_qconfig,
     sync_ema_fakequant_qconfig,
     tqt_qconfig,
 )
@@ -62,6 +63,7 @@ __all__ = [
     "fake_quant_tensor",
     "min_max_fakequant_qconfig",
     "passive_qconfig",
+    "per_channel_fakequant_qconfig",
     "propagate_qconfig",
     "quantize",
     "quantize_qat",

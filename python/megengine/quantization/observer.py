@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -78,6 +79,7 @@ class MinMaxObserver(Observer):
         mode: whether the integer 0 stands for 0 (``SYMMERTIC``), or some zero point does.
         eps: the least scale.
         dtype: what the tensor is to be quantised to.
+        per_channel: one scale for each output channel of a weight; the layer says which axes those are.
 
     >>> from megengine.quantization import MinMaxObserver
     >>> observer = MinMaxObserver(dtype="qint8")
@@ -92,9 +94,11 @@ class MinMaxObserver(Observer):
         mode: QuantMode = QuantMode.SYMMERTIC,
         eps: float = 0.00001,
         dtype: str | QuantDtypeMeta = "qint8",
+        per_channel: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(dtype, **kwargs)
+        self.per_channel = per_channel
         self.mode = mode
         self.min_val = Tensor(_LARGEST, dtype="float32")
         self.max_val = Tensor(-_LARGEST, dtype="float32")
@@ -113,17 +117,33 @@ class MinMaxObserver(Observer):
         return self._calculate_qparams(kept(self.min_val, Tensor), kept(self.max_val, Tensor))
 
     def get_quantized_dtype(self) -> np.dtype[Any]:
-        if self.min_val.item() > self.max_val.item():
+        if np.any(self.min_val.numpy() > self.max_val.numpy()):
             raise ValueError(
                 f"{type(self).__name__}: has seen no data, so there is no scale that fits. Run data through the "
                 "network in training mode (observers are off in evaluation mode) before it is quantised."
             )
         return super().get_quantized_dtype()
 
+    def set_channels(self, shape: Sequence[int], axes: Sequence[int]) -> None:
+        """From now on a range for each index of ``axes`` of tensors of this shape."""
+        kept = tuple(n if i in axes else 1 for i, n in enumerate(shape))
+        self.min_val._reset(F.full(kept, _LARGEST))
+        self.max_val._reset(F.full(kept, -_LARGEST))
+
     def _range(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Least and largest of this call, in float32."""
-        x = x.astype("float32")
-        return F.min(x), F.max(x)
+        low = high = x.astype("float32")
+        if not self.per_channel:
+            return F.min(low), F.max(high)
+        if self.min_val.ndim != x.ndim:
+            raise ValueError(
+                f"{type(self).__name__}: per_channel=True is for the weight of a layer, which knows its channels; got "
+                f"a tensor of shape {x.shape}. Use it as weight_observer of a QConfig."
+            )
+        for axis, n in enumerate(self.min_val.shape):
+            if n == 1:
+                low, high = F.min(low, axis, keepdims=True), F.max(high, axis, keepdims=True)
+        return low, high
 
     def _take(self, low: Tensor, high: Tensor) -> None:
         self.min_val._reset(F.minimum(self.min_val, low))
@@ -222,6 +242,8 @@ class HistogramObserver(MinMaxObserver):
         **kwargs: Any,
     ) -> None:
         super().__init__(mode, eps, dtype, **kwargs)
+        if self.per_channel:
+            raise NotImplementedError("HistogramObserver: has one histogram; MinMaxObserver takes per_channel=True.")
         self.bins = bins
         self.upsample_rate = upsample_rate
         self.dst_nbins = self.qmax - self.qmin + 1

@@ -25,6 +25,7 @@ __all__ = [
     "ema_lowbit_fakequant_qconfig",
     "min_max_fakequant_qconfig",
     "passive_qconfig",
+    "per_channel_fakequant_qconfig",
     "sync_ema_fakequant_qconfig",
     "tqt_qconfig",
 ]
@@ -66,6 +67,12 @@ min_max_fakequant_qconfig = QConfig(
 #: Activations by a moving average of their range: the default.
 ema_fakequant_qconfig = QConfig(
     partial(MinMaxObserver, dtype=_NARROW),
+    partial(ExponentialMovingAverageObserver, dtype=_FULL),
+    *_fake(_NARROW, _FULL),
+)
+#: The default with a scale for each output channel of a weight: for filters that differ in size, as depthwise ones do.
+per_channel_fakequant_qconfig = QConfig(
+    partial(MinMaxObserver, dtype=_NARROW, per_channel=True),
     partial(ExponentialMovingAverageObserver, dtype=_FULL),
     *_fake(_NARROW, _FULL),
 )

@@ -68,6 +68,7 @@ void register_onednn_kernels(KernelRegistry& r) {
   }
   onednn::register_matmul(r);
   onednn::register_conv2d(r);
+  onednn::register_qproduct(r);
 }
 
 }  // namespace mge

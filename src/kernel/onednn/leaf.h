@@ -120,5 +120,6 @@ Gemm* find_gemm(int64_t batch, int64_t a_batch, int64_t b_batch, int64_t m, int6
 
 void register_matmul(KernelRegistry& r);
 void register_conv2d(KernelRegistry& r);
+void register_qproduct(KernelRegistry& r);
 
 }  // namespace mge::onednn

@@ -40,8 +40,11 @@ void check_channels(const InferCtx& c, size_t i, int axis, int span) {
   const Quant& q = c.x(i).quant;
   if (q.per_tensor()) return;
   const QuantChannels& ch = q.channels();
+  bool same = ch.axis == axis;
+  for (int k = std::min<int>(span, ch.span); same && k < std::max<int>(span, ch.span); ++k)
+    same = c.shape(i)[axis + k] == 1;  // an axis of size 1 more or less: a depthwise weight [C,1,1,kh,kw]
   MGE_CHECK(
-      ch.axis == axis && ch.span == span, Value,
+      same, Value,
       "{}: {} is quantised per channel along axis {}; here axis {} is needed, whose channels are those of the result.",
       c.op->name, nn::input_name(c, i), ch.axis, axis);
 }

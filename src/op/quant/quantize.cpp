@@ -17,6 +17,7 @@ void infer_quantize(InferCtx& c) {
 }
 void infer_dequantize(InferCtx& c) {
   MGE_CHECK(is_quant(c.dtype(0)), Type, "dequantize: takes a quantised tensor; got {}.", c.x(0).str());
+  check_qtype(c, c.x(0).qtype(), c.shape(0));
   c.out[0].shape = c.shape(0);
   c.out[0].dtype = DType::F32;
 }
@@ -30,7 +31,8 @@ void check_qtype(const InferCtx& c, const QType& t, const Shape& s) {
   const auto single = static_cast<float>(scale);  // what kernels divide by
   MGE_CHECK(single > 0 && std::isfinite(single), Value, "{}: the scale of {} must be above 0 in float32; got {}.",
             c.op->name, dtype_name(t.dtype), scale);
-  const QuantRange range = quant_range(t.dtype);
+  QuantRange range = quant_range(t.dtype);
+  if (t.dtype != DType::QU8 && t.dtype != DType::QU4) range = {0, 0};  // symmetric
   if (t.quant.per_tensor()) {
     MGE_CHECK(t.quant.zero_point >= range.lo && t.quant.zero_point <= range.hi, Value,
               "{}: the zero point of {} must be from {} to {}; got {}.", c.op->name, dtype_name(t.dtype), range.lo,

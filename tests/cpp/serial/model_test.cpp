@@ -401,6 +401,32 @@ TEST(ModelVersions, OlderOpIsUpgradedStepByStep) {
   EXPECT_EQ(attrs_as<TestAttrs>(m.graph.node(m.graph.first()).attrs.get()).width, 80);
 }
 
+TEST(ModelVersions, QuantizeNamesItsTypeInOneAttribute) {
+  for (const Upgrade& u : builtin_upgrades()) {
+    std::vector<NamedAttr> a{{"dtype", DType::QU8}, {"scale", 0.5}, {"zero_point", int64_t{7}}};
+    u.fn(a);
+    if (std::string_view(u.op) != "quantize") continue;
+    ASSERT_EQ(a.size(), 1u);
+    EXPECT_EQ(std::get<QType>(a[0].value), (QType{DType::QU8, {0.5, 7, 0}}));
+    std::vector<NamedAttr> damaged{{"dtype", int64_t{3}}, {"scale", std::string("x")}};
+    u.fn(damaged);
+    EXPECT_EQ(std::get<QType>(damaged[0].value), QType());
+  }
+}
+
+TEST(ModelRoundTrip, QuantisedPerChannel) {
+  const std::string text =
+      "graph net(%x: f32[2,3]) {\n"
+      "  %q = quantize %x {type=quint8([0.1,0.25,3.0],[0,7,255],1,1)}\n"
+      "  %y = dequantize %q\n"
+      "} returns(%y)\n";
+  const ir::Graph g = ir::parse(text);
+  const std::string printed = ir::print(g);
+  EXPECT_THAT(printed, HasSubstr("type=quint8([0.1,0.25,3.0],[0,7,255],1,1)"));
+  const LoadedModel m = read_model(write_model(g));
+  EXPECT_EQ(ir::print(m.graph), printed);
+}
+
 // ---- fuzzing: nothing may crash, leak or be accepted silently
 
 void mutate(std::vector<uint8_t>& b, std::mt19937& rng) {

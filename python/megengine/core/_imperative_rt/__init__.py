@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,6 @@ from .opdef import OpDef
 pybfloat16, pyintb1, pyintb2, pyintb4 = (d.type for d in (bfloat16, intb1, intb2, intb4))
 
 
-@dataclass
 class OperatorNodeConfig:
     """What an op of a graph may be told beside its parameters: a name, a device, the dtype of its result.
 
@@ -25,9 +23,16 @@ class OperatorNodeConfig:
     'relu1'
     """
 
-    name: str = ""
-    comp_node: Any = None
-    dtype: Any = None
+    def __init__(self, name: str = "", comp_node: Any = None, dtype: Any = None) -> None:
+        self.name, self.comp_node, self.dtype = name, comp_node, dtype
+
+    def __repr__(self) -> str:
+        return f"OperatorNodeConfig(name={self.name!r}, comp_node={self.comp_node!r}, dtype={self.dtype!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, OperatorNodeConfig) and vars(self) == vars(other)
+
+    __hash__ = None  # type: ignore[assignment]  # can be changed
 
 
 class Logger:

@@ -94,7 +94,7 @@ class VarNode:
     def name(self, name: str) -> None:
         if self._info()[4] == "input":
             raise NotImplementedError(f"VarNode: input {self.name!r} is known by its name. Name it where it is made.")
-        self.graph._ir.rename(self.id, name)
+        self.graph._ir.set_name(self.id, name)
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -24,6 +24,9 @@ _INTEGER_PRODUCT = IntegerProduct(_integer_product, (-1, 1), -2, -1)
 class BatchMatMulActivation(Float.BatchMatMulActivation, QATModule):
     """``megengine.module.BatchMatMulActivation`` that simulates quantisation of weight, bias and result."""
 
+    def _weight_channels(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        return self.weight.shape, (1,)
+
     def forward(self, inp: Tensor) -> Tensor:
         w_qat = self.apply_quant_weight(self.weight)
         y = self._calc_qat(inp, w_qat, self.bias, _product, _INTEGER_PRODUCT)

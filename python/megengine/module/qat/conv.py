@@ -9,6 +9,21 @@ from ._integers import IntegerProduct
 from .module import QATModule
 
 
+def conv_channels(layer: Float.Conv2d) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Shape of the weight, axes of its output channels."""
+    return layer.weight.shape, (0,) if layer.groups == 1 else (0, 1)
+
+
+def conv_transpose_channels(layer: Float.ConvTranspose2d) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Shape of the weight, axes of its output channels."""
+    if layer.groups != 1:
+        raise NotImplementedError(
+            f"{type(layer).__name__}: a transposed convolution with groups={layer.groups} has one scale for its "
+            "weight; per_channel=True needs groups=1."
+        )
+    return layer.weight.shape, (1,)
+
+
 def integer_conv(layer: Float.Conv2d) -> IntegerProduct:
     """The layer on quantised tensors."""
 
@@ -42,6 +57,9 @@ def integer_conv_transpose(layer: Float.ConvTranspose2d) -> IntegerProduct:
 
 class Conv2d(Float.Conv2d, QATModule):
     """``megengine.module.Conv2d`` that simulates quantisation of weight, bias and result."""
+
+    def _weight_channels(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        return conv_channels(self)
 
     def calc_conv_qat(self, inp: Tensor) -> Tensor:
         """The layer with simulated parameters; the result is not simulated yet."""
@@ -81,6 +99,9 @@ class ConvRelu2d(Conv2d):
 
 class ConvTranspose2d(Float.ConvTranspose2d, QATModule):
     """``megengine.module.ConvTranspose2d`` that simulates quantisation of weight, bias and result."""
+
+    def _weight_channels(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        return conv_transpose_channels(self)
 
     def calc_conv_transpose2d_qat(self, inp: Tensor) -> Tensor:
         """The layer with simulated parameters; the result is not simulated yet."""

@@ -9,7 +9,7 @@ from ...tensor import Tensor
 from .. import conv_bn as Float
 from ._bn import _BnQAT
 from ._integers import IntegerProduct
-from .conv import integer_conv
+from .conv import conv_channels, integer_conv
 
 
 class _ConvBnActivation2d(Float._ConvBnActivation2d, _BnQAT):
@@ -19,6 +19,9 @@ class _ConvBnActivation2d(Float._ConvBnActivation2d, _BnQAT):
 
     def _product(self, inp: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         return self.conv.calc_conv(inp, weight, bias)
+
+    def _weight_channels(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        return conv_channels(self.conv)
 
     def _integer_product(self) -> IntegerProduct:
         return integer_conv(self.conv)

@@ -9,7 +9,7 @@ from ...tensor import Tensor
 from .. import conv_transpose_bn as Float
 from ._bn import _BnQAT
 from ._integers import IntegerProduct
-from .conv import integer_conv_transpose
+from .conv import conv_transpose_channels, integer_conv_transpose
 
 
 class _ConvTransposeBnActivation2d(Float._ConvTransposeBnActivation2d, _BnQAT):
@@ -21,6 +21,9 @@ class _ConvTransposeBnActivation2d(Float._ConvTransposeBnActivation2d, _BnQAT):
 
     def _product(self, inp: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         return self.conv_transpose2d.calc_conv_transpose2d(inp, weight, bias)
+
+    def _weight_channels(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        return conv_transpose_channels(self.conv_transpose2d)
 
     def _integer_product(self) -> IntegerProduct:
         return integer_conv_transpose(self.conv_transpose2d)

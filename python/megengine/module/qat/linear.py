@@ -22,6 +22,9 @@ INTEGER_LINEAR = IntegerProduct(_integer_linear, (-1,), -1, -1)
 class Linear(Float.Linear, QATModule):
     """``megengine.module.Linear`` that simulates quantisation of weight, bias and result."""
 
+    def _weight_channels(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        return self.weight.shape, (0,)
+
     def calc_linear_qat(self, inp: Tensor) -> Tensor:
         """The layer with simulated parameters; the result is not simulated yet."""
         w_qat = self.apply_quant_weight(self.weight)

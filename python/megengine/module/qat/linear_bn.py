@@ -20,6 +20,9 @@ class _LinearBnActivation1d(Float._LinearBnActivation1d, _BnQAT):
     def _product(self, inp: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         return self.linear.calc_linear(inp, weight, bias)
 
+    def _weight_channels(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        return self.linear.weight.shape, (0,)
+
     def _integer_product(self) -> IntegerProduct:
         return INTEGER_LINEAR
 

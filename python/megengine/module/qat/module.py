@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,15 @@ class QATModule(Module):
         if self.with_weight:
             self.weight_observer = made(qconfig.weight_observer)
             self.weight_fake_quant = made(qconfig.weight_fake_quant)
+            if getattr(self.weight_observer, "per_channel", False):
+                self.weight_observer.set_channels(*self._weight_channels())  # type: ignore[union-attr]
+
+    def _weight_channels(self) -> tuple[Sequence[int], Sequence[int]]:
+        """The shape of the weight and the axes of its output channels."""
+        raise NotImplementedError(
+            f"{type(self).__name__}: does not say which axes of its weight are output channels, so per_channel=True "
+            "has no meaning for it. Override _weight_channels, or give it another QConfig."
+        )
 
     def set_fake_quant(self, enable: bool) -> None:
         """Simulate quantisation, or compute in float."""

@@ -13,7 +13,10 @@ from .module import QuantizedModule, quantized_weight
 
 
 class BatchMatMulActivation(Float.BatchMatMulActivation, QuantizedModule):
-    """``megengine.module.BatchMatMulActivation`` on quantised tensors."""
+    """``megengine.module.BatchMatMulActivation`` on quantised tensors.
+
+    Made of a QAT layer it has the weight (batch, out, in, 1, 1) and the bias (1, out, 1, 1), as MegEngine's has.
+    """
 
     def __init__(
         self,
@@ -31,7 +34,8 @@ class BatchMatMulActivation(Float.BatchMatMulActivation, QuantizedModule):
     def calc_bmm_quantized(self, inp: Tensor) -> Tensor:
         """The layer."""
         bias = None if self.bias is None else self.bias.reshape(-1, 1)
-        y = quantized.matmul(self.weight, inp, bias, self.output_dtype, nonlinear_mode=self.nonlinear_mode)
+        weight = self.weight.reshape(self.batch, self.out_features, self.in_features)
+        y = quantized.matmul(weight, inp, bias, self.output_dtype, nonlinear_mode=self.nonlinear_mode)
         return self._result(y)
 
     @classmethod
@@ -44,8 +48,9 @@ class BatchMatMulActivation(Float.BatchMatMulActivation, QuantizedModule):
             qat_module.nonlinear_mode,
             name=qat_module.name,
         )
-        made.weight = quantized_weight(qat_module, qat_module.weight)
-        made.bias = None if qat_module.bias is None else Parameter(qat_module.bias.numpy())
+        weight = quantized_weight(qat_module, qat_module.weight)
+        made.weight = Parameter(weight.reshape(*weight.shape, 1, 1))
+        made.bias = None if qat_module.bias is None else Parameter(qat_module.bias.numpy().reshape(1, -1, 1, 1))
         made._take_output(qat_module)
         return made
 

@@ -15,7 +15,7 @@ class Elemwise(QuantizedModule):
 
     def __init__(self, method: str, dtype: np.dtype[Any] | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.method = method
+        self.method = "q" + method  # as MegEngine's checkpoints have it
         self.output_dtype = dtype
         self._op()  # an unknown name is an error here, not at the first call
 
@@ -23,10 +23,10 @@ class Elemwise(QuantizedModule):
         from ...core.ops import builtin  # when first used, as in the float module
 
         op: Any = builtin.ElemwiseMultiType
-        name = "Q" + self.method.upper()
+        name = self.method.upper()
         if name not in op.Mode.names:
             known = ", ".join(sorted(n[1:] for n in op.Mode.names if n[0] == "Q")).lower()
-            raise ValueError(f"Quantized.Elemwise: no quantised method {self.method!r}. Known: {known}.")
+            raise ValueError(f"Quantized.Elemwise: no quantised method {self.method[1:]!r}. Known: {known}.")
         return op(mode=name, dtype=self.output_dtype)
 
     def forward(self, *inps: Tensor) -> Tensor:

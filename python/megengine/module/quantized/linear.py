@@ -45,12 +45,6 @@ class Linear(QuantizedModule):
     def forward(self, inp: Tensor) -> Tensor:
         return self.calc_linear_quantized(inp)
 
-    def _module_info_string(self) -> str:
-        if self.weight is None:
-            return ""
-        out, inn = self.weight.shape
-        return f"in_features={inn}, out_features={out}, bias={self.bias is not None}"
-
 
 class LinearRelu(Linear):
     """``megengine.module.LinearRelu`` on quantised tensors."""

@@ -4,32 +4,18 @@
 #include "base/cost.h"
 #include "base/parallel.h"
 #include "kernel/conv.h"
+#include "kernel/quant_storage.h"
 #include "kernel/quant_store.h"
-#include "kernel/ref/quant/storage.h"
 
 namespace mge {
 namespace {
-
-// q - zero point of every element.
-std::vector<int32_t> centred(const TensorArg& t) {
-  std::vector<int32_t> out(static_cast<size_t>(t.numel()));
-  const quant::Channels channels(t.quant, t.shape);
-  with_storage(t.dtype, [&](auto storage) {
-    Unpacked wide(t, true);
-    const auto* q = wide.data<decltype(storage)>();
-    channels.each(0, t.numel(), [&](int64_t b, int64_t e, float, int32_t zero) {
-      for (; b < e; ++b) out[static_cast<size_t>(b)] = static_cast<int32_t>(q[b]) - zero;
-    });
-  });
-  return out;
-}
 
 int64_t at(const std::vector<int32_t>& v, int64_t i) { return v[static_cast<size_t>(i)]; }
 
 void run_qconv2d(const KernelArgs& a) {
   const ConvGeom g = conv_geom_of<QConv2dAttrs>(a);
-  const std::vector<int32_t> x = centred(a.in[0]), w = centred(a.in[1]);
-  const QuantStore store(a, a.as<QConv2dAttrs>().act);
+  const std::vector<int32_t> x = centred<int32_t>(a.in[0]), w = centred<int32_t>(a.in[1]);
+  const QuantStore store(a, a.as<QConv2dAttrs>().act, g.c / g.groups * g.kh * g.kw, false);
   const int64_t cg = g.c / g.groups, og = g.o / g.groups;
   parallel_for(g.n * g.o, step_grain(g.oh * g.ow * cg * g.kh * g.kw), [&](int64_t begin, int64_t end) {
     std::vector<int32_t> row(static_cast<size_t>(g.ow));
@@ -56,8 +42,8 @@ void run_qconv2d(const KernelArgs& a) {
 
 void run_qconv2d_dx(const KernelArgs& a) {
   const ConvGeom g = conv_geom_of<QConv2dDxAttrs>(a);
-  const std::vector<int32_t> gy = centred(a.in[0]), w = centred(a.in[1]);
-  const QuantStore store(a, a.as<QConv2dDxAttrs>().act);
+  const std::vector<int32_t> gy = centred<int32_t>(a.in[0]), w = centred<int32_t>(a.in[1]);
+  const QuantStore store(a, a.as<QConv2dDxAttrs>().act, g.o / g.groups * g.kh * g.kw, false);
   const int64_t cg = g.c / g.groups, og = g.o / g.groups;
   parallel_for(g.n * g.c, step_grain(g.h * g.w * og * g.kh * g.kw), [&](int64_t begin, int64_t end) {
     std::vector<int32_t> row(static_cast<size_t>(g.w));
@@ -96,8 +82,8 @@ int64_t batch_offset(const Shape& batch, int64_t b, const TensorArg& t) {
 void run_qmatmul(const KernelArgs& a) {
   const auto& at_ = a.as<QMatmulAttrs>();
   const MatmulGeom g = matmul_geom(at_, a.in[0].shape, a.in[1].shape);
-  const std::vector<int32_t> va = centred(a.in[0]), vb = centred(a.in[1]);
-  const QuantStore store(a, at_.act);
+  const std::vector<int32_t> va = centred<int32_t>(a.in[0]), vb = centred<int32_t>(a.in[1]);
+  const QuantStore store(a, at_.act, g.k, false);
   const int64_t as_m = at_.ta ? 1 : g.k, as_k = at_.ta ? g.m : 1, bs_k = at_.tb ? 1 : g.n, bs_n = at_.tb ? g.k : 1;
   parallel_for(g.batch.numel() * g.m, step_grain(g.n * g.k), [&](int64_t begin, int64_t end) {
     std::vector<int32_t> row(static_cast<size_t>(g.n));

@@ -2,8 +2,8 @@
 
 #include "base/cost.h"
 #include "base/parallel.h"
+#include "kernel/quant_storage.h"
 #include "kernel/ref/nn_ref.h"
-#include "kernel/ref/quant/storage.h"
 #include "op/quant/numerics.h"
 
 namespace mge {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kernel/kernel.h"
+#include "op/quant/numerics.h"
 
 namespace mge {
 
@@ -46,5 +47,20 @@ class Unpacked {
   void* ptr_;
   std::vector<uint8_t> wide_;
 };
+
+/// q - zero point of every element of a dense tensor.
+template <class T>
+std::vector<T> centred(const TensorArg& t) {
+  std::vector<T> out(static_cast<size_t>(t.numel()));
+  const quant::Channels channels(t.quant, t.shape);
+  with_storage(t.dtype, [&](auto storage) {
+    Unpacked wide(t, true);
+    const auto* q = wide.data<decltype(storage)>();
+    channels.each(0, t.numel(), [&](int64_t b, int64_t e, float, int32_t zero) {
+      for (; b < e; ++b) out[static_cast<size_t>(b)] = static_cast<T>(static_cast<int32_t>(q[b]) - zero);
+    });
+  });
+  return out;
+}
 
 }  // namespace mge

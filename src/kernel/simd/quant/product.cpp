@@ -1,0 +1,165 @@
+// qconv2d and qmatmul as products of 16-bit matrices (product_raw.h). Sums are exact, so neither tiles nor threads
+// show.
+#include "op/quant/product.h"
+
+#include <algorithm>
+
+#include "base/cost.h"
+#include "base/parallel.h"
+#include "kernel/conv.h"
+#include "kernel/quant_storage.h"
+#include "kernel/quant_store.h"
+#include "kernel/simd/quant/product_raw.h"
+
+namespace mge::simd_nn {
+namespace {
+
+using Words = std::vector<int16_t>;
+
+int64_t even(int64_t k) { return (k + 1) / 2 * 2; }
+
+// Rows of k elements, padded to an even number with 0.
+Words padded_rows(Words rows, int64_t k) {
+  if (k % 2 == 0) return rows;
+  const size_t n = rows.size() / static_cast<size_t>(k), from = static_cast<size_t>(k);
+  Words out(n * (from + 1));
+  for (size_t i = 0; i < n; ++i) std::copy_n(rows.data() + i * from, from, out.data() + i * (from + 1));
+  return out;
+}
+
+// Output positions [first, first + count) of one image and group, each a column of its taps.
+class Columns {
+ public:
+  Columns(const ConvGeom& g, const simd::Panels& p) : g_(g), p_(p) {}
+  void fill(const int16_t* planes, int64_t first, int64_t count, int16_t* tile) const {
+    const int64_t cg = g_.c / g_.groups;
+    int64_t k = 0;
+    for (int64_t c = 0; c < cg; ++c)
+      for (int64_t r = 0; r < g_.kh; ++r)
+        for (int64_t s = 0; s < g_.kw; ++s, ++k) tap(planes + c * g_.h * g_.w, r, s, first, count, k, tile);
+    if (k < p_.kp)
+      for (int64_t j = 0; j < count; ++j) tile[p_.at(k, j)] = 0;
+  }
+
+ private:
+  void tap(const int16_t* plane, int64_t r, int64_t s, int64_t first, int64_t count, int64_t k, int16_t* tile) const {
+    for (int64_t j = 0; j < count;) {  // one row of the output at a time
+      const int64_t oy = (first + j) / g_.ow, ox = (first + j) % g_.ow, n = std::min(count - j, g_.ow - ox);
+      const int64_t y = oy * g_.sh - g_.ph + r * g_.dh, x0 = ox * g_.sw - g_.pw + s * g_.dw;
+      const bool inside = y >= 0 && y < g_.h;
+      const int16_t* row = plane + y * g_.w;
+      for (int64_t i = 0; i < n; ++i) {
+        const int64_t x = x0 + i * g_.sw;
+        tile[p_.at(k, j + i)] = inside && x >= 0 && x < g_.w ? row[x] : int16_t{0};
+      }
+      j += n;
+    }
+  }
+  const ConvGeom& g_;
+  const simd::Panels& p_;
+};
+
+void run_qconv2d(const KernelArgs& a) {
+  const ConvGeom g = conv_geom_of<QConv2dAttrs>(a);
+  const ConvDims d(g);
+  if (a.out[0].numel() == 0) return;
+  const simd::Panels panels{even(d.taps), simd::igemm_columns()};
+  const Words x = centred<int16_t>(a.in[0]), w = padded_rows(centred<int16_t>(a.in[1]), d.taps);
+  const QuantStore store(a, a.as<QConv2dAttrs>().act, d.taps, true);
+  const Columns columns(g, panels);
+  const int64_t width = 2 * panels.n, blocks = (d.out + width - 1) / width, tiles = g.n * g.groups * blocks;
+  // Few positions and many channels: the channels are shared out too, each part with columns of its own.
+  const int64_t parts = tiles >= 2 * num_threads() ? 1 : std::clamp<int64_t>(d.og / 24, 1, 2 * num_threads());
+  const int64_t per_part = (d.og + parts - 1) / parts;
+  parallel_for(tiles * parts, fma_grain(per_part * width * d.taps), [&](int64_t begin, int64_t end) {
+    Words tile(static_cast<size_t>(panels.kp * width));
+    std::vector<int32_t> sums(static_cast<size_t>(per_part * width));
+    for (int64_t item = begin; item < end; ++item) {
+      const int64_t part = item % parts, block = item / parts % blocks, plane = item / parts / blocks;
+      const int64_t n = plane / g.groups, group = plane % g.groups, first = block * width;
+      const int64_t count = std::min(width, d.out - first), o0 = part * per_part, rows = std::min(per_part, d.og - o0);
+      if (rows <= 0) continue;
+      columns.fill(x.data() + (n * g.c + group * d.cg) * d.in, first, count, tile.data());
+      const int64_t used = (count + panels.n - 1) / panels.n * panels.n;
+      simd::igemm(w.data() + (group * d.og + o0) * panels.kp, rows, panels.kp, tile.data(), used, sums.data(), width);
+      for (int64_t i = 0; i < rows; ++i) {
+        const int64_t o = group * d.og + o0 + i;
+        store.same_channel(sums.data() + i * width, (n * g.o + o) * d.out + first, count, o);
+      }
+    }
+  });
+  store.finish();
+}
+
+// [rows, k] of a matrix that lies so, or transposed.
+Words matrix(const int16_t* m, int64_t rows, int64_t k, bool turned) {
+  Words out(static_cast<size_t>(rows * even(k)));
+  for (int64_t i = 0; i < rows; ++i)
+    for (int64_t j = 0; j < k; ++j) out[static_cast<size_t>(i * even(k) + j)] = turned ? m[j * rows + i] : m[i * k + j];
+  return out;
+}
+
+int64_t batch_offset(const Shape& batch, int64_t b, const TensorArg& t) {
+  int64_t offset = 0;
+  for (int i = batch.rank - 1; i >= 0; --i) {
+    const int64_t ix = b % batch[i];
+    b /= batch[i];
+    const int ax = i - (batch.rank - (t.shape.rank - 2));
+    if (ax >= 0 && t.shape[ax] != 1) offset += ix * t.layout.stride[ax];
+  }
+  return offset;
+}
+
+void run_qmatmul(const KernelArgs& a) {
+  const auto& at = a.as<QMatmulAttrs>();
+  const MatmulGeom g = matmul_geom(at, a.in[0].shape, a.in[1].shape);
+  if (a.out[0].numel() == 0) return;
+  const simd::Panels panels{even(g.k), simd::igemm_columns()};
+  const Words all_a = centred<int16_t>(a.in[0]), all_b = centred<int16_t>(a.in[1]);
+  const QuantStore store(a, at.act, g.k, true);
+  const int64_t width = (g.n + panels.n - 1) / panels.n * panels.n;
+  Words b(static_cast<size_t>(panels.kp * width));
+  int64_t packed = -1;
+  for (int64_t batch = 0; batch < g.batch.numel(); ++batch) {
+    const int64_t from = batch_offset(g.batch, batch, a.in[1]);
+    const int16_t* pb = all_b.data() + from;
+    if (from != packed)
+      parallel_for(g.n, value_grain(g.k), [&](int64_t begin, int64_t end) {
+        for (int64_t j = begin; j < end; ++j)
+          for (int64_t k = 0; k < g.k; ++k)
+            b[static_cast<size_t>(panels.at(k, j))] = at.tb ? pb[j * g.k + k] : pb[k * g.n + j];
+      });
+    packed = from;
+    const Words rows = matrix(all_a.data() + batch_offset(g.batch, batch, a.in[0]), g.m, g.k, at.ta);
+    parallel_for((g.m + 5) / 6, fma_grain(6 * g.n * g.k), [&](int64_t begin, int64_t end) {
+      std::vector<int32_t> sums(static_cast<size_t>(6 * width));
+      for (int64_t block = begin; block < end; ++block) {
+        const int64_t first = block * 6, count = std::min<int64_t>(6, g.m - first);
+        simd::igemm(rows.data() + first * panels.kp, count, panels.kp, b.data(), width, sums.data(), width);
+        for (int64_t i = 0; i < count; ++i)
+          store.matrix_row(sums.data() + i * width, (batch * g.m + first + i) * g.n, g.n, first + i);
+      }
+    });
+  }
+  store.finish();
+}
+
+// Packing costs as much as a product with a few rows.
+const char* avoid_few_rows(const KernelArgs& a) {
+  const MatmulGeom g = matmul_geom(a.as<QMatmulAttrs>(), a.in[0].shape, a.in[1].shape);
+  return g.m < 4 ? "few rows" : nullptr;
+}
+const char* avoid_few_filters(const KernelArgs& a) {
+  const ConvGeom g = conv_geom_of<QConv2dAttrs>(a);
+  return g.o / g.groups < 2 ? "one filter to a group" : nullptr;
+}
+
+}  // namespace
+
+void register_simd_quant_product(KernelRegistry& r) {
+  install_byte_rows({simd::to_bytes, simd::to_bytes});
+  r.add("qconv2d", KernelTier::Simd, Kernel{.name = "simd_qconv2d", .run = run_qconv2d, .avoid = avoid_few_filters});
+  r.add("qmatmul", KernelTier::Simd, Kernel{.name = "simd_qmatmul", .run = run_qmatmul, .avoid = avoid_few_rows});
+}
+
+}  // namespace mge::simd_nn

@@ -1,0 +1,148 @@
+#include "kernel/simd/quant/product_raw.h"
+
+#include "kernel/simd/targets.h"
+#include "op/quant/numerics.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernel/simd/quant/product_raw.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace mge::simd::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using D32 = hn::CappedTag<int32_t, 16>;
+using D16 = hn::RepartitionToNarrow<D32>;
+using DF = hn::RebindToFloat<D32>;
+constexpr int kLanes = static_cast<int>(hn::MaxLanes(D32()));
+constexpr int kVectors = 2, kRows = 6;
+
+int64_t columns_of_panel() { return kVectors * kLanes; }
+
+// R rows of a against one panel.
+template <int R>
+HWY_INLINE void tile(const int16_t* HWY_RESTRICT a, int64_t kp, const int16_t* HWY_RESTRICT b, int32_t* HWY_RESTRICT c,
+                     int64_t ldc) {
+  const D32 d32;
+  const D16 d16;
+  using V = hn::Vec<D32>;
+  V even[R][kVectors], odd[R][kVectors];
+  for (int r = 0; r < R; ++r)
+    for (int v = 0; v < kVectors; ++v) even[r][v] = odd[r][v] = hn::Zero(d32);
+  for (int64_t k = 0; k < kp; k += 2, b += 2 * kVectors * kLanes) {
+    hn::Vec<D16> col[kVectors];
+    for (int v = 0; v < kVectors; ++v) col[v] = hn::LoadU(d16, b + v * 2 * kLanes);
+    for (int r = 0; r < R; ++r) {
+      int32_t pair;
+      __builtin_memcpy(&pair, a + r * kp + k, sizeof pair);
+      const hn::Vec<D16> row = hn::BitCast(d16, hn::Set(d32, pair));
+      for (int v = 0; v < kVectors; ++v)
+        even[r][v] = hn::ReorderWidenMulAccumulate(d32, row, col[v], even[r][v], odd[r][v]);
+    }
+  }
+  for (int r = 0; r < R; ++r)
+    for (int v = 0; v < kVectors; ++v)
+      hn::StoreU(hn::RearrangeToOddPlusEven(even[r][v], odd[r][v]), d32, c + r * ldc + v * kLanes);
+}
+
+void product(const int16_t* a, int64_t rows, int64_t kp, const int16_t* b, int64_t columns, int32_t* c, int64_t ldc) {
+  using Tile = void (*)(const int16_t*, int64_t, const int16_t*, int32_t*, int64_t);
+  static constexpr Tile kTiles[] = {nullptr, tile<1>, tile<2>, tile<3>, tile<4>, tile<5>};
+  static_assert(kRows == 6);
+  for (int64_t j = 0; j < columns; j += kVectors * kLanes) {
+    const int16_t* panel = b + j * kp;
+    int64_t i = 0;
+    for (; i + kRows <= rows; i += kRows) tile<kRows>(a + i * kp, kp, panel, c + i * ldc + j, ldc);
+    if (i < rows) kTiles[rows - i](a + i * kp, kp, panel, c + i * ldc + j, ldc);
+  }
+}
+
+// One real value as an integer of a dtype of 8 bits.
+struct Rounding {
+  hn::Vec<DF> out, lo, hi;
+  hn::Vec<D32> zero;
+  Rounding(float scale, int32_t z, QuantRange range)
+      : out(hn::Set(DF(), scale)),
+        // Clipped before the zero point is added: both are exact then, as the formula's are in double.
+        lo(hn::Set(DF(), static_cast<float>(range.lo - z))),
+        hi(hn::Set(DF(), static_cast<float>(range.hi - z))),
+        zero(hn::Set(D32(), z)) {}
+  HWY_INLINE hn::Vec<D32> operator()(hn::Vec<DF> v) const {
+    const DF df;
+    const auto z = hn::Div(v, out), t = hn::Trunc(z);
+    const auto half = hn::Ge(hn::Abs(hn::Sub(z, t)), hn::Set(df, 0.5f));
+    const auto q = hn::Add(t, hn::IfThenElseZero(half, hn::CopySign(hn::Set(df, 1.f), z)));
+    const auto clipped = hn::IfThenElse(hn::Ge(q, lo), hn::Min(q, hi), lo);  // NaN gives the least
+    return hn::Add(hn::ConvertTo(D32(), clipped), zero);
+  }
+};
+
+template <class Q>
+void quantized(const float* HWY_RESTRICT x, int64_t n, float scale, int32_t zero, QuantRange range, Q* HWY_RESTRICT y) {
+  const Rounding round(scale, zero, range);
+  const hn::Rebind<Q, D32> d8;
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) hn::StoreU(hn::DemoteTo(d8, round(hn::LoadU(DF(), x + i))), d8, y + i);
+  for (; i < n; ++i) y[i] = static_cast<Q>(quant::quantise(x[i], scale, zero, range));
+}
+void quantized_i8(const float* x, int64_t n, float s, int32_t z, QuantRange r, int8_t* y) {
+  quantized(x, n, s, z, r, y);
+}
+void quantized_u8(const float* x, int64_t n, float s, int32_t z, QuantRange r, uint8_t* y) {
+  quantized(x, n, s, z, r, y);
+}
+
+template <class Q>
+void bytes(const ToBytes& to, const SumRow& r, Q* HWY_RESTRICT y) {
+  const D32 d32;
+  const DF df;
+  const hn::Rebind<Q, D32> d8;
+  const Rounding round(to.scale, to.zero, to.range);
+  const auto least = hn::Set(df, to.relu ? 0.f : -__builtin_inff());
+  auto bias = hn::Set(d32, r.bias && !r.bias_step ? r.bias[0] : 0);
+  auto scale = hn::Set(df, r.scale[0]);
+  int64_t i = 0;
+  for (; i + kLanes <= r.n; i += kLanes) {
+    if (r.bias && r.bias_step) bias = hn::LoadU(d32, r.bias + i);
+    if (r.scale_step) scale = hn::LoadU(df, r.scale + i);
+    const auto v = hn::Max(hn::Mul(hn::ConvertTo(df, hn::Add(hn::LoadU(d32, r.sums + i), bias)), scale), least);
+    hn::StoreU(hn::DemoteTo(d8, round(v)), d8, y + i);
+  }
+  for (; i < r.n; ++i) {
+    const int32_t a = r.sums[i] + (r.bias ? r.bias[i * r.bias_step] : 0);
+    const float v = static_cast<float>(a) * r.scale[i * r.scale_step];
+    y[i] = static_cast<Q>(quant::quantise(to.relu && v < 0 ? 0.f : v, to.scale, to.zero, to.range));
+  }
+}
+void bytes_i8(const ToBytes& to, const SumRow& r, int8_t* y) { bytes(to, r, y); }
+void bytes_u8(const ToBytes& to, const SumRow& r, uint8_t* y) { bytes(to, r, y); }
+
+}  // namespace mge::simd::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace mge::simd {
+
+HWY_EXPORT(columns_of_panel);
+HWY_EXPORT(product);
+HWY_EXPORT(bytes_i8);
+HWY_EXPORT(bytes_u8);
+HWY_EXPORT(quantized_i8);
+HWY_EXPORT(quantized_u8);
+
+int64_t igemm_columns() { return HWY_DYNAMIC_DISPATCH(columns_of_panel)(); }
+void igemm(const int16_t* a, int64_t rows, int64_t kp, const int16_t* b, int64_t columns, int32_t* c, int64_t ldc) {
+  HWY_DYNAMIC_DISPATCH(product)(a, rows, kp, b, columns, c, ldc);
+}
+void to_bytes(const ToBytes& to, const SumRow& r, int8_t* y) { HWY_DYNAMIC_DISPATCH(bytes_i8)(to, r, y); }
+void to_bytes(const ToBytes& to, const SumRow& r, uint8_t* y) { HWY_DYNAMIC_DISPATCH(bytes_u8)(to, r, y); }
+void quantize(const float* x, int64_t n, float scale, int32_t zero, QuantRange range, int8_t* y) {
+  HWY_DYNAMIC_DISPATCH(quantized_i8)(x, n, scale, zero, range, y);
+}
+void quantize(const float* x, int64_t n, float scale, int32_t zero, QuantRange range, uint8_t* y) {
+  HWY_DYNAMIC_DISPATCH(quantized_u8)(x, n, scale, zero, range, y);
+}
+
+}  // namespace mge::simd
+#endif

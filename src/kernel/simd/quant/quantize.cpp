@@ -1,0 +1,37 @@
+#include "op/quant/quantize.h"
+
+#include "base/cost.h"
+#include "base/parallel.h"
+#include "kernel/simd/quant/product_raw.h"
+#include "op/quant/numerics.h"
+
+namespace mge::simd_nn {
+namespace {
+
+const char* refuse(const KernelArgs& a) {
+  if (a.in[0].dtype != DType::F32) return "needs float32";
+  return a.out[0].dtype == DType::QI8 || a.out[0].dtype == DType::QU8 ? nullptr : "needs an 8-bit result";
+}
+
+void run(const KernelArgs& a) {
+  const TensorArg& y = a.out[0];
+  const QuantRange range = quant_range(y.dtype);
+  const quant::Channels channels(y.quant, y.shape);
+  const float* x = a.in[0].data<float>();
+  parallel_for(y.numel(), value_grain(4), [&](int64_t begin, int64_t end) {
+    channels.each(begin, end, [&](int64_t b, int64_t e, float scale, int32_t zero) {
+      if (y.dtype == DType::QI8)
+        simd::quantize(x + b, e - b, scale, zero, range, y.data<int8_t>() + b);
+      else
+        simd::quantize(x + b, e - b, scale, zero, range, y.data<uint8_t>() + b);
+    });
+  });
+}
+
+}  // namespace
+
+void register_simd_quantize(KernelRegistry& r) {
+  r.add("quantize", KernelTier::Simd, Kernel{.name = "simd_quantize", .refuse = refuse, .run = run});
+}
+
+}  // namespace mge::simd_nn

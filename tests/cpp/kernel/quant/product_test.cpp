@@ -1,0 +1,171 @@
+// Every kernel of the integer products against the plain loops, on every instruction set: no differing value, whole
+// ranges and those operands that saturate 16-bit sums of products.
+#include "op/quant/product.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "kernel/copy.h"
+#include "kernel/each_target.h"
+#include "op/quant/quantize.h"
+
+namespace mge {
+namespace {
+
+struct Operand {
+  Meta meta;
+  std::vector<char> bytes;
+};
+
+enum class Fill { Random, Least, Largest, Mixed };
+
+Operand operand(DType t, Quant q, const Shape& shape, Fill fill, uint32_t seed) {
+  Operand o;
+  o.meta.dtype = t;
+  o.meta.quant = q;
+  o.meta.shape = shape;
+  o.bytes.resize(static_cast<size_t>(shape.numel()) * dtype_size(t) + 64);
+  const QuantRange r = quant_range(t);
+  for (int64_t i = 0; i < shape.numel(); ++i) {
+    seed = seed * 1664525u + 1013904223u;
+    int64_t v = r.lo + static_cast<int64_t>(seed >> 8) % (r.hi - r.lo + 1);
+    if (t == DType::QI32) v = static_cast<int32_t>(seed) >> 16;
+    if (fill == Fill::Least) v = r.lo;
+    if (fill == Fill::Largest) v = r.hi;
+    if (fill == Fill::Mixed) v = i % 2 ? r.lo : r.hi;
+    const auto n = static_cast<int32_t>(v);
+    std::memcpy(o.bytes.data() + static_cast<size_t>(i) * dtype_size(t), &n, dtype_size(t));
+  }
+  return o;
+}
+
+// The elements in row-major order, whatever order the kernel gives them in.
+std::vector<char> run(const Kernel& k, const OpDef& op, const AttrsBase* attrs, const std::vector<Operand>& in,
+                      const Meta& out) {
+  auto arg = [](const Meta& m, void* p) {
+    return TensorArg{p, m.dtype, m.shape, Layout::contiguous(m.shape), m.quant};
+  };
+  std::vector<TensorArg> given, wanted;
+  for (auto& o : in) given.push_back(arg(o.meta, const_cast<char*>(o.bytes.data())));
+  wanted = given;
+  std::vector<char> result(out.bytes() + 64), plain(out.bytes() + 64);
+  std::vector<TensorArg> y{arg(out, result.data())};
+  KernelArgs a{&op, attrs, wanted, y, nullptr};
+  if (k.layouts) k.layouts(a, wanted.data(), y.data());
+  std::vector<std::vector<char>> copies;
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    if (wanted[i].layout.same_strides(wanted[i].shape, given[i].layout)) continue;
+    wanted[i].ptr = copies.emplace_back(in[i].bytes.size()).data();
+    copy_strided(given[i], wanted[i]);
+  }
+  std::vector<char> workspace;
+  if (k.workspace) {
+    workspace.resize(k.workspace(a) + 64);
+    a.workspace = reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(workspace.data()) + 63) / 64 * 64);
+  }
+  k.run(a);
+  copy_strided(y[0], arg(out, plain.data()));
+  return plain;
+}
+
+int check(const char* name, Attrs attrs, const std::vector<Operand>& in) {
+  const OpDef& op = OpRegistry::global().get(name);
+  std::vector<const Meta*> metas;
+  for (auto& o : in) metas.push_back(&o.meta);
+  Meta out;
+  infer_op(op, attrs.get(), metas, {&out, 1});
+  std::vector<TensorArg> shapes, y{{nullptr, out.dtype, out.shape, Layout::contiguous(out.shape), out.quant}};
+  for (auto& o : in)
+    shapes.push_back({nullptr, o.meta.dtype, o.meta.shape, Layout::contiguous(o.meta.shape), o.meta.quant});
+  const KernelArgs a{&op, attrs.get(), shapes, y, nullptr};
+  const auto kernels = KernelRegistry::global().list(op.id);
+  const std::vector<char> want = run(*kernels.back(), op, attrs.get(), in, out);
+  int compared = 0;
+  for (auto& k : kernels) {
+    if (k->refuse && k->refuse(a)) continue;
+    EXPECT_EQ(run(*k, op, attrs.get(), in, out), want) << k->name << " " << attrs->print();
+    ++compared;
+  }
+  return compared;
+}
+
+const Quant kPlain{0.037, 0, 0};
+const QType kTypes[] = {{DType::QI32, {}}, {DType::F32, {}}, {DType::QI8, {3.1, 0, 0}}, {DType::QU8, {2.7, 99, 0}}};
+
+TEST(QuantProductTest, Convolutions) {
+  struct Case {
+    Shape x, w;
+    Ints stride, pad, dilate;
+    int64_t groups;
+  };
+  const Case cases[] = {
+      {{1, 16, 16, 15}, {32, 16, 3, 3}, {1, 1}, {1, 1}, {1, 1}, 1},  // a convolution to oneDNN
+      {{2, 37, 7, 9}, {65, 37, 3, 3}, {1, 1}, {1, 1}, {1, 1}, 1},    // columns
+      {{2, 33, 5, 6}, {17, 33, 1, 1}, {1, 1}, {0, 0}, {1, 1}, 1},    // pixels
+      {{1, 5, 9, 8}, {7, 5, 3, 2}, {2, 1}, {0, 2}, {1, 2}, 1},
+      {{2, 6, 6, 6}, {3, 4, 2, 3, 3}, {1, 1}, {1, 1}, {1, 1}, 3},
+      {{1, 8, 6, 6}, {8, 1, 1, 3, 3}, {1, 1}, {1, 1}, {1, 1}, 8},
+      {{1, 1, 1, 1}, {1, 1, 1, 1}, {1, 1}, {0, 0}, {1, 1}, 1},
+  };
+  simd::each_target([&] {
+    for (auto& c : cases)
+      for (auto [xt, xq] : {std::pair(DType::QI8, kPlain), std::pair(DType::QU8, Quant{0.02, 77, 0})})
+        for (Fill f : {Fill::Random, Fill::Least, Fill::Largest, Fill::Mixed})
+          for (const QType& type : kTypes) {
+            QConv2dAttrs at;
+            at.stride = c.stride, at.pad = c.pad, at.dilate = c.dilate, at.groups = c.groups;
+            at.type = type;
+            at.act = f == Fill::Mixed ? "relu" : "none";
+            const int64_t o = c.w.rank == 5 ? c.w[0] * c.w[1] : c.w[0];
+            std::vector<float> scales(static_cast<size_t>(o), 0.01f);
+            for (size_t i = 0; i < scales.size(); ++i) scales[i] *= static_cast<float>(i + 1);
+            const Quant wq = f == Fill::Mixed ? Quant::per_channel(scales, {}, 0, c.w.rank - 3) : kPlain;
+            std::vector<Operand> in{operand(xt, xq, c.x, f, 1), operand(DType::QI8, wq, c.w, f, 2)};
+            if (f == Fill::Random || f == Fill::Mixed)
+              in.push_back(operand(DType::QI32, product_quant(xq, wq, 1), {1, o, 1, 1}, Fill::Random, 3));
+            EXPECT_GE(check("qconv2d", make_attrs(at), in), 2);
+          }
+  });
+}
+
+TEST(QuantProductTest, Matrices) {
+  const Shape sizes[] = {{1, 1, 1}, {5, 33, 7}, {17, 40, 65}, {64, 256, 48}, {3, 130, 300}};  // m, k, n
+  simd::each_target([&] {
+    for (const Shape& s : sizes)
+      for (int turned = 0; turned < 4; ++turned)
+        for (Fill f : {Fill::Random, Fill::Least, Fill::Mixed})
+          for (const QType& type : kTypes) {
+            QMatmulAttrs at;
+            at.ta = turned & 1, at.tb = turned & 2;
+            at.type = type;
+            std::vector<Operand> in{operand(DType::QI8, kPlain, at.ta ? Shape{s[1], s[0]} : Shape{s[0], s[1]}, f, 1),
+                                    operand(DType::QI8, kPlain, at.tb ? Shape{s[2], s[1]} : Shape{s[1], s[2]}, f, 2)};
+            if (f == Fill::Random)
+              in.push_back(operand(DType::QI32, product_quant(kPlain, kPlain, 0), {s[2]}, Fill::Random, 3));
+            EXPECT_GE(check("qmatmul", make_attrs(at), in), 2);
+          }
+  });
+}
+
+// Halves, ends, numbers beyond them and those that are none.
+TEST(QuantProductTest, Rounding) {
+  const Shape shape{3, 4, 37};
+  Operand x;
+  x.meta.shape = shape;
+  x.bytes.resize(static_cast<size_t>(shape.numel()) * 4 + 64);
+  const float special[] = {0.5f,  -0.5f,  1.5f,     -2.5f,     0.49999997f, -0.49999997f, 127.5f, -128.5f,
+                           1e30f, -1e30f, INFINITY, -INFINITY, NAN,         0.f,          -0.f,   8388607.5f};
+  for (int64_t i = 0; i < shape.numel(); ++i) {
+    const float v = i % 3 ? special[i % 16] : static_cast<float>(i - 200) * 0.25f;
+    std::memcpy(x.bytes.data() + i * 4, &v, 4);
+  }
+  simd::each_target([&] {
+    for (const QType& t : {QType{DType::QI8, {1, 0, 0}}, QType{DType::QU8, {1, 200, 0}}, QType{DType::QU8, {0.3, 0, 0}},
+                           QType{DType::QI8, Quant::per_channel({1, 2, 0.5f, 0.1f}, {}, 1)}})
+      EXPECT_EQ(check("quantize", make_attrs(QuantizeAttrs{t}), {x}), 2);
+  });
+}
+
+}  // namespace
+}  // namespace mge
