@@ -14,6 +14,7 @@ import megengine.functional as F
 import megengine.module as M
 from megengine.core._imperative_rt.core2 import apply
 from megengine.core.ops import builtin
+from megengine.jit import trace
 from megengine.traced_module import TracedModule, register_supported_type, trace_module
 from megengine.traced_module.expr import (
     Constant,
@@ -376,3 +377,25 @@ def test_a_long_graph_can_be_copied_flattened_and_saved() -> None:
     traced = trace_module(Long(), x)
     for module in (copy.deepcopy(traced), traced.flatten(), reloaded(traced)):
         assert module(x).item() == 701.0
+
+
+def test_a_recording_notices_a_changed_graph(net: Any, x: Any) -> None:
+    traced = trace_module(net, x)
+    step = trace(without_host=True)(lambda x: traced(x))
+    for _ in range(3):
+        assert step(x).numpy().tobytes() == net(x).numpy().tobytes()
+    graph = traced.b0.graph
+    relu = graph.get_function_by_type(F.relu).as_unique()
+    with graph.insert_exprs():
+        new = F.sigmoid(relu.inputs[0])
+    graph.replace_node({relu.outputs[0]: new})
+    want = traced(x).numpy().tobytes()
+    assert want != net(x).numpy().tobytes()
+    for _ in range(3):
+        assert step(x).numpy().tobytes() == want
+    call = new.expr
+    call.func = F.tanh
+    traced.graph.outputs[0].expr.set_args_kwargs(*traced.graph.outputs[0].expr.args)
+    want = traced(x).numpy().tobytes()
+    for _ in range(3):
+        assert step(x).numpy().tobytes() == want

@@ -1,6 +1,7 @@
 """Modules as graphs of named calls: traced, looked at, rewritten, saved and run without the original code."""
 
 from . import compat
+from . import insert as _insert
 from ._passes import optimize
 from .pytree import register_supported_type
 from .tm_config import disable_default_checker, enable_expr_checker

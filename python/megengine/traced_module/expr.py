@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..core._core import ops
+from ..core._core import bump_mutation, ops
 from ..core._imperative_rt.core2 import apply
 from ..core._imperative_rt.opdef import OpDef
 from ..module.module import Module
@@ -182,6 +182,7 @@ class Expr(Part):
 
     def _set_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Take the arguments of a call."""
+        bump_mutation()  # what a recording of the graph depends on
         leaves, arg_def = tree_flatten((args, kwargs))
         self.inputs, self.const_val = [], []
         self.add_inputs(leaves)

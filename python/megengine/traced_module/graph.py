@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from copy import copy, deepcopy
 from typing import TYPE_CHECKING, Any
 
+from ..core._core import bump_mutation
 from ..module.module import Module
 from ..tensor import Tensor
 from .expr import Apply, CallFunction, CallMethod, Constant, Expr, GetAttr, Input
@@ -204,6 +205,7 @@ class InternalGraph:
         self._namespace.auto_naming_for_outputs(expr)
 
     def _insert(self, expr: Expr) -> None:
+        bump_mutation()
         if self._cursor is None:
             self._exprs.append(expr)
         else:
@@ -217,6 +219,7 @@ class InternalGraph:
 
     def _drop(self, expr: Expr) -> None:
         """Take an expression out."""
+        bump_mutation()
         self._exprs.remove(expr)
         for node in expr.inputs:
             node.users[:] = [e for e in node.users if e is not expr]
@@ -304,6 +307,7 @@ class InternalGraph:
         from .pytree import TreeDef
 
         self._check_output(node)
+        bump_mutation()
         owner, key = self._module(), self._argdef()
         _, leaf = tree_flatten(node)
         self._outputs = [*self._outputs, node]
@@ -312,6 +316,7 @@ class InternalGraph:
 
     def reset_outputs(self, outputs: Any) -> None:
         """Return these nodes, in this structure."""
+        bump_mutation()
         nodes, form = tree_flatten(outputs)
         for node in nodes:
             self._check_output(node)
@@ -335,6 +340,7 @@ class InternalGraph:
 
         Uses that come before the new node, or that it is made from, keep the old one.
         """
+        bump_mutation()
         for node, new in repl_dict.items():
             assert node.top_graph is self and new.top_graph is self, (
                 f"replace_node: {node} and {new} must be nodes of {self._name}."

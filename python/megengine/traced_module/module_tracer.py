@@ -11,6 +11,7 @@ import functools
 import gc
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import ModuleType
@@ -105,7 +106,17 @@ class module_tracer:
         self.checker: TracedModuleChecker | None = None
         self._literals: dict[int, Tensor] = {}
         self.approximate = False  # the graph may differ from the module in the last bits
-        self._before: set[int] | None = {id(t) for t in gc.get_objects() if isinstance(t, Tensor)}
+        #: The tensors that were there before; unknown where some are frozen out of sight.
+        self._before: dict[int, weakref.ref[Tensor]] | None = None
+        if not gc.get_freeze_count():
+            self._before = {id(t): weakref.ref(t) for t in gc.get_objects() if issubclass(type(t), Tensor)}
+
+    def was_before(self, tensor: Tensor) -> bool:
+        """Whether a tensor was there before the trace."""
+        if self._before is None:
+            return True
+        found = self._before.get(id(tensor))
+        return found is not None and found() is tensor
 
     def takes_nodes(self) -> bool:
         """Whether calls are made with nodes and give nodes, as inside ``insert_exprs``."""
@@ -216,7 +227,7 @@ class module_tracer:
                 f"{self.current_scope().qualname} without being handed over. Pass it as an argument, or return it."
             )
         else:
-            if self._before is not None and id(value) not in self._before and id(value) not in self._literals:
+            if not self.was_before(value) and id(value) not in self._literals:
                 raise RuntimeError(
                     f"trace_module: a tensor of shape {getattr(value, '_tuple_shape', None)} was computed in "
                     f"{self.current_scope().qualname} by something that is not recorded; it would be frozen to this "
@@ -490,15 +501,11 @@ def _wrap_init(original: Callable[..., Any]) -> Callable[..., Any]:
             rest = {k: v for k, v in kwargs.items() if k != "data" and v is not None}
             expr = CallMethod(type(self), "__new__")
             _record(expr, (type(self), data, *args[1:]), rest, lambda *a, **k: self)
-        elif not isinstance(data, Tensor) or id(data) in tracer._literals or _from_before(tracer, data):
+        elif not isinstance(data, Tensor) or id(data) in tracer._literals or tracer.was_before(data):
             tracer.literal(self)
 
     wrapper.__wrapped__ = original  # type: ignore[attr-defined]
     return wrapper
-
-
-def _from_before(tracer: module_tracer, tensor: Tensor) -> bool:
-    return tracer._before is None or id(tensor) in tracer._before
 
 
 def _wrap_call(original: Callable[..., Any]) -> Callable[..., Any]:

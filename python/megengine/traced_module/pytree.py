@@ -139,6 +139,8 @@ def _is_leaf(obj: Any) -> bool:
         return False
     if kind in SUPPORTED_LEAF_TYPE or isinstance(obj, SUPPORTED_LEAF_CLS):
         return True
+    if kind.__module__ == "megengine.distributed.group":  # imported or not
+        return True
     return isinstance(obj, type) and (issubclass(obj, np.generic) or obj in SUPPORTED_LEAF_TYPE)
 
 

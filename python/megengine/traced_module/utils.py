@@ -6,10 +6,10 @@ import inspect
 from collections.abc import Callable, Iterator, MutableMapping, MutableSequence
 from functools import lru_cache
 from inspect import FullArgSpec
+from types import FunctionType
 from typing import Any
 
 from ..module.module import Module
-from ..tensor import Tensor
 
 __all__ = ["assign_attr", "get_subattr", "replace_container_with_module_container"]
 
@@ -241,8 +241,8 @@ def _check_value(value: Any, where: str, tree_flatten: Callable[[Any], Any]) -> 
     try:
         tree_flatten(value)
     except AssertionError as e:
-        if callable(value) and not isinstance(value, (Tensor, Module)):
-            return  # functions are kept by name
+        if isinstance(value, FunctionType) and value.__module__.startswith("megengine.functional."):
+            return  # kept by name
         raise AssertionError(f"attribute {where}: {e}") from None
 
 
