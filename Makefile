@@ -50,6 +50,14 @@ help: ## this list
 	@$(@D)/bin/python -m pip install -q --disable-pip-version-check -r $<
 	@touch $@
 
+.venv-ray/stamp: requirements/ray.txt
+	$(call say,Ray to start processes with -> .venv-ray)
+	@test -x $(@D)/bin/python || "$(PYTHON)" -m venv $(@D)
+	@$(@D)/bin/python -m pip install -q --disable-pip-version-check -r $<
+	@cp "$$($(PY) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/megengine-dev.pth" \
+	  "$$($(@D)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/"
+	@touch $@
+
 .PHONY: venv
 venv: .venv/stamp-build .venv/stamp-test ## .venv with the pinned Python packages
 
@@ -90,6 +98,11 @@ parity: build-release .venv-bench-torch/stamp ## accuracy and behaviour, beside 
 	@$(call stage,release)
 	@$(call staged,release) $(PY) benchmarks/parity.py --torch-python .venv-bench-torch/bin/python
 
+.PHONY: launchers
+launchers: build-dev .venv-bench-torch/stamp .venv-ray/stamp .stamps/apt-mpi ## examples/distributed by torchrun, mpirun and Ray
+	$(call say,launchers)
+	@$(PY) tools/launchers.py --torchrun .venv-bench-torch/bin/torchrun --ray-python .venv-ray/bin/python
+
 FUZZ_BUDGET ?= 100000
 .PHONY: fuzz
 fuzz: build-dev .venv/stamp-test ## attacks on files, writers and handles; FUZZ_BUDGET cases each, counts printed
@@ -116,7 +129,7 @@ instructions: build-dev .stamps/apt-count ## instructions per small op, against 
 	$(call say,instructions per small op)
 	@$(PY) tools/instructions.py build/dev/bin/mge_dispatch
 
-pytest: build-dev .venv/stamp-test
+pytest: build-dev .venv/stamp-test .stamps/apt-mpi
 	$(call say,Python tests and doctests)
 	@$(PY) -m pytest tests/python --doctest-modules $(PACKAGES)
 

@@ -66,6 +66,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "dtr": ("core",),
     "_pickle": ("core", "tensor", "module"),
     "serialization": ("core", "device", "tensor", "_pickle", *HELPERS),
+    # Writes files, so it sits above what the rest of the package sits below.
+    "distributed.checkpoint": ("core", "tensor", "serialization", "distributed"),
     "safetensors": ("core", "tensor"),
     "data": ("core", "tensor", "random", "distributed", "_pickle", "logger"),
     "experimental": ("core", "tensor", "functional", "module"),

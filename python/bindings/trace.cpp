@@ -141,6 +141,12 @@ void bind_trace(nb::module_& m) {
     set_active_tracer(nullptr);
     return reinterpret_cast<uintptr_t>(t);
   });
+  m.def(
+      "needs_host",
+      [](const std::string& why) {
+        if (Tracer* t = active_tracer()) t->needs_host(why);
+      },
+      "A recording of this call cannot be replayed without Python, for this reason.");
   m.def("exclude_end", [](uintptr_t token) {
     auto* t = reinterpret_cast<Tracer*>(token);
     if (t) t->exclude_end();

@@ -86,6 +86,8 @@ class Tracer {
   /// Around a part of the call that is not seen; the caller takes the tracer off its thread meanwhile.
   virtual void exclude_begin() = 0;
   virtual void exclude_end() = 0;
+  /// The call did something beside its ops that a replay would leave out.
+  virtual void needs_host(const std::string& /*why*/) {}
 };
 Tracer* active_tracer();
 void set_active_tracer(Tracer* t);

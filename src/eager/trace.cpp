@@ -409,6 +409,10 @@ void Recording::exclude_end() {
   externals_.clear();
 }
 
+void Recording::needs_host(const std::string& why) {
+  if (state_ == State::Recording && opt_.replay) set_host_only(why, current_location());
+}
+
 void Recording::record_abort() {
   leave();
   state_ = State::Empty;

@@ -62,6 +62,7 @@ class Recording : public RefCounted, public Tracer {
   size_t boundaries() const { return boundaries_.size(); }
   void exclude_begin() override;
   void exclude_end() override;
+  void needs_host(const std::string& why) override;
 
   // Host mode.
   void match_begin(std::span<Tensor* const> args);

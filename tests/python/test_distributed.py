@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pathlib
+
 import numpy as np
 import pytest
 
@@ -190,3 +192,13 @@ def test_samplers_ask_distributed(monkeypatch):
     monkeypatch.setattr(dist.group, "_sd", type("Data", (), {"world_size": 2, "proc_rank": 1}))
     sampler = RandomSampler(range(10), batch_size=5)
     assert (sampler.world_size, sampler.rank, sampler.seed) == (2, 1, 0)
+
+
+def test_the_page_on_scale_shows_what_the_model_computes(monkeypatch, capsys):
+    root = pathlib.Path(__file__).resolve().parents[2]
+    monkeypatch.syspath_prepend(str(root / "benchmarks"))
+    import scale_model
+
+    rows = [*scale_model.table(scale_model.Machine()), *scale_model.limits(scale_model.Machine())]
+    page = (root / "docs" / "scale.md").read_text()
+    assert len(rows) > 12 and all(row in page for row in rows)

@@ -11,6 +11,7 @@ from collections import Counter
 
 import mistakes_commands
 import mistakes_data
+import mistakes_distributed
 import mistakes_habits
 import mistakes_layers
 import mistakes_lite
@@ -29,7 +30,7 @@ SUBJECTS = (
     mistakes_shapes, mistakes_values, mistakes_layers, mistakes_training, mistakes_data, mistakes_traced,
     mistakes_traced_module,
     mistakes_lite, mistakes_commands, mistakes_habits, mistakes_tools, mistakes_quantization,
-    mistakes_quantized,
+    mistakes_quantized, mistakes_distributed,
 )  # fmt: skip
 
 #: Rows that are known to fall short, with the reason; at most 2 % of the table.

@@ -86,6 +86,7 @@ class GradManager:
     def __init__(self) -> None:
         self._specs: dict[int, AttachSpec] = {}
         self._session: _core.GradSession | None = None
+        self._kept: list[Tensor] = []
         self._gradients: dict[int, tuple[Tensor, Any]] = {}
         self._after_backward_callback: list[Callable[[], Any]] = []
 
@@ -175,6 +176,7 @@ class GradManager:
         session = _core.GradSession()
         session.start()
         self._session = session
+        self._kept = sessions.enter(session)
         for spec in self._specs.values():
             tensor = spec.tensor()
             if tensor is not None:
@@ -185,6 +187,7 @@ class GradManager:
         session, self._session = self._session, None
         self._gradients.clear()
         if session is not None:
+            sessions.leave(session)
             session.stop()
 
     def backward(self, y: Tensor | Sequence[Tensor] | None = None, dy: Tensor | Sequence[Tensor] | None = None) -> None:
@@ -209,8 +212,9 @@ class GradManager:
         # One element is one element, whether its shape is () or (1,).
         dys = [d.reshape(t.shape) if d.shape != t.shape and d.size == t.size == 1 else d for t, d in zip(ys, dys)]
         before, sessions.thread.backwarding = sessions.thread.backwarding, self
+        kept = self._kept
         try:
-            session.backward(ys, dys)
+            session.backward([*ys, *kept], [*dys, *(ops.fill_like(t, value=0.0) for t in kept)])
             if ys and not self._gradients:
                 self._warn_unreached()
             for callback in self._after_backward_callback:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from .. import device as _device
+from ..core import _core
 from ..random import seed
 from . import environment
 
@@ -50,9 +53,13 @@ class StaticData:
     backend: str | None = None
     device_type: str | None = None
     machine_ranks: list[int] | None = None
+    store: Any = None  # of the engine, which groups meet over
+    host: str = "127.0.0.1"  # where other processes reach this one
+    token: str = ""
 
 
 _sd: StaticData | None = None
+_natives: list[Any] = []  # the engine's groups, in the order they were made
 _made: dict[str, int] = {}  # how many groups of the same ranks there have been: members count alike, so names agree
 
 
@@ -76,6 +83,7 @@ class Group:
         self._stream = 0
         self._name = ""
         self._native: Any = None
+        self._attrs: dict[str, Any] = {}
         if len(proc_ranks) > 0:  # without: WORLD, which is this process alone until init_process_group
             self.reset(proc_ranks)
 
@@ -83,7 +91,7 @@ class Group:
         """Make it a group of other processes."""
         self.check(proc_ranks)
         self.proc_ranks = [int(r) for r in proc_ranks]
-        self._stream = _device._sh.get_next()
+        self._stream = _device._sh.get_next() if is_distributed() else 0
         _made[self.key] = count = _made.get(self.key, 0) + 1
         self._name = f"{self.key}#{count}"
         self._native = None
@@ -111,6 +119,23 @@ class Group:
     def rank(self) -> int:
         """The place of this process in the group."""
         return self.proc_ranks.index(get_rank()) if self.proc_ranks else 0
+
+    @property
+    def native(self) -> Any:
+        """The engine's group. The first use waits until all processes of the group have come to theirs."""
+        if self._native is None:
+            sd = _state()
+            self._native = _core.dist.Group(self._name, self.rank, self.size, store=_store(), host=sd.host)
+            self._attrs = {"group": self._name, "rank": self.rank, "size": self.size}
+            _natives.append(self._native)
+        return self._native
+
+    @property
+    def attrs(self) -> dict[str, Any]:
+        """What a collective's op is told of the group."""
+        if self._native is None:
+            _ = self.native
+        return self._attrs
 
     @property
     def comp_node(self) -> str:
@@ -179,12 +204,17 @@ def init_process_group(
     else:
         sd.py_server_port = port
         if world_size > 1:
+            sd.token = os.environ.get("MGE_DIST_TOKEN", "")
             _join(sd, [port], None)
     if world_size > 1:
         _introduce(sd)
+    sd.host = _own_address(master_ip)
     _sd = sd
     WORLD.reset(range(world_size))
     if world_size > 1:
+        # Now, when all are here anyway: a message between two of them must not wait for a third one's first collective.
+        _ = WORLD.native
+        atexit.register(_leave_at_exit)
         seed(int(time.time()) + rank)
 
 
@@ -229,6 +259,7 @@ def _meet_by_environment(sd: StaticData, port: int) -> None:
         sd.py_server_port = port
         return
     token, ports = environment.token(), environment.ports(port)
+    sd.token = token
     if sd.proc_rank == 0:
         sd.server = Server.at(sd.master_ip, ports, token)
         ports = [sd.server.py_server_port]
@@ -255,6 +286,17 @@ def _introduce(sd: StaticData) -> None:
     _device.divide_threads(len(sd.machine_ranks), len(shared))
 
 
+def _own_address(master: str) -> str:
+    """The address by which the others reach this process: ``MGE_DIST_HOST``, or the one that faces the server."""
+    import socket
+
+    if "MGE_DIST_HOST" in os.environ:
+        return os.environ["MGE_DIST_HOST"]
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((master, 9))  # sends nothing; only chooses a way
+        return str(probe.getsockname()[0])
+
+
 def _machine() -> str:
     """What tells this machine from others, and a container from its neighbours."""
     import socket
@@ -266,10 +308,29 @@ def _machine() -> str:
         return socket.gethostname()
 
 
+def _store() -> Any:
+    """This process's connection to the engine's store."""
+    sd = _state()
+    if sd.store is None:
+        assert sd.master_ip is not None and sd.mm_server_port is not None
+        sd.store = _core.dist.Store(sd.master_ip, sd.mm_server_port, token=sd.token)
+    return sd.store
+
+
 def _leave(error: BaseException | None = None) -> None:
-    """Be alone again: what is on its way is finished, unless something went wrong already."""
-    global _sd
-    _sd = None
+    """The end of this process: what is on its way is finished, or the others hear why it is not."""
+    while _natives:
+        native = _natives.pop()
+        if native.failed is None:
+            if error is None:
+                native.wait()
+            else:
+                native.abort(f"{type(error).__name__}: {error}")
+        native.close()
+
+
+def _leave_at_exit() -> None:
+    _leave(getattr(sys, "last_value", None))  # what the interpreter has just shown as not caught
 
 
 def is_distributed() -> bool:

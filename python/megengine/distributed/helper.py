@@ -233,6 +233,8 @@ def bcast_list_(inps: Iterable[Tensor], group: Group = WORLD) -> None:
     """
     for inp in inps:
         assert isinstance(inp, Tensor), f"bcast_list_: needs Tensors; got {type(inp).__name__}."
+        if group.size > 1:
+            inp._reset(ops.dist_broadcast(inp, root=0, **group.attrs))
 
 
 def synchronized(func: F) -> F:

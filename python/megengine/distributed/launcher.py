@@ -118,12 +118,9 @@ class launcher:
             init_process_group(
                 self.master_ip, port, self.world_size, self.rank_start + index, index, self.backend, self.device_type
             )
-            try:
-                result = self.func(*args, **kwargs)
-                full_sync()
-                return result
-            finally:
-                _leave(sys.exc_info()[1])
+            result = self.func(*args, **kwargs)
+            full_sync()
+            return result
 
         return [_Child(index, self.rank_start + index, body) for index in range(self.n_gpus)]
 
@@ -148,7 +145,7 @@ class _Child:
     def read(self) -> None:
         """What it has said: its result, or why it failed. Large ones come while it still runs."""
         try:
-            while self.pipe.poll():
+            while not self.pipe.closed and self.pipe.poll():
                 kind, payload = self.pipe.recv()
                 if kind == "result":
                     self.result, self.returned = pickle.loads(payload), True
@@ -159,6 +156,7 @@ class _Child:
 
     def failure(self) -> AssertionError:
         """What the caller gets."""
+        self.process.join(5)
         found = AssertionError(f"subprocess {self.index} exit with code {self.process.exitcode}")
         text = self.error[1] if self.error else "the process ended without a word."
         found.__cause__ = ChildError(f"rank {self.rank}: {text}")
@@ -167,20 +165,24 @@ class _Child:
 
 def _child(pipe: Any, body: Callable[[int], Any], index: int, rank: int) -> None:
     code = 1
+    error: BaseException | None = None
     try:
         payload = pickle.dumps(body(index))
         pipe.send(("result", payload))
         code = 0
     except SystemExit as e:
         code = e.code if isinstance(e.code, int) else 0 if e.code is None else 1
+        error = e if code else None
         if code:
             pipe.send(("error", (time.monotonic(), f"sys.exit({e.code!r})")))
-    except BaseException:
+    except BaseException as e:
         import traceback
 
-        text = traceback.format_exc()
+        error, text = e, traceback.format_exc()
         pipe.send(("error", (time.monotonic(), text)))
         sys.stderr.write("".join(f"[rank {rank}] {line}\n" for line in text.splitlines()))
+    try:
+        _leave(error)  # after it was told: now the others begin to fail
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
@@ -196,12 +198,13 @@ def _run(children: list[_Child]) -> list[Any]:
         while True:
             running = [c for c in children if c.process.exitcode is None]
             for child in children:
-                if not child.pipe.closed:
+                child.read()
+            if any(c.process.exitcode for c in children):
+                for child in children:
                     child.read()
-            failed = [c for c in children if c.process.exitcode]
-            if failed:
-                # Others fail because of the first; the one that spoke first is the cause.
-                raise min(failed, key=lambda c: c.error[0] if c.error else float("inf")).failure()
+                # Others fail because of the first: one that ended without a word, else the one that spoke first.
+                failed = [c for c in children if c.error or c.process.exitcode]
+                raise min(failed, key=lambda c: c.error[0] if c.error else 0.0).failure()
             if not running:
                 break
             open_pipes = [c.pipe for c in children if not c.pipe.closed]

@@ -13,6 +13,7 @@ import hmac
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -22,6 +23,7 @@ from typing import Any
 from xmlrpc.client import Fault, ProtocolError, ServerProxy, Transport
 from xmlrpc.server import SimpleXMLRPCRequestHandler, SimpleXMLRPCServer
 
+from ..core import _core
 from ..logger import get_logger
 from . import _plain
 
@@ -51,6 +53,20 @@ def is_loopback(host: str) -> bool:
 
 class StoreError(RuntimeError):
     """The others were not there in time, or the server could not be reached."""
+
+
+class _Connected:
+    """How many connections of ranks are open."""
+
+    count = 0
+    lock = threading.Lock()
+
+    def add(self, n: int) -> None:
+        with self.lock:
+            self.count += n
+
+
+_connected = _Connected()
 
 
 class _Caller(threading.local):
@@ -190,14 +206,24 @@ class _Handler(SimpleXMLRPCRequestHandler):
             self.send_error(403, "wrong token")
             return
         rank = self.headers.get(_RANK, "")
-        _caller.rank = int(rank) if rank.isdigit() else None
+        if _caller.rank is None and rank.isdigit():
+            _caller.rank = int(rank)
+            _connected.add(1)
         super().do_POST()
 
+    def log_error(self, format: str, *args: Any) -> None:
+        if getattr(self.server, "logRequests", False):
+            super().log_error(format, *args)
+
     def finish(self) -> None:
-        super().finish()
-        methods = self.server.instance
-        if _caller.rank is not None and isinstance(methods, Methods):
-            methods.leave(_caller.rank)
+        try:
+            super().finish()
+        finally:
+            methods = self.server.instance
+            if _caller.rank is not None:
+                _connected.add(-1)
+                if isinstance(methods, Methods):
+                    methods.leave(_caller.rank)
 
 
 class ThreadXMLRPCServer(ThreadingMixIn, SimpleXMLRPCServer):
@@ -206,6 +232,9 @@ class ThreadXMLRPCServer(ThreadingMixIn, SimpleXMLRPCServer):
     daemon_threads = True
     allow_reuse_address = True
     token = ""
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A connection that breaks is the end of a rank, which ``leave`` tells those whom it concerns."""
 
 
 def _start_server(
@@ -216,11 +245,12 @@ def _start_server(
     verbose: bool = False,
 ) -> None:
     """Listen and answer until the process ends; ``ready`` hears the two ports."""
+    store = _core.dist.StoreServer(host, 0, token)
     with ThreadXMLRPCServer((host, port), requestHandler=_Handler, logRequests=verbose, allow_none=True) as server:
         server.token = token
-        server.register_instance(Methods(0))
+        server.register_instance(Methods(store.port))
         if ready is not None:
-            ready(server.server_address[1], 0)
+            ready(server.server_address[1], store.port)
         server.serve_forever()
 
 
@@ -249,19 +279,16 @@ class Server:
             logger.warning(
                 f"Server: whoever reaches {host} can join. MGE_DIST_TOKEN, on all machines, keeps others out."
             )
-        fork = multiprocessing.get_context("fork")
-        mine, theirs = fork.Pipe(False)
-        until, self._alive = fork.Pipe(False)  # closed by the end of this process, however it ends
-        self.proc = fork.Process(
-            target=_server_process, args=(theirs, until, self._alive, port, host, token), daemon=True
-        )
-        self.proc.start()
+        self._lingers = False
+        mine, theirs = multiprocessing.Pipe(False)
+        until, self._alive = multiprocessing.Pipe(False)  # closed by the end of this process, however it ends
+        self.proc = _Forked(lambda: _server_process(mine, theirs, until, self._alive, port, host, token))
         theirs.close()
         until.close()
         try:
             found = mine.recv()
         except EOFError:
-            raise RuntimeError(f"Server: its process ended at once, with code {self.proc.exitcode}.") from None
+            raise RuntimeError(f"Server: its process ended at once, with code {self.proc.join()}.") from None
         if isinstance(found, str):
             self.proc.join()
             raise RuntimeError(found)
@@ -269,13 +296,18 @@ class Server:
 
     @classmethod
     def at(cls, master_ip: str, ports: Sequence[int], token: str) -> Server:
-        """On the first of these ports that is free, where others reach this machine as ``master_ip``."""
+        """On the first of these ports that is free, where others reach this machine as ``master_ip``.
+
+        It outlives this process as long as a rank is connected: they may want to know why this one ended.
+        """
         hosts = ["127.0.0.1"] if is_loopback(master_ip) else [master_ip, "0.0.0.0"]  # the name of a service
         problem: Exception | None = None
         for host in hosts:
             for port in ports:
                 try:
-                    return cls(port, host=host, token=token)
+                    made = cls(port, host=host, token=token)
+                    made._lingers = True
+                    return made
                 except RuntimeError as e:
                     problem = e
         assert problem is not None
@@ -283,19 +315,49 @@ class Server:
 
     def stop(self) -> None:
         """End the server's process."""
-        if self.proc.is_alive():
-            self.proc.terminate()
-            self.proc.join()
+        self.proc.terminate()
+        self.proc.join()
 
     def __del__(self) -> None:
-        proc = getattr(self, "proc", None)
-        if proc is not None and getattr(proc, "_parent_pid", None) == os.getpid() and proc.is_alive():
-            proc.terminate()
+        if hasattr(self, "proc") and not self._lingers:
+            self.proc.terminate()
 
 
-def _server_process(pipe: Any, until: Any, alive: Any, port: int, host: str, token: str) -> None:
+class _Forked:
+    """A process that nobody waits for at exit."""
+
+    def __init__(self, body: Callable[[], None]) -> None:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self.owner = os.getpid()
+        self.ended = False
+        self.pid = os.fork()
+        if self.pid == 0:
+            try:
+                body()
+            finally:
+                os._exit(1)
+
+    def terminate(self) -> None:
+        """End it, if it is ours."""
+        if not self.ended and os.getpid() == self.owner:
+            os.kill(self.pid, signal.SIGTERM)
+
+    def join(self) -> int:
+        """Wait for its end; what it ended with."""
+        if self.ended or os.getpid() != self.owner:
+            return 0
+        self.ended = True
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+
+def _server_process(mine: Any, pipe: Any, until: Any, alive: Any, port: int, host: str, token: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the ranks; whoever started this one ends it
+    mine.close()
     alive.close()
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for stream in range(3):  # it may outlive its owner, and whoever reads the owner's output should see it end
+        os.dup2(nowhere, stream)
     threading.Thread(target=_end_with, args=(until,), daemon=True).start()
     try:
         _start_server(port, lambda *ports: pipe.send(ports), host, token)
@@ -307,10 +369,13 @@ def _server_process(pipe: Any, until: Any, alive: Any, port: int, host: str, tok
 
 
 def _end_with(pipe: Any) -> None:
-    """End this process when nobody holds the other end any more."""
+    """End this process when nobody holds the other end any more, and the ranks have left too."""
     try:
         pipe.recv()
     except EOFError:
+        give_up = time.monotonic() + timeout()
+        while _connected.count and time.monotonic() < give_up:
+            time.sleep(0.05)
         os._exit(0)
 
 

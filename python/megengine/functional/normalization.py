@@ -10,6 +10,8 @@ from ..core._core import UserError, ops
 from ..core.autodiff._recomputing import recomputing
 from ..core.tensor.indexing import _const, _filled
 from ..core.tensor.utils import ArgumentError, _normalize_axis, as_double, is_fixed, make_shape_tuple, size_max
+from ..distributed.functional import all_reduce_sum
+from ..distributed.group import WORLD, Group
 from ..tensor import Tensor
 from .conv import pad
 
@@ -118,23 +120,76 @@ def _moving(old: Tensor, new: Tensor, momentum: float, scale: Any = 1.0) -> Tens
 
 def sync_batch_norm(
     inp: Tensor,
-    running_mean: Tensor,
-    running_var: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
     weight: Tensor | None = None,
     bias: Tensor | None = None,
     training: bool = False,
     momentum: float = 0.9,
     eps: float = 1e-5,
     eps_mode: str = "additive",
-    group: Any = None,
+    group: Group = WORLD,
 ) -> Tensor:
-    """``batch_norm`` with statistics over all processes; with one process the same as ``batch_norm``."""
-    if eps_mode.lower() != "additive":
-        raise NotImplementedError(f"sync_batch_norm: eps_mode {eps_mode!r} arrives with the distributed package.")
-    if training and group is not None and getattr(group, "size", 1) > 1:
-        raise NotImplementedError("sync_batch_norm: several processes arrive with the distributed package.")
-    y: Tensor = batch_norm(inp, running_mean, running_var, weight, bias, training=training, momentum=momentum, eps=eps)
-    return y
+    """``batch_norm`` with statistics over the processes of a group; with one process the same as ``batch_norm``.
+
+    Args:
+        inp: as of ``batch_norm``; batches of different sizes on different processes are weighted by size.
+        running_mean: updated in training, used in evaluation.
+        running_var: the same for the variance.
+        weight: scale per channel; None is 1.
+        bias: shift per channel; None is 0.
+        training: use the statistics of the batches, else the running ones.
+        momentum: the part of the old running value that is kept.
+        eps: keeps the variance away from 0.
+        eps_mode: ``"additive"`` for var + eps, ``"max"`` for max(var, eps).
+        group: whose batches count.
+
+    >>> F.nn.sync_batch_norm(mge.tensor([[1.0], [3.0]]), F.zeros(1), F.ones(1), training=True, eps=0.0).tolist()
+    [[-1.0], [1.0]]
+    """
+    mode = eps_mode.lower()
+    if mode not in ("additive", "max"):
+        raise ArgumentError(f"sync_batch_norm: eps_mode must be 'additive' or 'max'; got {eps_mode!r}.")
+    if mode == "additive" and not (training and group.size > 1):
+        y: Tensor = batch_norm(
+            inp, running_mean, running_var, weight, bias, training=training, momentum=momentum, eps=eps
+        )
+        return y
+    if inp.ndim not in (2, 3, 4):
+        raise UserError(f"sync_batch_norm: the input needs 2, 3 or 4 dimensions; got {inp.shape}.")
+    x = inp if inp.ndim == 4 else inp.reshape(*inp.shape, *(1,) * (4 - inp.ndim))
+    wide = x if x.dtype == "float64" else x.astype("float32")
+    channels = x.shape[1]
+    if training:
+        mean, var, count = _group_moments(wide, group)
+        if not recomputing():
+            unbiased = var * (count / ops.maximum(count - 1, 1.0))
+            for running, fresh in ((running_mean, mean), (running_var, unbiased)):
+                if running is not None:
+                    running._reset(_moving(running, fresh, momentum))
+    else:
+        mean = _per_channel(running_mean, channels, 0.0, x)
+        var = _per_channel(running_var, channels, 1.0, x)
+    spread = ops.maximum(var, eps) if mode == "max" else var + eps
+    scale = spread**-0.5 * _per_channel(weight, channels, 1.0, x)
+    y = _like_input((wide - mean) * scale + _per_channel(bias, channels, 0.0, x), inp)
+    return y if x is inp else y.reshape(inp.shape)
+
+
+def _group_moments(x: Tensor, group: Group) -> tuple[Tensor, Tensor, Tensor]:
+    """Mean and variance of each channel over the batches of a group, (1, C, 1, 1), and how many values they are of.
+
+    The variance is that of the differences to the mean of all, so that it does not cancel; the mean counts as a
+    constant in it, because its gradient there is a sum of such differences, which is 0.
+    """
+    axes, channels = [0, 2, 3], x.shape[1]
+    mine = _filled((1,), 1.0, "float32", x).astype(x.dtype) * (x.size // channels)
+    sums = all_reduce_sum(ops.concat(ops.reduce(x, mode="sum", axes=axes), mine, axis=0), group)
+    count = sums[channels:].detach()
+    mean = (sums[:channels] / count).reshape(1, channels, 1, 1)
+    away = x - mean.detach()
+    var = all_reduce_sum(ops.reduce(away * away, mode="sum", axes=axes), group) / count
+    return mean, var.reshape(1, channels, 1, 1), count.reshape(1, 1, 1, 1)
 
 
 def layer_norm(

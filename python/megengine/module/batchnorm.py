@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..distributed.group import WORLD, Group
 from ..functional import batch_norm, sync_batch_norm
 from ..tensor import Parameter, Tensor
 from ..utils.tuple_function import check_size
@@ -160,7 +161,7 @@ class SyncBatchNorm(_BatchNorm):
         affine: bool = True,
         track_running_stats: bool = True,
         freeze: bool = False,
-        group: Any = None,
+        group: Group = WORLD,
         **kwargs: Any,
     ) -> None:
         super().__init__(num_features, eps, momentum, affine, track_running_stats, freeze, **kwargs)
@@ -175,9 +176,6 @@ class SyncBatchNorm(_BatchNorm):
         if self.freeze:
             return self._frozen(inp)
         mean, var, by_batch = self._stats()
-        if mean is None or var is None:
-            y: Tensor = batch_norm(inp, None, None, self.weight, self.bias, training=True, eps=self.eps)
-            return y
         return sync_batch_norm(
             inp, mean, var, self.weight, self.bias, by_batch, self.momentum, self.eps, group=self.group
         )

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .. import _core
+from . import sessions
 
 if TYPE_CHECKING:
     from ...tensor import Tensor
@@ -47,6 +48,7 @@ class Grad:
         self._name = name
         self._session = GradKey()
         Grad.key2grad[self._session] = self
+        self._kept: list[Tensor] = []
         self._attached: list[tuple[Tensor, Callable[[Tensor], Any] | None]] = []
         _grad_manager_dict[name] = self
 
@@ -61,6 +63,7 @@ class Grad:
 
     def __enter__(self) -> Grad:
         self._session.start()
+        self._kept = sessions.enter(self._session)
         for t, callback in self._attached:
             self._session.attach(t, callback or _ignore)
         self._attached = []
@@ -70,6 +73,7 @@ class Grad:
     def __exit__(self, *_: object) -> None:
         if self in Grad.stack:
             Grad.stack.remove(self)
+        sessions.leave(self._session)
         self._session.stop()
 
     def __call__(self, ys: Tensor | Sequence[Tensor], dys: Tensor | Sequence[Tensor]) -> None:
@@ -77,7 +81,8 @@ class Grad:
         y = [ys] if isinstance(ys, _core.TensorBase) else list(ys)
         dy = [dys] if isinstance(dys, _core.TensorBase) else list(dys)
         try:
-            self._session.backward(y, dy)
+            kept = self._kept
+            self._session.backward([*y, *kept], [*dy, *(_core.ops.fill_like(t, value=0.0) for t in kept)])
         finally:
             self.__exit__()
 
