@@ -92,7 +92,7 @@ struct Program::Impl {
     size_t instr;
     std::function<void()> wait;
   };
-  std::vector<Flying> flying;  // effects that go on beside
+  std::vector<Flying> flying;             // effects that go on beside
   std::vector<const std::string*> where;  // per instruction the user's line, once somebody has profiled a run
   std::atomic<bool> busy{false};
 
