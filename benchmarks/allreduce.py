@@ -1,8 +1,8 @@
 """All-reduce between processes of one machine: ours by shared memory and by Gloo, Gloo alone, and PyTorch's Gloo.
 
-``python benchmarks/allreduce.py [--torch-python PATH] [--ranks 2] [--json FILE]``. Every column runs the same sizes in the same
-run, one after the other and round by round, so that a machine that slows down slows all of them. A figure is the bytes of
-one rank's tensor per second (what a trainer waits for), the median of the rounds.
+``python benchmarks/allreduce.py [--torch-python PATH] [--ranks 2] [--json FILE]``. Every column runs the same sizes
+in the same run, one after the other and round by round, so that a machine that slows down slows all of them. A figure
+is the bytes of one rank's tensor per second (what a trainer waits for), the median of the rounds.
 """
 
 from __future__ import annotations

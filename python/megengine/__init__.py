@@ -41,7 +41,6 @@ from .device import *
 from .logger import enable_debug_log, get_logger, set_log_file, set_log_level
 from .serialization import load, save
 from .tensor import Parameter, Tensor, tensor
-from .utils import comp_graph_tools as cgtools
 from .version import __version__
 
 if _typing.TYPE_CHECKING:
@@ -50,6 +49,7 @@ if _typing.TYPE_CHECKING:
     from . import quantization as quantization
     from . import safetensors as safetensors
     from . import traced_module as traced_module
+    from .utils import comp_graph_tools as cgtools
 
 # Without it type checkers take imported names for private ones.
 __all__ = [
@@ -91,13 +91,15 @@ _LAZY = frozenset({"data", "hub", "quantization", "safetensors", "traced_module"
 if not _typing.TYPE_CHECKING:  # a type checker would take any name for one of the package
 
     def __getattr__(name: str) -> _typing.Any:
+        if name == "cgtools":
+            return _import_module(".utils.comp_graph_tools", __name__)
         if name in _LAZY:
             return _import_module(f".{name}", __name__)
         raise _no_attribute(__name__, name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY})
+    return sorted({*globals(), *_LAZY, "cgtools"})
 
 
 # A file of a traced module is read by that package, which is imported for the first one.

@@ -43,7 +43,7 @@ def test_signatures_say_what_can_be_called() -> None:
 
 def test_public_names_are_listed() -> None:
     """A name that is not in __all__ is private for type checkers."""
-    public = {n for n in vars(mge) if not n.startswith("_")} - {"annotations", *mge._LAZY}
+    public = {n for n in dir(mge) if not n.startswith("_")} - {"annotations", *mge._LAZY}
     assert public == set(mge.__all__) - {"__version__"}
 
 

@@ -109,6 +109,19 @@ def test_the_demo_deploys_with_the_same_bits(tmp_path) -> None:
     assert all(name in done.stdout for name in ("eager", "traced", "load_and_run", "C program", "megenginelite"))
 
 
+def test_a_traced_module_runs_where_its_code_is_not(tmp_path) -> None:
+    line = [sys.executable, str(ROOT / "examples" / "traced_module.py"), "--out", str(tmp_path)]
+    done = subprocess.run(line, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "another process, the same bits: True" in done.stdout and "relu: 0\ngelu: 2\n" in done.stdout
+    assert "without batch normalisation: 0 gap" in done.stdout
+
+
+def test_examples_of_traced_modules() -> None:
+    failed, tried = doctest.testfile(str(ROOT / "docs" / "traced_module.md"), module_relative=False)
+    assert tried > 20 and not failed
+
+
 @pytest.mark.parametrize("data, least", [("digits", 0.95), ("synthetic", 0.8)])
 def test_quantisation_keeps_the_values_and_shrinks_the_file(data: str, least: float, tmp_path) -> None:
     line = [sys.executable, str(ROOT / "examples" / "quantize_resnet.py"), "--data", data, "--out", str(tmp_path)]

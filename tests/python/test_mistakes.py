@@ -19,6 +19,7 @@ import mistakes_quantized
 import mistakes_shapes
 import mistakes_tools
 import mistakes_traced
+import mistakes_traced_module
 import mistakes_training
 import mistakes_values
 import pytest
@@ -26,6 +27,7 @@ from mistake import ROOT, TABLE, Mistake
 
 SUBJECTS = (
     mistakes_shapes, mistakes_values, mistakes_layers, mistakes_training, mistakes_data, mistakes_traced,
+    mistakes_traced_module,
     mistakes_lite, mistakes_commands, mistakes_habits, mistakes_tools, mistakes_quantization,
     mistakes_quantized,
 )  # fmt: skip

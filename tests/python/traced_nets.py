@@ -12,6 +12,8 @@ import numpy as np
 import megengine as mge
 import megengine.functional as F
 import megengine.module as M
+import megengine.module.qat as QAT
+from megengine.quantization import ema_fakequant_qconfig, quantize_qat
 
 
 def _array(*shape: int, seed: int = 0) -> Any:
@@ -245,6 +247,50 @@ class Fusable(M.Module):
         z = (2 * y + 3) * 4 + 5
         return F.relu(z) * self.scale
 
+
+class Custom(M.Conv2d):
+    """A layer with a QAT module of its own."""
+
+
+class CustomQAT(QAT.Conv2d):
+    @classmethod
+    def from_float_module(cls, float_module: Any) -> Any:
+        new = cls(float_module.in_channels, float_module.out_channels, float_module.kernel_size)
+        new.weight, new.bias = float_module.weight, float_module.bias
+        return new
+
+    def forward(self, x: Any) -> Any:
+        weight = self.apply_quant_weight(self.weight)
+        bias = self.apply_quant_bias(self.bias, x, weight)
+        return self.apply_quant_activation(F.relu(self.calc_conv(x, weight, bias)))
+
+
+class Quantizable(M.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.quant = M.QuantStub()
+        self.conv = M.ConvBnRelu2d(3, 4, 3)
+        self.side = M.Conv2d(4, 4, 1)
+        self.add = M.Elemwise("add")
+        self.custom = Custom(4, 4, 1)
+        self.dequant = M.DequantStub()
+        self.fc = M.Linear(4, 5)
+
+    def forward(self, x: Any) -> Any:
+        x = self.conv(self.quant(x))
+        x = self.custom(self.add(x, self.side(x)))
+        return self.fc(F.mean(self.dequant(x), axis=(2, 3)))
+
+
+def simulated(qconfig: Any = ema_fakequant_qconfig) -> Any:
+    """A network in quantisation-aware training, after one look at data."""
+    net = quantize_qat(Quantizable(), qconfig=qconfig, mapping={Custom: CustomQAT})
+    x = _array(2, 3, 8, 8)
+    net(x)
+    return net, (x,), {}
+
+
+QUANTIZED: dict[str, Any] = {"qat": simulated}
 
 NETS: dict[str, Any] = {
     "nested": lambda: (Nested(), (_array(2, 3, 16, 16),), {}),

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..core.tensor import dtype as _dtype
-from ..core.tensor.qparams import QParams, QuantMode
+from ..core.tensor.qparams import LSQParams, QParams, QuantMode
 from ..module.module import Module
 from ..tensor import Parameter, Tensor
 from . import arrays
@@ -159,7 +159,8 @@ def _tensor_state(m: Machine, tensor: Tensor, state: Any) -> None:
     if "data" in state:
         tensor._reset(_tensor_of(m, Tensor, state["data"], state.get("dtype"), state.get("device")))
     kept = {k: v for k, v in state.items() if k.startswith("q")}
-    if "qdict" in kept and type(kept["qdict"]) is not dict or type(kept.get("qparams")) not in (QParams, _NONE):
+    known = type(kept.get("qparams")) in (QParams, LSQParams, _NONE)
+    if "qdict" in kept and type(kept["qdict"]) is not dict or not known:
         raise Damaged("quantisation parameters that are none")
     tensor.__setstate__(kept)
 
@@ -169,16 +170,19 @@ def _quant_mode(m: Machine, args: tuple[Any, ...]) -> QuantMode:
     return QuantMode(*args)
 
 
-def _qparams(m: Machine, args: tuple[Any, ...]) -> QParams:
-    made: QParams = m.own(QParams(None, None, None, None))
-    if args:
-        _qparams_state(m, made, dict(zip(QParams.__slots__, args)))
-    return made
+def _qparams(kind: Any) -> Make:
+    def make(m: Machine, args: tuple[Any, ...]) -> QParams:
+        made: QParams = m.own(kind(*(None,) * len(kind.__slots__)))
+        if args:
+            _qparams_state(m, made, dict(zip(kind.__slots__, args)))
+        return made
+
+    return make
 
 
 def _qparams_state(m: Machine, q: QParams, state: Any) -> None:
     slots = state[1] if type(state) is tuple and len(state) == 2 else state
-    if type(slots) is not dict or not set(slots) <= set(QParams.__slots__):
+    if type(slots) is not dict or not set(slots) <= set(type(q).__slots__):
         raise Damaged("quantisation parameters that are none")
     kinds = {"mode": (QuantMode, _NONE), "dtype_meta": (_dtype.QuantDtypeMeta, _NONE)}
     for key, value in slots.items():
@@ -319,7 +323,8 @@ _TABLE["megengine.core.tensor.dtype", "QuantDtypeMeta"] = (
     _plain(_dtype.QuantDtypeMeta, "QuantDtypeMeta", (str,), (str, _NONE), (str,), (int,), (int,), (bool, _NONE)),
 )
 for _place in ("megengine.core.tensor.qparams", "megengine.quantization.utils"):
-    _TABLE[_place, "QParams"] = (QParams, _qparams)
+    _TABLE[_place, "QParams"] = (QParams, _qparams(QParams))
+    _TABLE[_place, "LSQParams"] = (LSQParams, _qparams(LSQParams))
     _TABLE[_place, "QuantMode"] = (QuantMode, _quant_mode)
 for _d in (_dtype.bfloat16, _dtype.intb1, _dtype.intb2, _dtype.intb4):
     _TABLE[_d.type.__module__, _d.type.__name__] = (_d.type, None)
@@ -402,7 +407,7 @@ def build(machine: Machine, obj: Any, state: Any) -> None:
         _BUILD[kind](machine, obj, state)
     elif kind in (Tensor, Parameter):
         _tensor_state(machine, obj, state)
-    elif kind is QParams:
+    elif kind in (QParams, LSQParams):
         _qparams_state(machine, obj, state)
     elif Module in kind.__mro__:
         _module_state(machine, obj, state)

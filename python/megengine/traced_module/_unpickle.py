@@ -343,10 +343,26 @@ def _traced_state(m: Machine, module: TracedModule, state: Any) -> None:
     _check_sizes(values)
     values["_is_top"] = values.get("_is_top") is True
     values["is_qat"] = values.get("is_qat") is True
+    _check_attributes(values)
     try:
         unpack_module(module, values)
     except (AssertionError, AttributeError, TypeError, LookupError) as e:
         raise Damaged(f"a graph does not fit its module: {e}") from e
+
+
+def _check_attributes(values: dict[str, Any]) -> None:
+    """What graphs take from their module is there, and is a module or a tensor."""
+    for graph in values.get("argdef_graph_map", {}).values():
+        for expr in graph._exprs:
+            if not isinstance(expr, GetAttr) or expr.inputs[0] is not graph._inputs[0]:
+                continue
+            found: Any = None
+            names = values
+            for part in expr.name.split("."):
+                found = names.get(part)
+                names = vars(found) if isinstance(found, Module) else {}
+            kind = Module if isinstance(expr.outputs[0], ModuleNode) else Tensor
+            _need(isinstance(found, kind), f"a graph takes {expr.name[:60]!r}, which its module does not have")
 
 
 def _check_sizes(values: dict[str, Any]) -> None:
@@ -398,6 +414,13 @@ def _full_spec(m: Machine, args: tuple[Any, ...]) -> Any:
     return m.own(FullArgSpec(args[0], args[1], args[2], args[3], args[4], args[5], {}), max(map(m.height, args)))
 
 
+def _same_part(m: Machine, args: tuple[Any, ...]) -> Any:
+    """``typing.cast(None, part)``: the part itself, whose state follows."""
+    if len(args) != 2 or args[0] is not None or not isinstance(args[1], (Node, Expr)):
+        raise Refused("the file casts something that is no part of a graph")
+    return args[1]
+
+
 def _type_of(m: Machine, args: tuple[Any, ...]) -> Any:
     """``type(None)`` and ``type(...)``, which are written as calls."""
     if len(args) == 1 and (args[0] is None or args[0] is Ellipsis or args[0] is NotImplemented):
@@ -426,6 +449,7 @@ _TABLE["megengine.traced_module.node", "NodeMixin"] = Global("NodeMixin", NodeMi
 _TABLE["inspect", "FullArgSpec"] = Global("FullArgSpec", NOT_DATA, _full_spec)
 for _place in ("megengine.core._imperative_rt.common", "megengine.core._core"):
     _TABLE[_place, "CompNode"] = Global("CompNode", CompNode, _device)
+_TABLE["typing", "cast"] = Global("cast", NOT_DATA, _same_part)
 _TABLE["builtins", "type"] = Global("type", NOT_DATA, _type_of)
 _TABLE["builtins", "Ellipsis"] = Global("Ellipsis", Ellipsis)
 _TABLE["builtins", "NotImplemented"] = Global("NotImplemented", NotImplemented)

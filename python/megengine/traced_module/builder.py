@@ -10,6 +10,7 @@ from ..module.module import Module
 from ..tensor import Tensor
 from .expr import CallMethod, GetAttr, Input
 from .graph import InternalGraph
+from .known import qat_module
 from .module_tracer import _record, current_tracer, paused, traced_function, tracer_insert
 from .node import ModuleNode, NodeMixin, TensorNode
 from .pytree import TreeDef, _is_const_leaf, tree_flatten
@@ -228,10 +229,7 @@ def _rewritten(tracer: Any, leaf: Tensor, node: Any) -> bool:
 def _is_qat(mod: Any) -> bool:
     if getattr(mod, "is_qat", None) is True:
         return True
-    from .. import module
-
-    qat = vars(module).get("qat")
-    base = getattr(qat, "QATModule", None)
+    base = qat_module()
     return base is not None and isinstance(mod, base)
 
 
@@ -403,8 +401,34 @@ def _builder_class(cls: Any) -> type:
     return type("TracedModuleBuilder", (TracedModuleBuilder, cls), {n: original(n) for n in names})
 
 
+def _with_fixed_parts(mod: Any) -> Any:
+    """A QAT module whose observers and fake-quant modules a file can name: others become a fixed fake quantisation."""
+    from .fake_quant import FakeQuantize
+
+    tracer = current_tracer()
+    new: Any = None
+    for which, qparams in (("weight", mod.get_weight_qparams), ("act", mod.get_activation_qparams)):
+        observer, fake_quant = getattr(mod, f"{which}_observer"), getattr(mod, f"{which}_fake_quant")
+        if all(part is None or tracer.is_builtin(part) for part in (observer, fake_quant)):
+            continue
+        with paused():
+            found = qparams()
+        part = fake_quant if fake_quant is not None else observer
+        fixed = FakeQuantize(part.dtype, enable=fake_quant is not None and fake_quant.enabled)
+        fixed.set_qparams(found)
+        if new is None:
+            new = object.__new__(type(mod))
+            new.__dict__.update(mod.__dict__)
+        new.__dict__.update({f"{which}_observer": None, f"{which}_fake_quant": fixed})
+        tracer.approximate = True
+    return mod if new is None else new
+
+
 def make_builder(mod: Any, is_top: bool = False) -> Any:
     """A builder for a module."""
+    qat = qat_module()
+    if qat is not None and isinstance(mod, qat) and not is_top:
+        mod = _with_fixed_parts(mod)
     builder = TracedModuleBuilder.__new__(TracedModuleBuilder, mod)
     TracedModuleBuilder.__init__(builder, mod, is_top)
     return builder

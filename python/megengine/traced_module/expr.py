@@ -13,8 +13,9 @@ from ..core._imperative_rt.opdef import OpDef
 from ..module.module import Module
 from ..tensor import Tensor
 from ..version import __version__
-from .known import BINARY, function_pair, method_spec
+from .known import BINARY, find_function, function_pair, method_spec
 from .node import ModuleNode, Node, NodeMixin, TensorNode
+from .parts import Part
 from .pytree import TreeDef, _is_const_leaf, tree_flatten
 from .utils import _argspec, _convert_kwargs_to_args, get_subattr
 
@@ -112,7 +113,7 @@ def is_input(expr: Any) -> bool:
     return isinstance(expr, Input)
 
 
-class Expr:
+class Expr(Part):
     """Something done with nodes. Arguments are kept flat: nodes in ``inputs``, the rest with its place in
     ``const_val``, the form of both in ``arg_def``."""
 
@@ -450,7 +451,10 @@ class GetAttr(Expr):
 
     def interpret(self, *inputs: Any) -> Any:
         """The attribute."""
-        return (get_subattr(inputs[0], self.name),)
+        found = get_subattr(inputs[0], self.name)
+        if not isinstance(found, (Tensor, Module, NodeMixin)):
+            raise TypeError(f"{self}: the attribute is a {type(found).__name__}, not a module or a tensor.")
+        return (found,)
 
     def _output_names(self, space: NameSpace) -> tuple[str, str]:
         qualname = f"{self.inputs[0].qualname}.{self.name}"
@@ -511,9 +515,12 @@ class CallMethod(Expr):
             return (target if got is None else got,)
         if method == "__new__":
             return (args[0](*args[1:], **kwargs),)
-        obj = args[0]
+        obj: Any = args[0]
         if method == "__call__":
-            outputs = obj(*args[1:], **kwargs)
+            if not isinstance(obj, (Module, NodeMixin)):
+                raise TypeError(f"{self}: a {type(obj).__name__} is no module.")
+            called: Any = obj
+            outputs = called(*args[1:], **kwargs)
         elif method.startswith("__"):
             outputs = getattr(type(obj), method)(*args, **kwargs)
         else:
@@ -605,7 +612,17 @@ class CallFunction(Expr):
         return f"{self._outputs_text(spec)} = {module.rsplit('.')[-1]}.{name.rsplit('.')[-1]}{call}"
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "func": function_pair(self.func), "version": __version__}
+        state = {k: v for k, v in super().__getstate__().items() if k != "_pair"}
+        return {**state, "func": function_pair(self.func), "version": __version__}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        pair = state["func"]
+        if isinstance(pair, tuple):
+            found = find_function(*pair)
+            if found is None:
+                raise TypeError(f"a graph calls {'.'.join(pair)}, which is not known here; register it with wrap.")
+            state = {**state, "func": found, "_pair": pair}
+        super().__setstate__(state)
 
 
 class Apply(Expr):
@@ -666,6 +683,15 @@ class Apply(Expr):
         opdef = state.pop("opdef")
         state["opdef_state"] = {**opdef.__getstate__(), "opdef_type": type(opdef)}
         return {**state, "version": __version__}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        state = {"const_val": [], **state}
+        if "opdef_state" in state:
+            fields = dict(state.pop("opdef_state"))
+            op: Any = object.__new__(fields.pop("opdef_type"))
+            op.__setstate__(fields)
+            state["opdef"] = op
+        super().__setstate__(state)
 
 
 class Constant(Expr):

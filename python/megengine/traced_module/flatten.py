@@ -56,7 +56,7 @@ def _inline(flat: InternalGraph, graph: InternalGraph, nodes: dict[int, Node], p
             if id(result) not in came:
                 # It is known by the name of what the module returned.
                 came.add(id(result))
-                flat._namespace._used_names.pop(result._name or "", None)
+                flat._namespace.free_name(result.name)
                 _name(flat, result, out, prefix)
 
 

@@ -15,6 +15,7 @@ from .expr import Apply, CallFunction, CallMethod, Constant, Expr, GetAttr, Inpu
 from .filters import ExprFilter, NodeFilter
 from .naming import NameSpace
 from .node import ModuleNode, Node, TensorNode
+from .parts import flat_state
 from .pytree import _is_const_leaf, tree_flatten
 
 if TYPE_CHECKING:
@@ -464,11 +465,13 @@ class InternalGraph:
         names = ("_exprs", "_inputs", "_outputs", "_watch_point", "_end_point", "_namespace", "_rst", "_name")
         state = {name: getattr(self, name) for name in names}
         state["_watch_point"], state["_end_point"], state["_rst"] = [], [], defaultdict(list)
-        return {**state, "_qualname": self._qualname, "_total_ids": self._total_ids}
+        state.update(_qualname=self._qualname, _total_ids=self._total_ids)
+        exprs = (*(n.expr for n in self._inputs), *self._exprs)
+        return flat_state([*exprs, *(n for e in exprs for n in e.outputs)], state)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         blank = InternalGraph("", "").__dict__
-        self.__dict__.update({**blank, **state})
+        self.__dict__.update({**blank, **{k: v for k, v in state.items() if k in blank}})
         self._rst = defaultdict(list)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> InternalGraph:

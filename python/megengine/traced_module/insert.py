@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from ..core._imperative_rt.ops import OPS
 from ..functional.tensor import zeros
 from ..tensor import Tensor
 from .builder import _state
-from .expr import Apply, Constant, Expr, GetAttr
+from .expr import Apply, Constant, Expr, GetAttr, is_apply_def, is_call_tensor_method
 from .graph import InternalGraph
 from .known import ORIGINAL
 from .module_tracer import (
@@ -69,14 +71,35 @@ class _InsertTracer(module_tracer):
                 raise AssertionError(f"insert_exprs: {node} is a node of another graph than {self.graph._name}.")
             if node.value is None and node._shape is None:
                 raise RuntimeError(f"insert_exprs: the shape of {node} is not known. Set its shape and dtype.")
+            fake = self._known(node)
             with paused():
                 if node.value is not None:
                     fake = Tensor(node.value)
-                else:
+                elif fake is None:
                     fake = zeros(node._shape or (), dtype=node._dtype or "float32", device=node._device)
             self._fakes[id(node)] = fake
             self._scopes[0].nodes[id(fake)] = (fake, node)
         return fake
+
+    def _known(self, node: TensorNode) -> Tensor | None:
+        """The value of what is computed from shapes alone: sizes must be right for calls to run."""
+        expr = node.expr
+        if is_apply_def(expr, OPS["GetVarShape"]):
+            return Tensor(np.array(expr.inputs[0]._shape, "int32"))
+        if node._dtype != np.int32 or not expr.inputs or len(expr.outputs) != 1 or not is_call_tensor_method(expr):
+            return None
+        values = [self._known(n) if isinstance(n, TensorNode) else None for n in expr.inputs]
+        if any(v is None for v in values):
+            return None
+        with paused():
+            found: Tensor = expr.interpret(*values)[0]
+        return found
+
+    def note_wrapped(self, value: Any) -> None:
+        super().note_wrapped(value)
+        node = self._scopes[-1].nodes[id(value)][1]
+        if isinstance(node, TensorNode) and self.takes_nodes():
+            self._fakes[id(node)] = value
 
     def builder_of(self, node: ModuleNode) -> Any:
         mod = node.owner
@@ -152,8 +175,6 @@ def inserting(node: Any) -> bool:
 
 def insert_shape(node: TensorNode) -> Any:
     """A node for the shape."""
-    import numpy as np
-
     sizes = lambda x: (Tensor(np.array(x._tuple_shape, "int32"), device=x.device),)  # noqa: E731
     return _record(Apply(OPS["GetVarShape"]()), (node,), {}, sizes)[0]
 

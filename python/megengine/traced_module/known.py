@@ -46,9 +46,33 @@ def functions() -> dict[int, Callable[..., Any]]:
         for name, value in vars(module).items():
             if _is_function(name, value):
                 found[id(value)] = value
-    for func in _wrapped.values():
+    for func in (*_wrapped.values(), *simulations().values()):
         found[id(func)] = func
     return found
+
+
+def simulations() -> dict[tuple[str, str], Callable[..., Any]]:
+    """The functions by which QAT modules simulate quantisation, where they have been imported."""
+    found: dict[tuple[str, str], Callable[..., Any]] = {}
+    utils = sys.modules.get("megengine.quantization.utils")
+    for name in ("fake_quant_bias", "fake_quant_tensor", "lsq_forward", "tqt_forward") if utils is not None else ():
+        found["megengine.quantization.utils", name] = getattr(utils, name)
+    qat = qat_module()
+    if qat is not None:
+        func = SIMULATE or vars(qat)[_SIMULATE]
+        found[func.__module__, func.__qualname__] = func
+    return found
+
+
+_SIMULATE = "_apply_fakequant_with_observer"
+#: The method itself; while modules are traced, that of the class is another.
+SIMULATE: Callable[..., Any] | None = None
+
+
+def qat_module() -> Any:
+    """The base of QAT modules, where it has been imported."""
+    found = sys.modules.get("megengine.module.qat.module")
+    return None if found is None else found.QATModule
 
 
 def random_functions() -> dict[str, Callable[..., Any]]:
@@ -104,6 +128,8 @@ def find_function(module: Any, name: Any) -> Callable[..., Any] | None:
         return None
     if (module, name) in _wrapped:
         return _wrapped[module, name]
+    if (module, name) in simulations():
+        return simulations()[module, name]
     if module in ("megengine.random", "megengine.random.rng") and name in _DRAWS:
         return random_function(name)
     if module == _ROOT or module.startswith(_ROOT + "."):

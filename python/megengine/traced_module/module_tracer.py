@@ -104,6 +104,7 @@ class module_tracer:
         self.builders: dict[int, Any] = {}
         self.checker: TracedModuleChecker | None = None
         self._literals: dict[int, Tensor] = {}
+        self.approximate = False  # the graph may differ from the module in the last bits
         self._before: set[int] | None = {id(t) for t in gc.get_objects() if isinstance(t, Tensor)}
 
     def takes_nodes(self) -> bool:
@@ -297,7 +298,12 @@ def _record_function(func: Callable[..., Any], args: tuple[Any, ...], kwargs: di
     except TypeError:
         func(*args, **kwargs)  # says it better
         raise
-    return _record(CallFunction(func), args, dict(sorted(kwargs.items())), func)
+    from .builder import _real
+
+    def run(*a: Any, **k: Any) -> Any:
+        return func(*_real(a), **_real(k))
+
+    return _record(CallFunction(func), args, dict(sorted(kwargs.items())), run)
 
 
 _apply = core2.apply
@@ -520,6 +526,31 @@ def _wrap_custom(original: Callable[..., Any]) -> Callable[..., Any]:
     return __call__
 
 
+def _wrap_simulation(original: Callable[..., Any]) -> Callable[..., Any]:
+    """The step that all QAT modules share is one call, with the observer and the fake-quant module as arguments."""
+
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if active_module_tracer() is None or not isinstance(self, NodeMixin):
+            return original(self, *args, **kwargs)
+        return _record_function(original, (self, *args), kwargs)
+
+    wrapper.__dict__["__wrapped__"] = original
+    return wrapper
+
+
+def _wrap_product(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Inside a QAT module of the user's the product of simulated values is written down, not that of integers."""
+
+    def wrapper(self: Any, inp: Any, weight: Any, bias: Any, product: Any, integers: Any) -> Any:
+        if active_module_tracer() is None or not isinstance(self, NodeMixin):
+            return original(self, inp, weight, bias, product, integers)
+        current_tracer().approximate = True
+        return product(inp, weight, self.apply_quant_bias(bias, inp, weight))  # type: ignore[attr-defined]
+
+    wrapper.__dict__["__wrapped__"] = original
+    return wrapper
+
+
 def get_tensor_wrapable_method() -> list[str]:
     """The names of Tensor that can be used on nodes inside ``insert_exprs``."""
     return ["T", "size", "shape", "device", "dtype", "ndim", "qparams", *known.ORIGINAL]
@@ -542,6 +573,7 @@ def traced_function(func: Any) -> Any:
 
 
 def _make_table() -> dict[int, Callable[..., Any]]:
+    known.SIMULATE = None
     table = {i: _wrap_function(f) for i, f in known.functions().items()}
     for name, func in known.random_functions().items():
         public = known.random_function(name)
@@ -589,6 +621,12 @@ def _apply_patches() -> Patcher:
     patcher._patch(Tensor, "__init__", _wrap_init(Tensor.__init__))
     patcher._patch(Module, "__call__", _wrap_call(Module.__call__))
     patcher._patch(Function, "__call__", _wrap_custom(Function.__call__))
+    qat = known.qat_module()
+    if qat is not None:
+        known.SIMULATE = vars(qat)[known._SIMULATE]
+        patcher._patch(qat, known._SIMULATE, _wrap_simulation(known.SIMULATE))
+        if "_calc_qat" in vars(qat):
+            patcher._patch(qat, "_calc_qat", _wrap_product(vars(qat)["_calc_qat"]))
     return patcher
 
 

@@ -34,6 +34,7 @@ class NameSpace:
         self.name = name
         self.qualname = qualname
         self._used_names: dict[str, Any] = {}
+        self._last: dict[str, int] = {}
 
     def create_unique_name(self, name: str, node: Any = None) -> str:
         """A name like this one that is free; with a node, it is the node's from now on."""
@@ -41,9 +42,18 @@ class NameSpace:
         name = _ILLEGAL.sub("_", name)
         if name[0].isdigit():
             name = f"_{name}"
-        while name in self._used_names or name in _RESERVED:
+        if name in self._used_names or name in _RESERVED:
             match = _NUMBERED.match(name)
-            name = f"{name}_1" if match is None else f"{match.group(1)}_{int(match.group(2)) + 1}"
+            base, number = (name, 0) if match is None else (match.group(1), int(match.group(2)))
+            # Every number up to this one is taken.
+            number = max(number, self._last.get(base, 0) if number <= 1 else 0)
+            while True:
+                number += 1
+                name = f"{base}_{number}"
+                if name not in self._used_names and name not in _RESERVED:
+                    break
+            if number <= 1 or f"{base}_{number - 1}" in self._used_names:
+                self._last[base] = number if node is not None else number - 1
         if node is not None:
             self.associate_name_with_obj(name, node)
         return name
@@ -67,6 +77,11 @@ class NameSpace:
             if owner is node:
                 self._used_names[name] = None
 
+    def free_name(self, name: str) -> None:
+        """Let a name be given out again."""
+        self._used_names.pop(name, None)
+        self._last.clear()
+
     def merge(self, other: NameSpace) -> None:
         """Take the names of another graph as used."""
         for name, node in other._used_names.items():
@@ -81,4 +96,4 @@ class NameSpace:
         return {"name": self.name, "qualname": self.qualname, "_used_names": self._used_names}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update({"_used_names": {}, **state})
+        self.__dict__.update({"_used_names": {}, **state, "_last": {}})

@@ -12,6 +12,7 @@ from ..core._core import CompNode
 from ..core.tensor.qparams import QParams
 from ..module.module import Module
 from ..tensor import Tensor
+from .parts import Part
 
 if TYPE_CHECKING:
     from .expr import Expr
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["ModuleNode", "Node", "NodeMixin", "TensorNode"]
 
 
-class Node:
+class Node(Part):
     """A value of a graph: the expression that makes it, and those that use it.
 
     Args:

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..core._core import CompNode
 from ..core.tensor.dtype import QuantDtypeMeta
-from ..core.tensor.qparams import QParams, QuantMode
+from ..core.tensor.qparams import LSQParams, QParams, QuantMode
 from ..module.module import Module
 from ..tensor import Parameter, Tensor
 from .node import ModuleNode, Node, NodeMixin, TensorNode
@@ -80,6 +80,7 @@ SUPPORTED_TYPE: dict[type, NodeType] = {
     collections.OrderedDict: NodeType(partial(_dict_flatten, True), partial(_dict_unflatten, collections.OrderedDict)),
     slice: NodeType(lambda x: ([x.start, x.stop, x.step], None), lambda x, _: slice(*x)),
     QParams: NodeType(qparams_flatten, partial(qparams_unflatten, QParams)),
+    LSQParams: NodeType(qparams_flatten, partial(qparams_unflatten, LSQParams)),
 }
 #: Leaves, by their exact type.
 SUPPORTED_LEAF_TYPE: set[type] = {

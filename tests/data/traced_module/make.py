@@ -16,7 +16,7 @@ import megengine as mge
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent.parent / "python"))
 
-from traced_nets import NETS  # noqa: E402
+from traced_nets import NETS, QUANTIZED  # noqa: E402
 
 from megengine.traced_module import optimize, trace_module  # noqa: E402
 
@@ -40,7 +40,7 @@ def graphs(traced):
 
 
 def main():
-    for name, make in NETS.items():
+    for name, make in {**NETS, **QUANTIZED}.items():
         mge.random.seed(7)
         net, args, kwargs = make()
         net.eval()

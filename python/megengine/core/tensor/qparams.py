@@ -9,11 +9,15 @@ import numpy as np
 
 from .dtype import QuantDtypeMeta, _builtin_quant_dtypes
 
+#: The module that files name for these classes.
+_IN_FILES = "megengine.quantization.utils"
 _T = TypeVar("_T")
 
 
 class QuantMode(Enum):
     """Whether zero is at q = 0. The spelling is the API's."""
+
+    __module__ = _IN_FILES
 
     SYMMERTIC = 1
     ASYMMERTIC = 2
@@ -21,6 +25,8 @@ class QuantMode(Enum):
 
 class QParams:
     """Mode, range, scale and zero point."""
+
+    __module__ = _IN_FILES
 
     __slots__ = ("mode", "dtype_meta", "scale", "zero_point")
 
@@ -48,6 +54,8 @@ class QParams:
 
 class LSQParams(QParams):
     """Those of a learnt step, which also say by what its gradient is multiplied."""
+
+    __module__ = _IN_FILES
 
     __slots__ = (*QParams.__slots__, "grad_scale")
 
