@@ -276,7 +276,15 @@ class Tensor(TensorBase, ArrayMethodMixin):
     dmap_callback: Callable[[str], str] | None = None
 
     _qparams: QParams | None = None
-    _simulated = False  # its values are those of integers, as ``qparams`` says
+    _integers: Tensor | None = None  # the value that was rounded to those that ``qparams`` says
+
+    @property
+    def _simulated(self) -> bool:
+        """Whether the values are those of integers: rounded to them, and not assigned to since."""
+        return self._integers is not None and _core.same_value(self, self._integers)
+
+    def _mark_simulated(self) -> None:
+        self._integers = Tensor(self)
 
     @property
     def qparams(self) -> QParams:

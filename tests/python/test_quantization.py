@@ -153,6 +153,27 @@ def test_min_max_and_moving_average(mode: Any, dtype: str, sync: bool) -> None:
     check(observer, low * 0.5 + 0.5 * data[0].min(), high * 0.5 + 0.5 * data[0].max(), mode, dtype)
 
 
+def test_synchronised_observers_take_the_range_of_all_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process has seen -9 and 9; each call reduces its least and largest value once over WORLD."""
+    asked: list[Any] = []
+
+    def reduce(best: Any, other: float) -> Any:
+        return lambda x, group: asked.append(group) or best(x, mge.tensor(other))
+
+    monkeypatch.setattr(mge.distributed, "is_distributed", lambda: True)
+    monkeypatch.setattr(mge.distributed.functional, "all_reduce_min", reduce(F.minimum, -9.0))
+    monkeypatch.setattr(mge.distributed.functional, "all_reduce_max", reduce(F.maximum, 9.0))
+    for cls in (Q.SyncMinMaxObserver, Q.SyncExponentialMovingAverageObserver):
+        observer = cls()
+        observer(mge.tensor([1.0, 2.0]))
+        assert (observer.min_val.item(), observer.max_val.item()) == (-9.0, 9.0)
+        assert asked == [mge.distributed.WORLD] * 2
+        observer.disable()
+        observer(mge.tensor([100.0]))
+        assert observer.max_val.item() == 9.0 and len(asked) == 2
+        asked.clear()
+
+
 def test_a_range_for_each_filter() -> None:
     conv, fc = M.Conv2d(4, 6, 3, groups=2), M.Linear(3, 5)
     net = Q.quantize_qat(M.Sequential(conv, fc), qconfig=Q.per_channel_fakequant_qconfig)

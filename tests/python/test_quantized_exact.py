@@ -308,6 +308,28 @@ def test_evaluation_under_autocast_keeps_the_integers() -> None:
     assert all(p.grad is not None and p.grad.dtype == np.float32 for p in net.parameters())
 
 
+def test_a_tensor_that_was_assigned_to_is_not_taken_for_integers() -> None:
+    """Values between two integers must not be rounded by the layer after."""
+    net, (x,) = build("linear", PRESETS["ema"], 0, 1.0, 1.0)
+    stub, layer = net.stubs[0], net.layer
+    for change in ("set", "add", "reset"):
+        t = stub(mge.tensor(x))
+        assert t._simulated
+        step = t.qparams.scale.item()
+        if change == "set":
+            t[0] = 0.4 * step
+        elif change == "add":
+            t += 0.4 * step
+        else:
+            t._reset(t + 0.4 * step)
+        assert not t._simulated
+        plain = mge.tensor(t.numpy())
+        w = layer.apply_quant_weight(layer.weight)
+        bias = layer.apply_quant_bias(layer.bias, t, w)
+        want = layer.apply_quant_activation(layer.calc_linear(plain, w, bias))
+        np.testing.assert_array_equal(layer(t).numpy(), want.numpy())
+
+
 def test_nothing_and_one_row() -> None:
     net, _ = build("conv", PRESETS["ema"], 0, 1.0, 1.0)
     for n in (net, Q.quantize(net, inplace=False)):

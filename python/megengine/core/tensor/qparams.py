@@ -79,7 +79,7 @@ def as_integers_of(x: Any, y: _T) -> _T:
     if getattr(x, "_simulated", False):
         marked: Any = y
         marked.qparams.update(x.qparams)
-        marked._simulated = True
+        marked._mark_simulated()
     return y
 
 

@@ -83,7 +83,8 @@ class QATModule(Module):
         if result is target:
             result = Tensor(result)  # its parameters are not those of the tensor that came in
         result.qparams.update(qparams)
-        result._simulated = _enabled(fake_quant)
+        if _enabled(fake_quant):
+            result._mark_simulated()
         return result
 
     def apply_quant_weight(self, target: Tensor) -> Tensor:
