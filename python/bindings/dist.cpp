@@ -103,7 +103,13 @@ void bind_group(nb::module_& m) {
                      const std::string why = g.failure();
                      return why.empty() ? std::optional<std::string>() : why;
                    })
-      .def("wait", [](ProcessGroup& g) { aside([&] { drain_domain(g.name()); }); })
+      .def("wait",
+           [](ProcessGroup& g) {
+             aside([&] {
+               drain_domain(g.name());
+               g.check_usable("wait");
+             });
+           })
       .def("barrier",
            [](ProcessGroup& g) {
              aside([&] {

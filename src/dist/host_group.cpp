@@ -56,8 +56,8 @@ void HostGroup::met(const Tag& mine, int peer, const Tag& theirs) const {
   if (mine.agrees(theirs)) return;
   const char* op = op_name(static_cast<Op>(mine.op));
   fail(ErrorKind::Env,
-       "{}: the ranks of group '{}' disagree: rank {} calls {} as call {}, rank {} calls {} as call {}. All ranks "
-       "must make the same calls, in the same order, with the same shapes and dtypes.",
+       "{}: the ranks of group '{}' disagree. Rank {} calls {} as call {}, rank {} calls {} as call {}. All "
+       "ranks must make the same calls, in the same order, with the same shapes and dtypes.",
        op, name_, rank_, told(mine), mine.seq, peer, told(theirs), theirs.seq);
 }
 

@@ -309,7 +309,7 @@ def test_a_traced_step_that_fails_names_the_rank_and_the_line() -> None:
                 ops.dist_all_gather(T(np.ones(3, "float32")), **me)
             text = error_of(lambda: (step(T(np.ones(3, "float32"))).numpy(), _core.full_sync()))
             if rank == 0:
-                assert "disagree" in text and "rank 1 calls dist_all_gather(float32[3])" in text, text
+                assert "disagree" in text and "ank 1 calls dist_all_gather(float32[3])" in text, text
                 assert "<string>:" in text, text
             """
         )
@@ -370,6 +370,7 @@ def test_ranks_that_disagree_are_told_what_the_other_does(backend: str, call: st
         assert "<string>:" in text, text  # the user's line
         later = error_of(lambda: ops.dist_all_gather(T(np.ones(4, "float32")), **me).numpy())
         assert "cannot be used any more" in later and "disagree" in later, later
+        assert "disagree" in error_of(g.wait)
         assert "disagree" in g.failed
         """,
         backend=backend,

@@ -5,7 +5,10 @@
 #include <gloo/transport/tcp/device.h>
 #include <gloo/transport/unbound_buffer.h>
 
+#include <signal.h>
+
 #include <condition_variable>
+#include <csignal>
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -47,6 +50,14 @@ void write_first(char* to, const Tag& tag, const Outgoing& o) {
   if (o.bytes) std::memcpy(to + sizeof tag, o.data, in_first(o.bytes));
 }
 
+// Gloo writes to connections that a peer may have closed, which ends a process that has not said otherwise (Python
+// has).
+void survive_closed_connections() {
+  struct sigaction now {};
+  sigaction(SIGPIPE, nullptr, &now);
+  if (now.sa_handler == SIG_DFL) std::signal(SIGPIPE, SIG_IGN);
+}
+
 [[noreturn]] void lost(int peer, const std::exception& e) {
   const std::string why = e.what();
   const bool silent = why.find("imed out") != std::string::npos;
@@ -56,6 +67,7 @@ void write_first(char* to, const Tag& tag, const Outgoing& o) {
 class GlooTransport final : public Transport {
  public:
   GlooTransport(const GlooPlace& place, const GlooStore& store) : sent_(place.size), received_(place.size) {
+    survive_closed_connections();
     ::gloo::transport::tcp::attr attr;
     attr.hostname = place.host;
     auto device = ::gloo::transport::tcp::CreateDevice(attr);
