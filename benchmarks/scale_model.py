@@ -33,9 +33,9 @@ from dataclasses import dataclass, replace
 class Machine:
     """Constants; times in seconds, rates in bytes per second."""
 
-    memory_latency: float = 60e-6  # a message between processes of one machine
-    memory: float = 2.0e9  # bytes per second between them
-    adding: float = 4.0e9
+    memory_latency: float = 6e-6  # a message between processes of one machine
+    memory: float = 4.2e9  # bytes per second between them
+    adding: float = 22e9
     latency: float = 30e-6  # a message between machines
     network: float = 1.25e9  # 10 Gbit/s
     processes: int = 4  # of each machine

@@ -47,7 +47,7 @@ def main() -> int:
     parser.add_argument("--steps", default="100")
     parser.add_argument("--only", default="", help="names that begin so")
     a = parser.parse_args()
-    env = {**os.environ, "MGE_DIST_TIMEOUT": "120"}
+    env = {**os.environ, "MGE_DIST_TIMEOUT": "120", "RAY_raylet_start_wait_time_s": "120"}
     env |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     failed = []
     for name, command in commands(a.torchrun, a.ray_python).items():

@@ -224,6 +224,8 @@ OTHERS = {
     "python/megengine/core/files.py": "its Python side",
     "python/megengine/logger.py": "a log that grows while the program runs",
     "python/megengine/utils/persistent_cache.py": "the lock file beside the cache",
+    "python/megengine/distributed/server.py": "the null device, in the place of its owner's output",
+    "src/dist/shm.cpp": "memory that processes share",
 }
 OPENS = re.compile(
     r"""\bopen\([^)]*,\s*["'][rbt]*[wax+][rbt+]*["']|\bfopen\(|\bofstream\b|O_WRONLY|O_RDWR|O_CREAT|"""
