@@ -36,6 +36,8 @@ import megengine.functional as F
 import megengine.module as M
 from megengine.core.tensor import dtype as D
 from megengine.core.tensor.qparams import QuantMode, create_qparams
+from megengine.traced_module import trace_module
+from megengine.traced_module._unpickle import extension
 
 BATCH = 5000
 CASE_SECONDS = 20
@@ -92,6 +94,7 @@ def originals() -> list[Any]:
         [(), (1,), (1, 2, 3, 4), [], {}, set(), {1, "a"}, frozenset([1, (2,)]), slice(1, 2), range(3), {(1, 2): 3}],
         [OrderedDict(a=1), defaultdict(list, a=[1]), Counter("aab"), deque([1], 3), ring, Canary(), [Canary()]],
         Net(),
+        trace_module(Net(), mge.Tensor([[1.0, 2.0]])),
     ]
 
 
@@ -106,7 +109,9 @@ def unframed(data: bytes) -> bytes:
 
 
 def seeds() -> list[bytes]:
+    extension()  # imports what files of traced modules name
     found = [(CHECKPOINTS / name).read_bytes() for name in ("modules.pkl", "nested_quantized.pkl")]
+    found += [(CHECKPOINTS.parent / "traced_module" / f"{name}.tm").read_bytes() for name in ("arguments", "qat")]
     for protocol in (0, 2, 4, 5):
         for obj in originals():
             ours = io.BytesIO()
@@ -138,6 +143,14 @@ NAMES = (
     b"cbuiltins\nslice\n",
     b"c_codecs\nencode\n",
     b"cos\nsystem\n",
+    b"ctyping\ncast\n",
+    b"cinspect\nFullArgSpec\n",
+    b"cmegengine.traced_module.traced_module\nTracedModule\n",
+    b"cmegengine.traced_module.traced_module\nInternalGraph\n",
+    b"cmegengine.traced_module.serialization\n_ModuleState\n",
+    b"cmegengine.traced_module.expr\nCallMethod\n",
+    b"cmegengine.traced_module.node\nTensorNode\n",
+    b"cmegengine.traced_module.pytree\nTreeDef\n",
 )
 #: Opcodes that push one value.
 VALUES = (
