@@ -10,6 +10,7 @@
 #include <mutex>
 #include <set>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -286,6 +287,7 @@ struct PoolTable {
       for (auto& p : kind)
         if (Pool* pool = p.load(std::memory_order_acquire)) f(*pool);
   }
+  std::vector<Pool*> forking;  // locked for the time of a fork; the child may have dropped some of them by its end
 };
 PoolTable& pool_table() {
   static PoolTable* t = new PoolTable;
@@ -299,19 +301,21 @@ Pool& Pool::of(Device device) {
   auto& slot = t.pools[static_cast<int>(device.kind)][device.index];
   if (Pool* p = slot.load(std::memory_order_acquire)) return *p;
   // A child must not inherit a lock held by a thread it does not have.
+  static constexpr auto let_go = [] {
+    PoolTable& all = pool_table();
+    for (Pool* p : std::exchange(all.forking, {})) p->impl_->mutex.unlock();
+    all.mutex.unlock();
+  };
   static const int watched = pthread_atfork(
       [] {
-        pool_table().mutex.lock();
-        pool_table().each([](Pool& p) { p.impl_->mutex.lock(); });
+        PoolTable& all = pool_table();
+        all.mutex.lock();
+        all.each([&](Pool& p) {
+          p.impl_->mutex.lock();
+          all.forking.push_back(&p);
+        });
       },
-      [] {
-        pool_table().each([](Pool& p) { p.impl_->mutex.unlock(); });
-        pool_table().mutex.unlock();
-      },
-      [] {
-        pool_table().each([](Pool& p) { p.impl_->mutex.unlock(); });
-        pool_table().mutex.unlock();
-      });
+      let_go, let_go);
   (void)watched;
   std::lock_guard<std::mutex> lock(t.mutex);
   if (!slot.load()) slot.store(new Pool(device), std::memory_order_release);

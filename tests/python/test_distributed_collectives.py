@@ -266,12 +266,13 @@ def test_what_the_receiver_does_not_use_has_no_gradient():
 def test_groups_have_an_order_and_a_root():
     def work():
         rank = dist.get_rank()
-        assert dist.WORLD.comp_node.endswith(":1") and dist.WORLD.key == "0,1,2"
+        first = int(dist.WORLD.comp_node.rpartition(":")[2])  # 1, unless somebody has taken streams before
+        assert first >= 1 and dist.WORLD.key == "0,1,2"
         result = []
         if rank in (2, 0):
             group = dist.new_group([2, 0])
             assert (group.key, group.size, group.proc_ranks, group.is_single_machine) == ("2,0", 2, [2, 0], True)
-            assert group.comp_node.endswith(":2")
+            assert group.comp_node.endswith(f":{first + 1}")
             result.append(group.rank)
             x = mge.tensor([float(rank)])
             result.append(D.all_gather(x, group).tolist())

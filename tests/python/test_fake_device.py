@@ -43,16 +43,25 @@ def bits(values: Any) -> list[bytes]:
 
 
 def movable(case: OpCase) -> bool:
-    return not (case.name == "copy_to" and case.attrs.get("borrow"))  # only between streams of one device
+    return not refusal(case)
+
+
+def refusal(case: OpCase) -> Any:
+    """The error that says why an op does not run on this device."""
+    if case.name == "copy_to" and case.attrs.get("borrow"):  # only between streams of one device
+        return pytest.raises(ValueError, match="different devices")
+    if case.name.startswith("dist_"):
+        return pytest.raises(NotImplementedError, match="Copy it to cpu0 first")
+    return None
 
 
 @case_grid
 def test_every_op_gives_the_bits_of_the_cpu(case: OpCase) -> None:
-    if not movable(case):
-        with pytest.raises(ValueError, match="different devices"):
-            call(case, [Tensor(a, device=FAKE) for a in as_float32(seeded(case))])
-        return
     arrays = as_float32(seeded(case))
+    if refused := refusal(case):
+        with refused:
+            call(case, [Tensor(a, device=FAKE) for a in arrays])[0].numpy()
+        return
     want = call(case, [Tensor(a) for a in arrays])
     if not arrays:  # made on the default device
         mge.set_default_device(FAKE)

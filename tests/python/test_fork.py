@@ -226,3 +226,25 @@ def test_a_fork_beside_threads_that_compute_without_the_interpreter_lock() -> No
         timeout=120,
     )
     assert done.stdout.strip() == "fine", done.stdout + done.stderr
+
+
+def test_a_child_lets_go_of_what_its_parent_had_on_another_device() -> None:
+    """Its pool starts over in the child; the one that the parent's tensors point at was left locked."""
+    says = subprocess.run([sys.executable, "-c", textwrap.dedent(DROPPED)], capture_output=True, text=True, timeout=60)
+    assert says.returncode == 0 and says.stdout == "status 0\n", says.stdout + says.stderr
+
+
+DROPPED = """
+    import os, signal
+    import megengine as mge
+    from megengine.core import _core
+    _core.test_device()  # before there is any pool: forks then tell this device first
+    x = mge.Tensor([1.0, 2.0], device="fake0")
+    y = (x + 1).numpy()
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(20)
+        del x
+        os._exit(0)
+    print("status", os.waitpid(pid, 0)[1])
+"""
