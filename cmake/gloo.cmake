@@ -1,6 +1,8 @@
 # src/dist/gloo as a library of its own, libmge_gloo.so, which a process group loads when it needs it (src/dist/meet.cpp): the
 # Debian package has Gloo as a shared library only, and that needs others. Inside a wheel all of them lie beside it.
-set_source_files_properties("${CMAKE_SOURCE_DIR}/src/dist/reduce.cpp" PROPERTIES COMPILE_OPTIONS "$<$<NOT:$<BOOL:${MGE_SANITIZE}>>:-O3>")
+if(NOT MGE_SANITIZE)
+  set_source_files_properties("${CMAKE_SOURCE_DIR}/src/dist/reduce.cpp" PROPERTIES COMPILE_OPTIONS -O3)
+endif()
 if(NOT MGE_WITH_GLOO)
   return()
 endif()
