@@ -229,3 +229,12 @@ def test_item_of_many_is_an_assertion_too() -> None:
     for kind in (AssertionError, RuntimeError, ValueError):
         with pytest.raises(kind, match="item: needs one element"):
             mge.tensor([1.0, 2.0]).item()
+
+
+def test_the_same_function_is_found_in_every_module_that_has_it() -> None:
+    from megengine.core import _config
+    from megengine.core._imperative_rt import core2
+    from megengine.core.tensor import megbrain_graph, utils
+
+    assert utils.apply is megbrain_graph.apply is core2.apply
+    assert _config.get_option is core2.get_option and _config.set_option is core2.set_option

@@ -14,6 +14,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from .. import config
+from . import get_option as get_option
+from . import set_option as set_option
 
 #: Names here -> attributes of megengine.config.
 _NAMES = {

@@ -31,6 +31,7 @@ import numpy.typing as npt
 from ...tensor import Tensor
 from .. import _core
 from .._core import CompNode
+from .._imperative_rt.core2 import apply as apply
 from .._imperative_rt.opdef import OpDef, OpEnum
 from .._inference import GraphInference
 
