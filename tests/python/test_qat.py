@@ -273,5 +273,5 @@ def test_repr_says_qat() -> None:
 
 def test_the_names_are_those_of_the_float_layers() -> None:
     names = set(qat.__all__) - {"QATModule"}
-    assert names == set(Q.quantize_qat.__globals__["_QUANTABLE"]) and names <= set(M.__all__)
+    assert names == set(M.quantized.__all__) - {"QuantizedModule"} and names <= set(M.__all__)
     assert all(issubclass(getattr(qat, n), qat.QATModule) for n in names)

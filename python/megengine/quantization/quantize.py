@@ -37,32 +37,16 @@ __all__ = [
 
 _M = TypeVar("_M", bound=Module)
 
-#: The layers that have a QAT and a quantised form, by the name that all three share.
-_QUANTABLE = (
-    "BatchMatMulActivation",
-    "Concat",
-    "Conv2d",
-    "ConvBn2d",
-    "ConvBnRelu2d",
-    "ConvRelu2d",
-    "ConvTranspose2d",
-    "ConvTransposeBn2d",
-    "ConvTransposeBnRelu2d",
-    "ConvTransposeRelu2d",
-    "DequantStub",
-    "Elemwise",
-    "Linear",
-    "LinearBn1d",
-    "LinearBnRelu1d",
-    "LinearRelu",
-    "QuantStub",
-)
-
 
 def _qat() -> Any:
     from ..module import qat  # which is made of this package
 
     return qat
+
+
+def _quantable() -> list[str]:
+    """The layers that have a QAT and a quantised form, by the name that all three share."""
+    return [n for n in _qat().__all__ if n != "QATModule"]
 
 
 def _qat_modules(module: Module) -> Iterable[QATModule]:
@@ -145,7 +129,7 @@ def quantize_qat(
     >>> type(net[1]).__module__
     'megengine.module.qat.linear'
     """
-    table: dict[type, type] = {getattr(Float, n): getattr(_qat(), n) for n in _QUANTABLE}
+    table: dict[type, type] = {getattr(Float, n): getattr(_qat(), n) for n in _quantable()}
     table.update(mapping or {})
     module = module if inplace else deepcopy(module)
 
@@ -172,7 +156,7 @@ def quantize(module: _M, inplace: bool = True, mapping: dict[type, type] | None 
     """
     from ..module import quantized
 
-    table: dict[type, type] = {getattr(_qat(), n): getattr(quantized, n) for n in _QUANTABLE}
+    table: dict[type, type] = {getattr(_qat(), n): getattr(quantized, n) for n in _quantable()}
     table.update(mapping or {})
     module = module if inplace else deepcopy(module)
 
