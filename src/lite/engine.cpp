@@ -53,7 +53,21 @@ mge::RefPtr<mge::Program> Engine::compile(Graph bound) const {
   passes.evaluate = mge::kernel_evaluator();
   passes.can_fuse = mge::interp_can_fuse;
   mge::pass::optimize(bound, passes);
-  return mge::Program::compile(bound);
+  auto p = mge::Program::compile(bound);
+  if (watched_) p->watch(true);
+  return p;
+}
+
+void Engine::watch(bool on) {
+  watched_ = on;
+  for (auto& p : programs()) p->watch(on);
+}
+
+std::vector<mge::RefPtr<mge::Program>> Engine::latest() const {
+  std::vector<mge::RefPtr<mge::Program>> out;
+  for (auto& part : parts_)
+    if (auto made = part.programs(); !made.empty()) out.push_back(made.front());
+  return out;
 }
 
 std::vector<mge::RefPtr<mge::Program>> Engine::programs() const {
