@@ -25,10 +25,12 @@ struct TraceOptions {
   bool capture_as_const = false;  // replay with the captured tensors as they were, folded into the program
   bool replay = false;            // meant for replay: what a replay could not know is refused or makes it host_only
   bool any_size = false;          // arguments of other sizes are let in
+  pass::GraphOptimizationConfig graph_opt = {};
 };
 
 /// The passes as eager traces and files use them: with constant folding on the kernels of this build.
-pass::PipelineOptions pipeline_options(int opt_level);
+pass::PipelineOptions pipeline_options(int opt_level, const pass::GraphOptimizationConfig& graph_opt = {},
+                                       const pass::InferenceOptions& inference = {});
 /// Whoever links an engine for fused elementwise regions (jit/interp) says here which ops it can run.
 void set_fusion(pass::CanFuse can_fuse);
 

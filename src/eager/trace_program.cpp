@@ -173,9 +173,12 @@ bool Recording::is_constant(uint32_t v, const Export& e) const {
   return !e.replay || std::none_of(commits_.begin(), commits_.end(), assigned);
 }
 
-pass::PipelineOptions pipeline_options(int opt_level) {
+pass::PipelineOptions pipeline_options(int opt_level, const pass::GraphOptimizationConfig& graph_opt,
+                                       const pass::InferenceOptions& inference) {
   pass::PipelineOptions o;
   o.opt_level = opt_level;
+  o.graph_opt = graph_opt;
+  o.inference = inference;
   o.evaluate = kernel_evaluator();
   o.can_fuse = g_can_fuse;
   return o;
@@ -184,7 +187,7 @@ pass::PipelineOptions pipeline_options(int opt_level) {
 void set_fusion(pass::CanFuse can_fuse) { g_can_fuse = std::move(can_fuse); }
 
 RefPtr<Program> Recording::compile(ir::Graph g) const {
-  pass::optimize(g, pipeline_options(opt_.opt_level));
+  pass::optimize(g, pipeline_options(opt_.opt_level, opt_.graph_opt));
   RefPtr<Program> p = Program::compile(g);
   if (watched_) p->watch(true);
   return p;
