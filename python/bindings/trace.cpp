@@ -11,6 +11,7 @@
 #include "eager/trace.h"
 #include "ir/text.h"
 #include "op/shape/shape_ops.h"
+#include "plan.h"
 #include "plan/describe.h"
 
 namespace nb = nanobind;
@@ -129,6 +130,7 @@ void bind_trace(nb::module_& m) {
              return describe_graph(p.r->graph({false, {}, {}}), pipeline_options(p.r->opt_level()));
            })
       .def("report", [](PyRecording& p) { return p.r->report(); })
+      .def("programs", [](PyRecording& p) { return program_dicts(p.r->programs()); })
       .def("set_name",
            [](PyRecording& p, nb::handle t, const std::string& name) { p.r->set_name(tensor_of(t.ptr()), name); })
       .def(

@@ -193,15 +193,6 @@ RefPtr<Program> Recording::compile(ir::Graph g) const {
   return p;
 }
 
-std::vector<RefPtr<Program>> Recording::programs() const {
-  std::vector<RefPtr<Program>> out;
-  for (auto& part : parts_)
-    for (auto& p : part.programs()) out.push_back(p);
-  for (auto& seg : segments_)
-    for (auto& [key, p] : seg.programs) out.push_back(p);
-  return out;
-}
-
 std::vector<RefPtr<Program>> Recording::latest() const {
   std::vector<RefPtr<Program>> out;
   for (auto& part : parts_)
@@ -231,6 +222,15 @@ std::vector<Tensor*> Recording::assigned() const {
   std::vector<Tensor*> out;
   for (auto& c : commits_)
     if (c.cell) out.push_back(c.cell.get());
+  return out;
+}
+
+std::vector<RefPtr<Program>> Recording::programs() const {
+  std::vector<RefPtr<Program>> out;
+  for (auto& part : parts_)
+    for (auto& p : part.programs()) out.push_back(p);
+  for (auto& seg : segments_)
+    for (auto& [key, p] : seg.programs) out.push_back(p);
   return out;
 }
 
