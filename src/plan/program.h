@@ -103,7 +103,7 @@ class Program : public RefCounted {
   /// On devices with streams it is the time to enqueue.
   void watch(bool on);
   bool watched() const;
-  int64_t last_begin() const;  // of the last watched run; 0: none
+  int64_t last_begin() const;                       // of the last watched run; 0: none
   const Impl* impl() const { return impl_.get(); }  // for the room's own files
 
  private:

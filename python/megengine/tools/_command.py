@@ -64,7 +64,16 @@ def run(tool: str, main: Callable[[Sequence[str] | None], int | None], argv: Seq
         return 1
     except KeyboardInterrupt:
         return 130
-    except (UsageError, OSError, ValueError, TypeError, NotImplementedError, RuntimeError, AssertionError, ImportError) as e:
+    except (
+        UsageError,
+        OSError,
+        ValueError,
+        TypeError,
+        NotImplementedError,
+        RuntimeError,
+        AssertionError,
+        ImportError,
+    ) as e:
         text = f"{e.filename}: {e.strerror}" if isinstance(e, OSError) and e.filename and e.strerror else str(e)
         sys.stderr.write(f"{tool}: {text or type(e).__name__}\n")
         return 1

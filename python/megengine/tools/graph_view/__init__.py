@@ -61,8 +61,8 @@ def write(
         title: what the page is called.
     """
     data = describe(model, run=run, shapes=shapes, opt_level=opt_level, title=title)
-    # Inside a script element "</" could end it, and U+2028 ends a line in old engines.
-    text = json.dumps(data, separators=(",", ":"), allow_nan=False).replace("</", "<\\/").replace("<!--", "<\\!--")
+    # Inside a script element a "<" could end it or begin a comment.
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
     page = (_PAGE / "page.html").read_text("utf-8")
     scripts = "\n".join((_PAGE / name).read_text("utf-8") for name in _SCRIPTS).replace("'use strict';\n", "")
     parts = {
@@ -147,7 +147,8 @@ def _unpickled(name: str, data: bytes) -> TracedModule:
             raise ValueError(f"graph_view: {name} is a pickle, but no TracedModule: {e}") from e
     if not isinstance(module, TracedModule):
         raise ValueError(
-            f"graph_view: {name} holds a {type(module).__name__}, no TracedModule. trace_module(module, input) makes one."
+            f"graph_view: {name} holds a {type(module).__name__}, no TracedModule. "
+            "trace_module(module, input) makes one."
         )
     return module
 
@@ -156,7 +157,8 @@ def _of_module(module: TracedModule, title: str, shapes: Mapping[str, Sequence[i
     """Run once on zeros of the recorded sizes, which gives the graph."""
     inputs = []
     for node in module.graph.inputs[1:]:
-        sizes, dtype = (shapes or {}).get(node._name), getattr(node, "_dtype", None) or "float32"
+        sizes = (shapes or {}).get(str(node._name))
+        dtype = getattr(node, "_dtype", None) or "float32"
         recorded = sizes if sizes is not None else getattr(node, "_shape", None)
         if recorded is None:
             raise ValueError(f"graph_view: the sizes of input {node._name!r} are not recorded. Give them by shapes.")

@@ -198,7 +198,7 @@ def _memory(exec_: Json, run: Json, ids: dict[str, int]) -> Json | None:
     position = {key: i for i, key in enumerate(exec_["var"])}
     maker = {v: i for i, n in enumerate(run["nodes"]) for v in n["outs"]}
     running = {n["instr"]: i for i, n in enumerate(run["nodes"]) if n["instr"] >= 0}
-    buffers = []
+    buffers: list[Json] = []
     for c in chunks:
         inside = [position[k] for k in holds.get(c["id"], [])]
         first = starts[c["program"]] + max(c["first"], 0)

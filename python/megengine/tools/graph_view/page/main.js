@@ -9,7 +9,7 @@ class App {
     this.pane = new GraphPane($('graph'), item => this.onSelect(item));
     this.pane.onFold = () => this.tree();
     this.memory = new MemoryPane($('memory'), $('tip'), b => this.buffer(b));
-    for (const g of Object.values(data.views)) if (g) prepare(g);
+    for (const [name, g] of Object.entries(data.views)) if (g) prepare(g, name === 'run');
     if (data.views.run) this.clusters();
     this.bind();
     this.facts();
@@ -257,7 +257,7 @@ class App {
 }
 
 // What the drawing needs of a graph beside the data: edges, users, text to search in.
-function prepare(g) {
+function prepare(g, kernels) {
   g.clusters = [];
   g.edges = [];
   for (const v of g.values) {
@@ -275,7 +275,7 @@ function prepare(g) {
       if (g.values[v].producer >= 0) g.edges.push([g.values[v].producer, i]);
     }
     const shapes = [...n.ins, ...n.outs].map(v => asTensor(g.values[v]) + ' ' + g.values[v].dtype + ' ' + g.values[v].name + ' ' + g.values[v].shape.join(','));
-    n.haystack = [n.op, n.name, n.scope, n.file ? lastOf(n.file) + ':' + n.line : '', n.func, n.kernel, n.back ? 'backward' : '', ...shapes].join(' ').toLowerCase();
+    n.haystack = [n.op, n.name, n.scope, n.file ? lastOf(n.file) + ':' + n.line : '', n.func, kernels ? n.kernel : '', n.back ? 'backward' : '', ...shapes].join(' ').toLowerCase();
   });
 }
 
