@@ -11,6 +11,7 @@
 #include "eager/trace.h"
 #include "ir/text.h"
 #include "op/shape/shape_ops.h"
+#include "plan.h"
 
 namespace nb = nanobind;
 
@@ -118,6 +119,7 @@ void bind_trace(nb::module_& m) {
       .def_prop_ro("n_programs", [](PyRecording& p) { return p.r->n_programs(); })
       .def_prop_ro("n_ops", [](PyRecording& p) { return p.r->n_ops(); })
       .def("report", [](PyRecording& p) { return p.r->report(); })
+      .def("programs", [](PyRecording& p) { return program_dicts(p.r->programs()); })
       .def("set_name",
            [](PyRecording& p, nb::handle t, const std::string& name) { p.r->set_name(tensor_of(t.ptr()), name); })
       .def(

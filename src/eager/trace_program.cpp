@@ -205,12 +205,18 @@ std::vector<Tensor*> Recording::assigned() const {
   return out;
 }
 
+std::vector<RefPtr<Program>> Recording::programs() const {
+  std::vector<RefPtr<Program>> out;
+  for (auto& part : parts_)
+    for (auto& p : part.programs()) out.push_back(p);
+  for (auto& seg : segments_)
+    for (auto& [key, p] : seg.programs) out.push_back(p);
+  return out;
+}
+
 std::string Recording::report() const {
   std::string s;
-  for (auto& part : parts_)
-    for (auto& p : part.programs()) s += p->report().str() + "\n" + p->dump();
-  for (auto& seg : segments_)
-    for (auto& [key, p] : seg.programs) s += p->report().str() + "\n" + p->dump();
+  for (auto& p : programs()) s += p->report().str() + "\n" + p->dump();
   return s;
 }
 
