@@ -364,9 +364,36 @@ nb::tuple write(PyGraph& p, const Named& outputs, nb::dict metadata, bool optimi
   return nb::make_tuple(nb::bytes(bytes.data(), bytes.size()), stats);
 }
 
+// What these outputs need, optimised for evaluation: a graph of its own.
+PyGraph optimized(const PyGraph& p, const Named& outputs, uint64_t word, const std::vector<std::string>& rewrites) {
+  auto made = std::make_shared<EditedGraph>();
+  made->g = extract(p.get(), outputs, {});
+  made->metadata = p.get().metadata;
+  pass::InferenceOptions o = pass::InferenceOptions::from_word(word);
+  o.rewrites = pass::parse_rewrites(rewrites);
+  pass::optimize_for_inference(made->g, pipeline_options(1, {}, o));
+  return PyGraph{std::move(made)};
+}
+
 }  // namespace
 
 void bind_graph(nb::module_& m) {
+  m.def(
+      "inference_word",
+      [](const std::vector<std::pair<std::string, bool>>& keywords) { return pass::parse_inference(keywords).word(); },
+      "The option word of keywords like enable_io16xc32 (name, on), in the order given.");
+  m.def(
+      "inference_keywords",
+      [](uint64_t word) { return pass::inference_keywords(pass::InferenceOptions::from_word(word)); },
+      "The keywords that an option word has on.");
+  m.def(
+      "rewrites",
+      [] {
+        nb::dict d;
+        for (auto& r : pass::rewrite_names()) d[r.name] = r.what;
+        return d;
+      },
+      "Rewrites that can change values, by name, and what they do.");
   nb::class_<PyGraph>(m, "Graph")
       .def("__init__", load, nb::arg("file") = nb::none())
       .def_prop_ro("key", [](PyGraph& p) { return reinterpret_cast<uintptr_t>(p.graph.get()); })
@@ -417,6 +444,8 @@ void bind_graph(nb::module_& m) {
       .def("constant", constant)
       .def("set_name", [](PyGraph& p, ValueId v, const std::string& name) { p.get().names[p.get().check(v)] = name; })
       .def("replaced", replaced)
+      .def("optimized", optimized, nb::arg("outputs"), nb::arg("word"),
+           nb::arg("rewrites") = std::vector<std::string>{})
       .def("write", write, nb::arg("outputs"), nb::arg("metadata"), nb::arg("optimize"), nb::arg("locations"),
            nb::arg("inputs") = std::vector<ValueId>());
   bind_graph_nodes(m);
