@@ -189,6 +189,8 @@ def test_profile_analyze(lite_profile: Path, tmp_path: Path) -> None:
 def check_trace(file: dict[str, Any]) -> list[dict[str, Any]]:
     """The rules of the Trace Event Format that viewers rely on, by a parser of its own; gives the complete events."""
     spans: dict[tuple[int, int], list[tuple[float, float]]] = {}
+    pairs: dict[tuple[int, int], list[str]] = {}
+    before: dict[tuple[int, int], float] = {}
     named, complete = set(), []
     for e in file["traceEvents"]:
         assert isinstance(e["name"], str) and isinstance(e["pid"], int) and e["ph"] in "XMCBEi", e
@@ -200,14 +202,22 @@ def check_trace(file: dict[str, Any]) -> list[dict[str, Any]]:
         assert isinstance(e["ts"], (int, float)) and e["ts"] >= 0, e
         if e["ph"] == "C":
             assert e["args"] and all(isinstance(v, (int, float)) for v in e["args"].values()), e
+        if e["ph"] in "BE":  # pairs, in order of time on each lane
+            lane = (e["pid"], e["tid"])
+            assert before.get(lane, 0) <= e["ts"]
+            before[lane] = e["ts"]
+            if e["ph"] == "B":
+                pairs.setdefault(lane, []).append(e["name"])
+            else:
+                assert pairs[lane].pop() == e["name"]
         if e["ph"] == "X":
             assert isinstance(e["dur"], (int, float)) and e["dur"] >= 0 and isinstance(e["tid"], int), e
             spans.setdefault((e["pid"], e["tid"]), []).append((e["ts"], e["ts"] + e["dur"]))
             complete.append(e)
-    assert set(spans) <= named  # every lane has a name
-    for lane in spans.values():  # what overlaps is inside: a viewer stacks it
+    assert set(spans) | set(pairs) <= named and not any(pairs.values())  # every lane has a name, every scope an end
+    for spans_ in spans.values():  # what overlaps is inside: a viewer stacks it
         open_: list[float] = []
-        for begin, end in sorted(lane, key=lambda s: (s[0], -s[1])):
+        for begin, end in sorted(spans_, key=lambda s: (s[0], -s[1])):
             while open_ and open_[-1] <= begin + 1e-3:
                 open_.pop()
             assert not open_ or end <= open_[-1] + 1e-3, (begin, end, open_)

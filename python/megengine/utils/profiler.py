@@ -6,7 +6,7 @@
 >>> with Profiler(folder) as p, scope("forward"):
 ...     y = mge.tensor([1.0, 2.0]) * 2
 >>> [e["name"] for e in p.events() if e["ph"] == "X"]
-['forward', 'mul']
+['mul']
 
 Eager programs and compiled ones (``jit.trace``) are recorded alike. When no profiler runs, nothing is recorded and
 nothing is paid.
@@ -41,8 +41,8 @@ _logger = get_logger(__name__)
 class Profiler(ContextDecorator):
     """Records everything that runs between ``start`` and ``stop``; ``dump`` writes it to ``<path>/<pid>.<format>``.
 
-    Also a context manager, and a decorator of functions. What was not dumped is written when the profiler is forgotten
-    and at exit. Only one runs at a time: starting another one stops the first.
+    Also a context manager, which writes at the end of the block, and a decorator of functions. What was not dumped is
+    written when the profiler is forgotten and at exit. Only one runs at a time: starting another one stops the first.
 
     Args:
         path: the folder to write to.
@@ -158,6 +158,7 @@ class Profiler(ContextDecorator):
 
     def __exit__(self, kind: type[BaseException] | None, e: BaseException | None, trace: TracebackType | None) -> None:
         self.stop()
+        self._write_if_wanted()
 
     def __call__(self, function: _F) -> _F:
         """The function, recorded at each call."""
@@ -210,13 +211,17 @@ class Profiler(ContextDecorator):
             here = {"pid": self._pid, "tid": thread}
             title = f"{name}, {dropped} events dropped" if dropped else name
             events.append({"name": "thread_name", "ph": "M", **here, "args": {"name": title}})
+            scopes: list[tuple[int, int, str, str]] = []
             for i, (what, is_scope, begin, end, path, line, tensors, device, allocated) in enumerate(recorded):
                 begin = max(begin, self._origin)  # of a scope that was open already
+                if is_scope:
+                    scopes.append((begin, end, what, path))
+                    continue
                 args = {"scope": path, "line": line, "tensors": tensors}
                 events.append(
                     {
                         "name": what,
-                        "cat": "scope" if is_scope else "op",
+                        "cat": "op",
                         "ph": "X",
                         "ts": (begin - self._origin) / 1e3,
                         "dur": (end - begin) / 1e3,
@@ -228,7 +233,26 @@ class Profiler(ContextDecorator):
                     at = (end - self._origin) / 1e3
                     counter = {"name": f"{device} memory", "ph": "C", "ts": at, "pid": self._pid}
                     events.append({**counter, "args": {"allocated": allocated}})
+            events += self._scope_events(scopes, here)
         return _trace_file(events, self._pid, "megengine")
+
+    def _scope_events(self, scopes: list[tuple[int, int, str, str]], here: dict[str, int]) -> list[dict[str, Any]]:
+        """Scopes of a lane as pairs of events, each inside the one around it."""
+        out: list[dict[str, Any]] = []
+        open_: list[tuple[int, str]] = []
+
+        def close_until(time: float) -> None:
+            while open_ and open_[-1][0] <= time:
+                end, name = open_.pop()
+                out.append({"name": name, "cat": "scope", "ph": "E", "ts": (end - self._origin) / 1e3, **here})
+
+        for begin, end, name, path in sorted(scopes, key=lambda s: (s[0], -s[1])):
+            close_until(begin)
+            at = {"ts": (begin - self._origin) / 1e3, **here}
+            out.append({"name": name, "cat": "scope", "ph": "B", **at, "args": {"scope": path}})
+            open_.append((min(end, open_[-1][0]) if open_ else end, name))
+        close_until(float("inf"))
+        return out
 
     def _svg(self) -> str:
         points = sorted((e["ts"], e["args"]["allocated"]) for e in self.events() if e["ph"] == "C")
@@ -253,7 +277,7 @@ def _trace_file(events: list[dict[str, Any]], pid: int, process: str) -> dict[st
     """Events as a file for viewers: in the order they begin, what holds others before them."""
     about = [{"name": "process_name", "ph": "M", "pid": pid, "args": {"name": process}}]
     about += [e for e in events if e["ph"] == "M"]
-    timed = sorted((e for e in events if e["ph"] != "M"), key=lambda e: (e["ts"], -e.get("dur", 0)))
+    timed = sorted((e for e in events if e["ph"] != "M"), key=lambda e: e["ts"])  # pairs keep their order
     return {"traceEvents": about + timed, "displayTimeUnit": "ns", "metadata": {"pid": pid}}
 
 
