@@ -127,7 +127,7 @@ def test_queued_ops_are_on_the_lane_of_the_worker() -> None:
     outer, end = [e for e in p.events() if e.get("cat") == "scope"]
     assert (outer["ph"], end["ph"]) == ("B", "E")
     assert mul["tid"] != outer["tid"] and mul["args"]["scope"] == "outer"
-    names = {e["tid"]: e["args"]["name"] for e in p.timeline()["traceEvents"] if e["ph"] == "M"}
+    names = {e["tid"]: e["args"]["name"] for e in p.timeline()["traceEvents"] if e["name"] == "thread_name"}
     assert names[mul["tid"]] == "executor" and names[outer["tid"]] == "main"
     assert y.numpy()[0, 0] == 2
 
