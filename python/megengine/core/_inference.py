@@ -67,7 +67,7 @@ class GraphInference:
         self._bfloat16 = {name for name, dtype, _ in results if dtype == "bfloat16"}  # Lite gives its bits
         self._profile = None
         if profiling:
-            self._profile = tempfile.NamedTemporaryFile(prefix="profile-", suffix=".json")  # noqa: SIM115
+            self._profile = tempfile.NamedTemporaryFile(prefix="profile-", suffix=".json")
             self._network.enable_profile_performance(self._profile.name)
         known = list(self._ndim)
         self._outputs = list(known if outputs is None else outputs)
@@ -95,7 +95,7 @@ class GraphInference:
         return OrderedDict((n, self._result(n)) for n in self._outputs)
 
     def get_profile(self) -> dict[str, Any]:
-        """The graph and the times of the last run, for ``megengine.utils.profile_analyzer``; needs ``profiling=True``."""
+        """The graph and the times of the last run (``megengine.utils.profile_analyzer``); needs ``profiling=True``."""
         if self._profile is None:
             raise RuntimeError("GraphInference.get_profile: nothing was watched. Make it with profiling=True.")
         with open(self._profile.name, encoding="utf-8") as f:
