@@ -192,7 +192,7 @@ function route(e) {
   let via = e.lifted.via.map(([x, y]) => [x + e.box.ax, y + e.box.ay]);
   if (e.lifted.flipped) via.reverse();
   e.points = [from, ...via, to];
-  e.long = !!e.lifted.long;
+  e.long = !!e.lifted.long || to[1] - from[1] > 1500;  // faint: it crosses much that it has nothing to do with
   let x0 = Infinity, y0 = Infinity, x1 = -Infinity, y1 = -Infinity;
   for (const [x, y] of e.points) {
     x0 = Math.min(x0, x); x1 = Math.max(x1, x);
@@ -219,6 +219,7 @@ function layered(items, edges) {
     const v = items[k].v;
     if (!v.up.length && v.down.length) v.layer = v.down.reduce((m, d) => Math.min(m, d.layer), Infinity) - 1;
   }
+  wrapEnds(items);
   const layers = [];
   const put = v => {
     (layers[v.layer] ||= []).push(v);
@@ -269,6 +270,18 @@ function layered(items, edges) {
       return h > 60 ? [[d.x - x0, top], [d.x - x0, top + h]] : [[d.x - x0, top + h / 2]];
     });
   return {w: x1 - x0, h: y - GAP_Y};
+}
+
+// Many that nothing reads (the updates of an optimizer) stand in rows, not in one line as wide as a street.
+function wrapEnds(items) {
+  const ends = new Map();
+  for (const it of items) if (!it.v.down.length) (ends.get(it.v.layer) || ends.set(it.v.layer, []).get(it.v.layer)).push(it.v);
+  for (const layer of [...ends.keys()].sort((a, b) => b - a)) {
+    const list = ends.get(layer), wide = Math.max(12, Math.ceil(Math.sqrt(list.length) * 1.5)), more = Math.ceil(list.length / wide) - 1;
+    if (more <= 0) continue;
+    for (const it of items) if (it.v.layer > layer) it.v.layer += more;
+    list.forEach((v, i) => v.layer += Math.floor(i / wide));
+  }
 }
 
 function link(a, b) {
