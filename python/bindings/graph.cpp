@@ -13,6 +13,7 @@
 #include "ir/builder.h"
 #include "ir/text.h"
 #include "megengine/version.h"
+#include "original.h"
 #include "plan/evaluate.h"
 #include "serial/model.h"
 #include "serial/xxh64.h"
@@ -46,7 +47,7 @@ void load(PyGraph* self, nb::object file) {
     return;
   }
   nb::bytes b = nb::cast<nb::bytes>(file);
-  serial::LoadedModel m = serial::read_model({reinterpret_cast<const uint8_t*>(b.c_str()), b.size()}, "load_graph");
+  serial::LoadedModel m = serial::read_model({reinterpret_cast<const uint8_t*>(b.c_str()), b.size()}, "load_graph", read_options());
   new (self) PyGraph{std::move(m.graph), std::move(m.info.metadata)};
 }
 
