@@ -153,6 +153,14 @@ void conv3d_backward(Emitter&, const Conv3d& p, In in, Out& out) {
                            shape));
 }
 
+// x, the gradient of the output, the weight, whose values do not matter.
+void conv2d_backward_filter(Emitter&, const ConvPolicy& p, In in, Out& out) {
+  check_format("ConvolutionBackwardFilter", p);
+  const Shape w = in[2].shape();
+  const Val g = emit("conv2d_dw", {in[0], in[1]}, Conv2dDwAttrs{p.attrs(groups_of(p, in[2])), to_ints(w)});
+  out.push_back(turned(g, p.mode, 2));
+}
+
 // A weight of its own at every position: (groups, OH, OW, C/groups, kh, kw, O/groups).
 void group_local(Emitter&, const Conv& p, In in, Out& out) {
   check_format("GroupLocal", p);
@@ -293,6 +301,8 @@ void add_convolution(Table& t) {
   t.add<ConvPolicy, conv2d>("Convolution", {2, 2}, "ConvolutionV2@1 Convolution@2");
   t.add<ConvTyped, conv2d_backward>("ConvolutionBackwardData", {2, 3},
                                     "ConvolutionBackwardDataV2@1 ConvolutionBackwardData@2");
+  t.add_file_type<ConvPolicy, conv2d_backward_filter>("ConvolutionBackwardFilter", {3, 3},
+                                                      "ConvolutionBackwardFilterV2@1 ConvolutionBackwardFilter@2");
   t.add<Conv3d, conv3d>("Convolution3D", {2, 2}, "Convolution3D@1 Convolution3D@2");
   t.add<Conv3d, conv3d_backward>("Convolution3DBackwardData", {2, 3},
                                  "Convolution3DBackwardData@1 Convolution3DBackwardData@2");

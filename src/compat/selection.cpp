@@ -72,14 +72,23 @@ void topk(Emitter& em, const TopK& p, In in, Out& out) {
   const Val& x = in[0];
   const Shape s = now(x);
   MGE_CHECK(s.rank == 1 || s.rank == 2, Assertion, "TopK: needs 1 or 2 dimensions; got {}.", s.str());
-  const int64_t k = known_int("TopK", "k", in[1]), size = dim(x, -1);
+  const int64_t k = known_int("TopK", "k", in[1]), size = s.back();
   MGE_CHECK(k != 0, Value, "TopK: k must not be 0.");
   const bool largest = k < 0, kth = p.mode == TopKMode::KTH_ONLY;
   const int64_t count = std::min(std::abs(k), size);
   MGE_CHECK(!kth || size > 0, Value, "TopK: a row without elements has no k-th one; got {}.", s.str());
   const bool sorted = p.mode != TopKMode::VALUE_IDX_NOSORT;
-  out = emit_all(em, "topk", in.subspan(0, 1), make_attrs(TopkAttrs{count, -1, largest, sorted}));
-  if (kth) out = {pick(out[0], s.rank - 1, count - 1)};
+  std::vector<SizeOperand> sizes;
+  if (const Val all = em.size_operand(x)) {  // no more than there are
+    const int64_t wanted[] = {std::abs(k)};
+    const Val have = slice(all, 0, s.rank - 1, s.rank);
+    sizes.push_back({field_index<TopkAttrs>("k"), SizeOperand::kWhole,
+                     binary("minimum", have, int_table(x, wanted, Shape{1})).p});
+  }
+  out = emit_all(em, "topk", in.subspan(0, 1),
+                 make_attrs(TopkAttrs{count, -1, largest, sorted}, std::move(sizes)));
+  const int64_t last = s.rank - 1;
+  if (kth) out = {squeeze(emit("slice", {out[0]}, SliceAttrs{{last}, {-1}, {0}, {0}, true}), {last})};
 }
 
 // Positions of what is not 0 in the flattened tensor; how many there are depends on values.

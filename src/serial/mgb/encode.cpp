@@ -280,12 +280,12 @@ std::vector<uint8_t> encode1(const File& f) {
   const auto out = b.CreateVectorOfStructs(outputs);
   const uint64_t hash = xxh64({values.data(), values.size()}, b.GetSize());
   b.FinishSizePrefixed(v1::CreateGraph(b, f.version, hash ? hash : 1, 0, all, out, metadata), v1::GraphIdentifier());
-  std::vector<uint8_t> file(24);
-  std::memcpy(file.data(), "MGBC", 4);
   const uint64_t skip = values.size();
+  std::vector<uint8_t> file(24 + skip + b.GetSize());
+  std::memcpy(file.data(), "MGBC", 4);
   std::memcpy(file.data() + 16, &skip, 8);
-  file.insert(file.end(), values.begin(), values.end());
-  file.insert(file.end(), b.GetBufferPointer(), b.GetBufferPointer() + b.GetSize());
+  if (skip) std::memcpy(file.data() + 24, values.data(), skip);
+  std::memcpy(file.data() + 24 + skip, b.GetBufferPointer(), b.GetSize());
   return file;
 }
 

@@ -91,7 +91,7 @@ class Translator {
     for (size_t i = 0; i < f_.outputs.size(); ++i) {
       std::string name = output_name(i);
       for (int n = 1; !used.insert(name).second; ++n) name = format("{}#{}", output_name(i), n);
-      g_.add_output(name, GraphBuilder::id(blocked_.plain(vars_[f_.outputs[i].var])));
+      g_.add_output(name, GraphBuilder::id(vars_[f_.outputs[i].var]));
     }
     ir::verify(g_, {.infer = false});
     out->graph = std::move(g_);
@@ -149,14 +149,14 @@ class Translator {
       if (!live(o) || special(o)) continue;
       const OpClass* c = compat::find_file_type(o.type, o.version);
       const std::string name = f_.format == 2 ? format("{}@{}", o.type, o.version) : o.type;
-      if (!c && o.type == "RelayoutFormatV1") continue;
+      const bool relayout = o.type == "RelayoutFormatV1";
       if (!c)
         ++missing[name];
-      else if (!c->rule && o.type != "RelayoutFormatV1")
+      else if (!c->rule && !relayout)
         ++missing[format("{} ({})", name, c->absent)];
       else if (c->effect == compat::Effect::Replace)
         ++missing[format("{} (it changes a parameter)", name)];
-      else if (std::string why = blocked_.refuse(o); !why.empty())
+      else if (std::string why = Blocked::refuse(o); !why.empty())
         ++missing[format("{} ({})", name, why)];
     }
     if (missing.empty()) return;
@@ -175,7 +175,7 @@ class Translator {
         else
           for (uint32_t v : o.outputs) vars_[v] = vars_[o.inputs.at(s->role == Role::Check ? 1 : 0)];
       } else {
-        emit(o, out);
+        emit(o);
       }
     } catch (Error& e) {
       if (!e.located()) e.set_location(format("{} '{}'", o.type, name));
@@ -197,10 +197,8 @@ class Translator {
       const std::string& var = f_.vars[o.outputs[i]].name;
       std::string name = !t.name.empty() ? t.name : var.starts_with("const<") ? std::string() : var;
       out->weight_bytes += t.data.size();
-      if (t.layout == Layout::Image) {
-        vars_[o.outputs[i]] = blocked_.image(t, std::move(name));
-        continue;
-      }
+      MGE_CHECK(t.layout == Layout::Default || t.data.size() == t.meta.bytes(), NotImplemented,
+                "{}: weight '{}' {} is stored as an image with gaps between its rows.", who_, t.name, t.meta.str());
       RefPtr<Storage> s = allocate_storage({}, std::max<size_t>(t.meta.bytes(), 1));
       copy_value(t, s->ptr);
       vars_[o.outputs[i]] = b_.val(g_.add_constant(t.meta, std::move(s), 0, std::move(name)));
@@ -214,14 +212,14 @@ class Translator {
     };
     for (size_t i = 0; i < o.params.size(); ++i)
       for (auto& f : o.params[i].fields) {
-        if (f.name == "format" && blocked_.is_blocked(o)) continue;  // the rule sees plain images
+        if (f.name == "format" && Blocked::is_blocked(o)) continue;  // the rule sees plain images
         if (has(f.name)) given.push_back(f);
       }
     if (o.output_dtype.dtype && has("dtype")) given.push_back({"dtype", o.output_dtype});
     return c.build(given);
   }
 
-  void emit(const Opr& o, LoadedModel* out) {
+  void emit(const Opr& o) {
     std::vector<Val> in;
     for (uint32_t v : o.inputs) {
       MGE_CHECK(vars_[v], Env, "{}: damaged: {} reads a value that is not there.", who_, o.type);
@@ -247,8 +245,7 @@ class Translator {
       results.erase(results.begin(), results.end() - static_cast<std::ptrdiff_t>(o.outputs.size()));
     MGE_CHECK(results.size() >= o.outputs.size(), Env, "{}: damaged: {} has {} outputs, not {}.", who_, o.type,
               results.size(), o.outputs.size());
-    for (size_t i = 0; i < o.outputs.size(); ++i) vars_[o.outputs[i]] = blocks ? blocked_.leave(o, results[i]) : results[i];
-    (void)out;
+    for (size_t i = 0; i < o.outputs.size(); ++i) vars_[o.outputs[i]] = blocks ? blocked_.leave(results[i]) : results[i];
   }
 
   /// Every random operator goes on from its own seed; what draws nothing gets a state all the same.
