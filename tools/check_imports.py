@@ -80,6 +80,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "utils": (
         "core",
         "core.tensor.megbrain_graph",
+        "core.ops",
         "device",
         "tensor",
         "functional",

@@ -1,6 +1,8 @@
 // Recording for Python; megengine.jit builds trace on it.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <mutex>
@@ -9,6 +11,7 @@
 #include "eager/trace.h"
 #include "ir/text.h"
 #include "op/shape/shape_ops.h"
+#include "plan.h"
 
 namespace nb = nanobind;
 
@@ -26,10 +29,23 @@ Tensors tensors(nb::sequence seq) {
   return out;
 }
 
+pass::Switch to_switch(std::optional<bool> x) {
+  return !x ? pass::Switch::Unset : *x ? pass::Switch::On : pass::Switch::Off;
+}
+
 class PyRecording {
  public:
-  PyRecording(int opt_level, bool capture_as_const, bool replay, bool any_size)
-      : r(make_ref<Recording>(TraceOptions{opt_level, capture_as_const, replay, any_size})) {}
+  /// graph_opt: (jit_fuse_dimshuffle, jit_fuse_reduce, rewrites) of a GraphOptimizationConfig.
+  PyRecording(int opt_level, bool capture_as_const, bool replay, bool any_size,
+              const std::tuple<std::optional<bool>, std::optional<bool>, std::vector<std::string>>& graph_opt)
+      : r(make_ref<Recording>(TraceOptions{opt_level,
+                                           capture_as_const,
+                                           replay,
+                                           any_size,
+                                           {to_switch(std::get<0>(graph_opt)), to_switch(std::get<1>(graph_opt)),
+                                            pass::parse_rewrites(std::get<2>(graph_opt))}})) {
+    MGE_CHECK(opt_level >= 0 && opt_level <= 3, Value, "opt_level: expected 0 to 3; got {}.", opt_level);
+  }
   RefPtr<Recording> r;
   std::mutex running;  // a program runs once at a time
 };
@@ -44,8 +60,10 @@ ir::Graph recording_graph(nb::handle recording, bool as_constants, std::vector<s
 
 void bind_trace(nb::module_& m) {
   nb::class_<PyRecording>(m, "Recording")
-      .def(nb::init<int, bool, bool, bool>(), nb::arg("opt_level") = 2, nb::arg("capture_as_const") = false,
-           nb::arg("replay") = false, nb::arg("any_size") = false)
+      .def(nb::init<int, bool, bool, bool,
+                    const std::tuple<std::optional<bool>, std::optional<bool>, std::vector<std::string>>&>(),
+           nb::arg("opt_level") = 2, nb::arg("capture_as_const") = false, nb::arg("replay") = false,
+           nb::arg("any_size") = false, nb::arg("graph_opt") = nb::make_tuple(nb::none(), nb::none(), nb::list()))
       .def("record_begin",
            [](PyRecording& p, nb::sequence a) {
              auto t = tensors(a);
@@ -101,6 +119,7 @@ void bind_trace(nb::module_& m) {
       .def_prop_ro("n_programs", [](PyRecording& p) { return p.r->n_programs(); })
       .def_prop_ro("n_ops", [](PyRecording& p) { return p.r->n_ops(); })
       .def("report", [](PyRecording& p) { return p.r->report(); })
+      .def("programs", [](PyRecording& p) { return program_dicts(p.r->programs()); })
       .def("set_name",
            [](PyRecording& p, nb::handle t, const std::string& name) { p.r->set_name(tensor_of(t.ptr()), name); })
       .def(

@@ -63,6 +63,18 @@ class EagerEmitter final : public Emitter {
   static EagerEmitter& get();
 };
 
+/// Where ops on tensors of mode kNode go: variables of a graph that a program edits, without values. One per process.
+class NodeDispatch {
+ public:
+  virtual ~NodeDispatch() = default;
+  virtual void apply(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> in, std::span<TensorPtr> out) = 0;
+  /// The sizes of a variable as one.
+  virtual TensorPtr sizes_of(Tensor& t) = 0;
+  /// What a variable holds, in host memory, where that follows from constants and sizes; a Value error otherwise.
+  virtual Buffer read(Tensor& t) = 0;
+};
+void set_node_dispatch(NodeDispatch* d);
+
 /// Sees every op after promotion and gradient recording. One at a time per thread.
 class Tracer {
  public:

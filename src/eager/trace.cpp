@@ -7,6 +7,11 @@ namespace {
 
 std::atomic<uint32_t> g_next_epoch{1};
 
+const RefPtr<Life>& life_of(Value& v) {
+  if (!v.life) v.life = make_ref<Life>();
+  return v.life;
+}
+
 }  // namespace
 
 Recording::~Recording() {
@@ -73,8 +78,9 @@ void Recording::record_begin(std::span<Tensor* const> args) {
     vars_[v].cell = TensorPtr(args[i]);
     arg_cells_.push_back(args[i]);
     vars_[v].value = args[i]->value;
+    vars_[v].life = life_of(*args[i]->value);
     // An argument given twice is one variable: later calls must give it twice as well.
-    auto& known = externals_[args[i]->value.get()];
+    auto& known = externals_[vars_[v].life.get()];
     for (uint32_t id : known)
       if (vars_[id].cell.get() == args[i]) vars_[v].same_as = static_cast<int>(id);
     if (vars_[v].same_as < 0) known.push_back(v);
@@ -88,18 +94,20 @@ uint32_t Recording::var_of(Tensor& t) {
   // made during the call stands for the cell it was made from.
   bool constant = v->birth_epoch == epoch_;
   Tensor* cell = t.origin ? t.origin.get() : &t;
-  auto& known = externals_[v];
+  const RefPtr<Life>& life = life_of(*v);
+  auto& known = externals_[life.get()];
   for (uint32_t id : known)
     if (constant || vars_[id].cell.get() == cell) return id;
   // A cell that was assigned during the call stands for what it was assigned, not for what it held before.
   for (auto& c : commits_)
-    if (c.cell.get() == cell && vars_[c.var].value.get() == v) return c.var;
+    if (c.cell.get() == cell && vars_[c.var].life == life) return c.var;
   uint32_t id = new_var(v->meta);
   Var& var = vars_[id];
   var.external = true;
   var.constant = var.is_static = constant;
   var.cell = TensorPtr(cell);
   var.value = t.value;
+  var.life = life;
   known.push_back(id);
   return id;
 }
@@ -134,7 +142,7 @@ bool Recording::on_op(const OpDef& op, const Attrs& attrs, std::span<Tensor* con
   for (auto& v : out) from_sizes &= ir::is_handful(v->meta);
   for (auto& v : out) {
     uint32_t id = new_var(v->meta);
-    vars_[id].value = v;
+    vars_[id].life = life_of(*v);
     vars_[id].is_static = is_static;
     vars_[id].sized = sized && !is_static;
     vars_[id].is_size = any_sizes && from_sizes && !vars_[id].sized;
@@ -156,7 +164,11 @@ void Recording::on_assign(Tensor& cell, const Tensor& from) {
   // Reading the cell's value at the start first makes it a variable, so that a commit always has a state to replace.
   bool first = true;
   for (auto& c : commits_) first &= c.cell.get() != &cell;
-  if (first) var_of(cell);
+  if (first) {
+    Var& was = vars_[var_of(cell)];
+    // From here on the cell does not hold it either. Constants of a file or a replay are what the call began with.
+    if (was.external && was.arg < 0 && !was.constant && !opt_.capture_as_const) was.value = nullptr;
+  }
   uint32_t v = from.value->trace_epoch == epoch_ ? from.value->trace_var : var_of(const_cast<Tensor&>(from));
   for (auto& c : commits_)
     if (c.cell.get() == &cell) {
@@ -210,8 +222,9 @@ TensorPtr Recording::sizes_of(Tensor& t) {
   static const OpDef& shape_of = OpRegistry::global().get("shape_of");
   const Var* var_of_t = find_var(t);  // moves when the op below makes a variable
   const bool known = var_of_t, any = known && var_of_t->sized;
+  const size_t id = known ? static_cast<size_t>(var_of_t - vars_.data()) : 0;
   if (known)
-    if (auto it = size_tensors_.find(t.value.get()); it != size_tensors_.end()) return it->second;
+    if (auto it = size_tensors_.find(id); it != size_tensors_.end()) return it->second;
   const Meta& m = t.meta();
   Meta of;
   const Meta* in = &m;
@@ -229,7 +242,7 @@ TensorPtr Recording::sizes_of(Tensor& t) {
     var.is_static = !any;
     var.sized = false;
   }
-  if (known) size_tensors_[t.value.get()] = sizes;
+  if (known) size_tensors_[id] = sizes;
   return sizes;
 }
 
@@ -306,12 +319,13 @@ void Recording::finish_recording() {
     for (size_t i = 0; i < n_args_ && c.arg < 0; ++i)
       if (vars_[i].cell == c.cell) c.arg = static_cast<int>(i);
   for (auto& v : vars_)
-    if (!v.external) v.kept = v.value->ref_count() > 1;  // somebody besides this recording still holds the value
+    if (!v.external) v.kept = lives(v);
   if (opt_.replay) find_leaks();
   for (auto& v : vars_) {
     if (v.constant || (opt_.capture_as_const && v.external && v.arg < 0)) v.fixed = v.value;
     if (v.arg >= 0) v.cell = nullptr;
     v.value = nullptr;
+    v.life = nullptr;
   }
   for (uint32_t r : results_) vars_[r].kept = true;
   captured_.clear();
@@ -393,7 +407,7 @@ void Recording::exclude_begin() {
     if (breaks_.empty() || breaks_.back() != ops_.size()) breaks_.push_back(ops_.size());
     drain_executor();
     for (auto& v : vars_)
-      if (!v.external && v.value->ref_count() > 1) v.read = true;
+      if (!v.external && lives(v)) v.read = true;
     return;
   }
   if (boundary_ >= boundaries_.size() || boundaries_[boundary_] != pc_)

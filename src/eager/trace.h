@@ -25,10 +25,12 @@ struct TraceOptions {
   bool capture_as_const = false;  // replay with the captured tensors as they were, folded into the program
   bool replay = false;            // meant for replay: what a replay could not know is refused or makes it host_only
   bool any_size = false;          // arguments of other sizes are let in
+  pass::GraphOptimizationConfig graph_opt = {};
 };
 
 /// The passes as eager traces and files use them: with constant folding on the kernels of this build.
-pass::PipelineOptions pipeline_options(int opt_level);
+pass::PipelineOptions pipeline_options(int opt_level, const pass::GraphOptimizationConfig& graph_opt = {},
+                                       const pass::InferenceOptions& inference = {});
 /// Whoever links an engine for fused elementwise regions (jit/interp) says here which ops it can run.
 void set_fusion(pass::CanFuse can_fuse);
 
@@ -84,6 +86,8 @@ class Recording : public RefCounted, public Tracer {
   bool usable() const { return state_ == State::Recorded; }
   /// Programs compiled for replay; of all parts together.
   size_t n_programs() const;
+  /// Compiled so far, for replay and for host mode.
+  std::vector<RefPtr<Program>> programs() const;
   /// Reports of the compiled programs, for the curious.
   std::string report() const;
   /// Called when a name for an external tensor is wanted; set by the bindings.
@@ -102,7 +106,8 @@ class Recording : public RefCounted, public Tracer {
     int arg = -1;            // position among the arguments
     int same_as = -1;        // the argument of a lower position that was this very tensor
     TensorPtr cell;          // external: the tensor that held it
-    ValuePtr value;          // only while recording or matching
+    ValuePtr value;          // while matching; while recording, of one from outside until it is assigned
+    RefPtr<Life> life;       // while recording, of the value
     ValuePtr fixed;          // constant: its value in the recorded call
     int producer = -1;       // op index
     bool is_static = false;  // made from constants alone: the same in every call
@@ -158,6 +163,7 @@ class Recording : public RefCounted, public Tracer {
   bool on_size(Tensor& t) override;
 
   const Var* find_var(const Tensor& t) const;
+  static bool lives(const Var& v) { return v.life->ref_count() > 1; }
   void enter(State s);
   void leave();
   void check_arguments(std::span<Tensor* const> args, bool metas) const;
@@ -207,8 +213,8 @@ class Recording : public RefCounted, public Tracer {
   std::vector<Segment> segments_;
   std::vector<size_t> breaks_;      // op counts at which a value of the open segment was read
   std::vector<size_t> boundaries_;  // op counts at which a part that is not seen began
-  std::unordered_map<const Value*, SmallVec<uint32_t, 1>> externals_;  // while recording
-  std::unordered_map<const Value*, TensorPtr> size_tensors_;           // shapes as tensors, while the call is open
+  std::unordered_map<const Life*, SmallVec<uint32_t, 1>> externals_;  // while recording
+  std::unordered_map<size_t, TensorPtr> size_tensors_;  // by variable: shapes as tensors, while the call is open
   std::unordered_map<const Tensor*, std::string> names_;
   size_t n_args_ = 0;
   std::vector<const Tensor*> arg_cells_;  // of the recorded call; only compared, and only until it has returned

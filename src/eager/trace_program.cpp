@@ -173,9 +173,12 @@ bool Recording::is_constant(uint32_t v, const Export& e) const {
   return !e.replay || std::none_of(commits_.begin(), commits_.end(), assigned);
 }
 
-pass::PipelineOptions pipeline_options(int opt_level) {
+pass::PipelineOptions pipeline_options(int opt_level, const pass::GraphOptimizationConfig& graph_opt,
+                                       const pass::InferenceOptions& inference) {
   pass::PipelineOptions o;
   o.opt_level = opt_level;
+  o.graph_opt = graph_opt;
+  o.inference = inference;
   o.evaluate = kernel_evaluator();
   o.can_fuse = g_can_fuse;
   return o;
@@ -184,7 +187,7 @@ pass::PipelineOptions pipeline_options(int opt_level) {
 void set_fusion(pass::CanFuse can_fuse) { g_can_fuse = std::move(can_fuse); }
 
 RefPtr<Program> Recording::compile(ir::Graph g) const {
-  pass::optimize(g, pipeline_options(opt_.opt_level));
+  pass::optimize(g, pipeline_options(opt_.opt_level, opt_.graph_opt));
   return Program::compile(g);
 }
 
@@ -202,12 +205,18 @@ std::vector<Tensor*> Recording::assigned() const {
   return out;
 }
 
+std::vector<RefPtr<Program>> Recording::programs() const {
+  std::vector<RefPtr<Program>> out;
+  for (auto& part : parts_)
+    for (auto& p : part.programs()) out.push_back(p);
+  for (auto& seg : segments_)
+    for (auto& [key, p] : seg.programs) out.push_back(p);
+  return out;
+}
+
 std::string Recording::report() const {
   std::string s;
-  for (auto& part : parts_)
-    for (auto& p : part.programs()) s += p->report().str() + "\n" + p->dump();
-  for (auto& seg : segments_)
-    for (auto& [key, p] : seg.programs) s += p->report().str() + "\n" + p->dump();
+  for (auto& p : programs()) s += p->report().str() + "\n" + p->dump();
   return s;
 }
 

@@ -43,6 +43,7 @@ Engine::Engine(std::shared_ptr<const mge::serial::LoadedModel> model, const Engi
   if (!opt_.outputs.empty()) graph_.keep_outputs(opt_.outputs);
   if (opt_.every_value) output_every_value(graph_);
   mge::pass::dce(graph_);
+  if (opt_.opt_level > 0) mge::pass::optimize_for_inference(graph_, passes(1));
   if (opt_.device) graph_.place(opt_.device);
   for (auto& v : graph_.vars()) {
     const mge::ir::Value& value = graph_.value(v.in);
@@ -56,13 +57,18 @@ Engine::Engine(std::shared_ptr<const mge::serial::LoadedModel> model, const Engi
   }
 }
 
+mge::pass::PipelineOptions Engine::passes(int level) const {
+  mge::pass::PipelineOptions o;
+  o.opt_level = level;
+  o.evaluate = mge::kernel_evaluator();
+  o.can_fuse = mge::interp_can_fuse;
+  o.inference = opt_.inference;
+  return o;
+}
+
 mge::RefPtr<mge::Program> Engine::compile(Graph bound) const {
   mge::install_interp();
-  mge::pass::PipelineOptions passes;
-  passes.opt_level = opt_.opt_level;
-  passes.evaluate = mge::kernel_evaluator();
-  passes.can_fuse = mge::interp_can_fuse;
-  mge::pass::optimize(bound, passes);
+  mge::pass::optimize(bound, passes(opt_.opt_level));
   return mge::Program::compile(bound);
 }
 

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "pass/pipeline.h"
 #include "plan/sizes.h"
 #include "serial/model.h"
 
@@ -21,6 +22,7 @@ struct EngineOptions {
   int opt_level = 2;
   std::vector<std::string> outputs;       // compute only these; empty: all
   const mge::CompNode* device = nullptr;  // where it runs; null: on the host
+  mge::pass::InferenceOptions inference;  // applied to the graph of the file
   bool every_value = false;               // every result of the graph is an output, after the real ones; for dumps
 };
 
@@ -49,6 +51,7 @@ class Engine {
   std::vector<mge::Buffer> run(std::vector<mge::Buffer> inputs);
 
  private:
+  mge::pass::PipelineOptions passes(int level) const;
   mge::RefPtr<mge::Program> compile(mge::Graph bound) const;
   std::vector<mge::Buffer> run_parts(std::vector<mge::Buffer> inputs);
 

@@ -1,6 +1,7 @@
 #include "lite/network_impl.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstring>
 
 #include "base/parallel.h"
@@ -107,14 +108,6 @@ void Network::Impl::check_config() const {
       {config.has_compression, "has_compression (compressed weights)"},
       {!config.bare_model_cryption_name.empty(), "bare_model_cryption_name (encrypted models)"},
       {!config.discrete_input_name.empty(), "discrete_input_name"},
-      {o.enable_nchw44, "enable_nchw44"},
-      {o.enable_nchw44_dot, "enable_nchw44_dot"},
-      {o.enable_nchw88, "enable_nchw88"},
-      {o.enable_nhwcd4, "enable_nhwcd4"},
-      {o.enable_nchw4, "enable_nchw4"},
-      {o.enable_nchw32, "enable_nchw32"},
-      {o.enable_nchw64, "enable_nchw64"},
-      {o.enable_f16_io_comp, "enable_f16_io_comp"},
   };
   for (const Switch& s : refused)
     if (s.on) not_supported(s.what);
@@ -122,6 +115,37 @@ void Network::Impl::check_config() const {
             "lite: force_output_dynamic_alloc and force_output_use_user_specified_memory exclude each other.");
   MGE_CHECK(!(async_callback && o.force_output_use_user_specified_memory), Value,
             "lite: an async callback cannot be used with force_output_use_user_specified_memory.");
+}
+
+// What the file was dumped with, and on top of it what the options of this network ask for.
+mge::pass::InferenceOptions Network::Impl::inference_options(const mge::serial::LoadedModel& m) const {
+  using mge::pass::InferenceOptions;
+  InferenceOptions dumped;
+  for (auto& [key, value] : m.info.metadata)
+    if (uint64_t word = 0; key == "optimize_options") {
+      auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), word);
+      MGE_CHECK(error == std::errc() && end == value.data() + value.size(), Value,
+                "lite: optimize_options of the model is a number; got '{}'.", value);
+      dumped = InferenceOptions::from_word(word);
+    }
+  const Options& o = config.options;
+  const std::pair<const char*, bool> layouts[] = {
+      {"enable_nchw44", o.enable_nchw44}, {"enable_nchw44_dot", o.enable_nchw44_dot},
+      {"enable_nchw88", o.enable_nchw88}, {"enable_nhwcd4", o.enable_nhwcd4},
+      {"enable_nchw4", o.enable_nchw4},   {"enable_nchw32", o.enable_nchw32},
+      {"enable_nchw64", o.enable_nchw64},
+  };
+  mge::pass::Keywords on;
+  for (auto& [name, set] : layouts)
+    if (set) on.emplace_back(name, true);
+  MGE_CHECK(on.size() < 2, Value, "lite: of the layout options only one may be on; got {} and {}.", on[0].first,
+            on[1].first);
+  on.emplace_back("enable_ioc16", o.enable_f16_io_comp);
+  on.emplace_back("enable_weight_preprocess", o.weight_preprocess || dumped.weight_preprocess);
+  on.emplace_back("enable_fuse_preprocess", o.fuse_preprocess);
+  InferenceOptions asked = mge::pass::parse_inference(on);
+  if (asked.layout == mge::pass::LayoutTarget::Default) asked.layout = dumped.layout;
+  return asked;
 }
 
 void Network::Impl::load(mge::serial::LoadedModel m) {
@@ -134,6 +158,7 @@ void Network::Impl::load_shared(std::shared_ptr<const mge::serial::LoadedModel> 
   if (!m->info.preprocess.empty()) not_supported("a pre-processing section in a model");
   EngineOptions opt;
   opt.opt_level = config.options.graph_opt_level;
+  opt.inference = inference_options(*m);
   if (only_configured_outputs) {
     MGE_CHECK(!network_io.outputs.empty(), Value,
               "lite: compute_only_configured_output needs NetworkIO.outputs; outputs of this model: {}.", [&] {

@@ -92,6 +92,7 @@ class Network::Impl {
 
  private:
   void check_config() const;
+  mge::pass::InferenceOptions inference_options(const mge::serial::LoadedModel& m) const;
   void make_slots();
   mge::Meta input_meta(const IoSlot& slot) const;
   std::vector<mge::Meta> input_metas() const;

@@ -20,8 +20,16 @@ struct Pass {
   bool (*run)(Graph& g, const PipelineOptions& opt);
 };
 
-// None of these changes a bit of any result. One that might would be marked here, off by default, and named in
-// docs/numerics.md.
+bool fuse_regions(Graph& g, const PipelineOptions& o) {
+  if (!o.can_fuse) return false;
+  if (o.graph_opt.jit_fuse_reduce != Switch::Off) return fuse_elementwise(g, o.can_fuse);
+  return fuse_elementwise(g, [&](const OpDef& op, const AttrsBase* attrs, std::span<const DType> in, DType out) {
+    return !op.is(kReduction) && o.can_fuse(op, attrs, in, out);
+  });
+}
+
+// None of these changes a bit of any result unless `rewrites` or `inference` name it (docs/numerics.md). Those of level
+// 1 hold whatever sizes the graph is bound to later: a file is made of what they leave.
 constexpr Pass kPasses[] = {
     {"dce", 1, [](Graph& g, const PipelineOptions&) { return dce(g); }},
     // Before folding: the statistics of a batch norm become small constant expressions.
@@ -31,8 +39,15 @@ constexpr Pass kPasses[] = {
     {"cse", 1, [](Graph& g, const PipelineOptions&) { return cse(g); }},
     // Before elementwise fusion, which would swallow the epilogue.
     {"fuse_conv_epilogue", 2, [](Graph& g, const PipelineOptions&) { return fuse_conv_epilogue(g); }},
-    {"fuse_elementwise", 2,
-     [](Graph& g, const PipelineOptions& o) { return o.can_fuse && fuse_elementwise(g, o.can_fuse); }},
+    {"fuse_elementwise", 2, fuse_regions},
+    {"dce", 1, [](Graph& g, const PipelineOptions&) { return dce(g); }},
+};
+
+// Once, on a graph that is to be shipped; each looks at its own option.
+constexpr Pass kInference[] = {
+    {"dce", 1, [](Graph& g, const PipelineOptions&) { return dce(g); }},
+    {"constant_fold", 1, [](Graph& g, const PipelineOptions& o) { return o.evaluate && constant_fold(g, o.evaluate); }},
+    {"cse", 1, [](Graph& g, const PipelineOptions&) { return cse(g); }},
     {"dce", 1, [](Graph& g, const PipelineOptions&) { return dce(g); }},
 };
 
@@ -55,14 +70,9 @@ void dump(const Graph& g, const char* pass) {
   if (dump_wanted(pass)) std::fprintf(stderr, "# after %s\n%s", pass, ir::print(g, {.types = true}).c_str());
 }
 
-}  // namespace
-
-void optimize(Graph& g, const PipelineOptions& opt) {
-  MGE_CHECK(opt.opt_level >= 0 && opt.opt_level <= 3, Value, "opt_level: expected 0 to 3; got {}.", opt.opt_level);
-  // What goes by shapes sees those of the call; a graph for any sizes is bound first (ir/bind.h).
-  MGE_ASSERT(opt.opt_level < 2 || !g.is_sized(), "graph {} is optimised before its sizes are bound", g.name());
+void run(std::span<const Pass> passes, Graph& g, const PipelineOptions& opt) {
   dump(g, "trace");
-  for (const Pass& p : kPasses) {
+  for (const Pass& p : passes) {
     if (opt.opt_level < p.level) continue;
     [[maybe_unused]] bool changed = false;
     try {
@@ -77,11 +87,25 @@ void optimize(Graph& g, const PipelineOptions& opt) {
   }
 }
 
-std::vector<std::string_view> pass_names(int opt_level) {
+std::vector<std::string_view> names(std::span<const Pass> passes, int level) {
   std::vector<std::string_view> out;
-  for (auto& p : kPasses)
-    if (opt_level >= p.level) out.push_back(p.name);
+  for (auto& p : passes)
+    if (level >= p.level) out.push_back(p.name);
   return out;
 }
+
+}  // namespace
+
+void optimize(Graph& g, const PipelineOptions& opt) {
+  MGE_CHECK(opt.opt_level >= 0 && opt.opt_level <= 3, Value, "opt_level: expected 0 to 3; got {}.", opt.opt_level);
+  // What goes by shapes sees those of the call; a graph for any sizes is bound first (ir/bind.h).
+  MGE_ASSERT(opt.opt_level < 2 || !g.is_sized(), "graph {} is optimised before its sizes are bound", g.name());
+  run(kPasses, g, opt);
+}
+
+void optimize_for_inference(Graph& g, const PipelineOptions& opt) { run(kInference, g, opt); }
+
+std::vector<std::string_view> pass_names(int opt_level) { return names(kPasses, opt_level); }
+std::vector<std::string_view> inference_pass_names() { return names(kInference, 1); }
 
 }  // namespace mge::pass

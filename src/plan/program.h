@@ -14,6 +14,7 @@
 
 #include "ir/graph.h"
 #include "kernel/run.h"
+#include "plan/info.h"
 #include "plan/memory.h"
 
 namespace mge {
@@ -93,6 +94,8 @@ class Program : public RefCounted {
 
   const PlanReport& report() const;
   struct Impl;
+  /// Buffers and instructions, for tools.
+  ProgramInfo info() const;
   /// One line per instruction: op, kernel, operands with their places, location.
   std::string dump() const;
 

@@ -140,7 +140,7 @@ def test_parallel_copies() -> None:
         (["--iter=0"], "must be 1 or more"),
         (["--tensorrt"], "--tensorrt is not supported in this build yet"),
         (["--fast-run"], "not supported in this build yet"),
-        (["--enable_nchw88"], "enable_nchw88 is not supported in this build yet"),
+        (["--enable_nchw88", "--enable_nchw44"], "only one may be on; got enable_nchw44 and enable_nchw88"),
         (["--multithread=2", "--multithread_default=2"], "exclude each other"),
         (["--input", "[1]"], "names no input|does not fit|conv2d"),
         (["--input", "nope:[1]"], "no input 'nope'; its inputs are data, bias"),

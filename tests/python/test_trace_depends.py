@@ -22,7 +22,6 @@ from megengine import Parameter, Tensor
 from megengine.autodiff import GradManager
 from megengine.jit import (
     DTRConfig,
-    GraphOptimizationConfig,
     SublinearMemoryConfig,
     TraceError,
     exclude_from_trace,
@@ -567,7 +566,7 @@ def test_learning_rates_belong_to_the_recording_of_their_thread() -> None:
     "name, value",
     [
         ("sublinear_memory_config", SublinearMemoryConfig()), ("dtr_config", DTRConfig(1)), ("profiling", True),
-        ("graph_opt_config", GraphOptimizationConfig()), ("imperative", True),
+        ("imperative", True),
     ],
 )  # fmt: skip
 def test_options_of_trace_without_effect(name: str, value: Any) -> None:

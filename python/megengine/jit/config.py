@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+
+from ..core import _core
 
 
 class SublinearMemoryConfig:
@@ -48,19 +51,42 @@ class DTRConfig:
 
 
 class GraphOptimizationConfig:
-    """Switches of the JIT fusion; None leaves the choice to the compiler.
+    """Switches of the graph passes of a trace; None leaves the choice to the compiler.
 
-    >>> GraphOptimizationConfig()
+    ``rewrites`` names those that may change values (``"all"``, or names of docs/numerics.md); by default none is done.
+
+    >>> config = GraphOptimizationConfig()
+    >>> config
     GraphOptimizationConfig {jit_fuse_dimshuffle = UNSET, jit_fuse_reduce = UNSET}
+    >>> config.rewrites = ["log_exp"]
+    >>> config
+    GraphOptimizationConfig {jit_fuse_dimshuffle = UNSET, jit_fuse_reduce = UNSET, rewrites = log_exp}
     """
 
     def __init__(self) -> None:
         self.jit_fuse_dimshuffle: bool | None = None
         self.jit_fuse_reduce: bool | None = None
+        self.rewrites: Sequence[str] = ()
+
+    def _options(self) -> tuple[bool | None, bool | None, list[str]]:
+        """As a recording takes them."""
+        for name in ("jit_fuse_dimshuffle", "jit_fuse_reduce"):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, bool):
+                raise TypeError(f"GraphOptimizationConfig: {name} is True, False or None; got {value!r}.")
+        if isinstance(self.rewrites, str):
+            raise TypeError(f"GraphOptimizationConfig: rewrites is a list of names; got {self.rewrites!r}.")
+        names = list(self.rewrites)
+        known = {"all": "", **_core.rewrites()}
+        for name in names:
+            if name not in known:
+                raise ValueError(f"rewrites: there is none called {name!r}. There are {', '.join(known)}.")
+        return self.jit_fuse_dimshuffle, self.jit_fuse_reduce, names
 
     def __repr__(self) -> str:
         text = {None: "UNSET", False: "OFF", True: "ON"}
+        rewrites = f", rewrites = {', '.join(self.rewrites)}" if self.rewrites else ""
         return (
             f"GraphOptimizationConfig {{jit_fuse_dimshuffle = {text[self.jit_fuse_dimshuffle]}, "
-            f"jit_fuse_reduce = {text[self.jit_fuse_reduce]}}}"
+            f"jit_fuse_reduce = {text[self.jit_fuse_reduce]}{rewrites}}}"
         )

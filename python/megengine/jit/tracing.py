@@ -43,8 +43,7 @@ CompGraphDumpResult = collections.namedtuple(
 # Options of MegEngine that change nothing here. Given another value than these they are refused: a program that asks
 # for something has to hear that it does not get it.
 _TRACE_DEFAULTS: dict[str, Any] = {
-    "sublinear_memory_config": None, "dtr_config": None, "profiling": False, "graph_opt_config": None,
-    "imperative": False,
+    "sublinear_memory_config": None, "dtr_config": None, "profiling": False, "imperative": False,
 }  # fmt: skip
 _DUMP_DEFAULTS: dict[str, Any] = {
     "append": False, "keep_var_name": 1, "keep_opr_name": False, "keep_param_name": False, "keep_opr_priority": False,
@@ -246,7 +245,10 @@ class trace:
         self._symbolic = symbolic or record_only
         self._capture_as_const = capture_as_const or record_only
         self._record_only = record_only
+        if opt_level not in range(4) or isinstance(opt_level, bool):
+            raise ValueError(f"trace: opt_level is 0, 1, 2 or 3; got {opt_level!r}.")
         self._opt_level = opt_level
+        self._graph_opt = (graph_opt_config or GraphOptimizationConfig())._options()
         self.without_host = without_host
         self.symbolic_shape = symbolic_shape
         self.traced = False
@@ -336,7 +338,7 @@ class trace:
         return None if isinstance(fn, types.FunctionType) else fn
 
     def _record(self, key: bytes, held: list[Any], args: Any, kwargs: Any, tensors: list[Tensor], strict: bool) -> Any:
-        recording = _core.Recording(self._opt_level, self._capture_as_const, strict, self._any_size())
+        recording = _core.Recording(self._opt_level, self._capture_as_const, strict, self._any_size(), self._graph_opt)
         entry = Entry(recording)
         entry.held = held
         notes: dict[int, Any] = {}

@@ -54,6 +54,8 @@ constexpr FlagDef kFlags[] = {
     {"enable_fuse_conv_bias_nonlinearity", B, "false", "fuse convolution, bias and activation (always)"},
     {"enable_fuse_conv_bias_with_z", B, "false", "fuse convolution and addition (always)"},
     {"enable_fuse_preprocess", B, "false", "option fuse_preprocess"},
+    {"fuse_grain", B, "false", "a sum by its count as a mean, global pooling as a reduction (always)"},
+    {"enable_ioc16", B, "false", "float16 between ops; outputs keep their dtype"},
     {"weight_preprocess", B, "false", "option weight_preprocess"},
     {"const_shape", B, "false", "option const_shape"},
     {"fake_first", B, "false", "the first run only compiles and allocates"},
@@ -64,13 +66,13 @@ constexpr FlagDef kFlags[] = {
     {"reproducible", B, "false", "same bits every time (always)"},
     {"binary_equal_between_batch", B, "false", "same bits for every batch size (always)"},
     {"disable_assert_throw", B, "false", "a test case that differs is printed, not an error"},
-    {"enable_nchw4", B, "false", "layout option, refused by load"},
-    {"enable_nchw44", B, "false", "layout option, refused by load"},
-    {"enable_nchw44_dot", B, "false", "layout option, refused by load"},
-    {"enable_nchw88", B, "false", "layout option, refused by load"},
-    {"enable_nchw32", B, "false", "layout option, refused by load"},
-    {"enable_nchw64", B, "false", "layout option, refused by load"},
-    {"enable_nhwcd4", B, "false", "layout option, refused by load"},
+    {"enable_nchw4", B, "false", "layout that convolutions work in (docs/lite.md)"},
+    {"enable_nchw44", B, "false", "layout that convolutions work in (docs/lite.md)"},
+    {"enable_nchw44_dot", B, "false", "layout that convolutions work in (docs/lite.md)"},
+    {"enable_nchw88", B, "false", "layout that convolutions work in (docs/lite.md)"},
+    {"enable_nchw32", B, "false", "layout that convolutions work in (docs/lite.md)"},
+    {"enable_nchw64", B, "false", "layout that convolutions work in (docs/lite.md)"},
+    {"enable_nhwcd4", B, "false", "layout that convolutions work in (docs/lite.md)"},
     {"verbose", B, "false", "log everything; print the graph and the compiled program"},
     {"wait_gdb", B, "false", "print the process id and wait for a key"},
     {"mdl", B, "false", nullptr},
@@ -81,8 +83,6 @@ constexpr FlagDef kFlags[] = {
     {"fast_run_shared_batch_size", I, "0", nullptr},
     {"fast_run_algo_policy", T, "", nullptr},
     {"enable_chwn4", B, "false", nullptr},
-    {"enable_ioc16", B, "false", nullptr},
-    {"fuse_grain", B, "false", nullptr},
     {"disable_mem_opt", B, "false", nullptr},
     {"workspace_limit", T, "", nullptr},
     {"tensorrt", B, "false", nullptr},
@@ -199,6 +199,7 @@ class Runner {
     o.enable_nchw32 = f_.on("enable_nchw32");
     o.enable_nchw64 = f_.on("enable_nchw64");
     o.enable_nhwcd4 = f_.on("enable_nhwcd4");
+    o.enable_f16_io_comp = f_.on("enable_ioc16");
     return c;
   }
 

@@ -497,6 +497,13 @@ TEST(LiteNetwork, DumpsEveryValue) {
   std::filesystem::remove(dir + ".txt");
 }
 
+TEST(LiteNetwork, OneLayoutOptionAtMost) {
+  Config c;
+  c.options.enable_nchw44 = c.options.enable_nchw88 = true;
+  EXPECT_THAT(error_of([&] { load(kAffine, c); }),
+              HasSubstr("of the layout options only one may be on; got enable_nchw44 and enable_nchw88."));
+}
+
 TEST(LiteNetwork, WhatComesLaterSaysSo) {
   auto later = [](const std::function<void()>& f) {
     EXPECT_THAT(error_of(f), HasSubstr("not supported in this build yet"));
@@ -510,8 +517,6 @@ TEST(LiteNetwork, WhatComesLaterSaysSo) {
   later([&] { with([](Config& c) { c.has_compression = true; }); });
   later([&] { with([](Config& c) { c.bare_model_cryption_name = "AES_default"; }); });
   later([&] { with([](Config& c) { c.discrete_input_name = "x"; }); });
-  later([&] { with([](Config& c) { c.options.enable_nchw44 = true; }); });
-  later([&] { with([](Config& c) { c.options.enable_f16_io_comp = true; }); });
   auto net = load(kAffine);
   later([&] { Runtime::use_tensorrt(net); });
   later([&] { Runtime::set_network_algo_policy(net, LITE_ALGO_PROFILE | LITE_ALGO_HEURISTIC); });
