@@ -68,10 +68,10 @@ def networks() -> Iterator[tuple[str, Callable[..., object], dict[str, np.ndarra
         net.eval()
         return name, (lambda *x: net(*x)), inputs
 
-    yield case("digits_lenet", digits_lenet.LeNet(), image=images(2, 1, 28, 28))
+    yield case("digits_lenet", digits_lenet.LeNet(), image=images(2, 1, 8, 8))
     yield case("resnet18", resnet18.ResNet18(), image=images(1, 3, 64, 64))
-    yield case("quantize_resnet", quantize_resnet.SmallResNet(), image=images(2, 3, 48, 48))
-    yield case("transformer_lm", transformer_lm.TransformerLM(32, 16, 32, 2, 2), words=rng.integers(0, 32, (2, 16), "int32"))
+    yield case("quantize_resnet", quantize_resnet.SmallResNet(3), image=images(2, 3, 48, 48))
+    yield case("transformer_lm", transformer_lm.TransformerLM(), words=rng.integers(0, 16, (2, 12), "int32"))
 
     lstm = M.LSTM(6, 8, num_layers=2)
     yield "lstm", (lambda x: lstm(x)[0]), {"x": images(5, 2, 6)}

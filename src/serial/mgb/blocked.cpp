@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "compat/emit.h"
+#include "op/quant/quantize.h"
 #include "op/shape/shape_ops.h"
 
 namespace mge::serial::mgb {
@@ -170,27 +171,39 @@ Val Blocked::to_plain(const Val& x, ImageFormat f) {
 
 Val Blocked::from_plain(const Val& given, ImageFormat f) {
   if (f.kind == Kind::Plain) return given;
-  Val x = given;
+  Val x = given, plain = given;
   const Unpack u = unpack_image(f);
   if (f.kind != Kind::Last) {
     const int64_t c = compat::dim(x, 1), rest = (f.block - c % f.block) % f.block, n = (c + rest) / f.block;
-    if (rest) {
-      const std::pair<int64_t, int64_t> widths[] = {{0, 0}, {0, rest}};
-      x = compat::padded(x, widths);
+    // The sizes of x with others in the place of its channels.
+    auto sizes = [&](std::span<const int64_t> channels) {
+      const Shape s = compat::now(x);
+      SizeValues shape{{s[0]}, {}};
+      for (int64_t k : channels) shape.now.push_back(k);
+      shape.now.push_back(s[2]);
+      shape.now.push_back(s[3]);
+      if (const Val all = b_.size_operand(x)) {
+        const Val parts[] = {compat::slice(all, 0, 0, 1),
+                             compat::int_table(x, channels, Shape{static_cast<int64_t>(channels.size())}),
+                             compat::slice(all, 0, 2, 4)};
+        shape.operand = compat::concat(parts, 0);
+      }
+      return shape;
+    };
+    if (rest) {  // channels of zeros
+      const SizeValues shape = sizes({&rest, 1});
+      const Val zero = x.em->constant(0, DType::F32, x);
+      const Val zeros = compat::emit_sized("broadcast_to", {zero}, ShapeAttrs{shape.now}, "shape", shape);
+      const Val parts[] = {x, quantized(zeros, x.meta().qtype())};
+      x = plain = compat::concat(parts, 1);
     }
-    const Shape s = compat::now(x);
-    SizeValues shape{{s[0], n, f.block, s[2], s[3]}, {}};
-    if (const Val sizes = b_.size_operand(x)) {
-      const Val parts[] = {compat::slice(sizes, 0, 0, 1), compat::int_table(x, std::array{n, f.block}, Shape{2}),
-                           compat::slice(sizes, 0, 2, 4)};
-      shape.operand = compat::concat(parts, 0);
-    }
+    const SizeValues shape = sizes(std::array{n, f.block});
     x = compat::emit_sized("reshape", {x}, ShapeAttrs{shape.now}, "shape", shape);
   }
   Ints back(u.perm.size());
   for (size_t i = 0; i < u.perm.size(); ++i) back[static_cast<size_t>(u.perm[i])] = static_cast<int64_t>(i);
   const Val y = transpose(x, back);
-  known_[ir::GraphBuilder::id(y)] = {given, f};
+  known_[ir::GraphBuilder::id(y)] = {plain, f};
   return y;
 }
 

@@ -176,7 +176,7 @@ Off<v2::CompNode> node2(Builder& b, const std::string& name) {
 Off<v2::Tensor> tensor2(Builder& b, const Tensor& t) {
   Vec<uint8_t> data;
   if (t.has_data) {
-    b.ForceVectorAlignment(t.data.size(), 1, kAlign);
+    b.PreAlign(t.data.size(), kAlign);  // ForceVectorAlignment takes at most 32
     data = b.CreateVector(t.data.data(), t.data.size());
   }
   const auto name = text(b, t.name);
