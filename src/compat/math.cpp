@@ -6,6 +6,7 @@
 #include "op/linalg/linalg.h"
 #include "op/reduce/reduce.h"
 #include "op/reduce/scan.h"
+#include "op/shape/shape_ops.h"
 
 namespace mge::compat {
 namespace {
@@ -77,6 +78,9 @@ void reduce_rule(Emitter&, const Reduce& p, In in, Out& out) {
     return out.push_back(finished(reduce(x, mode, all ? Ints{} : Ints{p.axis}, !all && p.keepdim)));
   }
   // Down to a shape: the axes that it lacks or has with size 1 go.
+  if (p.mode == ReduceKind::SUM && x.em->any_size(x))
+    if (const SizeValues to = sizes_of("Reduce", "the target shape", in[1]); to.operand)
+      return out.push_back(finished(emit_sized("sum_to", {x}, ShapeAttrs{to.now}, "shape", to)));
   // Which ones those are is a matter of the sizes now: with others it is another reduction.
   const Shape want = to_shape(known_ints("Reduce", "the target shape", in[1]));
   const Shape have = want.numel() == 1 ? now(x) : x.shape();

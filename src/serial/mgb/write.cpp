@@ -73,9 +73,32 @@ VarId Oprs::compare(std::string_view mode, Vars inputs) {
   return v;
 }
 
+namespace {
+
+/// Sizes are computed in 64 bits here; those files have 32.
+DType narrow(DType t) { return t == DType::F64 ? DType::F32 : t == DType::I64 ? DType::I32 : t; }
+
+template <class From, class To>
+void copy_as(Bytes from, std::vector<uint8_t>& to) {
+  for (size_t i = 0; i + sizeof(From) <= from.size(); i += sizeof(From)) {
+    From v;
+    std::memcpy(&v, from.data() + i, sizeof v);
+    const auto n = static_cast<To>(v);
+    to.insert(to.end(), reinterpret_cast<const uint8_t*>(&n), reinterpret_cast<const uint8_t*>(&n) + sizeof n);
+  }
+}
+
+}  // namespace
+
 VarId Oprs::constant(const Meta& m, Bytes data, std::string name) {
   Tensor t;
   t.meta = m;
+  t.meta.dtype = narrow(m.dtype);
+  if (t.meta.dtype != m.dtype) {
+    auto& short_ones = literals.emplace_back();
+    m.dtype == DType::F64 ? copy_as<double, float>(data, short_ones) : copy_as<int64_t, int32_t>(data, short_ones);
+    data = short_ones;
+  }
   if (t.meta.shape.rank == 0) t.meta.shape = Shape{1};
   t.comp_node = "xpux:0";
   t.has_data = true;
@@ -98,7 +121,8 @@ std::string scalar_bytes(double v, DType t) {
 
 }  // namespace
 
-VarId Oprs::number(double value, DType t) {
+VarId Oprs::number(double value, DType given) {
+  const DType t = narrow(given);
   std::string bytes = scalar_bytes(value, t);
   auto [at, fresh] = shared_.try_emplace(format("{}:", dtype_name(t)) + bytes, kNoVar);
   if (!fresh) return at->second;
@@ -121,7 +145,8 @@ VarId Oprs::ints(std::span<const int64_t> values) {
   return at->second = constant(m, literals.emplace_back(std::move(bytes)));
 }
 
-VarId Oprs::convert(VarId x, DType t, const Quant& q) {
+VarId Oprs::convert(VarId x, DType given, const Quant& q) {
+  const DType t = narrow(given);
   return opr1("TypeCvtV2", "DType", {{"dtype", compat::TypeParam{t, q}}}, {x});
 }
 VarId Oprs::part(VarId x, int64_t begin, int64_t end) {
@@ -247,30 +272,41 @@ std::string refuse(const Graph& g, const ir::Node& n) {
                    std::span<const ValueId>(n.outputs.data(), n.outputs.size())})
     for (ValueId v : vs) {
       const Meta& m = g.meta(v);
-      if (dtype_number(m.dtype) < 0) return format("{} is no type of MegEngine's", dtype_name(m.dtype));
+      const bool size = m.shape.rank <= 1 && m.shape.numel() <= 8 && g.is_sized();
+      if (dtype_number(size ? narrow(m.dtype) : m.dtype) < 0) return format("{} is no type of MegEngine's", dtype_name(m.dtype));
       if (m.quant.scale != 0 && !m.quant.per_tensor()) return "MegEngine's files hold one scale per tensor";
     }
   return r->refuse ? r->refuse(g, n) : std::string();
 }
 
 /// Ops that MegEngine lacks become what they are made of, as long as they are made of something.
-void write_out(Graph& g) {
+using Origins = std::map<NodeId, const OpDef*>;  // what a node was made of
+Origins write_out(Graph& g) {
+  Origins origins;
   for (bool changed = true; changed;) {
     changed = false;
     for (NodeId n : g.order()) {
       const ir::Node& x = g.node(n);
       if (refuse(g, x).empty() || !x.op->decompose || !x.sizes.empty() || ir::takes_token(*x.op)) continue;
+      auto at = origins.find(n);
+      const OpDef* origin = at != origins.end() ? at->second : x.op;
+      const auto first = static_cast<NodeId>(g.n_node_ids());
       changed |= ir::decompose_node(g, n);
+      for (auto k = first; k < static_cast<NodeId>(g.n_node_ids()); ++k) origins[k] = origin;
     }
   }
+  return origins;
 }
 
-void check_all(const Graph& g) {
+void check_all(const Graph& g, const Origins& origins) {
   std::map<std::string, std::set<std::string>> why;
   for (NodeId n : g.order())
     if (std::string r = refuse(g, g.node(n)); !r.empty()) {
       const std::string at = g.location_of(n).str();
-      why[format("{} ({})", g.node(n).op->name, r)].insert(at.empty() ? "an unknown line" : at);
+      auto origin = origins.find(n);
+      const std::string& name = g.node(n).op->name;
+      why[origin == origins.end() ? format("{} ({})", name, r) : format("{} (its {}: {})", origin->second->name, name, r)]
+          .insert(at.empty() ? "an unknown line" : at);
     }
   std::string list;
   for (auto& [what, places] : why) {
@@ -461,9 +497,9 @@ std::vector<uint8_t> write(const Graph& given, const ModelInfo& info, const Writ
   MGE_CHECK(std::none_of(g.vars().begin(), g.vars().end(), [](auto& v) { return v.out != kNone; }), NotImplemented,
             "dump: MegEngine's format holds no state that a run changes, and this graph does. Dump it natively.");
   drop_dead(g);
-  write_out(g);
+  const Origins origins = write_out(g);
   drop_dead(g);
-  check_all(g);
+  check_all(g, origins);
   const bool checks = !info.tests.empty() && info.tests[0].max_error >= 0 && !info.tests[0].outputs.empty();
   Writer writer(g, opt);
   const File file = writer.build(checks, checks ? info.tests[0].max_error : 0);

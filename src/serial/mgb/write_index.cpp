@@ -202,13 +202,13 @@ void sort(Oprs& w) {
 void topk(Oprs& w) {
   const auto& at = w.attrs<TopkAttrs>();
   const Rows r = rows_of(w, at.axis);
-  const VarId k = w.ints({at.descending ? -at.k : at.k});  // negative: the largest
+  VarId k = w.size_var("k", SizeOperand::kWhole);  // negative: the largest
+  if (k == Oprs::kNoVar)
+    k = w.ints({at.descending ? -at.k : at.k});
+  else if (at.descending)
+    k = w.elemwise("NEGATE", {k});
   ordered(w, w.opr("TopK", "TopK", {{"mode", int64_t{at.sorted ? 2 : 1}}}, {r.flat, k}, 2), r);
 }
-std::string fixed_sizes(const Graph&, const ir::Node& n) {
-  return n.sizes.empty() ? std::string() : "of sizes that vary";
-}
-
 void wrap_index(Oprs& w) {
   const auto& at = w.attrs<WrapIndexAttrs>();
   if (!at.negative) return w.result(w.in(0));
@@ -263,7 +263,7 @@ std::span<const RuleRow> index_rules() {
       {"indexing_one_hot", one_hot, refuse_vector},
       {"set_one_hot", set_one_hot, refuse_vector},
       {"sort", sort},
-      {"topk", topk, fixed_sizes},
+      {"topk", topk},
       {"wrap_index", wrap_index},
       {"nonzero", nonzero, refuse_nonzero},
       {"unravel", unravel},

@@ -4,6 +4,7 @@
 
 #include "op/linalg/linalg.h"
 #include "op/matmul/matmul.h"
+#include "op/quant/product.h"
 #include "op/reduce/reduce.h"
 #include "op/reduce/scan.h"
 #include "op/shape/shape_ops.h"
@@ -206,10 +207,9 @@ VarId joint_batch(Oprs& w, VarId a, int na, VarId b, int nb, int batch) {
   return w.elemwise("MAX", {sizes(a, na), sizes(b, nb)});
 }
 
-void matmul(Oprs& w) {
-  const auto& at = w.attrs<MatmulAttrs>();
+VarId multiplied(Oprs& w, const MatmulAttrs& at, VarId a, VarId b) {
   const Shape &sa = w.meta(0).shape, &sb = w.meta(1).shape;
-  VarId a = w.in(0), b = w.in(1), y;
+  VarId y;
   const int ra = sa.rank, rb = sb.rank;
   if (ra == 2 && rb == 2) {
     y = product(w, "MatrixMulV2", a, b, at.ta, at.tb);
@@ -240,7 +240,30 @@ void matmul(Oprs& w) {
     y = product(w, "BatchedMatrixMulV2", a, b, at.ta, at.tb);
     if (batch != 1) y = w.reshape(y, w.join({sizes, w.part(w.shape_of(y), 1, INT32_MAX)}));
   }
+  return y;
+}
+void matmul(Oprs& w) {
+  const VarId y = multiplied(w, w.attrs<MatmulAttrs>(), w.in(0), w.in(1));
   w.result(w.n_in() > 2 ? w.elemwise("ADD", {y, w.in(2)}) : y);
+}
+// Matrices of 8 bits give one of 32 there, whose scale is the product; other products are made of the real numbers.
+void qmatmul(Oprs& w) {
+  const auto& at = w.attrs<QMatmulAttrs>();
+  const bool exact = w.meta(0).dtype == DType::QI8 && w.meta(1).dtype == DType::QI8 && w.meta(0).shape.rank == 2 &&
+                     w.meta(1).shape.rank == 2;
+  VarId y;
+  if (exact) {
+    y = product(w, "MatrixMulV2", w.in(0), w.in(1), at.ta, at.tb);
+    if (w.n_in() > 2) y = w.elemwise("ADD", {w.in(2), y});
+  } else {
+    y = multiplied(w, at, w.convert(w.in(0), DType::F32), w.convert(w.in(1), DType::F32));
+    if (w.n_in() > 2) y = w.elemwise("ADD", {y, w.convert(w.in(2), DType::F32)});
+  }
+  const Meta& out = w.out_meta();
+  if (at.act == "relu") y = w.elemwise("RELU", {exact ? w.convert(y, DType::F32) : y});
+  const Quant sum = product_quant(w.meta(0).quant, w.meta(1).quant, at.tb ? 0 : 1);
+  const bool done = exact && at.act != "relu" && out.dtype == DType::QI32 && out.quant == sum;
+  w.result(done || (!exact && out.dtype == DType::F32) ? y : w.convert(y, out.dtype, out.quant));
 }
 std::string refuse_matmul(const Graph& g, const ir::Node& n) {
   const Meta& m = g.meta(n.inputs[0]);
@@ -285,6 +308,7 @@ std::span<const RuleRow> shape_rules() {
       {"argmin", arg_reduce},
       {"cumsum", cumsum},
       {"matmul", matmul, refuse_matmul},
+      {"qmatmul", qmatmul},
       {"eye", eye, fixed_sizes},
       {"matinv", matinv},
       {"svd", svd},
