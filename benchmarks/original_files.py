@@ -1,5 +1,5 @@
-"""Files of MegEngine's own formats, both ways: networks of examples/ dumped with ``dump_format="FBS_V2"`` and ``"FBS"``, and
-every file of a folder read here and written again, run by MegEngine 1.13's Lite and GraphInference and compared.
+"""Files of MegEngine's own formats, both ways: networks of examples/ written in them, and every file of a folder read
+here and written again, run by MegEngine 1.13's Lite and GraphInference and compared.
 
     python benchmarks/original_files.py --mge13-python PYTHON [--files FOLDER] [--only NAME] [--v1]
 
@@ -64,7 +64,9 @@ def networks() -> Iterator[tuple[str, Callable[..., object], dict[str, np.ndarra
     def images(*shape: int) -> np.ndarray:
         return rng.standard_normal(shape).astype("float32")
 
-    def case(name: str, net: M.Module, **inputs: np.ndarray) -> tuple[str, Callable[..., object], dict[str, np.ndarray]]:
+    def case(
+        name: str, net: M.Module, **inputs: np.ndarray
+    ) -> tuple[str, Callable[..., object], dict[str, np.ndarray]]:
         net.eval()
         return name, (lambda *x: net(*x)), inputs
 
@@ -93,7 +95,9 @@ def networks() -> Iterator[tuple[str, Callable[..., object], dict[str, np.ndarra
     yield "ops", ops, {"x": images(3, 4), "y": images(3, 4)}
 
 
-def dumped(fn: Callable[..., object], inputs: dict[str, np.ndarray], version: int) -> tuple[bytes, dict[str, np.ndarray]]:
+def dumped(
+    fn: Callable[..., object], inputs: dict[str, np.ndarray], version: int
+) -> tuple[bytes, dict[str, np.ndarray]]:
     import io
 
     import megengine as mge
@@ -121,18 +125,32 @@ def run_there(python: str, model: bytes, inputs: dict[str, np.ndarray], engine: 
         folder = pathlib.Path(d)
         (folder / "model.mge").write_bytes(model)
         np.savez(folder / "in.npz", **inputs)
-        command = [python, "-c", OTHER_SIDE, str(folder / "model.mge"), str(folder / "in.npz"), str(folder / "out.npz"), engine]
+        command = [
+            python,
+            "-c",
+            OTHER_SIDE,
+            str(folder / "model.mge"),
+            str(folder / "in.npz"),
+            str(folder / "out.npz"),
+            engine,
+        ]
         done = subprocess.run(command, capture_output=True, text=True, timeout=300)
         if done.returncode:
             raise RuntimeError((done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[-1])
         return dict(np.load(folder / "out.npz"))
 
 
-def files(folder: pathlib.Path, version: int) -> Iterator[tuple[str, bytes, dict[str, np.ndarray], dict[str, np.ndarray], float]]:
+def files(
+    folder: pathlib.Path, version: int
+) -> Iterator[tuple[str, bytes, dict[str, np.ndarray], dict[str, np.ndarray], float]]:
     """Files read here and written again: name, bytes, inputs, outputs, tolerance."""
     from megengine.core import _core
 
-    index = {e["file"]: e for e in json.loads((folder / "index.json").read_text())} if (folder / "index.json").exists() else {}
+    index = (
+        {e["file"]: e for e in json.loads((folder / "index.json").read_text())}
+        if (folder / "index.json").exists()
+        else {}
+    )
     for path in sorted(folder.glob("*.mge")):
         e = index.get(path.name, {})
         if e.get("tol") == "random" or e.get("wrapper") or not path.with_suffix(".npz").exists():
@@ -176,7 +194,9 @@ def main() -> int:
             try:
                 got = run_there(options.mge13_python, model, inputs, engine)
                 missing = [k for k in want if k not in got and len(want) > 1]
-                named = want if not missing and all(k in got for k in want) else dict(zip(got, want.values(), strict=False))
+                named = (
+                    want if not missing and all(k in got for k in want) else dict(zip(got, want.values(), strict=False))
+                )
                 worst = max((difference(got[k], v) for k, v in named.items()), default=0.0)
                 good = worst <= tolerance
                 line += f"  {engine} {'ok' if good else 'DIFFERS'} {worst:.2g}"

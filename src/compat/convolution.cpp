@@ -141,16 +141,16 @@ void conv2d_backward(Emitter&, const ConvTyped& p, In in, Out& out) {
   check_format("ConvolutionBackwardData", p);
   const Conv2dAttrs attrs = p.attrs(groups_of(p, in[0]));
   const SizeValues shape = data_shape("ConvolutionBackwardData", in, attrs);
-  const Val y = emit_sized("conv2d_dx", {in[1], turned(in[0], p.mode, 2)}, Conv2dDxAttrs{attrs, shape.now}, "x_shape",
-                           shape);
+  const Val y =
+      emit_sized("conv2d_dx", {in[1], turned(in[0], p.mode, 2)}, Conv2dDxAttrs{attrs, shape.now}, "x_shape", shape);
   out.push_back(converted(y, p.dtype));
 }
 void conv3d_backward(Emitter&, const Conv3d& p, In in, Out& out) {
   check("Convolution3DBackwardData", p);
   const Conv3dAttrs attrs = attrs_of(p, groups_of(p, in[0]));
   const SizeValues shape = data_shape("Convolution3DBackwardData", in, attrs);
-  out.push_back(emit_sized("conv3d_dx", {in[1], turned(in[0], p.mode, 3)}, Conv3dDxAttrs{attrs, shape.now}, "x_shape",
-                           shape));
+  out.push_back(
+      emit_sized("conv3d_dx", {in[1], turned(in[0], p.mode, 3)}, Conv3dDxAttrs{attrs, shape.now}, "x_shape", shape));
 }
 
 // x, the gradient of the output, the weight, whose values do not matter.

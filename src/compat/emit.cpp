@@ -222,8 +222,7 @@ SizeValues sizes_operand(std::string_view who, In in, size_t i, const Ints& fixe
 }
 int64_t dim(const Val& x, int axis) {
   const int at = axis < 0 ? axis + x.rank() : axis;
-  if (const Val sizes = x.em->size_operand(x))
-    x.em->fix(emit("slice", {sizes}, SliceAttrs{{0}, {at}, {at + 1}, {1}}));
+  if (const Val sizes = x.em->size_operand(x)) x.em->fix(emit("slice", {sizes}, SliceAttrs{{0}, {at}, {at + 1}, {1}}));
   return now(x)[at];
 }
 Ints shape_operand(std::string_view who, In in, size_t i, const Ints& fixed) {

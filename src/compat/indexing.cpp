@@ -28,12 +28,12 @@ struct Key {
   std::vector<SizeOperand> operands;  // bounds of `any` that may be others later
   std::vector<Val> bounds;            // what they are
   Ints dropped;                       // axes of single numbers
-  Shape region;    // sliced, with the dropped axes as 1
-  Shape sliced;    // without them
-  Out arrays;      // int32
-  Ints axes;       // of `sliced`
-  int64_t at = 0;  // where the index dimensions go
-  Ints named;      // the axis of the whole tensor that each array names
+  Shape region;                       // sliced, with the dropped axes as 1
+  Shape sliced;                       // without them
+  Out arrays;                         // int32
+  Ints axes;                          // of `sliced`
+  int64_t at = 0;                     // where the index dimensions go
+  Ints named;                         // the axis of the whole tensor that each array names
 };
 
 /// A bound: the number now, and the value where it may be another one later.
@@ -78,8 +78,8 @@ class KeyReader {
     std::optional<Bound>* const got[] = {&e.bounds.begin, &e.bounds.end, &e.bounds.step};
     for (size_t i = 0; i < 3; ++i)
       if (row[i + 1]) *got[i] = number(fixed ? &(*fixed)[i] : nullptr, "a bound of a slice");
-    MGE_CHECK(!e.bounds.step || !e.bounds.step->operand, NotImplemented,
-              "{}: the step of a slice must be a constant.", key_.who);
+    MGE_CHECK(!e.bounds.step || !e.bounds.step->operand, NotImplemented, "{}: the step of a slice must be a constant.",
+              key_.who);
     if (!row[4]) return;
     if (fixed && (*fixed)[3] != kIntMax && (*fixed)[3] != INT32_MIN) {
       e.index = Bound{(*fixed)[3], {}};
@@ -309,9 +309,8 @@ Val mesh(const char* who, bool batched, const Rows& items, const Val& x, In valu
               "{}: axis 0 counts the images and cannot be indexed.", who);
   Val y = sliced(k, x);
   for (size_t i = 0; i < k.arrays.size(); ++i) {
-    MGE_CHECK(k.arrays[i].rank() == (batched ? 2 : 1), Value,
-              "{}: positions along axis {} need {}; got shape {}.", who, k.named[i],
-              batched ? "a row for each image" : "one dimension", k.arrays[i].shape().str());
+    MGE_CHECK(k.arrays[i].rank() == (batched ? 2 : 1), Value, "{}: positions along axis {} need {}; got shape {}.", who,
+              k.named[i], batched ? "a row for each image" : "one dimension", k.arrays[i].shape().str());
     y = batched ? take_rows(y, k.arrays[i], k.axes[i]) : take(y, k.arrays[i], k.axes[i]);
   }
   return y;

@@ -135,15 +135,12 @@ void lstm_cell(Emitter&, const None&, In in, Out& out) {
 }
 
 /// The state after the last step.
-Val final_of(const Val& states) {
-  return squeeze(emit("slice", {states}, SliceAttrs{{0}, {-1}, {0}, {0}, true}), {0});
-}
+Val final_of(const Val& states) { return squeeze(emit("slice", {states}, SliceAttrs{{0}, {-1}, {0}, {0}, true}), {0}); }
 
 // x [L,N,in], states [layers * directions, N, hidden], packed: by layer and direction W_ih, W_hh[, b_ih, b_hh].
 void run_layers(const char* who, const Layers& p, const char* mode, int64_t chunks, const Val& input, In states,
                 const Val& packed, const Val& generator, Out& out) {
-  MGE_CHECK(input.rank() == 3, Value, "{}: the input needs 3 dimensions (L, N, E); got {}.", who,
-            input.shape().str());
+  MGE_CHECK(input.rank() == 3, Value, "{}: the input needs 3 dimensions (L, N, E); got {}.", who, input.shape().str());
   Packed weights(who, packed);
   Dropper drop(who, generator, p.fwd_mode == FwdMode::TRAINING);
   const int64_t gates = chunks * p.hidden_size;
@@ -232,8 +229,8 @@ void attention(Emitter&, const Attention& p, In all, Out& out) {
         for (int64_t j = 0; j < source; ++j) hidden.push_back(j > i ? -std::numeric_limits<double>::infinity() : 0);
       mask = float_table(q, hidden, Shape{length, source});
     }
-    scores = scores + (mask.rank() == 3 ? shaped(mask, {n, p.num_heads, length, source})
-                                              : shaped(mask, {1, 1, length, source}));
+    scores = scores +
+             (mask.rank() == 3 ? shaped(mask, {n, p.num_heads, length, source}) : shaped(mask, {1, 1, length, source}));
   }
   const Val seen = emit("softmax", {scores}, SoftmaxAttrs{3});
   const Val joined = shaped(transpose(matmul(drop(seen, p.attn_prob), v, false, false), {0, 2, 1, 3}), {n, length, -1});

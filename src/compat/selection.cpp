@@ -82,11 +82,10 @@ void topk(Emitter& em, const TopK& p, In in, Out& out) {
   if (const Val all = em.size_operand(x)) {  // no more than there are
     const int64_t wanted[] = {std::abs(k)};
     const Val have = slice(all, 0, s.rank - 1, s.rank);
-    sizes.push_back({field_index<TopkAttrs>("k"), SizeOperand::kWhole,
-                     binary("minimum", have, int_table(x, wanted, Shape{1})).p});
+    sizes.push_back(
+        {field_index<TopkAttrs>("k"), SizeOperand::kWhole, binary("minimum", have, int_table(x, wanted, Shape{1})).p});
   }
-  out = emit_all(em, "topk", in.subspan(0, 1),
-                 make_attrs(TopkAttrs{count, -1, largest, sorted}, std::move(sizes)));
+  out = emit_all(em, "topk", in.subspan(0, 1), make_attrs(TopkAttrs{count, -1, largest, sorted}, std::move(sizes)));
   const int64_t last = s.rank - 1;
   if (kth) out = {squeeze(emit("slice", {out[0]}, SliceAttrs{{last}, {-1}, {0}, {0}, true}), {last})};
 }

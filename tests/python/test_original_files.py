@@ -147,6 +147,6 @@ def test_ops_that_the_format_lacks_are_all_named_with_their_lines() -> None:
 @pytest.mark.parametrize("name", ["mlp.v1.mge", "mlp.v2keep.mge", "mlp.v2test.mge"])
 def test_a_file_cut_off_anywhere_is_refused(name: str) -> None:
     good = (FOLDER / name).read_bytes()
-    for size in [*range(0, 64), *range(64, len(good), 97)]:
+    for size in [*range(64), *range(64, len(good), 97)]:
         with pytest.raises(RuntimeError):
             lite.LiteNetwork().load(io.BytesIO(good[:size]))

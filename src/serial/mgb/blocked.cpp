@@ -26,21 +26,21 @@ constexpr Formats kFormats[] = {
     {kPlain, kPlain},
     {kLast, kLast},
     {kRows, kRows},
-    {blocks(4), blocks(4)},     // NCHW4
-    {blocks(8), blocks(8)},     // NCHW8
-    {blocks(32), blocks(32)},   // NCHW32
-    {blocks(8), blocks(8)},     // NCHW88
-    {blocks(4), blocks(4)},     // NCHW44
-    {blocks(4), blocks(4)},     // NCHW44_DOT
-    {blocks(4), blocks(32)},    // NCHW4_NCHW32
-    {blocks(32), blocks(4)},    // NCHW32_NCHW4
-    {blocks(4), kPlain},        // NCHW4_NCHW
-    {kLast, kPlain},            // NHWC_NCHW
-    {kLast, blocks(4), false},  // NHWC_NCHW4_IC_SMALL
-    {kPlain, blocks(4), false}, // NCHW_NCHW4_IC_SMALL
+    {blocks(4), blocks(4)},      // NCHW4
+    {blocks(8), blocks(8)},      // NCHW8
+    {blocks(32), blocks(32)},    // NCHW32
+    {blocks(8), blocks(8)},      // NCHW88
+    {blocks(4), blocks(4)},      // NCHW44
+    {blocks(4), blocks(4)},      // NCHW44_DOT
+    {blocks(4), blocks(32)},     // NCHW4_NCHW32
+    {blocks(32), blocks(4)},     // NCHW32_NCHW4
+    {blocks(4), kPlain},         // NCHW4_NCHW
+    {kLast, kPlain},             // NHWC_NCHW
+    {kLast, blocks(4), false},   // NHWC_NCHW4_IC_SMALL
+    {kPlain, blocks(4), false},  // NCHW_NCHW4_IC_SMALL
     {kBatchInside, kBatchInside},
-    {blocks(64), blocks(64)},   // NCHW64
-    {blocks(4), kLast},         // NCHW4_NHWC
+    {blocks(64), blocks(64)},  // NCHW64
+    {blocks(4), kLast},        // NCHW4_NHWC
 };
 constexpr int64_t kNchw88 = 6, kNchw44 = 7, kNchw44Dot = 8;
 
@@ -60,10 +60,17 @@ struct Operands {
   int images;  // the first so many of the others
 };
 constexpr Operands kOperands[] = {
-    {"Convolution", false, 1, 1},    {"ConvolutionV2", false, 1, 1},     {"ConvBiasForward", false, 1, 3},
-    {"ConvBiasForwardV4", false, 1, 3}, {"ConvolutionBackwardData", false, 0, 2},
-    {"ConvolutionBackwardDataV2", false, 0, 2}, {"PoolingV1", false, -1, 1}, {"AdaptivePoolingV1", false, -1, 1},
-    {"ResizeV2", true, -1, 1},       {"WarpPerspectiveV2", true, -1, 1}, {"WarpAffineV2", true, -1, 1},
+    {"Convolution", false, 1, 1},
+    {"ConvolutionV2", false, 1, 1},
+    {"ConvBiasForward", false, 1, 3},
+    {"ConvBiasForwardV4", false, 1, 3},
+    {"ConvolutionBackwardData", false, 0, 2},
+    {"ConvolutionBackwardDataV2", false, 0, 2},
+    {"PoolingV1", false, -1, 1},
+    {"AdaptivePoolingV1", false, -1, 1},
+    {"ResizeV2", true, -1, 1},
+    {"WarpPerspectiveV2", true, -1, 1},
+    {"WarpAffineV2", true, -1, 1},
     {"RemapV1", true, -1, 1},
 };
 const Operands* operands(const Opr& o) {
@@ -78,11 +85,25 @@ struct Relayout {
   ImageFormat from, to;
 };
 constexpr Relayout kRelayouts[] = {
-    {0, kLast, kRows},      {1, kRows, kLast},      {2, kLast, kRows},      {3, kPlain, kRows},
-    {4, kPlain, kRows},     {5, kRows, kPlain},     {6, kRows, kPlain},     {15, blocks(4), kBatchInside},
-    {16, kBatchInside, blocks(4)}, {20, kPlain, blocks(8)}, {21, blocks(8), kPlain}, {22, kPlain, blocks(4)},
-    {24, kPlain, blocks(4)}, {25, blocks(4), kPlain}, {27, kPlain, blocks(64)}, {28, blocks(64), kPlain},
-    {29, kPlain, kLast},    {30, kLast, kPlain},    {31, kRows, kLast},
+    {0, kLast, kRows},
+    {1, kRows, kLast},
+    {2, kLast, kRows},
+    {3, kPlain, kRows},
+    {4, kPlain, kRows},
+    {5, kRows, kPlain},
+    {6, kRows, kPlain},
+    {15, blocks(4), kBatchInside},
+    {16, kBatchInside, blocks(4)},
+    {20, kPlain, blocks(8)},
+    {21, blocks(8), kPlain},
+    {22, kPlain, blocks(4)},
+    {24, kPlain, blocks(4)},
+    {25, blocks(4), kPlain},
+    {27, kPlain, blocks(64)},
+    {28, blocks(64), kPlain},
+    {29, kPlain, kLast},
+    {30, kLast, kPlain},
+    {31, kRows, kLast},
 };
 const Relayout* relayout_of(const Opr& o) {
   for (auto& r : kRelayouts)
@@ -136,7 +157,8 @@ Unpack unpack_weight(const Opr& o, const Val& w) {
     if (group && rank == 6) return {{0, 1, 5, 4, 2, 3}, {1}};      // [G,O/4,kh,kw,I,4]
     if (group && rank == 5) return {{0, 4, 1, 2, 3}, {0}};         // [G/4,1,kh,kw,4]
   }
-  fail(ErrorKind::NotImplemented, "{}: a weight {} in image format {} is not known.", o.type, compat::now(w).str(), format);
+  fail(ErrorKind::NotImplemented, "{}: a weight {} in image format {} is not known.", o.type, compat::now(w).str(),
+       format);
 }
 
 Val unpacked(const Val& x, const Unpack& u) {

@@ -159,7 +159,9 @@ Param read_param(const Span& s, int number, const void* table) {
   return out;
 }
 
-compat::TypeParam read_type(const Span& s, const void* table) { return table ? dtype_table(s, table) : compat::TypeParam(); }
+compat::TypeParam read_type(const Span& s, const void* table) {
+  return table ? dtype_table(s, table) : compat::TypeParam();
+}
 
 Meta read_meta(const Span& s, const flatbuffers::Vector<uint32_t>* shape, const void* dtype) {
   Meta m;

@@ -67,14 +67,36 @@ struct Outputs {
   size_t count;
 };
 constexpr Outputs kSeveral[] = {
-    {"BatchNormBackwardV1", 3}, {"Argsort", 2},       {"CondTake", 2},        {"LayerNorm", 3},
-    {"GeneralNorm", 3},         {"GroupNorm", 3},     {"InstanceNorm", 3},    {"LayerNormBackward", 3},
-    {"GeneralNormBackward", 3}, {"GroupNormBackward", 3}, {"InstanceNormBackward", 3}, {"Dropout", 2},
-    {"ShuffleRNG", 2},          {"SVD", 3},           {"ROIPooling", 2},      {"ROIAlignV1", 2},
-    {"DeformablePSROIPoolingForward", 2}, {"DeformablePSROIPoolingBackward", 2}, {"DeformableConvBackwardDataV1", 3},
-    {"TQTBackward", 2},         {"LSQBackward", 2},   {"WhereBackward", 2},   {"LSTMCellForward", 3},
-    {"RNNForward", 3},          {"LSTMForward", 4},   {"RNNBackward", 3},     {"LSTMBackward", 4},
-    {"MultiHeadAttn", 4},       {"MultiHeadAttnBackward", 6}, {"NMSKeepMGB", 2},
+    {"BatchNormBackwardV1", 3},
+    {"Argsort", 2},
+    {"CondTake", 2},
+    {"LayerNorm", 3},
+    {"GeneralNorm", 3},
+    {"GroupNorm", 3},
+    {"InstanceNorm", 3},
+    {"LayerNormBackward", 3},
+    {"GeneralNormBackward", 3},
+    {"GroupNormBackward", 3},
+    {"InstanceNormBackward", 3},
+    {"Dropout", 2},
+    {"ShuffleRNG", 2},
+    {"SVD", 3},
+    {"ROIPooling", 2},
+    {"ROIAlignV1", 2},
+    {"DeformablePSROIPoolingForward", 2},
+    {"DeformablePSROIPoolingBackward", 2},
+    {"DeformableConvBackwardDataV1", 3},
+    {"TQTBackward", 2},
+    {"LSQBackward", 2},
+    {"WhereBackward", 2},
+    {"LSTMCellForward", 3},
+    {"RNNForward", 3},
+    {"LSTMForward", 4},
+    {"RNNBackward", 3},
+    {"LSTMBackward", 4},
+    {"MultiHeadAttn", 4},
+    {"MultiHeadAttnBackward", 6},
+    {"NMSKeepMGB", 2},
 };
 
 /// How many vars an operator makes: its outputs without workspaces.
@@ -201,7 +223,8 @@ File decode1(Decoded& owner, Bytes* bytes, const Damage& damaged) {
     read_opr(s, *f.oprs()->Get(i), versioned, &at, &out.oprs.emplace_back(), &out.vars, &total);
   for (uint32_t i = 0; f.output_vars_idx() && i < f.output_vars_idx()->size(); ++i) {
     auto& o = *f.output_vars_idx()->Get(i);
-    if (o.compact_id() >= out.vars.size()) damaged(format("output {} is var {} of {}", i, o.compact_id(), out.vars.size()));
+    if (o.compact_id() >= out.vars.size())
+      damaged(format("output {} is var {} of {}", i, o.compact_id(), out.vars.size()));
     out.outputs.push_back({o.compact_id(), o.original_id(), {}});
   }
   if (auto* m = f.metadata()) {

@@ -25,8 +25,7 @@ constexpr Row kRows[] = {
      "pad_h:u=0 pad_w:u=0 stride_h:u=1 stride_w:u=1 kernel_h:u=1 kernel_w:u=1 dilate_h:u=1 dilate_w:u=1"},
     {6, "ConvBias", "nonlineMode:u=0 mode:u=0 sparse:u=0 format:u=0 " MGE_CONV_FIELDS " compute_mode:u=0"},
     {8, "Images2Neibs", MGE_CONV_FIELDS " window_h:u=3 window_w:u=3"},
-    {9, "Pooling",
-     "mode:u=0 pad_h:u=0 pad_w:u=0 stride_h:u=2 stride_w:u=2 window_h:u=2 window_w:u=2 format:u=0"},
+    {9, "Pooling", "mode:u=0 pad_h:u=0 pad_w:u=0 stride_h:u=2 stride_w:u=2 window_h:u=2 window_w:u=2 format:u=0"},
     {10, "LRN", "n:u=5 k:f=2 alpha:f=1e-4 beta:f=0.75"},
     {11, "BN", "param_dim:u=0 fwd_mode:u=0 epsilon:d=1e-4 avg_factor:d=1 scale:f=1 bias:f=0"},
     {12, "ROIPooling", "mode:u=0 scale:f=1"},
@@ -106,8 +105,7 @@ constexpr Row kRows[] = {
     {85, "LayerNorm", "affine:b=1 eps:f=1e-5 normalized_dim:q=1 normalized_size:q=1"},
     {86, "Dropout", "drop_prob:f=0 seed:q=0"},
     {87, "RNNCell", "nonlineMode:u=0"},
-    {88, "RNN",
-     "num_layers:u=1 bidirectional:b=0 bias:b=1 hidden_size:u=128 dropout:f=0 nonlineMode:u=0 fwd_mode:u=0"},
+    {88, "RNN", "num_layers:u=1 bidirectional:b=0 bias:b=1 hidden_size:u=128 dropout:f=0 nonlineMode:u=0 fwd_mode:u=0"},
     {89, "LSTM", "num_layers:u=1 bidirectional:b=0 bias:b=1 hidden_size:u=128 proj_size:u=0 dropout:f=0 fwd_mode:u=0"},
     {90, "Softmax", "axis:i=-1"},
     {91, "Diag", "k:i=0"},
@@ -148,10 +146,10 @@ const std::vector<ParamTable>& tables() {
 }
 
 // The place in the list is the number in the file. "-": we have no such type.
-constexpr DType kNumbers[] = {DType::F32,  DType::U8,  DType::I8,  DType::I16, DType::I32, DType::IB1, DType::IB2,
-                              DType::IB4,  DType::U8,  DType::F16, DType::IB4, DType::QU8, DType::QI32, DType::QI8,
-                              DType::QU4,  DType::QI4, DType::QI16, DType::BF16, DType::Bool, DType::U16, DType::QI1,
-                              DType::C64};
+constexpr DType kNumbers[] = {DType::F32,  DType::U8,  DType::I8,  DType::I16, DType::I32,  DType::IB1,
+                              DType::IB2,  DType::IB4, DType::U8,  DType::F16, DType::IB4,  DType::QU8,
+                              DType::QI32, DType::QI8, DType::QU4, DType::QI4, DType::QI16, DType::BF16,
+                              DType::Bool, DType::U16, DType::QI1, DType::C64};
 constexpr int kByte = 8, kUintB4 = 10;  // untyped bytes; unsigned 4 bits, which we have as quantised alone
 
 }  // namespace

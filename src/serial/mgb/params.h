@@ -12,7 +12,7 @@ namespace mge::serial::mgb {
 
 /// How a field lies in its table.
 enum class Slot : char {
-  U32 = 'u',    // also enums
+  U32 = 'u',  // also enums
   I32 = 'i',
   U64 = 'q',
   F32 = 'f',

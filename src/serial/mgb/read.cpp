@@ -245,7 +245,8 @@ class Translator {
       results.erase(results.begin(), results.end() - static_cast<std::ptrdiff_t>(o.outputs.size()));
     MGE_CHECK(results.size() >= o.outputs.size(), Env, "{}: damaged: {} has {} outputs, not {}.", who_, o.type,
               results.size(), o.outputs.size());
-    for (size_t i = 0; i < o.outputs.size(); ++i) vars_[o.outputs[i]] = blocks ? blocked_.leave(results[i]) : results[i];
+    for (size_t i = 0; i < o.outputs.size(); ++i)
+      vars_[o.outputs[i]] = blocks ? blocked_.leave(results[i]) : results[i];
   }
 
   /// Every random operator goes on from its own seed; what draws nothing gets a state all the same.
@@ -299,8 +300,8 @@ TestCase read_case(const File& f, const std::vector<std::string>& names, double 
   TestCase out;
   out.name = format("case {}", number);
   out.max_error = max_error;
-  MGE_CHECK(f.outputs.size() == names.size(), Env, "{}: damaged: test case {} has {} values for {} inputs.", who, number,
-            f.outputs.size(), names.size());
+  MGE_CHECK(f.outputs.size() == names.size(), Env, "{}: damaged: test case {} has {} values for {} inputs.", who,
+            number, f.outputs.size(), names.size());
   for (size_t i = 0; i < names.size(); ++i) {
     const Tensor* value = nullptr;
     for (auto& o : f.oprs)
@@ -325,11 +326,9 @@ LoadedModel read(std::span<const uint8_t> bytes, const std::string& who, const R
   Translator t(d.main, who, opt);
   t.run(&out);
   out.info.var_values = std::move(t.states);
-  out.info.producer = format("megengine {}.{}.{}", d.main.version / 100000, d.main.version / 100 % 1000,
-                             d.main.version % 100);
-  out.info.metadata.emplace_back("format", d.main.format == 2       ? "FBS_V2"
-                                           : d.main.versioned_ids ? "FBS"
-                                                                  : "FBS 8.14");
+  out.info.producer =
+      format("megengine {}.{}.{}", d.main.version / 100000, d.main.version / 100 % 1000, d.main.version % 100);
+  out.info.metadata.emplace_back("format", d.main.format == 2 ? "FBS_V2" : d.main.versioned_ids ? "FBS" : "FBS 8.14");
   if (d.main.has_metadata) {
     out.info.metadata.emplace_back("optimize_options", format("{}", d.main.optimize_options));
     std::string hex;

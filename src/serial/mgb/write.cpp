@@ -67,8 +67,8 @@ VarId Oprs::elemwise(std::string_view mode, Vars inputs) {
   return opr1("Elemwise", "Elemwise", {{"mode", member("Elemwise", mode)}}, std::move(inputs));
 }
 VarId Oprs::compare(std::string_view mode, Vars inputs) {
-  const VarId v = opr1("ElemwiseMultiType", "ElemwiseMultiType", {{"mode", member("ElemwiseMultiType", mode)}},
-                       std::move(inputs));
+  const VarId v =
+      opr1("ElemwiseMultiType", "ElemwiseMultiType", {{"mode", member("ElemwiseMultiType", mode)}}, std::move(inputs));
   last().output_dtype = {DType::Bool, {}};
   return v;
 }
@@ -210,7 +210,8 @@ VarId Oprs::of(ValueId v) {
     auto& rows = literals.emplace_back(static_cast<size_t>(n / inner * row));  // rows start at whole bytes
     for (int64_t i = 0; i < n; ++i) {
       const int half = i % 2 ? p[i / 2] >> 4 : p[i / 2] & 15;
-      rows[static_cast<size_t>(i / inner * row + i % inner / 2)] |= static_cast<uint8_t>(half << (i % inner % 2 ? 4 : 0));
+      rows[static_cast<size_t>(i / inner * row + i % inner / 2)] |=
+          static_cast<uint8_t>(half << (i % inner % 2 ? 4 : 0));
     }
     return at = constant(x.meta, rows, x.name);
   }
@@ -273,7 +274,8 @@ std::string refuse(const Graph& g, const ir::Node& n) {
     for (ValueId v : vs) {
       const Meta& m = g.meta(v);
       const bool size = m.shape.rank <= 1 && m.shape.numel() <= 8 && g.is_sized();
-      if (dtype_number(size ? narrow(m.dtype) : m.dtype) < 0) return format("{} is no type of MegEngine's", dtype_name(m.dtype));
+      if (dtype_number(size ? narrow(m.dtype) : m.dtype) < 0)
+        return format("{} is no type of MegEngine's", dtype_name(m.dtype));
       if (m.quant.scale != 0 && !m.quant.per_tensor()) return "MegEngine's files hold one scale per tensor";
     }
   return r->refuse ? r->refuse(g, n) : std::string();
@@ -305,7 +307,8 @@ void check_all(const Graph& g, const Origins& origins) {
       const std::string at = g.location_of(n).str();
       auto origin = origins.find(n);
       const std::string& name = g.node(n).op->name;
-      why[origin == origins.end() ? format("{} ({})", name, r) : format("{} (its {}: {})", origin->second->name, name, r)]
+      why[origin == origins.end() ? format("{} ({})", name, r)
+                                  : format("{} (its {}: {})", origin->second->name, name, r)]
           .insert(at.empty() ? "an unknown line" : at);
     }
   std::string list;
@@ -358,7 +361,8 @@ class Writer {
     for (auto& o : g_.outputs()) {
       VarId v = w_.of(o.value);
       // A var has one name: what is given out twice, or comes in, goes out as a copy.
-      if (outputs_.count(v) || g_.value(o.value).kind != ir::ValueKind::Result) v = w_.opr1("Identity", "Empty", {}, {v});
+      if (outputs_.count(v) || g_.value(o.value).kind != ir::ValueKind::Result)
+        v = w_.opr1("Identity", "Empty", {}, {v});
       outputs_[v] = o.name;
       if (checks) v = check(v, o, max_error);
       w_.file.outputs.push_back({v, v, {}});
@@ -456,8 +460,9 @@ class Writer {
   /// "ADD" of an Elemwise, "Convolution" of a ConvolutionV2.
   static std::string plain_name(const Opr& o) {
     if ((o.type == "Elemwise" || o.type == "ElemwiseMultiType") && !o.params[0].fields.empty())
-      return std::string(compat::get(o.type).fields[0].members->members[static_cast<size_t>(
-          std::get<int64_t>(o.params[0].fields[0].value))]);
+      return std::string(compat::get(o.type)
+                             .fields[0]
+                             .members->members[static_cast<size_t>(std::get<int64_t>(o.params[0].fields[0].value))]);
     std::string t = o.type;
     if (t.size() > 2 && t[t.size() - 2] == 'V') t.resize(t.size() - 2);
     return t;

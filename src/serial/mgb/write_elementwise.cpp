@@ -14,20 +14,63 @@ struct Mode {
   const char *op, *mode;
 };
 constexpr Mode kModes[] = {
-    {"relu", "RELU"},           {"abs", "ABS"},         {"acos", "ACOS"},         {"asin", "ASIN"},
-    {"ceil", "CEIL"},           {"cos", "COS"},         {"exp", "EXP"},           {"expm1", "EXPM1"},
-    {"floor", "FLOOR"},         {"log", "LOG"},         {"log1p", "LOG1P"},       {"neg", "NEGATE"},
-    {"sigmoid", "SIGMOID"},     {"sin", "SIN"},         {"tanh", "TANH"},         {"add", "ADD"},
-    {"floor_div", "FLOOR_DIV"}, {"maximum", "MAX"},     {"minimum", "MIN"},       {"mod", "MOD"},
-    {"mul", "MUL"},             {"pow", "POW"},         {"sub", "SUB"},           {"div", "TRUE_DIV"},
-    {"logaddexp", "LOG_SUM_EXP"}, {"left_shift", "SHL"}, {"right_shift", "SHR"},  {"round", "ROUND"},
-    {"atan2", "ATAN2"},         {"erf", "ERF"},         {"erfinv", "ERFINV"},     {"erfc", "ERFC"},
-    {"erfcinv", "ERFCINV"},     {"hswish", "H_SWISH"},  {"logical_not", "NOT"},   {"logical_and", "AND"},
-    {"logical_or", "OR"},       {"logical_xor", "XOR"}, {"silu", "SILU"},         {"gelu", "GELU"},
-    {"sinh", "SINH"},           {"cosh", "COSH"},       {"asinh", "ASINH"},       {"acosh", "ACOSH"},
-    {"atanh", "ATANH"},         {"tan", "TAN"},         {"softplus", "SOFTPLUS"}, {"relu6", "RELU6"},
-    {"hsigmoid", "HSIGMOID"},   {"logsigmoid", "LOGSIGMOID"}, {"sqrt", "SQRT"},   {"square", "SQUARE"},
+    {"relu", "RELU"},
+    {"abs", "ABS"},
+    {"acos", "ACOS"},
+    {"asin", "ASIN"},
+    {"ceil", "CEIL"},
+    {"cos", "COS"},
+    {"exp", "EXP"},
+    {"expm1", "EXPM1"},
+    {"floor", "FLOOR"},
+    {"log", "LOG"},
+    {"log1p", "LOG1P"},
+    {"neg", "NEGATE"},
+    {"sigmoid", "SIGMOID"},
+    {"sin", "SIN"},
+    {"tanh", "TANH"},
+    {"add", "ADD"},
+    {"floor_div", "FLOOR_DIV"},
+    {"maximum", "MAX"},
+    {"minimum", "MIN"},
+    {"mod", "MOD"},
+    {"mul", "MUL"},
+    {"pow", "POW"},
+    {"sub", "SUB"},
+    {"div", "TRUE_DIV"},
+    {"logaddexp", "LOG_SUM_EXP"},
+    {"left_shift", "SHL"},
+    {"right_shift", "SHR"},
+    {"round", "ROUND"},
+    {"atan2", "ATAN2"},
+    {"erf", "ERF"},
+    {"erfinv", "ERFINV"},
+    {"erfc", "ERFC"},
+    {"erfcinv", "ERFCINV"},
+    {"hswish", "H_SWISH"},
+    {"logical_not", "NOT"},
+    {"logical_and", "AND"},
+    {"logical_or", "OR"},
+    {"logical_xor", "XOR"},
+    {"silu", "SILU"},
+    {"gelu", "GELU"},
+    {"sinh", "SINH"},
+    {"cosh", "COSH"},
+    {"asinh", "ASINH"},
+    {"acosh", "ACOSH"},
+    {"atanh", "ATANH"},
+    {"tan", "TAN"},
+    {"softplus", "SOFTPLUS"},
+    {"relu6", "RELU6"},
+    {"hsigmoid", "HSIGMOID"},
+    {"logsigmoid", "LOGSIGMOID"},
+    {"sqrt", "SQRT"},
+    {"square", "SQUARE"},
     {"sign", "SIGN"},
+    {"hswish_grad", "H_SWISH_GRAD"},
+    {"silu_grad", "SILU_GRAD"},
+    {"gelu_grad", "GELU_GRAD"},
+    {"relu6_grad", "RELU6_GRAD"},
 };
 
 void elemwise(Oprs& w) {
@@ -36,9 +79,7 @@ void elemwise(Oprs& w) {
   for (auto& m : kModes)
     if (w.node().op->name == m.op) return w.result(w.elemwise(m.mode, in));
 }
-void rsqrt(Oprs& w) {
-  w.result(w.elemwise("TRUE_DIV", {w.number(1, w.meta(0).dtype), w.elemwise("SQRT", {w.in(0)})}));
-}
+void rsqrt(Oprs& w) { w.result(w.elemwise("TRUE_DIV", {w.number(1, w.meta(0).dtype), w.elemwise("SQRT", {w.in(0)})})); }
 void atan(Oprs& w) { w.result(w.elemwise("ATAN2", {w.in(0), w.number(1, w.meta(0).dtype)})); }
 
 template <const auto& kMode>
@@ -88,11 +129,24 @@ constexpr char kFakeQuant[] = "FakeQuant", kTqt[] = "TQT", kLsq[] = "LSQ";
 std::span<const RuleRow> elementwise_rules() {
   static const std::vector<RuleRow> rows = [] {
     std::vector<RuleRow> out = {
-        {"rsqrt", rsqrt},           {"atan", atan},           {"lt", compared<kLt>},      {"le", compared<kLe>},
-        {"eq", compared<kEq>},      {"ne", compared<kNe>},    {"isnan", compared<kNan>},  {"isinf", compared<kInf>},
-        {"where", where},           {"typecvt", typecvt},     {"quantize", typecvt},      {"dequantize", typecvt},
-        {"copy", same},             {"check_range", same},    {"copy_to", same},
-        {"fake_quant", fake_quant<kFakeQuant>}, {"tqt", fake_quant<kTqt>}, {"lsq", fake_quant<kLsq>},
+        {"rsqrt", rsqrt},
+        {"atan", atan},
+        {"lt", compared<kLt>},
+        {"le", compared<kLe>},
+        {"eq", compared<kEq>},
+        {"ne", compared<kNe>},
+        {"isnan", compared<kNan>},
+        {"isinf", compared<kInf>},
+        {"where", where},
+        {"typecvt", typecvt},
+        {"quantize", typecvt},
+        {"dequantize", typecvt},
+        {"copy", same},
+        {"check_range", same},
+        {"copy_to", same},
+        {"fake_quant", fake_quant<kFakeQuant>},
+        {"tqt", fake_quant<kTqt>},
+        {"lsq", fake_quant<kLsq>},
     };
     for (auto& m : kModes) out.push_back({m.op, elemwise});
     return out;

@@ -67,7 +67,7 @@ class Oprs {
   VarId reshape(VarId x, std::initializer_list<int64_t> shape);  // one may be -1
   VarId broadcast(VarId x, VarId shape) { return opr1("Broadcast", "Empty", {}, {x, shape}); }
   VarId dimshuffle(VarId x, const Ints& pattern, int rank);
-  VarId add_axes(VarId x, Ints axes);     // of the result, ascending
+  VarId add_axes(VarId x, Ints axes);               // of the result, ascending
   VarId remove_axes(VarId x, Ints axes, int rank);  // what is left of it when none is, is a vector of one element
   VarId reduce(const char* mode, VarId x, int64_t axis);
   static Ints normal(const Ints& axes, int rank);

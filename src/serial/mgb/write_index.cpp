@@ -15,9 +15,9 @@ namespace {
 struct Index {
   compat::Rows items;
   Vars vars;
-  Shape shape;          // of the indices together
-  VarId sizes;          // as a value
-  int64_t at = 0;       // where their one dimension comes to lie
+  Shape shape;     // of the indices together
+  VarId sizes;     // as a value
+  int64_t at = 0;  // where their one dimension comes to lie
 };
 
 Index index_of(Oprs& w, const Ints& axes, size_t first, int rank) {

@@ -103,8 +103,8 @@ void qconv2d(Oprs& w) {
   VarId y = w.opr1("ConvBiasForwardV4", "ConvBias", f, in);
   add_policy(w);
   const Quant sum = product_quant(w.meta(0).quant, w.meta(1).quant, 1);
-  w.last().output_dtype = real ? compat::TypeParam{DType::QI32, sum}
-                               : compat::TypeParam{w.out_meta().dtype, w.out_meta().quant};
+  w.last().output_dtype =
+      real ? compat::TypeParam{DType::QI32, sum} : compat::TypeParam{w.out_meta().dtype, w.out_meta().quant};
   if (real) y = w.convert(y, w.out_meta().dtype);
   if (real && at.act == "relu") y = w.elemwise("RELU", {y});
   w.result(y);
@@ -131,8 +131,8 @@ void avg_pool2d(Oprs& w) {
 void batch_norm(Oprs& w) {
   const Vars in{w.in(0), w.in(1), w.in(2), w.in(3), w.in(4)};
   const double eps = w.attrs<BatchNormAttrs>().eps;
-  const Vars v = w.opr("BatchNormV1", "BN", {{"param_dim", int64_t{2}}, {"fwd_mode", int64_t{1}}, {"epsilon", eps}}, in,
-                       4);
+  const Vars v =
+      w.opr("BatchNormV1", "BN", {{"param_dim", int64_t{2}}, {"fwd_mode", int64_t{1}}, {"epsilon", eps}}, in, 4);
   w.result(v[3]);
 }
 std::string refuse_batch_norm(const Graph& g, const ir::Node& n) {
@@ -153,12 +153,9 @@ void layer_norm(Oprs& w) {
   const int64_t size = layer_norm_geom(s, at.n_axes).size;
   Vars in{w.in(0)};
   for (size_t i = 1; i < w.n_in(); ++i) in.push_back(w.in(i));
-  const Vars v = w.opr("LayerNorm", "LayerNorm",
-                       {{"affine", w.n_in() > 1},
-                        {"eps", at.eps},
-                        {"normalized_dim", at.n_axes},
-                        {"normalized_size", size}},
-                       in, 3);
+  const Vars v = w.opr(
+      "LayerNorm", "LayerNorm",
+      {{"affine", w.n_in() > 1}, {"eps", at.eps}, {"normalized_dim", at.n_axes}, {"normalized_size", size}}, in, 3);
   w.result(v[0]);
 }
 std::string refuse_layer_norm(const Graph& g, const ir::Node& n) {
@@ -166,7 +163,8 @@ std::string refuse_layer_norm(const Graph& g, const ir::Node& n) {
   return g.meta(n.inputs[0]).shape.rank <= attrs_as<LayerNormAttrs>(n.attrs.get()).n_axes ? "over all axes" : "";
 }
 
-// Ours takes what the input adds to each step, theirs the input and its weight: the identity makes the one of the other.
+// Ours takes what the input adds to each step, theirs the input and its weight: the identity makes the one of the
+// other.
 void recurrence(Oprs& w) {
   const auto& at = w.attrs<RecurrenceAttrs>();
   const bool lstm = at.mode == "lstm";
@@ -215,8 +213,8 @@ void resize(Oprs& w) {
   const auto& at = w.attrs<ResizeAttrs>();
   const VarId size = w.sizes("size").var;
   if (w.meta(0).shape.rank == 5)
-    return w.result(w.opr1("Resize3D", "Resize3D", {{"format", int64_t{0}}, {"align_corners", at.align_corners}},
-                           {w.in(0), size}));
+    return w.result(
+        w.opr1("Resize3D", "Resize3D", {{"format", int64_t{0}}, {"align_corners", at.align_corners}}, {w.in(0), size}));
   w.result(w.opr1("ResizeV2", "Resize", {{"imode", member("Resize", "imode", at.mode)}, {"format", int64_t{0}}},
                   {w.in(0), size}));
 }

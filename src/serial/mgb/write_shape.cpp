@@ -186,8 +186,8 @@ void arg_reduce(Oprs& w) {
 void cumsum(Oprs& w) {
   const auto& at = w.attrs<CumsumAttrs>();
   const int64_t axis = at.axis < 0 ? at.axis + w.meta(0).shape.rank : at.axis;
-  w.result(w.opr1("CumsumV1", "Cumsum", {{"axis", axis}, {"exclusive", at.exclusive}, {"reverse", at.reverse}},
-                  {w.in(0)}));
+  w.result(
+      w.opr1("CumsumV1", "Cumsum", {{"axis", axis}, {"exclusive", at.exclusive}, {"reverse", at.reverse}}, {w.in(0)}));
 }
 
 VarId product(Oprs& w, const char* type, VarId a, VarId b, bool ta, bool tb) {
@@ -272,8 +272,8 @@ std::string refuse_matmul(const Graph& g, const ir::Node& n) {
 
 void eye(Oprs& w) {
   const auto& at = w.attrs<EyeAttrs>();
-  const VarId y = w.opr1("Eye", "Eye", {{"k", at.k}, {"dtype", compat::TypeParam{at.dtype, {}}}},
-                         {w.ints({at.rows, at.cols})});
+  const VarId y =
+      w.opr1("Eye", "Eye", {{"k", at.k}, {"dtype", compat::TypeParam{at.dtype, {}}}}, {w.ints({at.rows, at.cols})});
   w.last().comp_node = "xpux:0";
   w.result(y);
 }
