@@ -397,7 +397,10 @@ std::string profile_json(std::span<const RefPtr<Program>> programs) {
     }
   j.close().key("opr_internal_pf").open('{').close();
   // Not of the last run alone: means, for whoever draws them.
-  j.key("average").open('{');
+  int64_t runs = 0;
+  for (auto& [p, id] : all)
+    for (auto& t : p->times) runs = std::max(runs, t.runs);
+  j.key("runs").number(runs).key("average").open('{');
   for (auto& [p, id] : all)
     for (size_t i = 0; i < p->times.size(); ++i)
       if (p->times[i].runs) {
