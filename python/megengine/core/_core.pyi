@@ -354,6 +354,7 @@ def dump_model(
 def describe_model(file: bytes, shapes: dict[str, list[int]] = ..., opt_level: int = ...) -> str:
     """A model file as JSON {written, program, origin}."""
 
+def to_original(file: bytes, version: int = ...) -> bytes: ...
 def plan_model(file: bytes, shapes: dict[str, Sequence[int]] = ..., opt_level: int = ...) -> dict[str, Any]: ...
 def model_io(
     file: bytes, /

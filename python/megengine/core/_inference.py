@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import json
 import os
+import tempfile
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import IO, Any
@@ -23,7 +25,7 @@ class GraphInference:
     Args:
         file: a path, or an open binary file.
         outputs: names of the outputs to return; all when None.
-        profiling: accepted, without effect.
+        profiling: take the time of every op; ``get_profile`` tells it.
         optimize_for_inference: accepted, without effect; files are optimised when they are dumped.
 
     >>> import io
@@ -63,6 +65,10 @@ class GraphInference:
         self._dtypes = {name: dtype for name, dtype, _ in inputs}
         self._ndim = {name: len(shape) for name, _, shape in results}  # Lite has no tensors without dimensions
         self._bfloat16 = {name for name, dtype, _ in results if dtype == "bfloat16"}  # Lite gives its bits
+        self._profile = None
+        if profiling:
+            self._profile = tempfile.NamedTemporaryFile(prefix="profile-", suffix=".json")
+            self._network.enable_profile_performance(self._profile.name)
         known = list(self._ndim)
         self._outputs = list(known if outputs is None else outputs)
         for name in self._outputs:
@@ -87,6 +93,17 @@ class GraphInference:
         self._network.forward()
         self._network.wait()
         return OrderedDict((n, self._result(n)) for n in self._outputs)
+
+    def get_profile(self) -> dict[str, Any]:
+        """The graph and the times of the last run (``megengine.utils.profile_analyzer``); needs ``profiling=True``."""
+        if self._profile is None:
+            raise RuntimeError("GraphInference.get_profile: nothing was watched. Make it with profiling=True.")
+        with open(self._profile.name, encoding="utf-8") as f:
+            text = f.read()
+        if not text:
+            raise RuntimeError("GraphInference.get_profile: nothing has run yet. Call run first.")
+        profile: dict[str, Any] = json.loads(text)
+        return profile
 
     def _result(self, name: str) -> npt.NDArray[Any]:
         value = self._network.get_io_tensor(name).to_numpy()
