@@ -83,7 +83,7 @@ RefPtr<Program> Recording::segment_program(Segment& s) {
 
 void Recording::run_segment(size_t index) {
   Segment& s = segments_[index];
-  if (s.begin == s.end || s.out.empty()) return;
+  if (s.begin == s.end || s.out.empty() || (opt_.imperative && state_ == State::Matching)) return;
   for (uint32_t v : s.in) MGE_ASSERT(vars_[v].value, "trace: variable {} has no value", v);
   Command c;
   c.job = std::make_unique<ProgramJob>(segment_program(s));
@@ -257,9 +257,16 @@ void Recording::make_parts() {
     if (!is_constant(v, e)) whole_vars_.push_back(v);
   MGE_ASSERT(whole_vars_.size() == g.vars().size(), "trace: {} vars for {} captured tensors", g.vars().size(),
              whole_vars_.size());
-  stages_ = split(g);
+  stages_ = split(g, opt_.late_args);
   for (auto& part : stages_.parts)
     parts_.emplace_back(std::move(part.graph), [this](ir::Graph bound) { return compile(std::move(bound)); });
+}
+
+std::vector<ValuePtr> Recording::first_slots(std::span<Tensor* const> args) const {
+  std::vector<ValuePtr> slots(stages_.n_slots);
+  for (size_t i = 0; i < args.size(); ++i) slots[i] = args[i]->value;
+  for (size_t i = 0; i < whole_vars_.size(); ++i) slots[n_args_ + i] = vars_[whole_vars_[i]].cell->value;
+  return slots;
 }
 
 size_t Recording::n_programs() const {
@@ -282,11 +289,8 @@ std::vector<ir::KnownInput> Recording::known_inputs(const Stage& part, std::span
 
 // Where a size depends on values the program comes in parts: what one computes decides the sizes of the next. State is
 // assigned when all of them are enqueued.
-std::vector<TensorPtr> Recording::replay_parts(std::span<Tensor* const> args) {
-  std::vector<ValuePtr> slots(stages_.n_slots);
-  for (size_t i = 0; i < args.size(); ++i) slots[i] = args[i]->value;
-  for (size_t i = 0; i < whole_vars_.size(); ++i) slots[args.size() + i] = vars_[whole_vars_[i]].cell->value;
-  for (size_t k = 0; k < parts_.size(); ++k) {
+void Recording::run_parts(size_t begin, size_t end, std::vector<ValuePtr>& slots) {
+  for (size_t k = begin; k < end; ++k) {
     const Stage& part = stages_.parts[k];
     Command c;
     SmallVec<Meta, 6> metas;
@@ -304,19 +308,41 @@ std::vector<TensorPtr> Recording::replay_parts(std::span<Tensor* const> args) {
     c.job = std::make_unique<ProgramJob>(std::move(p));
     if (!c.out.empty()) submit_here(std::move(c));
   }
-  auto hold = [](Tensor& cell, const ValuePtr& v) {
-    cell.value = v;
+}
+
+// Whether a slot is given by one of these parts; inputs and vars are given by none.
+bool Recording::is_given_by(size_t begin, size_t end, int slot) const {
+  for (size_t k = begin; k < end; ++k) {
+    auto& out = stages_.parts[k].out;
+    if (std::find(out.begin(), out.end(), slot) != out.end()) return true;
+  }
+  return false;
+}
+
+void Recording::assign_state(const std::vector<ValuePtr>& slots, bool late) {
+  for (size_t i = 0; i < whole_vars_.size(); ++i) {
+    const int slot = stages_.commits[i];
+    if (slot < 0 || is_given_by(stages_.late_from, parts_.size(), slot) != late) continue;
+    Tensor& cell = *vars_[whole_vars_[i]].cell;
+    cell.value = slots[static_cast<size_t>(slot)];
     cell.links.clear();
-  };
-  for (size_t i = 0; i < whole_vars_.size(); ++i)
-    if (stages_.commits[i] >= 0) hold(*vars_[whole_vars_[i]].cell, slots[static_cast<size_t>(stages_.commits[i])]);
+  }
+}
+
+std::vector<TensorPtr> Recording::replay_parts(std::span<Tensor* const> args) {
+  std::vector<ValuePtr> slots = first_slots(args);
+  run_parts(0, parts_.size(), slots);
+  assign_state(slots, false);
   std::vector<TensorPtr> out;
   for (size_t i = 0; i < results_.size(); ++i)
     out.push_back(make_ref<Tensor>(slots[static_cast<size_t>(stages_.outputs[i])]));
   size_t next = results_.size();
   for (auto& commit : commits_)
-    if (commit.arg >= 0)
-      hold(*args[static_cast<size_t>(commit.arg)], slots[static_cast<size_t>(stages_.outputs[next++])]);
+    if (commit.arg >= 0) {
+      Tensor& cell = *args[static_cast<size_t>(commit.arg)];
+      cell.value = slots[static_cast<size_t>(stages_.outputs[next++])];
+      cell.links.clear();
+    }
   return out;
 }
 

@@ -24,7 +24,6 @@ import megengine.module as M
 from megengine import Tensor, amp, config
 from megengine.autodiff import GradManager
 from megengine.jit import trace
-from megengine.jit.tracing import set_symbolic_shape
 from megengine.optimizer import SGD
 
 NUMBER = 1.0
@@ -258,12 +257,6 @@ def test_settings_are_part_of_the_key_and_come_back() -> None:
         config.deterministic_kernel = False
     f(x)
     assert count(f) == 3  # as at the beginning
-    old = set_symbolic_shape(False)
-    try:
-        f(x)
-        assert count(f) == 4
-    finally:
-        set_symbolic_shape(old)
 
 
 def test_options_that_are_assigned_later_take_effect() -> None:
