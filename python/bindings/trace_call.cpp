@@ -60,13 +60,13 @@ bool truth(PyObject* self, const char* name) {
 
 void look(PyObject* o) {
   TraceObject& t = self_of(o);
-  if (t.known && t.version == Py_TYPE(o)->tp_version_tag && t.version) return;
+  if (t.known && t.version && t.version == class_version(Py_TYPE(o))) return;
   Obj function = check(PyObject_GetAttrString(o, "__wrapped__"));
   t.without_host = truth(o, "without_host");
   t.symbolic_shape = truth(o, "symbolic_shape");
   t.capture_as_const = truth(o, "_capture_as_const");
   Obj old(std::exchange(t.function, function.release()));
-  t.version = Py_TYPE(o)->tp_version_tag;
+  t.version = class_version(Py_TYPE(o));
   t.known = true;
 }
 

@@ -11,6 +11,7 @@ import copy
 import dataclasses
 import pickle
 import random
+import sys
 import threading
 import types
 from typing import Any
@@ -332,6 +333,30 @@ def test_a_trace_with_recordings_is_garbage_like_any_other() -> None:
     ref = make()
     gc.collect()
     assert ref() is None
+
+
+def test_a_replayed_training_step_runs_no_python() -> None:
+    gm, opt = GradManager().attach(NET.parameters()), SGD(NET.parameters(), lr=0.1, momentum=0.9)
+
+    @trace(without_host=True)
+    def step(x: Tensor, extra: dict[str, Any]) -> Any:
+        with gm:
+            loss = (NET(helper(x, extra["by"])) * NAMES["a"]).sum() + PLAIN.items[0]
+            gm.backward(loss)
+        opt.step().clear_grad()
+        return {"loss": loss, "both": Pair(loss, [x])}
+
+    ran: list[Any] = []
+    x = Tensor(np.arange(6, dtype="float32").reshape(2, 3))
+    for _ in range(3):
+        step(x, {"by": 2.0})
+    sys.setprofile(lambda frame, event, arg: ran.append((event, frame.f_code.co_qualname)))
+    try:
+        result = step(x, {"by": 2.0})
+    finally:
+        sys.setprofile(None)
+    assert not [r for r in ran if r[0] == "call"], ran
+    assert type(result["both"]) is Pair and result["both"].b[0] is x
 
 
 def test_a_learning_rate_takes_effect_whichever_way_it_is_set() -> None:

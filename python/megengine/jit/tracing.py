@@ -309,10 +309,13 @@ class trace(CallPaths, _core.TraceBase):
         draws, moving = (random_states(), positions(reached)) if strict else (None, [])
         with _recording_into(entry.refresh, notes, grads):
             # Also what other objects refer to: its attributes may be read without calling it.
+            noted: set[int] = set()
             for obj in (*held, *(name.value for name in before), *reached):
-                if hasattr(type(obj), "_trace_state"):
-                    for part in obj.modules() if isinstance(obj, Module) else (obj,):
-                        _core.note_use(part)
+                if id(obj) in noted or not hasattr(type(obj), "_trace_state"):
+                    continue
+                for part in obj.modules() if isinstance(obj, Module) else (obj,):
+                    noted.add(id(part))
+                    _core.note_use(part)
         outside = [t for note in (*notes.values(), *(name.deep for name in before)) for t in note[HELD]]
         outside = [t for t in outside if isinstance(t, Tensor)]
         recording.record_begin([*tensors, *self._late])
