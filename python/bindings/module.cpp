@@ -34,6 +34,7 @@ void bind_files(nb::module_& m);
 void bind_dist(nb::module_& m);
 void end_dist();
 void bind_profile(nb::module_& m);
+void bind_custom(nb::module_& m);
 void bind_graph(nb::module_& m);
 
 namespace {
@@ -340,5 +341,6 @@ NB_MODULE(_core, m) {
   bind_files(m);
   bind_profile(m);
   bind_graph(m);
+  bind_custom(m);
   bind_dist(m);
 }

@@ -47,7 +47,7 @@ class GraphInference:
         optimize_for_inference: bool = False,
         **kwargs: Any,
     ) -> None:
-        from megenginelite import LiteNetwork
+        from megenginelite import LiteGlobal, LiteNetwork
 
         if kwargs:
             raise ValueError(f"GraphInference: unknown options {sorted(kwargs)}.")
@@ -57,6 +57,8 @@ class GraphInference:
         else:
             data = file.read()
         inputs, results = _core.model_io(data)
+        for library in _core.custom_libraries():  # Lite is a library of its own, with operators of its own
+            LiteGlobal.set_loader_lib_path(library)
         self._network = LiteNetwork()
         self._network.load(io.BytesIO(data))
         self._inputs = [name for name, _, _ in inputs]
