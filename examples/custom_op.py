@@ -1,6 +1,6 @@
 """An operator of your own with its gradient, from C++ to a dumped model: y = x * sigmoid(beta * x).
 
-    python examples/custom_op.py
+python examples/custom_op.py
 """
 
 from __future__ import annotations

@@ -35,6 +35,7 @@ void bind_dist(nb::module_& m);
 void end_dist();
 void bind_profile(nb::module_& m);
 void bind_custom(nb::module_& m);
+void bind_describe(nb::module_& m);
 void bind_graph(nb::module_& m);
 
 namespace {
@@ -340,6 +341,7 @@ NB_MODULE(_core, m) {
   bind_plan(m);
   bind_files(m);
   bind_profile(m);
+  bind_describe(m);
   bind_graph(m);
   bind_custom(m);
   bind_dist(m);

@@ -12,10 +12,14 @@
 #include "ir/text.h"
 #include "op/shape/shape_ops.h"
 #include "plan.h"
+#include "plan/describe.h"
 
 namespace nb = nanobind;
 
 namespace mge::py {
+
+std::string describe_graph(ir::Graph g, const pass::PipelineOptions& o);
+
 namespace {
 
 using Tensors = SmallVec<Tensor*, 8>;
@@ -118,6 +122,13 @@ void bind_trace(nb::module_& m) {
       .def_prop_ro("host_only", [](PyRecording& p) { return p.r->host_only(); })
       .def_prop_ro("n_programs", [](PyRecording& p) { return p.r->n_programs(); })
       .def_prop_ro("n_ops", [](PyRecording& p) { return p.r->n_ops(); })
+      .def("watch", [](PyRecording& p, bool on) { p.r->watch(on); })
+      .def("profile", [](PyRecording& p) { return profile_json(p.r->latest()); })
+      .def("static_memory", [](PyRecording& p) { return static_memory_json(p.r->latest()); })
+      .def("described",
+           [](PyRecording& p) {
+             return describe_graph(p.r->graph({false, {}, {}}), pipeline_options(p.r->opt_level()));
+           })
       .def("report", [](PyRecording& p) { return p.r->report(); })
       .def("programs", [](PyRecording& p) { return program_dicts(p.r->programs()); })
       .def("set_name",

@@ -88,6 +88,11 @@ class Recording : public RefCounted, public Tracer {
   size_t n_programs() const;
   /// Compiled so far, for replay and for host mode.
   std::vector<RefPtr<Program>> programs() const;
+  /// Of these, the ones of the sizes that were used last.
+  std::vector<RefPtr<Program>> latest() const;
+  int opt_level() const { return opt_.opt_level; }
+  /// From now on the time of every instruction of them is taken (Program::watch).
+  void watch(bool on);
   /// Reports of the compiled programs, for the curious.
   std::string report() const;
   /// Called when a name for an external tensor is wanted; set by the bindings.
@@ -229,6 +234,7 @@ class Recording : public RefCounted, public Tracer {
   // replay
   Stages stages_;  // without their graphs, which `parts_` hold
   std::vector<SizedGraph> parts_;
+  bool watched_ = false;
   std::vector<uint32_t> whole_vars_;
 };
 

@@ -188,7 +188,27 @@ void set_fusion(pass::CanFuse can_fuse) { g_can_fuse = std::move(can_fuse); }
 
 RefPtr<Program> Recording::compile(ir::Graph g) const {
   pass::optimize(g, pipeline_options(opt_.opt_level, opt_.graph_opt));
-  return Program::compile(g);
+  RefPtr<Program> p = Program::compile(g);
+  if (watched_) p->watch(true);
+  return p;
+}
+
+std::vector<RefPtr<Program>> Recording::latest() const {
+  std::vector<RefPtr<Program>> out;
+  for (auto& part : parts_)
+    if (auto made = part.programs(); !made.empty()) out.push_back(made.front());
+  for (auto& seg : segments_) {
+    RefPtr<Program> last;
+    for (auto& [key, p] : seg.programs)
+      if (!last || p->last_begin() > last->last_begin()) last = p;
+    if (last) out.push_back(std::move(last));
+  }
+  return out;
+}
+
+void Recording::watch(bool on) {
+  watched_ = on;
+  for (auto& p : programs()) p->watch(on);
 }
 
 std::vector<Tensor*> Recording::captured() const {

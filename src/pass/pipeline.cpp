@@ -8,6 +8,7 @@
 #include "pass/constant_fold.h"
 #include "pass/cse.h"
 #include "pass/dce.h"
+#include "pass/fuse_batch_norm.h"
 #include "pass/fuse_conv_epilogue.h"
 #include "pass/write_out.h"
 
@@ -37,7 +38,8 @@ constexpr Pass kPasses[] = {
     {"constant_fold", 1, [](Graph& g, const PipelineOptions& o) { return o.evaluate && constant_fold(g, o.evaluate); }},
     // After folding: equal constants appear there.
     {"cse", 1, [](Graph& g, const PipelineOptions&) { return cse(g); }},
-    // Before elementwise fusion, which would swallow the epilogue.
+    // Before elementwise fusion, which would swallow what they take.
+    {"fuse_batch_norm", 2, [](Graph& g, const PipelineOptions&) { return fuse_batch_norm(g); }},
     {"fuse_conv_epilogue", 2, [](Graph& g, const PipelineOptions&) { return fuse_conv_epilogue(g); }},
     {"fuse_elementwise", 2, fuse_regions},
     {"dce", 1, [](Graph& g, const PipelineOptions&) { return dce(g); }},

@@ -275,6 +275,20 @@ profile::Event Program::Impl::event_of(size_t instr) {
   return e;
 }
 
+void Program::Impl::take_time(size_t instr) {
+  InstrTime& t = times[instr];
+  t.end = profile::now();
+  t.total += t.end - t.begin;
+  ++t.runs;
+}
+
+void Program::watch(bool on) {
+  MGE_CHECK(!impl_->busy, Assertion, "program {}: watch during a run.", impl_->graph.name());
+  impl_->times.assign(on ? impl_->code.size() : 0, InstrTime{});
+}
+bool Program::watched() const { return !impl_->times.empty(); }
+int64_t Program::last_begin() const { return impl_->times.empty() ? 0 : impl_->times[0].begin; }
+
 void Program::run_until(size_t end) {
   Impl& p = *impl_;
   MGE_ASSERT(p.busy && end <= p.code.size(), "program {}: run_until({}) of {} outside a run", p.graph.name(), end,
@@ -286,7 +300,8 @@ void Program::run_until(size_t end) {
         fail(ErrorKind::Value, "program {}: input '{}' is not bound.", p.graph.name(),
              p.graph.value(p.graph.inputs()[i]).name);
       }
-  const bool checked = p.checked(), profiled = profile::on(), watched = checked || profiled;
+  const bool checked = p.checked(), profiled = profile::on(), timed = !p.times.empty();
+  const bool watched = checked || profiled || timed;
   std::optional<profile::Event> event;
   // Estimates say how often to look at the clock, which would show beside short kernels.
   constexpr double kLookNs = 1e6;
@@ -305,6 +320,7 @@ void Program::run_until(size_t end) {
       if (__builtin_expect(watched, 0)) {
         if (checked) p.before_instr(p.pc);
         if (profiled) event.emplace(p.event_of(p.pc));
+        if (timed) p.times[p.pc].begin = profile::now();
       }
       Work* work = p.homes[c.home].work.get();
       if (__builtin_expect(work || c.home != c.from, 0))
@@ -314,6 +330,7 @@ void Program::run_until(size_t end) {
       else
         copy_strided(c.args.in[0], c.args.out[0]);
       if (__builtin_expect(watched, 0)) {
+        if (timed) p.take_time(p.pc);
         if (profiled) profile::finish(std::move(*event), p.homes[c.home].device);
         if (checked) p.after_instr(p.pc);
       }

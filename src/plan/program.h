@@ -99,6 +99,13 @@ class Program : public RefCounted {
   /// One line per instruction: op, kernel, operands with their places, location.
   std::string dump() const;
 
+  /// From now on the time of every instruction is taken (plan/describe.h tells it); off: no more, and nothing is paid.
+  /// On devices with streams it is the time to enqueue.
+  void watch(bool on);
+  bool watched() const;
+  int64_t last_begin() const;                       // of the last watched run; 0: none
+  const Impl* impl() const { return impl_.get(); }  // for the room's own files
+
  private:
   friend void verify_program(const Program& p);
   friend struct ProgramTestPeer;

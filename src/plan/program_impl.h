@@ -61,6 +61,12 @@ struct Instr {
   KernelArgs args;     // spans into Impl::args
 };
 
+/// Nanoseconds: the last run of an instruction, and all since somebody watches.
+struct InstrTime {
+  int64_t begin = 0, end = 0, total = 0;
+  int64_t runs = 0;
+};
+
 struct Patch {
   TensorArg* arg;
   int64_t offset;  // bytes
@@ -102,6 +108,7 @@ struct Program::Impl {
   };
   std::vector<Flying> flying;             // effects that go on beside
   std::vector<const std::string*> where;  // per instruction the user's line, once somebody has profiled a run
+  std::vector<InstrTime> times;           // per instruction while watched; else empty
   std::atomic<bool> busy{false};
 
   void set_base(int buffer, void* base) {
@@ -123,6 +130,7 @@ struct Program::Impl {
   void end_run();
   [[noreturn]] void rethrow(size_t instr) const;
   profile::Event event_of(size_t instr);
+  void take_time(size_t instr);
 
   // checked.cpp
   bool checked() const { return opt.poison || opt.check_nan; }

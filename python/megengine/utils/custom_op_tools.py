@@ -242,10 +242,10 @@ def _run(command: list[str], name: str, verbose: bool) -> None:
 def build(
     name: str,
     sources: Sequence[str],
-    extra_cflags: Sequence[str] = [],  # noqa: B006
-    extra_cuda_cflags: Sequence[str] = [],  # noqa: B006
-    extra_ldflags: Sequence[str] = [],  # noqa: B006
-    extra_include_paths: Sequence[str] = [],  # noqa: B006
+    extra_cflags: Sequence[str] = [],
+    extra_cuda_cflags: Sequence[str] = [],
+    extra_ldflags: Sequence[str] = [],
+    extra_include_paths: Sequence[str] = [],
     with_cuda: bool | None = None,
     build_dir: str | os.PathLike[str] | None = None,
     verbose: bool = False,
@@ -269,7 +269,9 @@ def build(
         raise ValueError(f"build: a name for the library is needed, without '/'; got {name!r}.")
     files = _checked_sources(name, sources, with_cuda)
     if extra_cuda_cflags:
-        raise NotImplementedError(f"build: extra_cuda_cflags={list(extra_cuda_cflags)} are for nvcc, which has no work.")
+        raise NotImplementedError(
+            f"build: extra_cuda_cflags={list(extra_cuda_cflags)} are for nvcc, which has no work."
+        )
     tag = custom.get_custom_op_abi_tag() if abi_tag is None else int(abi_tag)
     folder, compiler = _build_dir(name, build_dir), _compiler()
     baton = FileBaton(folder / "lock")
@@ -299,10 +301,10 @@ def build(
 def build_and_load(
     name: str,
     sources: Sequence[str],
-    extra_cflags: Sequence[str] = [],  # noqa: B006
-    extra_cuda_cflags: Sequence[str] = [],  # noqa: B006
-    extra_ldflags: Sequence[str] = [],  # noqa: B006
-    extra_include_paths: Sequence[str] = [],  # noqa: B006
+    extra_cflags: Sequence[str] = [],
+    extra_cuda_cflags: Sequence[str] = [],
+    extra_ldflags: Sequence[str] = [],
+    extra_include_paths: Sequence[str] = [],
     with_cuda: bool | None = None,
     build_dir: str | os.PathLike[str] | None = None,
     verbose: bool = False,

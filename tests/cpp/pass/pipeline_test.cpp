@@ -10,8 +10,8 @@ namespace {
 TEST(Pipeline, LevelsListPasses) {
   EXPECT_TRUE(pass_names(0).empty());
   EXPECT_THAT(pass_names(1), testing::ElementsAre("dce", "constant_fold", "cse", "dce"));
-  EXPECT_THAT(pass_names(2), testing::ElementsAre("dce", "write_out", "constant_fold", "cse", "fuse_conv_epilogue",
-                                                  "fuse_elementwise", "dce"));
+  EXPECT_THAT(pass_names(2), testing::ElementsAre("dce", "write_out", "constant_fold", "cse", "fuse_batch_norm",
+                                                  "fuse_conv_epilogue", "fuse_elementwise", "dce"));
 }
 
 TEST(Pipeline, BadLevelIsTheCallersError) {

@@ -115,7 +115,9 @@ def _maker(name: str, path: str) -> Callable[..., CustomOp]:
         return CustomOp(name, os.path.basename(path), ";".join(sorted(encoded)), len(ins), len(outs))
 
     make.__name__ = make.__qualname__ = name
-    make.__doc__ = (doc + "\n\n" if doc else "") + "".join(f"    {k} ({kind}): {d}\n" for k, (kind, d) in params.items())
+    make.__doc__ = (doc + "\n\n" if doc else "") + "".join(
+        f"    {k} ({kind}): {d}\n" for k, (kind, d) in params.items()
+    )
     return make
 
 
@@ -148,7 +150,7 @@ def _get_custom_op_lib_info() -> dict[str, list[str]]:
 
 
 def get_custom_op_abi_tag() -> int:
-    """What ``-D_GLIBCXX_USE_CXX11_ABI`` the engine was compiled with. Libraries may have another: they share no types."""
+    """The ``_GLIBCXX_USE_CXX11_ABI`` of the engine. Libraries may have another: they share no types with it."""
     return 1
 
 
