@@ -18,6 +18,7 @@
 #include "kernel/decompose.h"
 #include "kernel/tune.h"
 #include "op/promote.h"
+#include "trace_entry.h"
 #include "trace_key.h"
 
 namespace nb = nanobind;
@@ -171,7 +172,7 @@ NB_MODULE(_core, m) {
   try {
     init_convert();
     if (!add_errors(m.ptr()) || !add_tensor_type(m.ptr()) || !add_ops(m.ptr()) || !add_trace_key(m.ptr()) ||
-        !add_op_classes(m.ptr()))
+        !add_trace_entry(m.ptr()) || !add_trace_call(m.ptr()) || !add_op_classes(m.ptr()))
       throw nb::python_error();
   } catch (const PythonError&) {
     throw nb::python_error();

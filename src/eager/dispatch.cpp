@@ -168,6 +168,18 @@ MGE_ASIDE bool dispatch_quantised(const OpDef& op, const Attrs& attrs, std::span
   return true;
 }
 
+// The recorded op was decided on by the same rules from the same dtypes and modes, so none of them is asked again; but
+// for the tape, which may have come or gone.
+MGE_ASIDE bool dispatch_matched(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> in,
+                                std::span<TensorPtr> out, uint32_t modes) {
+  const bool taped = (modes & mode::kGrad) && tape_wants(op, in);
+  if (taped && !op.vjp && op.decompose) return false;
+  if (!g_tracer->match(op, attrs, in, out)) return false;
+  if (taped) tape_record(op, attrs, in, out);
+  if (modes & mode::kNhwc) keep_format(op, in, *out[0]);
+  return true;
+}
+
 }  // namespace
 
 void set_host_compute(bool on) { g_host_compute.store(on); }
@@ -200,6 +212,7 @@ void dispatch(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> in, 
     modes |= t->modes;
     quantised |= is_quant(t->value->meta.dtype);
   }
+  if (__builtin_expect(modes & mode::kTrace, 0) && dispatch_matched(op, attrs, in, out, modes)) return;
   std::span<const Meta* const> meta_span(metas.data(), metas.size());
   if (__builtin_expect(quantised, 0) && dispatch_quantised(op, attrs, in, out)) return;
   if (__builtin_expect(modes & mode::kAutocast, 0) && op.amp != Amp::None) return dispatch_autocast(op, attrs, in, out);

@@ -68,21 +68,25 @@ void submit_here(Command&& c) {
 
 }  // namespace
 
-void Recording::run_segment(size_t index) {
-  Segment& s = segments_[index];
-  if (s.begin == s.end || s.out.empty()) return;
+RefPtr<Program> Recording::segment_program(Segment& s) {
+  if (exact_ && s.exact) return s.exact;
   uint64_t key = 0;
-  for (uint32_t v : s.in) {
-    MGE_ASSERT(vars_[v].value, "trace: variable {} has no value", v);
-    key = vars_[v].value->meta.hash(key);
-  }
+  for (uint32_t v : s.in) key = vars_[v].value->meta.hash(key);
   for (size_t i = s.begin; i < s.end; ++i)
     if (!ops_[i].sizes.empty()) key = hash_mix(key, attrs_hash(ops_[i].now.get()));
   if (!s.programs.count(key) && s.programs.size() >= SizedGraph::kMaxPrograms) s.programs.erase(s.programs.begin());
   RefPtr<Program>& p = s.programs[key];
   if (!p) p = compile(segment_graph(s));
+  if (exact_) s.exact = p;
+  return p;
+}
+
+void Recording::run_segment(size_t index) {
+  Segment& s = segments_[index];
+  if (s.begin == s.end || s.out.empty()) return;
+  for (uint32_t v : s.in) MGE_ASSERT(vars_[v].value, "trace: variable {} has no value", v);
   Command c;
-  c.job = std::make_unique<ProgramJob>(p);
+  c.job = std::make_unique<ProgramJob>(segment_program(s));
   for (uint32_t v : s.in) c.in.push_back(vars_[v].value);
   for (uint32_t v : s.out) {
     vars_[v].value->deferred = false;  // the executor's from now on

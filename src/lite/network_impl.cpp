@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cstring>
 #include <filesystem>
+#include <map>
 
 #include "base/parallel.h"
 #include "base/write_file.h"
@@ -388,12 +389,17 @@ void Network::Impl::write_memory_info(const std::string& folder) const {
 void Network::Impl::dump_values(const std::vector<Buffer>& values, size_t first) {
   const mge::Graph& g = engine->graph();
   std::vector<DumpedValue> list;
+  std::map<mge::ir::ValueId, int> ids;
+  for (size_t i = first; i < values.size(); ++i) ids[g.outputs()[i].value] = static_cast<int>(i - first);
   for (size_t i = first; i < values.size(); ++i) {
     const mge::ir::Output& o = g.outputs()[i];
     const Meta& m = engine->output_meta(i);
     const mge::ir::Node& node = g.node(g.value(o.value).producer);
     list.push_back(
         {static_cast<int>(i - first), o.name, node.op->name, g.location(node.loc).str(), m, values[i].data(m.dtype)});
+    for (auto v : node.inputs)
+      if (auto it = ids.find(v); it != ids.end())
+        list.back().inputs.emplace_back(it->second, g.outputs()[first + static_cast<size_t>(it->second)].name);
   }
   if (!text_dump.empty()) write_text_dump(text_dump, list, dumps_ > 0);
   if (!bin_dump.empty()) write_binary_dump(bin_dump, list);

@@ -157,6 +157,7 @@ void operators(JsonText& j, const ir::Graph& g, const Ids& id, const Program::Im
     attributes(j, "attrs", x.attrs.get());
     location(j, g.location_of(n));
     steps(j, x);
+    if (x.op->is(kElementwise)) j.key("elementwise").boolean(true);
     j.key("flops").real(flops_of(g, x)).key("bytes").number(static_cast<int64_t>(bytes_of(g, x)));
     if (p) {
       const int t = code.of_node[static_cast<size_t>(n)];

@@ -12,7 +12,11 @@ from megengine.core.ops import builtin
 from megengine.core.tensor.utils import subgraph_fn
 from megengine.experimental import get_scaled_model
 from megengine.functional.elemwise import _elwise
+from megengine.jit import trace
+from megengine.module import Linear
+from megengine.tools import graph_view
 from megengine.utils import comp_graph_tools as cgtools
+from megengine.utils.profile_analyzer import ProfileAnalyzer, TimeFuncHelper
 from megengine.utils.profiler import Profiler, merge_trace_events
 
 
@@ -107,3 +111,19 @@ def name_that_the_graph_does_not_have():
 @mistake(ValueError, "conv9", "it has")
 def scaled_layer_that_does_not_exist():
     get_scaled_model(mge.module.Sequential(mge.module.Conv2d(1, 1, 1)), {"conv9": ("CONST", 2)}, (1, 1, 2, 2))
+
+
+@mistake(TypeError, "Linear", "trace", "TracedModule")
+def drawing_a_module_that_was_not_traced():
+    graph_view.write(Linear(2, 3), "page.html")
+
+
+@mistake(ValueError, "not been called", "Call it once")
+def drawing_a_trace_that_was_not_called():
+    graph_view.write(trace(lambda x: x), "page.html")
+
+
+@mistake(AssertionError, "must specify aggregate op")
+def profile_aggregated_by_type_without_saying_how():
+    profile = {"graph_exec": {"operator": {}, "var": {}}, "profiler": {"device": {}, "host": {}, "opr_footprint": {}}}
+    ProfileAnalyzer(profile).select(TimeFuncHelper.eval_time_func("device", "end", max), aggregate_by="type")

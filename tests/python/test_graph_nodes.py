@@ -217,7 +217,7 @@ def test_inference_with_profiling_options_and_inner_variables() -> None:
     assert list(run) == ["inner"]
     np.testing.assert_allclose(run["inner"], np.exp(x), rtol=1e-6)
     timed = cgtools.GraphInference(io.BytesIO(file.getvalue()), profiling=True)
-    with pytest.raises(RuntimeError, match="not been run"):
+    with pytest.raises(RuntimeError, match="nothing has run yet"):
         timed.get_profile()
     timed.run(x)
     assert "graph_exec" in timed.get_profile()

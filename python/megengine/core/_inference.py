@@ -65,10 +65,6 @@ class GraphInference:
         for library in _core.custom_libraries():  # Lite is a library of its own, with operators of its own
             LiteGlobal.set_loader_lib_path(library)
         self._network = LiteNetwork()
-        self._profile: tempfile.TemporaryDirectory[str] | None = None
-        if profiling:
-            self._profile = tempfile.TemporaryDirectory()
-            self._network.enable_profile_performance(os.path.join(self._profile.name, "profile.json"))
         if policy:
             self._network.set_network_algo_policy(policy)
         self._network.load(io.BytesIO(data))
@@ -76,6 +72,10 @@ class GraphInference:
         self._dtypes = {name: dtype for name, dtype, _ in inputs}
         self._ndim = {name: len(shape) for name, _, shape in results}  # Lite has no tensors without dimensions
         self._bfloat16 = {name for name, dtype, _ in results if dtype == "bfloat16"}  # Lite gives its bits
+        self._profile = None
+        if profiling:
+            self._profile = tempfile.NamedTemporaryFile(prefix="profile-", suffix=".json")
+            self._network.enable_profile_performance(self._profile.name)
         known = list(self._ndim)
         self._outputs = list(known if outputs is None else outputs)
         for name in self._outputs:
@@ -102,15 +102,15 @@ class GraphInference:
         return OrderedDict((n, self._result(n)) for n in self._outputs)
 
     def get_profile(self) -> dict[str, Any]:
-        """The times of the last run, in the original's profile format; needs ``profiling=True``."""
+        """The graph and the times of the last run (``megengine.utils.profile_analyzer``); needs ``profiling=True``."""
         if self._profile is None:
-            raise RuntimeError("GraphInference.get_profile: nothing was noted. Make it with profiling=True, then run.")
-        path = os.path.join(self._profile.name, "profile.json")
-        if not os.path.exists(path):
-            raise RuntimeError("GraphInference.get_profile: it has not been run yet.")
-        with open(path) as f:
-            found: dict[str, Any] = json.load(f)
-        return found
+            raise RuntimeError("GraphInference.get_profile: nothing was watched. Make it with profiling=True.")
+        with open(self._profile.name, encoding="utf-8") as f:
+            text = f.read()
+        if not text:
+            raise RuntimeError("GraphInference.get_profile: nothing has run yet. Call run first.")
+        profile: dict[str, Any] = json.loads(text)
+        return profile
 
     def _result(self, name: str) -> npt.NDArray[Any]:
         value = self._network.get_io_tensor(name).to_numpy()

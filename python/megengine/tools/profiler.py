@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import argparse
 import glob
+import json
 import os
 import runpy
 import sys
 from collections.abc import Sequence
 from typing import Any
 
-from ..utils.profiler import Profiler, merge_trace_events
+from ..core.files import replacing
+from ..utils.profiler import Profiler, merge_trace_events, profile_timeline
 from ._command import Parser, UsageError, existing, run
 
 
@@ -23,6 +25,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         "-f", "--format", action="append", choices=sorted(Profiler.valid_formats), help="may be repeated"
     )
     parser.add_argument("--merge_trace_events", action="store_true", help="put the timelines of the folder into one")
+    parser.add_argument(
+        "--from_profile", metavar="JSON", help="make a timeline of a profile of a graph (Lite, get_profile)"
+    )
     parser.add_argument("--clean", action="store_true", help="remove what earlier runs wrote to the folder")
     for option, default in Profiler.valid_options.items():
         parser.add_argument(
@@ -30,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
     parser.add_argument("command", nargs=argparse.REMAINDER, help="what to run, and its arguments")
     args = parser.parse_args(argv)
-    if not args.command and not args.merge_trace_events and not args.clean:
+    if not (args.command or args.merge_trace_events or args.clean or args.from_profile):
         parser.error("what to run is missing")
     if args.command and args.command[0].startswith("-") and args.command[0] != "-":
         parser.error(f"unknown argument {args.command[0]}")
@@ -38,6 +43,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         for format in Profiler.valid_formats:
             for path in glob.glob(os.path.join(glob.escape(args.output), f"*.{format}")):
                 os.remove(path)
+    if args.from_profile:
+        _convert(args.from_profile, args.output)
     if args.command:
         options: dict[str, Any] = {name: getattr(args, name) for name in Profiler.valid_options}
         formats = args.format or [Profiler.CHROME_TIMELINE]
@@ -53,6 +60,19 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise UsageError(f"there is no folder {args.output}")
         merge_trace_events(args.output)
     return 0
+
+
+def _convert(path: str, folder: str) -> None:
+    with open(existing(path), encoding="utf-8") as f:
+        try:
+            timeline = profile_timeline(json.load(f))
+        except (ValueError, KeyError, TypeError, AttributeError) as e:
+            raise UsageError(f"{path} is no profile of a graph: {type(e).__name__} {e}") from None
+    os.makedirs(folder, exist_ok=True)
+    stem = os.path.splitext(os.path.basename(path))[0]
+    with replacing(os.path.join(folder, f"{stem}.{Profiler.CHROME_TIMELINE}")) as out:
+        out.write(json.dumps(timeline).encode())
+        print(f"{folder}/{stem}.{Profiler.CHROME_TIMELINE}: for chrome://tracing or ui.perfetto.dev")
 
 
 def _run(command: list[str], module: bool) -> None:

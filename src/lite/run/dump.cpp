@@ -187,7 +187,13 @@ void write_text_dump(const std::string& path, const std::vector<DumpedValue>& va
 }
 
 void write_binary_value(const std::string& path, const DumpedValue& v) {
-  std::string name = mge::format("var={} {{{}}}", v.name, v.op), head;
+  // The form that tools of the original parse: numbers of the value and of what its op reads.
+  std::string sizes = v.meta.shape.str(), head;
+  std::string name =
+      mge::format("var={{id:{},shape:{{{}}},{},owner:{}({}),name:{}}} owner_opr_inputs=[", v.id,
+                  sizes.substr(1, sizes.size() - 2), mge::dtype_name(v.meta.dtype), v.name, v.op, v.name);
+  for (auto& [id, input] : v.inputs) name += mge::format("{{id:{},name:{}}}, ", id, input);
+  name += "]";
   put_u32(&head, static_cast<uint32_t>(name.size()));
   put_u32(&head, dump_dtype(v.meta.dtype));
   put_u32(&head, 7);

@@ -11,7 +11,8 @@ struct DumpedValue {
   int id;
   std::string name, op, location;
   mge::Meta meta;
-  const void* data;  // contiguous
+  const void* data;                                      // contiguous
+  std::vector<std::pair<int, std::string>> inputs = {};  // of its op: those that are dumped too, by id and name
 };
 
 /// Element `i` as a number; the real part of a complex one.

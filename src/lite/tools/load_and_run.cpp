@@ -89,12 +89,12 @@ constexpr FlagDef kFlags[] = {
     {"tensorrt_cache", T, "", nullptr},
     {"layout_transform", T, "", nullptr},
     {"layout_transform_dump", T, "", nullptr},
-    {"profile", T, "", nullptr},
-    {"profile_host", T, "", nullptr},
+    {"profile", T, "", "write the time of every op to this file, as JSON"},
+    {"profile_host", T, "", "the same: on the CPU the host does the work"},
     {"range", T, "", nullptr},
     {"check_dispatch", B, "false", nullptr},
     {"check_var_value", T, "", nullptr},
-    {"get_static_mem_info", T, "", nullptr},
+    {"get_static_mem_info", T, "", "write graph.json and StaticMemoryInfo.json to this folder"},
     {"c_opr_lib", T, "", nullptr},
     {"c_opr_lib_with_param", B, "false", nullptr},
     {"c_opr_init_interface", T, "", nullptr},
@@ -219,6 +219,7 @@ class Runner {
       } else {
         net->load_model(path);
       }
+      if (f_.given("get_static_mem_info")) net->get_static_memory_alloc_info(f_.text("get_static_mem_info"));
       nets_.push_back(std::move(net));
     }
   }
@@ -227,6 +228,8 @@ class Runner {
     if (f_.given("io_dump")) Runtime::enable_io_txt_dump(net, f_.text("io_dump"));
     if (f_.on("io_dump_stdout")) Runtime::enable_io_txt_dump(net, "/dev/stdout");
     if (f_.on("io_dump_stderr")) Runtime::enable_io_txt_dump(net, "/dev/stderr");
+    for (const char* flag : {"profile", "profile_host"})
+      if (f_.given(flag)) net->enable_profile_performance(f_.text(flag));
     if (f_.given("bin_io_dump")) Runtime::enable_io_bin_dump(net, f_.text("bin_io_dump"));
   }
 

@@ -43,15 +43,18 @@ class GraphPane {
 
   measure(ref) {
     const c = this.ctx;
-    if (ref.group) {
+    c.textRendering = 'geometricPrecision';  // the same width at every zoom
+    if (ref.group === true) {  // a node knows the group it is in
       c.font = '600 12px system-ui, sans-serif';
-      return [Math.min(280, Math.max(130, c.measureText(ref.name).width + 60)), 48];
+      const name = c.measureText(ref.name).width;
+      c.font = '11px system-ui, sans-serif';
+      return [Math.min(280, Math.max(130, Math.max(name, c.measureText(groupText(ref)).width) + 42)), 48];
     }
     c.font = '600 12px system-ui, sans-serif';
     const a = c.measureText(this.title(ref)).width;
     c.font = '11px system-ui, sans-serif';
     const b = c.measureText(this.subtitle(ref)).width;
-    return [Math.min(250, Math.max(84, Math.max(a + 12, b) + 28)), ref.kind === 'input' || ref.kind === 'output' ? 38 : 42];
+    return [Math.min(250, Math.max(84, Math.max(a + 12, b) + 28)), ref.kind === 'input' || ref.kind === 'output' ? 40 : 42];
   }
   title(n) { return n.kind === 'input' || n.kind === 'output' ? n.name : n.op; }
   subtitle(n) {
@@ -101,6 +104,7 @@ class GraphPane {
     if (!this.layout) return;
     const d = this.resize(), ctx = this.ctx, c = this.colors(), s = this.scale;
     const begin = performance.now();
+    ctx.textRendering = 'geometricPrecision';
     ctx.setTransform(d, 0, 0, d, 0, 0);
     ctx.fillStyle = c.back;
     ctx.fillRect(0, 0, this.w, this.h);
@@ -219,7 +223,7 @@ class GraphPane {
       ctx.font = '600 12px system-ui, sans-serif';
       const two = s > 0.45;
       const first = group ? it.ref.name : this.title(node);
-      const second = group ? `${asCount(it.ref.all.length)} ops · ${asFlops(it.ref.sum.flops)}` : this.subtitle(node);
+      const second = group ? groupText(it.ref) : this.subtitle(node);
       ctx.fillText(clipped(ctx, first, room), left, it.ay + (two ? it.h / 2 - 8 : it.h / 2));
       if (two) {
         ctx.font = '11px system-ui, sans-serif';
@@ -475,6 +479,8 @@ class GraphPane {
     this.draw();
   }
 }
+
+const groupText = g => `${asCount(g.all.length)} ops · ${asFlops(g.sum.flops)}`;
 
 function rounded(ctx, x, y, w, h, r) {
   ctx.beginPath();
