@@ -97,6 +97,7 @@ parity: build-release .venv-bench-torch/stamp ## accuracy and behaviour, beside 
 	$(call say,parity with the release build)
 	@$(call stage,release)
 	@$(call staged,release) $(PY) benchmarks/parity.py --torch-python .venv-bench-torch/bin/python
+	@$(if $(MGE13),$(call staged,release) $(PY) benchmarks/original_files.py --mge13-python $(MGE13),echo "MGE13=PYTHON also compares model files with MegEngine 1.13's Lite")
 
 .PHONY: launchers
 launchers: build-dev .venv-bench-torch/stamp .venv-ray/stamp .stamps/apt-mpi ## examples/distributed by torchrun, mpirun and Ray

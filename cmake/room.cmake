@@ -101,16 +101,19 @@ endfunction()
 # mge_flatbuffers(<room>): every src/<room>/<x>.fbs becomes "<room>/<x>_generated.h" in the build folder.
 function(mge_flatbuffers room)
   set(out "${CMAKE_BINARY_DIR}/generated/${room}")
-  file(GLOB schemas CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/src/${room}/*.fbs")
+  file(GLOB_RECURSE schemas CONFIGURE_DEPENDS RELATIVE "${CMAKE_SOURCE_DIR}/src/${room}" "${CMAKE_SOURCE_DIR}/src/${room}/*.fbs")
   set(headers)
   foreach(schema IN LISTS schemas)
     cmake_path(GET schema STEM stem)
+    cmake_path(GET schema PARENT_PATH folder)
+    set(source "${CMAKE_SOURCE_DIR}/src/${room}/${schema}")
+    set(header "${out}/${folder}/${stem}_generated.h")
     add_custom_command(
-      OUTPUT "${out}/${stem}_generated.h"
-      COMMAND "${MGE_FLATC}" --cpp --cpp-std c++17 --scoped-enums --warnings-as-errors -o "${out}" "${schema}"
-      DEPENDS ${schemas}
-      COMMENT "flatc ${stem}.fbs")
-    list(APPEND headers "${out}/${stem}_generated.h")
+      OUTPUT "${header}"
+      COMMAND "${MGE_FLATC}" --cpp --cpp-std c++17 --scoped-enums --warnings-as-errors -o "${out}/${folder}" "${source}"
+      DEPENDS "${source}"
+      COMMENT "flatc ${schema}")
+    list(APPEND headers "${header}")
   endforeach()
   get_target_property(type mge_${room} TYPE)
   if(headers AND type STREQUAL "STATIC_LIBRARY")

@@ -14,6 +14,7 @@
 #include "ir/text.h"
 #include "megengine/version.h"
 #include "op/shape/shape_ops.h"
+#include "original.h"
 #include "plan/describe.h"
 #include "plan/evaluate.h"
 #include "serial/model.h"
@@ -95,7 +96,8 @@ void load(PyGraph* self, nb::object file) {
   auto graph = std::make_shared<EditedGraph>();
   if (!file.is_none()) {
     nb::bytes b = nb::cast<nb::bytes>(file);
-    serial::LoadedModel m = serial::read_model({reinterpret_cast<const uint8_t*>(b.c_str()), b.size()}, "load_graph");
+    serial::LoadedModel m =
+        serial::read_model({reinterpret_cast<const uint8_t*>(b.c_str()), b.size()}, "load_graph", read_options());
     graph->g = std::move(m.graph);
     graph->metadata = std::move(m.info.metadata);
   }

@@ -6,6 +6,7 @@
 #include "common.h"
 #include "eager/trace.h"
 #include "megengine/version.h"
+#include "original.h"
 #include "serial/model.h"
 #include "serial/xxh64.h"
 
@@ -41,7 +42,8 @@ void bind_model(nb::module_& m) {
     return nb::make_tuple(nb::bytes(bytes.data(), bytes.size()), stats);
   });
   m.def("model_io", [](nb::bytes file) {
-    serial::LoadedModel model = serial::read_model({reinterpret_cast<const uint8_t*>(file.c_str()), file.size()});
+    serial::LoadedModel model =
+        serial::read_model({reinterpret_cast<const uint8_t*>(file.c_str()), file.size()}, "model", read_options());
     auto entry = [](const std::string& name, const Meta& meta) {
       return nb::make_tuple(name, std::string(dtype_name(meta.dtype)), nb::steal(shape_tuple(meta.shape)));
     };

@@ -56,7 +56,7 @@ struct BatchConvBias : ConvTyped {
 Val turned(const Val& w, ConvMode mode, int spatial) {
   Val y = w;
   if (mode == ConvMode::CONVOLUTION)
-    for (int i = 1; i <= spatial; ++i) y = flipped(y, w.shape().rank - i);
+    for (int i = 1; i <= spatial; ++i) y = flipped(y, w.rank() - i);
   return y;
 }
 void check(const char* who, const Conv3d& p) {
@@ -64,7 +64,7 @@ void check(const char* who, const Conv3d& p) {
 }
 template <class P>
 int64_t groups_of(const P& p, const Val& w) {
-  return p.sparse == Sparse::GROUP && w.shape().rank ? w.shape()[0] : 1;
+  return p.sparse == Sparse::GROUP && w.rank() ? dim(w, 0) : 1;
 }
 
 Val convolved(const char* who, const Conv& p, const Val& x, const Val& w) {
@@ -87,8 +87,8 @@ void conv3d(Emitter&, const Conv3d& p, In in, Out& out) {
 
 /// The shape of the input of a convolution whose output is dy. Given sizes may exceed the least by less than a stride.
 template <size_t D>
-Ints data_shape(const char* who, In in, const ConvAttrs<D>& at) {
-  const Shape w = in[0].shape(), dy = in[1].shape();
+SizeValues data_shape(const char* who, In in, const ConvAttrs<D>& at) {
+  const Shape w = in[0].shape(), dy = now(in[1]);
   constexpr int n = static_cast<int>(D);
   const bool grouped = w.rank == n + 3;
   MGE_CHECK(dy.rank == n + 2 && (w.rank == n + 2 || grouped), Value,
@@ -97,8 +97,15 @@ Ints data_shape(const char* who, In in, const ConvAttrs<D>& at) {
   Ints shape{dy[0], w[w.rank - n - 1] * at.groups};
   // Python gives the sizes; files give a tensor of that shape, whose values do not matter.
   Ints given;
-  if (in.size() > 2)
-    given = in[2].shape().rank == 1 ? known_ints(who, "the output shape", in[2]) : to_ints(in[2].shape());
+  Val sizes;  // of the given ones, where they may be others later
+  if (in.size() > 2 && in[2].rank() == 1) {
+    const SizeValues s = sizes_of(who, "the output shape", in[2]);
+    given = s.now;
+    sizes = s.operand;
+  } else if (in.size() > 2) {
+    given = to_ints(now(in[2]));
+    sizes = in[2].em->size_operand(in[2]);
+  }
   MGE_CHECK(given.empty() || given.size() >= static_cast<size_t>(n), Value, "{}: the output shape needs {} sizes.", who,
             n);
   for (int i = 0; i < n; ++i) {
@@ -111,20 +118,47 @@ Ints data_shape(const char* who, In in, const ConvAttrs<D>& at) {
               least, least + stride - 1);
     shape.push_back(size);
   }
-  return shape;
+  const Val batch = in[1].em->size_operand(in[1]);
+  if (!batch && !sizes) return {shape, {}};
+  Val space;
+  if (given.empty()) {
+    std::vector<int64_t> stride(at.stride.begin(), at.stride.end()), rest;
+    for (int i = 0; i < n; ++i) {
+      const size_t k = static_cast<size_t>(i);
+      rest.push_back(conv_inputs(1, w[w.rank - n + i], at.stride[k], at.pad[k], at.dilate[k]) - at.stride[k]);
+    }
+    space = slice(batch, 0, 2, 2 + n) * int_table(batch, stride, Shape{n}) + int_table(batch, rest, Shape{n});
+  } else {
+    const auto count = static_cast<int64_t>(given.size());
+    space = sizes ? slice(cast(sizes, DType::I32), 0, count - n, count)
+                  : int_table(in[1], {shape.begin() + 2, shape.end()}, Shape{n});
+  }
+  const Val parts[] = {batch ? slice(batch, 0, 0, 1) : int_table(in[1], {shape.begin(), 1}, Shape{1}),
+                       int_table(in[1], {shape.begin() + 1, 1}, Shape{1}), space};
+  return {shape, concat(parts, 0)};
 }
 void conv2d_backward(Emitter&, const ConvTyped& p, In in, Out& out) {
   check_format("ConvolutionBackwardData", p);
   const Conv2dAttrs attrs = p.attrs(groups_of(p, in[0]));
-  Ints shape = data_shape("ConvolutionBackwardData", in, attrs);
-  out.push_back(
-      converted(emit("conv2d_dx", {in[1], turned(in[0], p.mode, 2)}, Conv2dDxAttrs{attrs, std::move(shape)}), p.dtype));
+  const SizeValues shape = data_shape("ConvolutionBackwardData", in, attrs);
+  const Val y =
+      emit_sized("conv2d_dx", {in[1], turned(in[0], p.mode, 2)}, Conv2dDxAttrs{attrs, shape.now}, "x_shape", shape);
+  out.push_back(converted(y, p.dtype));
 }
 void conv3d_backward(Emitter&, const Conv3d& p, In in, Out& out) {
   check("Convolution3DBackwardData", p);
   const Conv3dAttrs attrs = attrs_of(p, groups_of(p, in[0]));
-  Ints shape = data_shape("Convolution3DBackwardData", in, attrs);
-  out.push_back(emit("conv3d_dx", {in[1], turned(in[0], p.mode, 3)}, Conv3dDxAttrs{attrs, std::move(shape)}));
+  const SizeValues shape = data_shape("Convolution3DBackwardData", in, attrs);
+  out.push_back(
+      emit_sized("conv3d_dx", {in[1], turned(in[0], p.mode, 3)}, Conv3dDxAttrs{attrs, shape.now}, "x_shape", shape));
+}
+
+// x, the gradient of the output, the weight, whose values do not matter.
+void conv2d_backward_filter(Emitter&, const ConvPolicy& p, In in, Out& out) {
+  check_format("ConvolutionBackwardFilter", p);
+  const Shape w = in[2].shape();
+  const Val g = emit("conv2d_dw", {in[0], in[1]}, Conv2dDwAttrs{p.attrs(groups_of(p, in[2])), to_ints(w)});
+  out.push_back(turned(g, p.mode, 2));
 }
 
 // A weight of its own at every position: (groups, OH, OW, C/groups, kh, kw, O/groups).
@@ -267,6 +301,8 @@ void add_convolution(Table& t) {
   t.add<ConvPolicy, conv2d>("Convolution", {2, 2}, "ConvolutionV2@1 Convolution@2");
   t.add<ConvTyped, conv2d_backward>("ConvolutionBackwardData", {2, 3},
                                     "ConvolutionBackwardDataV2@1 ConvolutionBackwardData@2");
+  t.add_file_type<ConvPolicy, conv2d_backward_filter>("ConvolutionBackwardFilter", {3, 3},
+                                                      "ConvolutionBackwardFilterV2@1 ConvolutionBackwardFilter@2");
   t.add<Conv3d, conv3d>("Convolution3D", {2, 2}, "Convolution3D@1 Convolution3D@2");
   t.add<Conv3d, conv3d_backward>("Convolution3DBackwardData", {2, 3},
                                  "Convolution3DBackwardData@1 Convolution3DBackwardData@2");

@@ -93,7 +93,7 @@ void psroi_pooling(Emitter& em, const PsRoi& p, In in, Out& out) {
             "{}: needs images (N, C, H, W) and rois (K, 5); got {} and {}.", who, xs.str(), rs.str());
   const int64_t c = xs[1], height = xs[2], width = xs[3], count = rs[0], samples = p.sample_per_part;
   const int64_t ph = p.pooled_h, pw = p.pooled_w, part = p.part_size;
-  const int64_t classes = p.no_trans ? 1 : trans.shape().rank == 4 ? trans.shape()[1] / 2 : 0;
+  const int64_t classes = p.no_trans ? 1 : trans.rank() == 4 ? trans.shape()[1] / 2 : 0;
   MGE_CHECK(p.no_trans || (classes > 0 && trans.shape() == (Shape{count, 2 * classes, part, part}) && c % classes == 0),
             Value,
             "{}: trans must be (K, 2 * classes, {}, {}) for {} rois, with classes a divisor of {} channels; got {}.",

@@ -22,16 +22,14 @@ Out emit_all(Emitter& em, const char* op, In in, Attrs attrs) {
 }
 
 Val slice(const Val& x, int64_t axis, int64_t begin, int64_t end, int64_t step) {
-  if (begin == 0 && end == x.shape()[static_cast<int>(axis)] && step == 1) return x;
+  if (begin == 0 && end == now(x)[static_cast<int>(axis)] && step == 1 && !x.em->any_size(x)) return x;
   return emit("slice", {x}, SliceAttrs{{axis}, {begin}, {end}, {step}});
 }
 Val pick(const Val& x, int64_t axis, int64_t i) {
-  Shape s = x.shape();
-  s.erase(static_cast<int>(axis));
-  return reshape(slice(x, axis, i, i + 1), s);
+  return squeeze(emit("slice", {x}, SliceAttrs{{axis}, {i}, {i + 1}, {1}}), {axis});
 }
 Val flipped(const Val& x, int64_t axis) {
-  return emit("slice", {x}, SliceAttrs{{axis}, {x.shape()[static_cast<int>(axis)] - 1}, {-1}, {-1}});
+  return emit("slice", {x}, SliceAttrs{{axis}, {SliceAttrs::kOpen}, {-SliceAttrs::kOpen}, {-1}, true});
 }
 Val expand(const Val& x, Ints axes) { return emit("expand_dims", {x}, AxesAttrs{std::move(axes)}); }
 Val squeeze(const Val& x, Ints axes) { return emit("squeeze", {x}, AxesAttrs{std::move(axes)}); }
@@ -213,6 +211,19 @@ double known_number(std::string_view who, const char* what, const Val& v) {
   std::vector<double> all = known_numbers(who, what, v);
   MGE_CHECK(all.size() == 1, Value, "{}: {} must be one number; got {}.", who, what, v.meta().str());
   return all[0];
+}
+SizeValues sizes_of(std::string_view who, const char* what, const Val& v) {
+  if (is_int(v.dtype()))
+    if (std::optional<SizeValues> s = v.em->size_values(v)) return *s;
+  return {known_ints(who, what, v), {}};
+}
+SizeValues sizes_operand(std::string_view who, In in, size_t i, const Ints& fixed) {
+  return i < in.size() ? sizes_of(who, "the shape", in[i]) : SizeValues{fixed, {}};
+}
+int64_t dim(const Val& x, int axis) {
+  const int at = axis < 0 ? axis + x.rank() : axis;
+  if (const Val sizes = x.em->size_operand(x)) x.em->fix(emit("slice", {sizes}, SliceAttrs{{0}, {at}, {at + 1}, {1}}));
+  return now(x)[at];
 }
 Ints shape_operand(std::string_view who, In in, size_t i, const Ints& fixed) {
   return i < in.size() ? known_ints(who, "the shape", in[i]) : fixed;

@@ -59,8 +59,22 @@ Val moved(const Val& x, const NodeParam& device);  // an empty name: stays
 Ints known_ints(std::string_view who, const char* what, const Val& v);
 int64_t known_int(std::string_view who, const char* what, const Val& v);
 double known_number(std::string_view who, const char* what, const Val& v);
-/// The shape in `v`, or `fixed` when there is no such operand.
+/// The numbers of operand `i`, or `fixed` when there is none; with the operand where later calls may have others.
+SizeValues sizes_operand(std::string_view who, In in, size_t i, const Ints& fixed);
+SizeValues sizes_of(std::string_view who, const char* what, const Val& v);
+/// The same, as numbers of this call alone.
 Ints shape_operand(std::string_view who, In in, size_t i, const Ints& fixed);
+/// One dimension as a number: what is emitted then holds for this one, and for any others.
+int64_t dim(const Val& x, int axis);
+/// All of them as they are now: only for what does not depend on them.
+inline const Shape& now(const Val& x) { return x.meta().shape; }
+/// An op whose field `field` is these sizes.
+template <class A>
+Val emit_sized(const char* op, std::initializer_list<Val> in, A attrs, std::string_view field, const SizeValues& s) {
+  if (!s.operand) return emit(op, in, std::move(attrs));
+  return in.begin()->em->emit1(
+      op, in, make_attrs(std::move(attrs), {{field_index<A>(field), SizeOperand::kWhole, s.operand.p}}));
+}
 
 std::string_view member_name(const EnumInfo& e, int64_t value);
 template <class E>

@@ -24,56 +24,70 @@ struct Key {
   const char* who;
   Shape whole;
   SliceAttrs slice;
-  Shape region;    // sliced, with the dropped axes as 1
-  Shape sliced;    // without them
-  Out arrays;      // int32
-  Ints axes;       // of `sliced`
-  int64_t at = 0;  // where the index dimensions go
-  Ints named;      // the axis of the whole tensor that each array names
+  SliceAttrs any;                     // the same as Python writes it, for any sizes
+  std::vector<SizeOperand> operands;  // bounds of `any` that may be others later
+  std::vector<Val> bounds;            // what they are
+  Ints dropped;                       // axes of single numbers
+  Shape region;                       // sliced, with the dropped axes as 1
+  Shape sliced;                       // without them
+  Out arrays;                         // int32
+  Ints axes;                          // of `sliced`
+  int64_t at = 0;                     // where the index dimensions go
+  Ints named;                         // the axis of the whole tensor that each array names
 };
 
+/// A bound: the number now, and the value where it may be another one later.
+struct Bound {
+  int64_t now;
+  Val operand;
+};
 struct Bounds {
-  std::optional<int64_t> begin, end, step;
+  std::optional<Bound> begin, end, step;
 };
 
 /// What Python's slice.indices gives: start, length, step.
 std::tuple<int64_t, int64_t, int64_t> resolved(const char* who, const Bounds& b, int64_t size) {
-  const int64_t step = b.step.value_or(1);
+  const int64_t step = b.step ? b.step->now : 1;
   MGE_CHECK(step != 0, Value, "{}: a slice step cannot be 0.", who);
   const int64_t lo = step > 0 ? 0 : -1, hi = step > 0 ? size : size - 1;
   auto inside = [&](int64_t v) { return std::clamp(v < 0 ? v + size : v, lo, hi); };
-  const int64_t begin = b.begin ? inside(*b.begin) : step > 0 ? lo : hi;
-  const int64_t end = b.end ? inside(*b.end) : step > 0 ? hi : lo;
+  const int64_t begin = b.begin ? inside(b.begin->now) : step > 0 ? lo : hi;
+  const int64_t end = b.end ? inside(b.end->now) : step > 0 ? hi : lo;
   const int64_t length = step > 0 ? (end - begin + step - 1) / step : (begin - end - step - 1) / -step;
   return {begin, std::max<int64_t>(length, 0), step};
 }
 
 /// A single number where a tensor has one element; `scalars`: also when it has the shape [1].
 bool is_number(const Val& v, bool scalars) {
-  return v.shape().rank == 0 || (scalars && v.shape().rank == 1 && v.shape()[0] == 1);
+  return v.rank() == 0 || (scalars && v.rank() == 1 && now(v)[0] == 1 && dim(v, 0) == 1);
 }
 
 class KeyReader {
  public:
   KeyReader(const char* who, const Val& x, In values, bool scalars) : values_(values), scalars_(scalars) {
     key_.who = who;
-    key_.whole = x.shape();
-    entries_.resize(x.shape().rank);
+    key_.whole = now(x);
+    key_.any.python = true;
+    entries_.resize(x.rank());
   }
 
   void item(const Ints& row, const Ints* fixed) {
     MGE_CHECK(row.size() == 5, Value, "{}: an item is (axis, begin, end, step, index); got {} numbers.", key_.who,
               row.size());
     Entry& e = entries_[static_cast<size_t>(normalize_axis(key_.who, row[0], key_.whole.rank))];
-    std::optional<int64_t> got[3];
+    std::optional<Bound>* const got[] = {&e.bounds.begin, &e.bounds.end, &e.bounds.step};
     for (size_t i = 0; i < 3; ++i)
-      if (row[i + 1]) got[i] = number(fixed ? &(*fixed)[i] : nullptr);
-    e.bounds = {got[0], got[1], got[2]};
+      if (row[i + 1]) *got[i] = number(fixed ? &(*fixed)[i] : nullptr, "a bound of a slice");
+    MGE_CHECK(!e.bounds.step || !e.bounds.step->operand, NotImplemented, "{}: the step of a slice must be a constant.",
+              key_.who);
     if (!row[4]) return;
     if (fixed && (*fixed)[3] != kIntMax && (*fixed)[3] != INT32_MIN) {
-      e.index = (*fixed)[3];
+      e.index = Bound{(*fixed)[3], {}};
     } else if (const Val v = next(); is_number(v, scalars_)) {
-      e.index = known_int(key_.who, "an index", v);
+      if (is_known(v))
+        e.index = number_of(v, "an index");
+      else
+        e.array = shaped(v, {});  // drops the axis as a number does
     } else {
       MGE_CHECK(is_int(v.dtype()), Type, "{}: an index must be of integers; got {}.", key_.who, v.meta().str());
       e.array = v;
@@ -112,7 +126,7 @@ class KeyReader {
  private:
   struct Entry {
     Bounds bounds;
-    std::optional<int64_t> index;
+    std::optional<Bound> index;
     Val array;
   };
 
@@ -121,27 +135,54 @@ class KeyReader {
               values_.size());
     return values_[used_++];
   }
-  int64_t number(const int64_t* fixed) {
-    if (fixed && *fixed != kIntMax && *fixed != INT32_MIN) return *fixed;
-    return known_int(key_.who, "a bound of a slice", next());
+  Bound number_of(const Val& v, const char* what) {
+    const SizeValues s = sizes_of(key_.who, what, v);
+    MGE_CHECK(s.now.size() == 1, Value, "{}: {} must be one number; got {}.", key_.who, what, v.meta().str());
+    return {s.now[0], s.operand};
   }
+  Bound number(const int64_t* fixed, const char* what) {
+    if (fixed && *fixed != kIntMax && *fixed != INT32_MIN) return {*fixed, {}};
+    return number_of(next(), what);
+  }
+  /// Part of the slice as Python writes it.
+  void add_any(Ints SliceAttrs::*part, const char* field, const Bound& b) {
+    (key_.any.*part).push_back(std::clamp(b.now, -SliceAttrs::kOpen, SliceAttrs::kOpen));
+    if (!b.operand) return;
+    key_.operands.push_back(
+        {field_index<SliceAttrs>(field), static_cast<int>((key_.any.*part).size()) - 1, b.operand.p});
+    key_.bounds.push_back(b.operand);
+  }
+  static bool is_known(const Val& v) { return v.em->size_values(v) || v.em->known(v); }
   void add(int axis, int64_t start, int64_t stop, int64_t step) {
     key_.slice.axes.push_back(axis);
     key_.slice.starts.push_back(start);
     key_.slice.stops.push_back(stop);
     key_.slice.steps.push_back(step);
   }
-  void drop(int axis, int64_t i) {
+  void drop(int axis, const Bound& at) {
     const int64_t size = key_.whole[axis];
+    int64_t i = at.now;
     MGE_CHECK(-size <= i && i < size, Index, "{}: index {} is out of bounds for axis {} with size {}.", key_.who, i,
               axis, size);
     if (i < 0) i += size;
     add(axis, i, i + 1, 1);
     key_.region[axis] = 1;
+    key_.dropped.push_back(axis);
+    key_.any.axes.push_back(axis);
+    add_any(&SliceAttrs::starts, "starts", at);
+    add_any(&SliceAttrs::stops, "stops", {0, {}});
+    add_any(&SliceAttrs::steps, "steps", {0, {}});
   }
   void cut(int axis, const Bounds& b) {
     const int64_t size = key_.whole[axis];
     auto [start, length, step] = resolved(key_.who, b, size);
+    if (b.begin || b.end || b.step) {
+      const int64_t open = SliceAttrs::kOpen;
+      key_.any.axes.push_back(axis);
+      add_any(&SliceAttrs::starts, "starts", b.begin.value_or(Bound{step > 0 ? 0 : open, {}}));
+      add_any(&SliceAttrs::stops, "stops", b.end.value_or(Bound{step > 0 ? open : -open, {}}));
+      add_any(&SliceAttrs::steps, "steps", {step, {}});
+    }
     if (start == 0 && length == size && step == 1) return;
     add(axis, start, start + length * step, step);
     key_.region[axis] = length;
@@ -161,12 +202,17 @@ Key read_key(const char* who, const Rows& items, const Val& x, In values, bool s
 }
 
 Val sliced(const Key& k, const Val& x) {
+  if (x.em->any_size(x) || !k.operands.empty()) {
+    if (k.any.axes.empty()) return x;
+    const Val y = x.em->emit1("slice", {x}, make_attrs(k.any, k.operands));
+    return k.dropped.empty() ? y : squeeze(y, k.dropped);
+  }
   return k.slice.axes.empty() ? x : reshape(emit("slice", {x}, k.slice), k.sliced);
 }
 
 Val get(const Key& k, const Val& x) {
   const Val y = sliced(k, x);
-  if (k.arrays.empty()) return k.slice.axes.empty() ? unary("copy", x) : y;
+  if (k.arrays.empty()) return x.p == y.p ? unary("copy", x) : y;
   if (k.arrays.size() == 1 && k.axes[0] == k.at) return take(y, k.arrays[0], k.at);
   return index_get(y, k.arrays, k.axes, k.at);
 }
@@ -194,6 +240,8 @@ Val put_back(const Key& k, const Val& x, const Val& y) {
 /// op: index_set or index_incr.
 Val put(const char* op, const Key& k, const Val& x, const Val& value) {
   const bool add = std::string_view(op) == "index_incr";
+  x.shape();  // the region to be replaced is made of numbers
+  for (auto& b : k.bounds) x.em->fix(b);
   const Val given = cast(value, x.dtype()), y = sliced(k, x);
   if (k.arrays.empty()) {
     const Val v = fitted(k.who, given, k.sliced);
@@ -250,20 +298,19 @@ Val take_rows(const Val& x, const Val& index, int64_t axis) {
   Ints perm{0};
   for (int64_t i = 2; i <= axis; ++i) perm.push_back(i);
   perm.push_back(1);
-  for (int64_t i = axis + 1; i < y.shape().rank; ++i) perm.push_back(i);
+  for (int64_t i = axis + 1; i < y.rank(); ++i) perm.push_back(i);
   return transpose(y, perm);
 }
 
 Val mesh(const char* who, bool batched, const Rows& items, const Val& x, In values) {
   const Key k = read_key(who, items, x, values, false);
   for (auto& row : items)
-    MGE_CHECK(!batched || normalize_axis(who, row[0], x.shape().rank) != 0, Value,
+    MGE_CHECK(!batched || normalize_axis(who, row[0], x.rank()) != 0, Value,
               "{}: axis 0 counts the images and cannot be indexed.", who);
   Val y = sliced(k, x);
   for (size_t i = 0; i < k.arrays.size(); ++i) {
-    MGE_CHECK(k.arrays[i].shape().rank == (batched ? 2 : 1), Value,
-              "{}: positions along axis {} need {}; got shape {}.", who, k.named[i],
-              batched ? "a row for each image" : "one dimension", k.arrays[i].shape().str());
+    MGE_CHECK(k.arrays[i].rank() == (batched ? 2 : 1), Value, "{}: positions along axis {} need {}; got shape {}.", who,
+              k.named[i], batched ? "a row for each image" : "one dimension", k.arrays[i].shape().str());
     y = batched ? take_rows(y, k.arrays[i], k.axes[i]) : take(y, k.arrays[i], k.axes[i]);
   }
   return y;

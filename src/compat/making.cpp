@@ -89,7 +89,7 @@ void eye(Emitter&, const Eye& p, In in, Out& out) {
 
 // A vector becomes the k-th diagonal of a matrix, a matrix gives its k-th diagonal.
 void diagonal(Emitter&, const Diagonal& p, In in, Out& out) {
-  const Val x = in[0].shape().rank ? in[0] : shaped(in[0], {1});
+  const Val x = in[0].rank() ? in[0] : shaped(in[0], {1});
   const Shape s = x.shape();
   const int64_t down = std::max<int64_t>(-p.k, 0), right = std::max<int64_t>(p.k, 0);
   MGE_CHECK(s.rank == 1 || s.rank == 2, Value, "Diag: needs a vector or a matrix; got shape {}.", s.str());

@@ -6,6 +6,7 @@
 #include "op/linalg/linalg.h"
 #include "op/reduce/reduce.h"
 #include "op/reduce/scan.h"
+#include "op/shape/shape_ops.h"
 
 namespace mge::compat {
 namespace {
@@ -77,12 +78,17 @@ void reduce_rule(Emitter&, const Reduce& p, In in, Out& out) {
     return out.push_back(finished(reduce(x, mode, all ? Ints{} : Ints{p.axis}, !all && p.keepdim)));
   }
   // Down to a shape: the axes that it lacks or has with size 1 go.
-  const Shape want = to_shape(known_ints("Reduce", "the target shape", in[1])), have = x.shape();
+  if (p.mode == ReduceKind::SUM && x.em->any_size(x))
+    if (const SizeValues to = sizes_of("Reduce", "the target shape", in[1]); to.operand)
+      return out.push_back(finished(emit_sized("sum_to", {x}, ShapeAttrs{to.now}, "shape", to)));
+  // Which ones those are is a matter of the sizes now: with others it is another reduction.
+  const Shape want = to_shape(known_ints("Reduce", "the target shape", in[1]));
+  const Shape have = want.numel() == 1 ? now(x) : x.shape();
   const int lead = have.rank - want.rank;
   MGE_CHECK(lead >= 0 || want.numel() == 1, Value, "Reduce: {} cannot be reduced to {}.", have.str(), want.str());
   Ints axes;
   for (int i = 0; i < have.rank; ++i)
-    if (i < lead || (want[i - lead] == 1 && have[i] != 1)) axes.push_back(i);
+    if (i < lead || (want[i - lead] == 1 && (have[i] != 1 || x.em->any_size(x)))) axes.push_back(i);
   out.push_back(finished(reshape(axes.empty() ? x : reduce(x, mode, axes, false), want)));
 }
 
@@ -92,9 +98,9 @@ void type_cvt(Emitter&, const TypeCvt& p, In in, Out& out) {
 }
 
 Val dot(const Val& a, const Val& b) {
-  MGE_CHECK(a.shape().rank <= 1 && b.shape().rank <= 1, Assertion, "Dot: needs vectors; got {} and {}. Use MatrixMul.",
+  MGE_CHECK(a.rank() <= 1 && b.rank() <= 1, Assertion, "Dot: needs vectors; got {} and {}. Use MatrixMul.",
             a.shape().str(), b.shape().str());
-  MGE_CHECK(a.shape().rank == 0 || b.shape().rank == 0 || a.shape() == b.shape(), Value,
+  MGE_CHECK(a.rank() == 0 || b.rank() == 0 || a.shape() == b.shape(), Value,
             "Dot: the vectors differ in length, {} and {}.", a.shape().str(), b.shape().str());
   return sum(a * b);
 }
@@ -105,7 +111,7 @@ void matrix_mul(Emitter&, const MatrixMul& p, In in, Out& out) {
   MGE_CHECK(p.format == MatrixFormat::DEFAULT, NotImplemented, "MatrixMul: format must be DEFAULT; got {}.",
             name_of(p.format));
   const Val &a = in[0], &b = in[1];
-  const int na = a.shape().rank, nb = b.shape().rank;
+  const int na = a.rank(), nb = b.rank();
   MGE_CHECK(na && nb, Assertion, "MatrixMul: a 0-d tensor has no matrix product; got {} and {}.", a.shape().str(),
             b.shape().str());
   if (na == 1 && nb == 1) return out.push_back(dot(a, b));
@@ -131,7 +137,7 @@ Out vector_parts(const Val& given, int64_t axis, const char* who) {
     Val both[] = {v, filled(v, Shape{1}, 0, v.dtype())};
     v = concat(both, 0);
   }
-  const int at = normalize_axis("Cross", axis, v.shape().rank);
+  const int at = normalize_axis("Cross", axis, v.rank());
   MGE_CHECK(v.shape()[at] == 3, Value, "Cross: {} must have length 3 along axis {}; got {}.", who, axis,
             v.shape().str());
   return {pick(v, at, 0), pick(v, at, 1), pick(v, at, 2)};
@@ -139,7 +145,7 @@ Out vector_parts(const Val& given, int64_t axis, const char* who) {
 void cross(Emitter&, const CrossParams& p, In in, Out& out) {
   const Out a = vector_parts(in[0], p.axisa, "a"), b = vector_parts(in[1], p.axisb, "b");
   const Val rows[] = {a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]};
-  out.push_back(stack(rows, normalize_axis("Cross", p.axisc, rows[0].shape().rank + 1)));
+  out.push_back(stack(rows, normalize_axis("Cross", p.axisc, rows[0].rank() + 1)));
 }
 
 }  // namespace

@@ -1,10 +1,13 @@
 // Normalisation, softmax and their statistics.
 #include "op/norm/batch_norm.h"
 
+#include <array>
+
 #include "compat/emit.h"
 #include "compat/enums.h"
 #include "op/loss/softmax.h"
 #include "op/norm/layer_norm.h"
+#include "op/shape/shape_ops.h"
 
 namespace mge::compat {
 namespace {
@@ -105,38 +108,49 @@ Out layer_normed(Emitter& em, In in, int64_t n_axes, double eps) {
   return emit_all(em, "layer_norm", in, make_attrs(LayerNormAttrs{n_axes, eps}));
 }
 
+Val without(const Val& stat, int rank, const Ints& axes) {
+  if (stat.rank() == rank) return squeeze(stat, axes);
+  return stat;
+}
+
 void layer_norm(Emitter& em, const LayerNorm& p, In in, Out& out) {
   check_affine("LayerNorm", in);
-  const Shape s = in[0].shape();
+  const Shape s = now(in[0]);
   const int64_t n_axes = p.normalized_dim;
   MGE_CHECK(n_axes >= 1 && n_axes <= s.rank, Value, "LayerNorm: normalized_dim {} does not fit {}.", n_axes, s.str());
   const Out r = layer_normed(em, in, n_axes, p.eps);
-  const Shape rows(s.begin(), static_cast<size_t>(s.rank - n_axes));
-  out = {in_dtype_of(r[0], in[0]), reshape(r[1], rows), reshape(r[2], rows)};
+  Ints ones;  // the statistics keep the normalised axes, with size 1
+  for (int64_t i = s.rank - n_axes; i < s.rank; ++i) ones.push_back(i);
+  out = {in_dtype_of(r[0], in[0]), without(r[1], s.rank, ones), without(r[2], s.rank, ones)};
 }
 
 void group_normed(const char* who, Emitter& em, double eps, int64_t groups, Format format, In in, Out& out) {
   check_affine(who, in);
   const Val& x = in[0];
-  const Shape s = x.shape();
+  const Shape s = now(x);
   MGE_CHECK(format == Format::NCHW, NotImplemented, "{}: format must be NCHW; got {}.", who, name_of(format));
   MGE_CHECK(s.rank == 4, Value, "{}: the input needs 4 dimensions (N, C, H, W); got {}.", who, s.str());
   MGE_CHECK(groups > 0 && s[1] % groups == 0, Assertion, "{}: {} channels do not fall into {} groups.", who, s[1],
             groups);
-  const Val rows = shaped(x, {s[0], groups, -1});
+  dim(x, 1);
+  SizeValues by_group{{s[0], groups, -1}, {}};
+  if (const Val sizes = em.size_operand(x)) {
+    const Val parts[] = {slice(sizes, 0, 0, 1), int_table(x, std::array{groups, int64_t{-1}}, Shape{2})};
+    by_group.operand = concat(parts, 0);
+  }
+  const Val rows = emit_sized("reshape", {x}, ShapeAttrs{by_group.now}, "shape", by_group);
   const Out r = layer_normed(em, {&rows, 1}, 1, eps);
-  Val y = reshape(r[0], s);
+  Val y = reshape(r[0], x.sizes());
   if (in.size() == 3) y = y * shaped(in[1], {1, s[1], 1, 1}) + shaped(in[2], {1, s[1], 1, 1});
-  const Shape stats{s[0], groups};
-  out = {in_dtype_of(y, x), wide(reshape(r[1], stats)), wide(reshape(r[2], stats))};
+  out = {in_dtype_of(y, x), wide(without(r[1], 3, {2})), wide(without(r[2], 3, {2}))};
 }
 void group_norm(Emitter& em, const GroupNorm& p, In in, Out& out) {
   group_normed("GroupNorm", em, p.eps, p.group, p.format, in, out);
 }
 void instance_norm(Emitter& em, const GroupNorm& p, In in, Out& out) {
-  MGE_CHECK(in[0].shape().rank == 4, Value, "InstanceNorm: the input needs 4 dimensions (N, C, H, W); got {}.",
+  MGE_CHECK(in[0].rank() == 4, Value, "InstanceNorm: the input needs 4 dimensions (N, C, H, W); got {}.",
             in[0].shape().str());
-  group_normed("InstanceNorm", em, p.eps, in[0].shape()[1], p.format, in, out);
+  group_normed("InstanceNorm", em, p.eps, dim(in[0], 1), p.format, in, out);
 }
 
 // Axes start..end move to the back, where layer_norm works.

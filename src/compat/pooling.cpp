@@ -71,7 +71,7 @@ void pooling(Emitter&, const Pooling& p, In in, Out& out) {
 void adaptive_pooling(Emitter&, const AdaptivePooling& p, In in, Out& out) {
   check_format("AdaptivePooling", p.format);
   const Ints size = shape_operand("AdaptivePooling", in, 1, p.shape);
-  const Shape x = in[0].shape();
+  const Shape x = now(in[0]);
   MGE_CHECK(x.rank == 4, Value, "AdaptivePooling: the input needs 4 dimensions (N, C, H, W); got {}.", x.str());
   MGE_CHECK(size.size() == 1 || size.size() == 2, Value, "AdaptivePooling: the shape is (height, width); got {} sizes.",
             size.size());
@@ -79,6 +79,7 @@ void adaptive_pooling(Emitter&, const AdaptivePooling& p, In in, Out& out) {
   MGE_CHECK(0 < oh && oh <= x[2] && 0 < ow && ow <= x[3], Value,
             "AdaptivePooling: the output ({}, {}) must be at least 1 and at most the input ({}, {}).", oh, ow, x[2],
             x[3]);
+  dim(in[0], 2), dim(in[0], 3);  // windows are as large as these sizes make them
   const int64_t sh = x[2] / oh, sw = x[3] / ow;
   const PoolMode mode = p.mode == PoolMode::MAX ? PoolMode::MAX : PoolMode::AVERAGE_COUNT_EXCLUDE_PADDING;
   out.push_back(pooled(in[0], mode, {x[2] - (oh - 1) * sh, x[3] - (ow - 1) * sw}, {sh, sw}, {0, 0}));

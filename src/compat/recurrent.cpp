@@ -9,6 +9,7 @@
 #include "op/loss/softmax.h"
 #include "op/matmul/matmul.h"
 #include "op/rng/rng.h"
+#include "op/shape/shape_ops.h"
 
 namespace mge::compat {
 namespace {
@@ -126,28 +127,30 @@ void rnn_cell(Emitter&, const RnnCell& p, In in, Out& out) {
 }
 void lstm_cell(Emitter&, const None&, In in, Out& out) {
   const Val gates = gates_of(in);
-  const int64_t n = gates.shape()[1] / 4;
-  MGE_CHECK(gates.shape()[1] == 4 * n, Value, "LSTMCell: the weights must give 4 gates; got {}.", gates.shape().str());
+  const int64_t n = dim(gates, 1) / 4;
+  MGE_CHECK(now(gates)[1] == 4 * n, Value, "LSTMCell: the weights must give 4 gates; got {}.", gates.shape().str());
   auto gate = [&](int64_t i) { return slice(gates, 1, i * n, (i + 1) * n); };
   const Val c = unary("sigmoid", gate(1)) * in[6] + unary("sigmoid", gate(0)) * unary("tanh", gate(2));
   out = {unary("sigmoid", gate(3)) * unary("tanh", c), c, gates};
 }
 
+/// The state after the last step.
+Val final_of(const Val& states) { return squeeze(emit("slice", {states}, SliceAttrs{{0}, {-1}, {0}, {0}, true}), {0}); }
+
 // x [L,N,in], states [layers * directions, N, hidden], packed: by layer and direction W_ih, W_hh[, b_ih, b_hh].
 void run_layers(const char* who, const Layers& p, const char* mode, int64_t chunks, const Val& input, In states,
                 const Val& packed, const Val& generator, Out& out) {
-  MGE_CHECK(input.shape().rank == 3, Value, "{}: the input needs 3 dimensions (L, N, E); got {}.", who,
-            input.shape().str());
+  MGE_CHECK(input.rank() == 3, Value, "{}: the input needs 3 dimensions (L, N, E); got {}.", who, input.shape().str());
   Packed weights(who, packed);
   Dropper drop(who, generator, p.fwd_mode == FwdMode::TRAINING);
-  const int64_t gates = chunks * p.hidden_size, steps = input.shape()[0];
+  const int64_t gates = chunks * p.hidden_size;
   Val x = input;
   std::vector<Out> last(states.size());
   for (int64_t layer = 0, row = 0; layer < p.num_layers; ++layer) {
     if (layer) x = drop(x, p.dropout);
     Out outputs;
     for (int direction = 0; direction < (p.bidirectional ? 2 : 1); ++direction, ++row) {
-      const Val w_ih = weights.take(Shape{gates, x.shape()[2]}), w_hh = weights.take(Shape{gates, p.hidden_size});
+      const Val w_ih = weights.take(Shape{gates, dim(x, 2)}), w_hh = weights.take(Shape{gates, p.hidden_size});
       Val bias;
       if (p.bias) {
         const Val b_ih = weights.take(Shape{gates});
@@ -156,7 +159,7 @@ void run_layers(const char* who, const Layers& p, const char* mode, int64_t chun
       Out args{linear(x, w_ih, bias), w_hh};
       for (auto& s : states) args.push_back(pick(s, 0, row));
       const Out r = emit_all(*x.em, "recurrence", args, make_attrs(RecurrenceAttrs{mode, direction == 1}));
-      for (size_t i = 0; i < states.size(); ++i) last[i].push_back(pick(r[i], 0, direction ? 0 : steps - 1));
+      for (size_t i = 0; i < states.size(); ++i) last[i].push_back(direction ? pick(r[i], 0, 0) : final_of(r[i]));
       outputs.push_back(r[0]);
     }
     x = concat(outputs, 2);
@@ -192,7 +195,7 @@ void attention(Emitter&, const Attention& p, In all, Out& out) {
   MGE_CHECK(p.tensor_combination_type <= Combination::ONLY_MASK && !p.add_zero_attn && !p.reslink && !p.input_order,
             NotImplemented, "{}: takes no bias_k, bias_v, add_zero_attn, reslink or input_order.", who);
   for (size_t i = 0; i < 3; ++i)
-    MGE_CHECK(in[i].shape().rank == 3, Value, "{}: query, key and value need 3 dimensions (N, L, E); got {}.", who,
+    MGE_CHECK(in[i].rank() == 3, Value, "{}: query, key and value need 3 dimensions (N, L, E); got {}.", who,
               in[i].shape().str());
   const int64_t sizes[] = {p.qproj_size, p.kproj_size, p.vproj_size, p.oproj_size};
   const bool with_bias[] = {p.qbias, p.kbias, p.vbias, p.obias};
@@ -226,8 +229,8 @@ void attention(Emitter&, const Attention& p, In all, Out& out) {
         for (int64_t j = 0; j < source; ++j) hidden.push_back(j > i ? -std::numeric_limits<double>::infinity() : 0);
       mask = float_table(q, hidden, Shape{length, source});
     }
-    scores = scores + (mask.shape().rank == 3 ? shaped(mask, {n, p.num_heads, length, source})
-                                              : shaped(mask, {1, 1, length, source}));
+    scores = scores +
+             (mask.rank() == 3 ? shaped(mask, {n, p.num_heads, length, source}) : shaped(mask, {1, 1, length, source}));
   }
   const Val seen = emit("softmax", {scores}, SoftmaxAttrs{3});
   const Val joined = shaped(transpose(matmul(drop(seen, p.attn_prob), v, false, false), {0, 2, 1, 3}), {n, length, -1});

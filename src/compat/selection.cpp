@@ -43,17 +43,17 @@ struct MaskedFill {
 };
 
 /// Index and values of the one-hot classes may keep the axis, with size 1.
-Val without_axis(const Val& v, int rank, int axis) { return v.shape().rank == rank ? squeeze(v, {axis}) : v; }
+Val without_axis(const Val& v, int rank, int axis) { return v.rank() == rank ? squeeze(v, {axis}) : v; }
 
 void one_hot(Emitter&, const OneHot& p, In in, Out& out) {
-  const int rank = in[0].shape().rank;
+  const int rank = in[0].rank();
   MGE_CHECK(rank >= 2, Value, "IndexingOneHot: the source needs at least 2 dimensions; got {}.", in[0].shape().str());
   const int axis = normalize_axis("IndexingOneHot", p.axis, rank);
   const Val index = cast(without_axis(in[1], rank, axis), DType::I32);
   out.push_back(expand(emit("indexing_one_hot", {in[0], index}, OneHotAttrs{axis}), {axis}));
 }
 void set_one_hot(Emitter&, const OneHot& p, In in, Out& out) {
-  const int rank = in[0].shape().rank, axis = normalize_axis("IndexingSetOneHot", p.axis, rank);
+  const int rank = in[0].rank(), axis = normalize_axis("IndexingSetOneHot", p.axis, rank);
   const Val index = cast(without_axis(in[1], rank, axis), DType::I32);
   out.push_back(emit("set_one_hot", {in[0], index, without_axis(in[2], rank, axis)}, OneHotAttrs{axis}));
 }
@@ -70,7 +70,7 @@ void argsort(Emitter& em, const Argsort& p, In in, Out& out) {
 
 void topk(Emitter& em, const TopK& p, In in, Out& out) {
   const Val& x = in[0];
-  const Shape s = x.shape();
+  const Shape s = now(x);
   MGE_CHECK(s.rank == 1 || s.rank == 2, Assertion, "TopK: needs 1 or 2 dimensions; got {}.", s.str());
   const int64_t k = known_int("TopK", "k", in[1]), size = s.back();
   MGE_CHECK(k != 0, Value, "TopK: k must not be 0.");
@@ -78,8 +78,16 @@ void topk(Emitter& em, const TopK& p, In in, Out& out) {
   const int64_t count = std::min(std::abs(k), size);
   MGE_CHECK(!kth || size > 0, Value, "TopK: a row without elements has no k-th one; got {}.", s.str());
   const bool sorted = p.mode != TopKMode::VALUE_IDX_NOSORT;
-  out = emit_all(em, "topk", in.subspan(0, 1), make_attrs(TopkAttrs{count, -1, largest, sorted}));
-  if (kth) out = {pick(out[0], s.rank - 1, count - 1)};
+  std::vector<SizeOperand> sizes;
+  if (const Val all = em.size_operand(x)) {  // no more than there are
+    const int64_t wanted[] = {std::abs(k)};
+    const Val have = slice(all, 0, s.rank - 1, s.rank);
+    sizes.push_back(
+        {field_index<TopkAttrs>("k"), SizeOperand::kWhole, binary("minimum", have, int_table(x, wanted, Shape{1})).p});
+  }
+  out = emit_all(em, "topk", in.subspan(0, 1), make_attrs(TopkAttrs{count, -1, largest, sorted}, std::move(sizes)));
+  const int64_t last = s.rank - 1;
+  if (kth) out = {squeeze(emit("slice", {out[0]}, SliceAttrs{{last}, {-1}, {0}, {0}, true}), {last})};
 }
 
 // Positions of what is not 0 in the flattened tensor; how many there are depends on values.
@@ -96,7 +104,7 @@ void cond_take(Emitter& em, const None&, In in, Out& out) {
   const Val &x = in[0], &mask = in[1];
   MGE_CHECK(mask.dtype() == DType::Bool, Value, "CondTake: the mask must be a bool tensor; got {}.",
             dtype_name(mask.dtype()));
-  MGE_CHECK(mask.shape() == x.shape(), Value, "CondTake: the mask has shape {} but the data {}.", mask.shape().str(),
+  MGE_CHECK(now(mask) == now(x), Value, "CondTake: the mask has shape {} but the data {}.", mask.shape().str(),
             x.shape().str());
   const Val place = chosen(em, mask);
   out = {take(shaped(x, {-1}), place, 0), place};
@@ -149,11 +157,11 @@ void where_backward(Emitter&, const None&, In in, Out& out) {
 void masked_fill(Emitter&, const MaskedFill& p, In in, Out& out) {
   const Val &x = in[0], &mask = in[1];
   Shape s = mask.shape();
-  bool leads = s.rank <= x.shape().rank;
+  bool leads = s.rank <= x.rank();
   for (int i = 0; leads && i < s.rank; ++i) leads = s[i] == x.shape()[i];
   MGE_CHECK(leads, Index, "MaskedFill: mask of shape {} does not match the leading axes of {}.", s.str(),
             x.shape().str());
-  while (s.rank < x.shape().rank) s.push_back(1);
+  while (s.rank < x.rank()) s.push_back(1);
   const Val cond = cast(reshape(mask, s), DType::Bool);
   out.push_back(select(cond, scalar_like(x, p.value), x));
 }

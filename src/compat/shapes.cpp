@@ -1,6 +1,7 @@
 // Joining, cutting and rearranging; copies.
 #include "op/shape/shape_ops.h"
 
+#include <array>
 #include <numeric>
 
 #include "compat/emit.h"
@@ -97,7 +98,7 @@ Out on_node(In in, const NodeParam& node) {
 void concat_rule(Emitter& em, const Join& p, In in, Out& out) {
   Out xs = on_node(in, p.comp_node);
   for (auto& x : xs)
-    if (x.shape().rank == 0) x = shaped(x, {1});  // scalars count as vectors of one element
+    if (x.rank() == 0) x = shaped(x, {1});  // scalars count as vectors of one element
   out = emit_all(em, "concat", xs, make_attrs(AxisAttrs{p.axis}));
 }
 void stack_rule(Emitter& em, const Join& p, In in, Out& out) {
@@ -110,10 +111,39 @@ void stack_rule(Emitter& em, const Join& p, In in, Out& out) {
   out = emit_all(em, "concat", xs, make_attrs(AxisAttrs{p.axis}));
 }
 
+/// Where sizes of parts may be others later: each part begins where the one before it ends. False: they may not.
+bool split_sized(const Val& x, int axis, In parts, Out& out) {
+  std::vector<SizeValues> sizes;
+  bool any = false;
+  for (auto& v : parts) {
+    sizes.push_back(sizes_of("Split", "the size of a part", v));
+    MGE_CHECK(sizes.back().now.size() == 1, Value, "Split: the size of a part must be one number; got {}.",
+              v.meta().str());
+    any |= static_cast<bool>(sizes.back().operand);
+  }
+  if (!any) return false;
+  const int starts = field_index<SliceAttrs>("starts"), stops = field_index<SliceAttrs>("stops");
+  Val at = int_table(parts[0], std::array{int64_t{0}}, Shape{1});
+  int64_t begin = 0;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const int64_t end = begin + sizes[i].now[0];
+    const Val next = at + cast(shaped(parts[i], {1}), DType::I32);
+    std::vector<SizeOperand> operands;
+    if (x.em->size_values(at)->operand) operands.push_back({starts, 0, at.p});
+    if (x.em->size_values(next)->operand) operands.push_back({stops, 0, next.p});
+    const SliceAttrs attrs{{axis}, {begin}, {end}, {1}};
+    out.push_back(x.em->emit1("slice", {x}, make_attrs(attrs, std::move(operands))));
+    at = next;
+    begin = end;
+  }
+  return true;
+}
+
 void split(Emitter&, const Split& p, In in, Out& out) {
   const Val& x = in[0];
-  const int axis = normalize_axis("Split", p.axis, x.shape().rank);
-  const int64_t size = x.shape()[axis];
+  const int axis = normalize_axis("Split", p.axis, x.rank());
+  if (in.size() > 1 && split_sized(x, axis, in.subspan(1), out)) return;
+  const int64_t size = dim(x, axis);
   Ints sizes;
   for (size_t i = 1; i < in.size(); ++i) sizes.push_back(known_int("Split", "the size of a part", in[i]));
   if (sizes.empty()) {
@@ -133,24 +163,33 @@ void split(Emitter&, const Split& p, In in, Out& out) {
 }
 
 void broadcast(Emitter&, const Broadcast& p, In in, Out& out) {
-  const Ints shape = shape_operand("Broadcast", in, 1, p.shape);
-  for (int64_t n : shape)
-    MGE_CHECK(n >= 0, Value, "Broadcast: a size cannot be negative; got {}.", print_attr(AttrValue(shape)));
-  out.push_back(emit("broadcast_to", {in[0]}, ShapeAttrs{shape}));
+  const SizeValues shape = sizes_operand("Broadcast", in, 1, p.shape);
+  for (int64_t n : shape.now)
+    MGE_CHECK(n >= 0, Value, "Broadcast: a size cannot be negative; got {}.", print_attr(AttrValue(shape.now)));
+  out.push_back(emit_sized("broadcast_to", {in[0]}, ShapeAttrs{shape.now}, "shape", shape));
 }
 void reshape_rule(Emitter&, const Reshape& p, In in, Out& out) {
-  Ints shape = shape_operand("Reshape", in, 1, p.shape);
+  SizeValues shape = sizes_operand("Reshape", in, 1, p.shape);
   if (p.axis != kNoAxis) {  // its size follows from the others
-    MGE_CHECK(p.axis >= 0 && p.axis < static_cast<int64_t>(shape.size()), Value, "Reshape: axis {} is not one of {}.",
-              p.axis, print_attr(AttrValue(shape)));
-    shape[static_cast<size_t>(p.axis)] = -1;
+    const auto n = static_cast<int64_t>(shape.now.size());
+    MGE_CHECK(p.axis >= 0 && p.axis < n, Value, "Reshape: axis {} is not one of {}.", p.axis,
+              print_attr(AttrValue(shape.now)));
+    shape.now[static_cast<size_t>(p.axis)] = -1;
+    if (shape.operand) {
+      const Val open = int_table(in[0], std::array{int64_t{-1}}, Shape{1}), all = cast(shape.operand, DType::I32);
+      Out parts;
+      if (p.axis > 0) parts.push_back(slice(all, 0, 0, p.axis));
+      parts.push_back(open);
+      if (p.axis + 1 < n) parts.push_back(slice(all, 0, p.axis + 1, n));
+      shape.operand = concat(parts, 0);
+    }
   }
-  out.push_back(emit("reshape", {in[0]}, ShapeAttrs{shape}));
+  out.push_back(emit_sized("reshape", {in[0]}, ShapeAttrs{shape.now}, "shape", shape));
 }
 
 // -1 makes an axis of size 1; axes that are not named must have size 1 and go.
 void dimshuffle(Emitter&, const Dimshuffle& p, In in, Out& out) {
-  const int rank = in[0].shape().rank;
+  const int rank = in[0].rank();
   Ints perm, fresh, gone;
   std::vector<bool> used(static_cast<size_t>(rank));
   for (size_t i = 0; i < p.pattern.size(); ++i) {
@@ -197,7 +236,35 @@ void add_remove_axis(Emitter&, const AxisSteps& p, In in, Out& out) {
   out.push_back(x);
 }
 
+/// The sizes that several tensors have when they are broadcast, as a value; empty where no size varies.
+Val joint_sizes(In in) {
+  int rank = 0;
+  bool any = false;
+  for (auto& x : in) {
+    rank = std::max(rank, x.rank());
+    any |= x.em->any_size(x);
+  }
+  if (!any) return {};
+  Val all;
+  for (auto& x : in) {
+    Val s = x.em->size_operand(x);
+    if (!s) s = int_table(in[0], {now(x).begin(), now(x).end()}, Shape{x.rank()});
+    if (x.rank() < rank) {
+      const std::vector<int64_t> ones(static_cast<size_t>(rank - x.rank()), 1);
+      const Val parts[] = {int_table(in[0], ones, Shape{rank - x.rank()}), s};
+      s = concat(parts, 0);
+    }
+    all = all ? binary("maximum", all, s) : s;
+  }
+  return all;
+}
+
 void get_var_shape(Emitter&, const GetVarShape& p, In in, Out& out) {
+  if (const Val all = joint_sizes(in)) {
+    if (p.axis == kNoAxis) return out.push_back(all);
+    const int64_t at = normalize_axis("GetVarShape", p.axis, static_cast<int>(now(all)[0]));
+    return out.push_back(slice(all, 0, at, at + 1));
+  }
   Shape s = in[0].shape();
   for (auto& x : in) s = broadcast_shapes("GetVarShape", s, x.shape());
   if (p.axis == kNoAxis) return out.push_back(int_table(in[0], {s.begin(), s.end()}, Shape{s.rank}));
@@ -249,7 +316,7 @@ void padding(Emitter&, const Padding& p, In in, Out& out) {
                            p.front_offset_dim4, p.front_offset_dim5, p.front_offset_dim6};
   const int64_t back[] = {p.back_offset_dim0, p.back_offset_dim1, p.back_offset_dim2, p.back_offset_dim3,
                           p.back_offset_dim4, p.back_offset_dim5, p.back_offset_dim6};
-  const int rank = in[0].shape().rank;
+  const int rank = in[0].rank();
   std::vector<std::pair<int64_t, int64_t>> widths;
   bool any = false;
   for (int i = 0; i < 7; ++i) {

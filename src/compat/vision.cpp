@@ -121,7 +121,7 @@ void only_nchw(const char* who, Format f) {
   MGE_CHECK(f == Format::NCHW, NotImplemented, "{}: format must be NCHW; got {}.", who, name_of(f));
 }
 void check_image(const char* who, const Val& x) {
-  MGE_CHECK(x.shape().rank == 4, Value, "{}: images need 4 dimensions; got {}.", who, x.shape().str());
+  MGE_CHECK(x.rank() == 4, Value, "{}: images need 4 dimensions; got {}.", who, x.shape().str());
 }
 
 Val to_nchw(const Val& x, Format f) { return f == Format::NHWC ? transpose(x, {0, 3, 1, 2}) : x; }
@@ -171,7 +171,7 @@ Val points(const Val& like, int64_t h, int64_t w) {
   return float_table(like, v, Shape{h * w, 3});
 }
 Val through(const char* who, const Val& mat, int64_t rows, int64_t h, int64_t w) {
-  const Shape s = mat.shape();
+  const Shape s = now(mat);
   MGE_CHECK(s.rank == 3 && s[1] == rows && s[2] == 3, Value, "{}: the matrices must be (B, {}, 3); got {}.", who, rows,
             s.str());
   return matmul(points(mat, h, w), wide(mat), false, true);
@@ -182,7 +182,7 @@ struct Perspective {
 };
 Perspective perspective(const char* who, const Val& mat, int64_t h, int64_t w) {
   const Val t = through(who, mat, 3, h, w);
-  return {t, shaped(slice(t, 2, 0, 2) / slice(t, 2, 2, 3), {mat.shape()[0], h, w, 2})};
+  return {t, shaped(slice(t, 2, 0, 2) / slice(t, 2, 2, 3), {-1, h, w, 2})};
 }
 
 void warp_perspective(Emitter&, const Warp& p, In in, Out& out) {
@@ -192,8 +192,8 @@ void warp_perspective(Emitter&, const Warp& p, In in, Out& out) {
   const Val place = perspective(who, mat, h, w).place;
   Val x = in[0];
   if (in.size() == 4) {  // the image that each matrix applies to
-    MGE_CHECK(in[2].shape() == Shape{mat.shape()[0]}, Assertion, "{}: mat_idx needs {} entries; got {}.", who,
-              mat.shape()[0], in[2].shape().str());
+    MGE_CHECK(now(in[2]) == Shape{now(mat)[0]}, Assertion, "{}: mat_idx needs {} entries; got {}.", who, now(mat)[0],
+              now(in[2]).str());
     x = take(x, cast(in[2], DType::I32), 0);
   }
   const RemapAttrs at = sampling(who, p.imode, p.bmode, p.border_val);
@@ -234,7 +234,7 @@ void warp_backward_mat(Emitter&, const Warp& p, In in, Out& out) {
 void warp_affine(Emitter&, const WarpAffine& p, In in, Out& out) {
   const char* who = "WarpAffine";
   const auto [h, w] = plane(who, in[2]);
-  Val place = shaped(through(who, in[1], 2, h, w), {in[1].shape()[0], h, w, 2});
+  Val place = shaped(through(who, in[1], 2, h, w), {-1, h, w, 2});
   if (p.format == Format::NHWC && p.imode == InterpolationMode::LINEAR) {  // rounded to 1/32 of a pixel
     const Val exact = place.em->detached(place), nearest = unary("floor", exact * 32.0 + 0.5) / 32.0;
     place = nearest + (place - exact);  // the gradient is that of the position itself
@@ -248,19 +248,22 @@ void remap(Emitter&, const Remap& p, In in, Out& out) {
 }
 
 void resize(Emitter&, const Resize& p, In in, Out& out) {
-  const auto size = plane("Resize", in[1]);
+  const SizeValues given = sizes_of("Resize", "the output shape", in[1]);
+  const bool both = given.now.size() == 2;
+  const auto size = both ? std::pair(given.now[0], given.now[1]) : plane("Resize", in[1]);
   static const char* const kModes[] = {"nearest", "linear", nullptr, "cubic", nullptr};
   const char* mode = kModes[static_cast<int>(p.imode)];
   MGE_CHECK(mode, NotImplemented, "Resize: imode must be LINEAR, CUBIC or NEAREST; got {}.", name_of(p.imode));
   out.push_back(in_nchw("Resize", in[0], p.format, [&](const Val& v) {
-    return emit("resize", {v}, ResizeAttrs{{size.first, size.second}, mode, false});
+    return emit_sized("resize", {v}, ResizeAttrs{{size.first, size.second}, mode, false}, "size",
+                      both ? given : SizeValues());
   }));
 }
 void resize3d(Emitter&, const Resize3D& p, In in, Out& out) {
   MGE_CHECK(p.format == VolumeFormat::NCDHW && p.imode == InterpolationMode::LINEAR, NotImplemented,
             "Resize3D: needs format NCDHW and imode LINEAR; got {} and {}.", name_of(p.format), name_of(p.imode));
   const Ints size = known_ints("Resize3D", "the output shape", in[1]);
-  MGE_CHECK(in[0].shape().rank == 5 && size.size() == 3, Value,
+  MGE_CHECK(in[0].rank() == 5 && size.size() == 3, Value,
             "Resize3D: needs an input (N, C, D, H, W) and three sizes; got {} and {} sizes.", in[0].shape().str(),
             size.size());
   out.push_back(emit("resize", {wide(in[0])}, ResizeAttrs{size, "linear", p.align_corners}));

@@ -446,6 +446,12 @@ SizeValue EagerEmitter::size_value(const Val& v, int64_t) {
   return {now, later ? v : Val()};
 }
 
+std::optional<SizeValues> EagerEmitter::size_values(const Val& v) {
+  bool later = false;
+  Ints now = size_numbers(*tensor(v), &later);
+  return SizeValues{std::move(now), later ? v : Val()};
+}
+
 Val EagerEmitter::size_operand(const Val& v) { return any_size(v) ? val(traced_sizes(*tensor(v))) : Val(); }
 bool EagerEmitter::any_size(const Val& v) {
   const Tensor& t = *tensor(v);

@@ -57,6 +57,7 @@ class EagerEmitter final : public Emitter {
   bool any_size(const Val& v) override;
   void fix(const Val& v) override;
   SizeValue size_value(const Val& v, int64_t guess) override;
+  std::optional<SizeValues> size_values(const Val& v) override;
   Val val(TensorPtr t);
   static Tensor* tensor(const Val& v) { return static_cast<Tensor*>(v.p.get()); }
   static EagerEmitter& get();

@@ -13,32 +13,6 @@ const OpDef& shape_of() {
   return op;
 }
 
-int64_t integer_at(const ConstTensor& t, int64_t i) {
-  const char* p =
-      static_cast<const char*>(t.storage->ptr) + t.offset + static_cast<size_t>(i) * dtype_size(t.meta.dtype);
-  auto read = [p]<class T>(T v) {
-    std::memcpy(&v, p, sizeof v);
-    return static_cast<int64_t>(v);
-  };
-  switch (t.meta.dtype) {
-    case DType::I64:
-      return read(int64_t{});
-    case DType::I32:
-      return read(int32_t{});
-    case DType::I16:
-      return read(int16_t{});
-    case DType::U16:
-      return read(uint16_t{});
-    case DType::I8:
-      return read(int8_t{});
-    case DType::U8:
-    case DType::Bool:
-      return read(uint8_t{});
-    default:
-      fail(ErrorKind::Value, "bind: sizes are integers; got {}.", t.meta.str());
-  }
-}
-
 class Binder {
  public:
   Binder(Graph& g, const Evaluator& evaluate) : g_(g), evaluate_(evaluate) {}
@@ -148,6 +122,32 @@ class Binder {
 };
 
 }  // namespace
+
+int64_t integer_at(const ConstTensor& t, int64_t i) {
+  const char* p =
+      static_cast<const char*>(t.storage->ptr) + t.offset + static_cast<size_t>(i) * dtype_size(t.meta.dtype);
+  auto read = [p]<class T>(T v) {
+    std::memcpy(&v, p, sizeof v);
+    return static_cast<int64_t>(v);
+  };
+  switch (t.meta.dtype) {
+    case DType::I64:
+      return read(int64_t{});
+    case DType::I32:
+      return read(int32_t{});
+    case DType::I16:
+      return read(int16_t{});
+    case DType::U16:
+      return read(uint16_t{});
+    case DType::I8:
+      return read(int8_t{});
+    case DType::U8:
+    case DType::Bool:
+      return read(uint8_t{});
+    default:
+      fail(ErrorKind::Value, "bind: sizes are integers; got {}.", t.meta.str());
+  }
+}
 
 Attrs sized_attrs(const Node& x, std::span<const SizeUse> sizes, const KnownValue& known) {
   std::vector<NamedAttr> values = x.attrs->values();

@@ -93,7 +93,66 @@ void GraphBuilder::emit(const OpDef& op, const Attrs& attrs, std::span<const Val
                           at_.loc, at_.before);
   if (sized)
     for (auto& s : attrs->sizes()) g_->add_size(n, {s.field, s.element, static_cast<const IrVal*>(s.value.get())->id});
+  if (any_sizes_) note_sizes(n, sized);
   for (size_t i = 0; i < out.size(); ++i) out[i] = val(g_->node(n).outputs[i]);
+}
+
+void GraphBuilder::let_sizes_vary() {
+  MGE_ASSERT(evaluate_, "sizes cannot be followed without an evaluator");
+  any_sizes_ = true;
+  for (ValueId v : g_->inputs())
+    if (g_->meta(v).shape.rank) put(vary_, v);
+}
+
+void GraphBuilder::put(std::vector<bool>& set, ValueId v) {
+  if (static_cast<size_t>(v) >= set.size()) set.resize(static_cast<size_t>(v) + 1);
+  set[static_cast<size_t>(v)] = true;
+}
+
+void GraphBuilder::note_sizes(NodeId n, bool sized) {
+  static const OpDef& shape_of = OpRegistry::global().get("shape_of");
+  const Node& x = g_->node(n);
+  bool vary = sized, sizes = false, constants = true;
+  for (ValueId v : x.inputs) {
+    vary |= in(vary_, v);
+    sizes |= in(sizes_, v);
+    constants &= in(sizes_, v) || g_->constant_of(v);
+  }
+  if (x.op == &shape_of) {
+    if (vary) put(sizes_, x.outputs[0]);
+    return;
+  }
+  for (ValueId v : x.outputs) {
+    if (vary) put(vary_, v);
+    if (sizes && constants && !vary && !takes_token(*x.op)) put(sizes_, v);
+  }
+}
+
+Val GraphBuilder::size_operand(const Val& v) {
+  if (!any_size(v)) return {};
+  auto [at, fresh] = shapes_.try_emplace(id(v), kNone);
+  if (fresh) {
+    const Val s = emit1("shape_of", {v});
+    shapes_[id(v)] = id(s);
+    return s;
+  }
+  return val(at->second);
+}
+
+std::optional<SizeValues> GraphBuilder::size_values(const Val& v) {
+  std::optional<ConstTensor> c = folded(id(v));
+  if (!c || !is_int(c->meta.dtype)) return std::nullopt;
+  SizeValues out{{}, in(sizes_, id(v)) ? v : Val()};
+  for (int64_t i = 0; i < c->meta.shape.numel(); ++i) out.now.push_back(integer_at(*c, i));
+  return out;
+}
+
+void GraphBuilder::fix(const Val& v) {
+  if (!in(sizes_, id(v))) return;
+  std::optional<ConstTensor> c = folded(id(v));
+  MGE_ASSERT(c, "a size that cannot be computed");
+  const char* p = static_cast<const char*>(c->storage->ptr) + c->offset;
+  g_->add_guard({id(v), std::vector<char>(p, p + c->meta.bytes()), at_.loc});
 }
 
 Val GraphBuilder::constant(double value, DType dtype, const Val& like) {
@@ -108,6 +167,7 @@ Val GraphBuilder::literal(const Meta& m, const void* data) { return val(g_->add_
 std::optional<HostValue> GraphBuilder::known(const Val& v) {
   std::optional<ConstTensor> c = folded(id(v));
   if (!c) return std::nullopt;
+  fix(v);
   const char* p = static_cast<const char*>(c->storage->ptr) + c->offset;
   return HostValue{c->meta.dtype, c->meta.shape, std::vector<char>(p, p + c->meta.bytes())};
 }
@@ -124,6 +184,12 @@ std::optional<ConstTensor> GraphBuilder::folded(ValueId v) {
   if (!evaluate_ || x.kind != ValueKind::Result || x.meta.shape.numel() > kTiny) return std::nullopt;
   const Node& n = g_->node(x.producer);
   if (takes_token(*n.op)) return std::nullopt;
+  if (any_sizes_ && n.op->name == "shape_of") {
+    const Shape& s = g_->meta(n.inputs[0]).shape;
+    RefPtr<Storage> numbers = allocate_storage({}, std::max<size_t>(x.meta.bytes(), 1));
+    for (int i = 0; i < s.rank; ++i) static_cast<int32_t*>(numbers->ptr)[i] = static_cast<int32_t>(s[i]);
+    return folds_.emplace(v, ConstTensor{x.meta, numbers, 0}).first->second;
+  }
   std::vector<ConstTensor> in, out;
   for (ValueId i : n.inputs) {
     auto c = folded(i);

@@ -2,6 +2,10 @@
 //   GraphBuilder b(&g, {.loc = node.loc, .before = n});
 //   Val y = b.val(x) * b.val(scale);   ValueId id = b.id(y);
 #pragma once
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
 #include "ir/evaluator.h"
 #include "ir/graph.h"
 #include "op/emitter.h"
@@ -22,20 +26,36 @@ class GraphBuilder final : public Emitter {
   Val val(ValueId v);
   static ValueId id(const Val& v);
   void set_at(InsertAt at) { at_ = at; }
+  /// The graph is to hold for inputs of any sizes: shapes are handed on as values, and where a rule uses one as a
+  /// number, a guard says which. Needs the evaluator. Before anything is emitted.
+  void let_sizes_vary();
 
   void emit(const OpDef& op, const Attrs& attrs, std::span<const Val> in, std::span<Val> out) override;
   const Meta& meta(const Val& v) override;
   Val constant(double value, DType dtype, const Val& like) override;
   Val literal(const Meta& m, const void* data) override;
   std::optional<HostValue> known(const Val& v) override;
+  Val size_operand(const Val& v) override;
+  bool any_size(const Val& v) override { return in(vary_, id(v)); }
+  std::optional<SizeValues> size_values(const Val& v) override;
+  void fix(const Val& v) override;
 
  private:
   std::optional<ConstTensor> folded(ValueId v);
+  static bool in(const std::vector<bool>& set, ValueId v) {
+    return static_cast<size_t>(v) < set.size() && set[static_cast<size_t>(v)];
+  }
+  static void put(std::vector<bool>& set, ValueId v);
+  void note_sizes(NodeId n, bool sized);
 
   Graph* g_;
   InsertAt at_;
   Evaluator evaluate_;
   std::unordered_map<ValueId, ConstTensor> folds_;
+  bool any_sizes_ = false;
+  std::vector<bool> vary_;   // values whose shape follows from those of inputs, or from values
+  std::vector<bool> sizes_;  // values that are computed from shapes alone, at least one of which varies
+  std::unordered_map<ValueId, ValueId> shapes_;  // shape_of of a value
 };
 
 /// Adds a 0-d (or `m`-shaped, filled) constant.

@@ -16,6 +16,9 @@ struct ConstTensor {
   size_t offset = 0;  // bytes
 };
 
+/// Element `i` of a tensor of integers; a Value error when it holds others.
+int64_t integer_at(const ConstTensor& t, int64_t i);
+
 /// Fills out[i].storage and offset; out[i].meta is set by the caller. May throw: the pass then leaves the node alone.
 using Evaluator = std::function<void(const OpDef& op, const AttrsBase* attrs, std::span<const ConstTensor> in,
                                      std::span<ConstTensor> out)>;

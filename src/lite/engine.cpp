@@ -8,6 +8,7 @@
 #include "pass/dce.h"
 #include "pass/pipeline.h"
 #include "plan/evaluate.h"
+#include "serial/mgb/read.h"
 
 namespace lite {
 namespace {
@@ -27,6 +28,15 @@ void output_every_value(Graph& g) {
 }
 
 }  // namespace
+
+mge::serial::ReadOptions read_options() {
+  mge::serial::ReadOptions o;
+#if MGE_ORIGINAL_FILES
+  o.foreign = mge::serial::mgb::read;
+  o.evaluate = mge::kernel_evaluator();
+#endif
+  return o;
+}
 
 Engine::Engine(std::shared_ptr<const mge::serial::LoadedModel> model, const EngineOptions& opt)
     : model_(std::move(model)), opt_(opt), graph_(model_->graph.clone()) {

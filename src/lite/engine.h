@@ -15,6 +15,9 @@
 
 namespace lite {
 
+/// With the reader of MegEngine's own files, unless the build leaves it out (MGE_ORIGINAL_FILES).
+mge::serial::ReadOptions read_options();
+
 struct EngineOptions {
   int opt_level = 2;
   std::vector<std::string> outputs;       // compute only these; empty: all

@@ -11,7 +11,7 @@ namespace {
 
 mge::serial::LoadedModel read_memory(const void* mem, size_t size) {
   MGE_CHECK(mem || size == 0, Value, "lite: load_model got a null pointer.");
-  return mge::serial::read_model({static_cast<const uint8_t*>(mem), size}, "model in memory");
+  return mge::serial::read_model({static_cast<const uint8_t*>(mem), size}, "model in memory", read_options());
 }
 
 std::vector<std::string> names(const std::vector<IoSlot>& slots) {
@@ -44,7 +44,7 @@ void Network::load_model(void* mem, size_t size) {
 void Network::load_model(std::string path) {
   locked(*impl_, [&] {
     impl_->check_not_loaded("a second load_model");
-    impl_->load(mge::serial::read_model_file(path));
+    impl_->load(mge::serial::read_model_file(path, read_options()));
   });
 }
 void Network::compute_only_configured_output() {

@@ -151,12 +151,12 @@ void Runtime::dump_layout_transform_model(std::shared_ptr<Network> network, std:
 }
 
 NetworkIO Runtime::get_model_io_info(const std::string& path, const Config&) {
-  return guarded([&] { return io_of(mge::serial::read_model_file(path)); });
+  return guarded([&] { return io_of(mge::serial::read_model_file(path, read_options())); });
 }
 NetworkIO Runtime::get_model_io_info(const void* mem, size_t size, const Config&) {
   return guarded([&] {
     MGE_CHECK(mem || size == 0, Value, "lite: get_model_io_info got a null pointer.");
-    return io_of(mge::serial::read_model({static_cast<const uint8_t*>(mem), size}, "model in memory"));
+    return io_of(mge::serial::read_model({static_cast<const uint8_t*>(mem), size}, "model in memory", read_options()));
   });
 }
 

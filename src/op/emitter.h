@@ -55,6 +55,12 @@ struct SizeValue {
   Val operand;
 };
 
+/// The same for a handful of them.
+struct SizeValues {
+  Ints now;
+  Val operand;
+};
+
 class Emitter {
  public:
   virtual ~Emitter() = default;
@@ -75,6 +81,8 @@ class Emitter {
   virtual bool any_size(const Val&) { return false; }
   /// A size that depends on values. `guess` stands for it where nothing has been computed.
   virtual SizeValue size_value(const Val& v, int64_t guess);
+  /// Integers that decide sizes. Nothing where they are not known while ops are emitted.
+  virtual std::optional<SizeValues> size_values(const Val&) { return std::nullopt; }
   /// A value that size_operand gave, or what was computed from such, is used as a number.
   virtual void fix(const Val&) {}
 

@@ -19,7 +19,7 @@ struct Foreign {
 };
 using namespace std::string_view_literals;
 constexpr const char* kOldGraph =
-    "Reading those files is not supported in this build yet; dump the model again with trace.dump.";
+    "The reader of those files is not part of this build; convert the model with mge-model, or dump it again.";
 constexpr Foreign kForeign[] = {
     {0, "MGBS\0\0\0\0"sv, "a MegEngine v1 graph file (MGBS). "},
     {0, "MGBC\0\0\0\0"sv, "a MegEngine v1 graph file (MGBC). "},
@@ -62,6 +62,12 @@ void check_magic(Bytes file, std::string_view who) {
 }
 
 }  // namespace
+
+bool is_original_graph(Bytes file) {
+  for (const Foreign& f : kForeign)
+    if (has(file, f.at, f.bytes)) return std::string_view(f.what).ends_with(". ") && f.bytes != "mge2"sv;
+  return false;
+}
 
 std::string describe_foreign(Bytes file) {
   for (const Foreign& f : kForeign) {

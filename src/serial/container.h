@@ -54,6 +54,8 @@ static_assert(sizeof(Header) == 32);
 /// required are verified and left in the list.
 std::vector<Section> open_container(Bytes file, std::string_view who);
 
+/// The first bytes are those of a graph in one of MegEngine's own formats, or of one with test cases.
+bool is_original_graph(Bytes file);
 /// "a MegEngine v2 graph file …" when the first bytes belong to another format we know; empty otherwise.
 std::string describe_foreign(Bytes file);
 

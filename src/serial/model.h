@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "ir/evaluator.h"
 #include "ir/graph.h"
 
 namespace mge::serial {
@@ -63,8 +64,13 @@ struct Upgrade {
 /// The rules of this build, in upgrade.cpp.
 std::span<const Upgrade> builtin_upgrades();
 
+struct LoadedModel;
 struct ReadOptions {
   std::span<const Upgrade> upgrades = builtin_upgrades();
+  /// Reads files of MegEngine's own formats (serial/mgb/read.h: mgb::read, which needs `evaluate`); null: they are
+  /// refused by name. A pointer, so that a runtime that never meets such files does not link what they need.
+  LoadedModel (*foreign)(std::span<const uint8_t> bytes, const std::string& who, const ReadOptions& opt) = nullptr;
+  ir::Evaluator evaluate = {};
 };
 
 struct LoadedModel {

@@ -401,6 +401,7 @@ Raw hold(Bytes bytes, const std::shared_ptr<const void>& owner) {
 
 LoadedModel read_any(Bytes file, const std::shared_ptr<const void>& owner, const std::string& who,
                      const ReadOptions& opt) {
+  if (opt.foreign && is_original_graph(file)) return opt.foreign(file, who, opt);
   std::vector<Section> sections = open_container(file, who);
   auto find = [&](SectionKind kind) -> std::optional<Bytes> {
     for (const Section& s : sections)
@@ -451,7 +452,7 @@ LoadedModel blame_file(const std::string& who, F read) {
   try {
     return read();
   } catch (const Error& e) {
-    if (e.kind() == ErrorKind::Env || e.kind() == ErrorKind::Memory) throw;
+    if (e.kind() == ErrorKind::Env || e.kind() == ErrorKind::Memory || e.kind() == ErrorKind::NotImplemented) throw;
     MGE_FAIL_ENV("{}: the graph is not valid: {}", who, e.text());
   }
 }

@@ -344,6 +344,7 @@ class Recording:
 def dump_model(
     recording: Recording, args: list[str], results: list[str], optimize: bool, metadata: dict[str, str], /
 ) -> tuple[bytes, dict[str, Any]]: ...
+def to_original(file: bytes, version: int = ...) -> bytes: ...
 def describe_model(file: bytes, shapes: dict[str, list[int]] = ..., opt_level: int = ...) -> str:
     """A model file as JSON {written, program, origin}."""
 

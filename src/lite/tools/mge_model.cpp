@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/philox.h"
 #include "ir/text.h"
+#include "lite/engine.h"
 #include "lite/error.h"
 #include "megengine/version.h"
 #include "plan/oracle.h"
@@ -25,7 +26,7 @@ int usage() {
 }
 
 int show(const std::string& path) {
-  serial::LoadedModel m = serial::read_model_file(path);
+  serial::LoadedModel m = serial::read_model_file(path, lite::read_options());
   std::printf("# format %u, %zu bytes, %zu of them weights\n# producer: %s\n", m.format_version, m.file_bytes,
               m.weight_bytes, m.info.producer.c_str());
   for (auto& [key, value] : m.info.metadata) std::printf("# %s: %s\n", key.c_str(), value.c_str());
@@ -95,7 +96,7 @@ int make(const std::string& text_path, const std::string& path, int cases) {
 }
 
 int strip(const std::string& from, const std::string& to) {
-  serial::LoadedModel m = serial::read_model_file(from);
+  serial::LoadedModel m = serial::read_model_file(from, lite::read_options());
   m.info.tests.clear();
   serial::write_model_file(to, m.graph, m.info, {.locations = false});
   return 0;

@@ -1,0 +1,157 @@
+// Elementwise ops: most are one mode of Elemwise.
+#include <map>
+
+#include "compat/op_class.h"
+#include "op/elementwise/fake_quant.h"
+#include "op/elementwise/typecvt.h"
+#include "op/quant/quantize.h"
+#include "serial/mgb/write_impl.h"
+
+namespace mge::serial::mgb {
+namespace {
+
+struct Mode {
+  const char *op, *mode;
+};
+constexpr Mode kModes[] = {
+    {"relu", "RELU"},
+    {"abs", "ABS"},
+    {"acos", "ACOS"},
+    {"asin", "ASIN"},
+    {"ceil", "CEIL"},
+    {"cos", "COS"},
+    {"exp", "EXP"},
+    {"expm1", "EXPM1"},
+    {"floor", "FLOOR"},
+    {"log", "LOG"},
+    {"log1p", "LOG1P"},
+    {"neg", "NEGATE"},
+    {"sigmoid", "SIGMOID"},
+    {"sin", "SIN"},
+    {"tanh", "TANH"},
+    {"add", "ADD"},
+    {"floor_div", "FLOOR_DIV"},
+    {"maximum", "MAX"},
+    {"minimum", "MIN"},
+    {"mod", "MOD"},
+    {"mul", "MUL"},
+    {"pow", "POW"},
+    {"sub", "SUB"},
+    {"div", "TRUE_DIV"},
+    {"logaddexp", "LOG_SUM_EXP"},
+    {"left_shift", "SHL"},
+    {"right_shift", "SHR"},
+    {"round", "ROUND"},
+    {"atan2", "ATAN2"},
+    {"erf", "ERF"},
+    {"erfinv", "ERFINV"},
+    {"erfc", "ERFC"},
+    {"erfcinv", "ERFCINV"},
+    {"hswish", "H_SWISH"},
+    {"logical_not", "NOT"},
+    {"logical_and", "AND"},
+    {"logical_or", "OR"},
+    {"logical_xor", "XOR"},
+    {"silu", "SILU"},
+    {"gelu", "GELU"},
+    {"sinh", "SINH"},
+    {"cosh", "COSH"},
+    {"asinh", "ASINH"},
+    {"acosh", "ACOSH"},
+    {"atanh", "ATANH"},
+    {"tan", "TAN"},
+    {"softplus", "SOFTPLUS"},
+    {"relu6", "RELU6"},
+    {"hsigmoid", "HSIGMOID"},
+    {"logsigmoid", "LOGSIGMOID"},
+    {"sqrt", "SQRT"},
+    {"square", "SQUARE"},
+    {"sign", "SIGN"},
+    {"hswish_grad", "H_SWISH_GRAD"},
+    {"silu_grad", "SILU_GRAD"},
+    {"gelu_grad", "GELU_GRAD"},
+    {"relu6_grad", "RELU6_GRAD"},
+};
+
+void elemwise(Oprs& w) {
+  Vars in;
+  for (size_t i = 0; i < w.n_in(); ++i) in.push_back(w.in(i));
+  for (auto& m : kModes)
+    if (w.node().op->name == m.op) return w.result(w.elemwise(m.mode, in));
+}
+void rsqrt(Oprs& w) { w.result(w.elemwise("TRUE_DIV", {w.number(1, w.meta(0).dtype), w.elemwise("SQRT", {w.in(0)})})); }
+void atan(Oprs& w) { w.result(w.elemwise("ATAN2", {w.in(0), w.number(1, w.meta(0).dtype)})); }
+
+template <const auto& kMode>
+void compared(Oprs& w) {
+  Vars in;
+  for (size_t i = 0; i < w.n_in(); ++i) in.push_back(w.in(i));
+  const bool bools = w.meta(0).dtype == DType::Bool;
+  const std::string_view mode = kMode;
+  if (bools && (mode == "EQ" || mode == "NEQ")) {
+    const VarId differs = w.elemwise("XOR", in);
+    return w.result(mode == "NEQ" ? differs : w.elemwise("NOT", {differs}));
+  }
+  if (bools)
+    for (auto& v : in) v = w.convert(v, DType::I32);
+  w.result(w.compare(mode, in));
+}
+constexpr char kLt[] = "LT", kLe[] = "LEQ", kEq[] = "EQ", kNe[] = "NEQ", kNan[] = "ISNAN", kInf[] = "ISINF";
+
+/// All three in one shape, which its Where needs.
+void where(Oprs& w) {
+  Vars in{w.in(0), w.in(1), w.in(2)};
+  const Shape& out = w.out_meta().shape;
+  bool same = true;
+  for (size_t i = 0; i < 3; ++i) same &= w.meta(i).shape == out;
+  if (!same) {
+    const VarId shape = w.opr1("GetVarShapeV1", "OptionalAxisV1", {}, in);
+    for (size_t i = 0; i < 3; ++i)
+      if (w.meta(i).shape != out || w.graph().is_sized()) in[i] = w.broadcast(in[i], shape);
+  }
+  w.result(w.opr1("Where", "Empty", {}, in));
+}
+
+void typecvt(Oprs& w) { w.result(w.convert(w.in(0), w.out_meta().dtype, w.out_meta().quant)); }
+void same(Oprs& w) { w.result(w.in(0)); }
+
+template <const auto& kType>
+void fake_quant(Oprs& w) {
+  const auto& at = w.attrs<FakeQuantAttrs>();
+  Vars in;
+  for (size_t i = 0; i < w.n_in(); ++i) in.push_back(w.in(i));
+  w.result(w.opr1(kType, kType, {{"qmin", at.qmin}, {"qmax", at.qmax}}, in));
+}
+constexpr char kFakeQuant[] = "FakeQuant", kTqt[] = "TQT", kLsq[] = "LSQ";
+
+}  // namespace
+
+std::span<const RuleRow> elementwise_rules() {
+  static const std::vector<RuleRow> rows = [] {
+    std::vector<RuleRow> out = {
+        {"rsqrt", rsqrt},
+        {"atan", atan},
+        {"lt", compared<kLt>},
+        {"le", compared<kLe>},
+        {"eq", compared<kEq>},
+        {"ne", compared<kNe>},
+        {"isnan", compared<kNan>},
+        {"isinf", compared<kInf>},
+        {"where", where},
+        {"typecvt", typecvt},
+        {"quantize", typecvt},
+        {"dequantize", typecvt},
+        {"copy", same},
+        {"check_range", same},
+        {"copy_to", same},
+        {"fake_quant", fake_quant<kFakeQuant>},
+        {"tqt", fake_quant<kTqt>},
+        {"lsq", fake_quant<kLsq>},
+    };
+    for (auto& m : kModes) out.push_back({m.op, elemwise});
+    return out;
+  }();
+  return rows;
+}
+
+}  // namespace mge::serial::mgb

@@ -1,0 +1,102 @@
+// What the writer's rules use: the node at hand, and operators of MegEngine put behind one another. A rule turns one
+// node of ours into one or more of theirs; MegEngine has no tensors of rank 0, so a scalar is a vector of one element
+// there.
+#pragma once
+#include <deque>
+#include <initializer_list>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "ir/graph.h"
+#include "serial/mgb/file.h"
+
+namespace mge::serial::mgb {
+
+using VarId = uint32_t;
+using Vars = std::vector<VarId>;
+using Fields = std::vector<compat::NamedParam>;
+
+class Oprs {
+ public:
+  Oprs(const Graph& g, int format) : g_(g), vars_(g.n_values(), kNoVar), format_(format) { file.format = format; }
+
+  // The node at hand.
+  const ir::Node& node() const { return *node_; }
+  size_t n_in() const { return node_->inputs.size(); }
+  VarId in(size_t i) { return of(node_->inputs[i]); }
+  const Meta& meta(size_t i) const { return g_.meta(node_->inputs[i]); }
+  const Meta& out_meta(size_t i = 0) const { return g_.meta(node_->outputs[i]); }
+  bool used(size_t i) const { return g_.use_count(node_->outputs[i]) > 0; }
+  template <class A>
+  const A& attrs() const {
+    return attrs_as<A>(node_->attrs.get());
+  }
+  void result(VarId v, size_t i = 0) { vars_[static_cast<size_t>(node_->outputs[i])] = v; }
+  const Graph& graph() const { return g_; }
+  /// What attribute `field` waits for, in numbers and as a var. A rule that does not ask loses it: see takes_sizes.
+  struct Sizes {
+    Ints now;
+    VarId var;
+    bool known;  // no value decides them
+  };
+  Sizes sizes(const char* field);
+  /// The var that element `i` of attribute `field` comes from; kNoVar: it is a number.
+  VarId size_var(const char* field, int i);
+
+  // Operators.
+  static constexpr VarId kNoVar = UINT32_MAX;
+  Vars opr(const char* type, const char* table, Fields fields, Vars inputs, size_t n_out = 1);
+  Opr& last() { return file.oprs.back(); }
+  VarId opr1(const char* type, const char* table, Fields fields, Vars inputs) {
+    return opr(type, table, std::move(fields), std::move(inputs))[0];
+  }
+  VarId elemwise(std::string_view mode, Vars inputs);
+  VarId compare(std::string_view mode, Vars inputs);  // a bool
+  VarId number(double value, DType t);
+  VarId ints(std::span<const int64_t> values);  // int32
+  VarId ints(std::initializer_list<int64_t> values) { return ints(std::span(values.begin(), values.size())); }
+  VarId constant(const Meta& m, Bytes data, std::string name = {});
+  VarId convert(VarId x, DType t, const Quant& q = {});
+  VarId shape_of(VarId x) { return opr1("GetVarShapeV1", "OptionalAxisV1", {}, {x}); }
+  /// Elements begin..end of a vector; an end of INT32_MAX is open.
+  VarId part(VarId x, int64_t begin, int64_t end);
+  VarId join(Vars parts, int64_t axis = 0);
+  VarId reshape(VarId x, VarId shape, int64_t open_axis = 7);
+  VarId reshape(VarId x, std::initializer_list<int64_t> shape);  // one may be -1
+  VarId broadcast(VarId x, VarId shape) { return opr1("Broadcast", "Empty", {}, {x, shape}); }
+  VarId dimshuffle(VarId x, const Ints& pattern, int rank);
+  VarId add_axes(VarId x, Ints axes);               // of the result, ascending
+  VarId remove_axes(VarId x, Ints axes, int rank);  // what is left of it when none is, is a vector of one element
+  VarId reduce(const char* mode, VarId x, int64_t axis);
+  static Ints normal(const Ints& axes, int rank);
+
+  VarId of(ir::ValueId v);
+  void start(ir::NodeId n) { node_ = &g_.node(n); }
+
+  File file;
+  std::vector<std::string> names;             // of vars
+  std::deque<std::vector<uint8_t>> literals;  // what `constant` points to
+
+ private:
+  const Graph& g_;
+  std::vector<VarId> vars_;
+  const ir::Node* node_ = nullptr;
+  int format_;
+  std::unordered_map<std::string, VarId> shared_;  // small constants, by their bytes
+};
+
+using Rule = void (*)(Oprs&);
+struct RuleRow {
+  const char* op;
+  Rule rule;
+  /// Null: every node of the op; otherwise an empty text for those it takes.
+  std::string (*refuse)(const Graph&, const ir::Node&) = nullptr;
+};
+std::span<const RuleRow> elementwise_rules();
+std::span<const RuleRow> shape_rules();
+std::span<const RuleRow> index_rules();
+std::span<const RuleRow> nn_rules();
+
+}  // namespace mge::serial::mgb
