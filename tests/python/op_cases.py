@@ -504,6 +504,7 @@ ELSEWHERE = {
     "qconv2d_dx": "its operands are quantised: test_quantized_ops.py",
     "qmatmul": "its operands are quantised: test_quantized_ops.py",
     "fused": "made by a pass: tests/cpp/pass and tests/cpp/jit compare it with the unfused graph",
+    "custom": "an operator of a user's library: test_custom_op.py",
     "complex": "complex64 has no float64 to differentiate in: test_complex.py",
     "real": "test_complex.py",
     "imag": "test_complex.py",
