@@ -85,8 +85,9 @@ struct InferenceOptions {
 constexpr uint64_t kMegEngineOptionBits = 0xf'0000'007f;
 
 using Keywords = std::vector<std::pair<std::string, bool>>;
-/// Keywords of dump, Lite and load_and_run: enable_io16xc32, enable_nchw44 ... Of several layouts the last that is on
-/// wins. fuse_grain is on unless said otherwise. A Value error "unknown options: [...]" that lists those there are.
+/// Keywords of dump, Lite and load_and_run: enable_io16xc32, enable_nchw44 ... Of several layouts one wins,
+/// by a fixed order as in MegEngine. fuse_grain is on unless said otherwise. A Value error "unknown options: [...]"
+/// that lists those there are.
 InferenceOptions parse_inference(const Keywords& keywords);
 /// Keywords that are on, as dump spells them.
 std::vector<std::string> inference_keywords(const InferenceOptions& o);
