@@ -134,7 +134,19 @@ ValueId relu6_again(Rewriter& r) {
 ValueId whole_number(Rewriter& r) { return is_int(r.meta().dtype) ? r.in(0) : kNone; }
 ValueId with_itself(Rewriter& r) { return r.in(0) == r.in(1) ? r.in(0) : kNone; }
 
+// Sizes that are known are numbers; whoever only asked for them does not need the tensor.
+ValueId known_sizes(Rewriter& r) {
+  if (!r.bound) return kNone;
+  SmallVec<int32_t, 8> sizes;
+  for (int64_t d : r.g.meta(r.in(0)).shape) sizes.push_back(static_cast<int32_t>(d));
+  return r.g.add_constant_copy(r.meta(), sizes.data());
+}
+
 ValueId equal_branches(Rewriter& r) {
+  if (auto c = r.number(r.in(0))) {
+    const ValueId taken = r.in(*c != 0 ? 1 : 2);
+    if (r.bound && r.same_as(taken)) return taken;
+  }
   if (r.in(1) == r.in(2) && r.bound && r.same_as(r.in(1))) return r.in(1);
   const ValueId c = r.of(r.in(0), "logical_not");
   return c == kNone ? kNone : r.emit("where", nullptr, {c, r.in(2), r.in(1)});
@@ -169,6 +181,7 @@ constexpr Rule kRules[] = {
     {"logical_and", with_itself},
     {"logical_or", with_itself},
     {"where", equal_branches},
+    {"shape_of", known_sizes},
 };
 
 // ---- what holds for many ops

@@ -12,6 +12,11 @@
 #include "pass/cse.h"
 #include "pass/dce.h"
 #include "pass/fuse_conv_epilogue.h"
+#include "pass/fuse_grain.h"
+#include "pass/fuse_preprocess.h"
+#include "pass/half_io.h"
+#include "pass/move_casts.h"
+#include "pass/remove_dropout.h"
 #include "pass/write_out.h"
 
 namespace mge::pass {
@@ -44,19 +49,45 @@ constexpr Pass kPasses[] = {
     // After canonicalise: constants stand on the right.
     {"arithmetic", 1,
      [](Graph& g, const PipelineOptions& o) { return arithmetic(g, o.opt_level >= 2, o.graph_opt.rewrites); }},
+    // After arithmetic, which turns divisions by a power of two around.
+    {"fuse_grain", 2, [](Graph& g, const PipelineOptions& o) { return fuse_grain(g, true, o.graph_opt.rewrites); }},
     // What the rules made of constants.
     {"constant_fold", 1, fold},
     // After folding: equal constants appear there.
     {"cse", 1, [](Graph& g, const PipelineOptions&) { return cse(g); }},
+    {"move_casts", 2, [](Graph& g, const PipelineOptions&) { return move_casts(g); }},
     // Before elementwise fusion, which would swallow the epilogue.
     {"fuse_conv_epilogue", 2, [](Graph& g, const PipelineOptions&) { return fuse_conv_epilogue(g); }},
     {"fuse_elementwise", 2, fuse_regions},
     {"dce", 1, [](Graph& g, const PipelineOptions&) { return dce(g); }},
 };
 
-// Once, on a graph that is to be shipped; each looks at its own option.
+bool half(Graph& g, const PipelineOptions& o) {
+  const InferenceOptions& i = o.inference;
+  if (!i.f16_io_comp && !i.f16_io_f32_comp && !i.bf16_io) return false;
+  return half_io(g, i.bf16_io ? DType::BF16 : DType::F16);
+}
+
+// Once, on a graph that is to be shipped; each looks at its own option. What it does not name stays as it was written.
 constexpr Pass kInference[] = {
     {"dce", 1, [](Graph& g, const PipelineOptions&) { return dce(g); }},
+    {"remove_dropout", 1, [](Graph& g, const PipelineOptions&) { return remove_dropout(g); }},
+    {"constant_fold", 1, fold},
+    {"arithmetic", 1,
+     [](Graph& g, const PipelineOptions& o) {
+       return o.inference.rewrites && arithmetic(g, false, o.inference.rewrites);
+     }},
+    {"fuse_grain", 1,
+     [](Graph& g, const PipelineOptions& o) {
+       return o.inference.fuse_grain && fuse_grain(g, false, o.inference.rewrites);
+     }},
+    // Before half_io: the table takes the steps as they were written, in float32.
+    {"fuse_preprocess", 1,
+     [](Graph& g, const PipelineOptions& o) {
+       return o.inference.fuse_preprocess && o.evaluate && fuse_preprocess(g, o.evaluate);
+     }},
+    {"half_io", 1, half},
+    // After half_io: weights become 16 bits wide.
     {"constant_fold", 1, fold},
     {"cse", 1, [](Graph& g, const PipelineOptions&) { return cse(g); }},
     {"dce", 1, [](Graph& g, const PipelineOptions&) { return dce(g); }},
@@ -145,6 +176,13 @@ void optimize(Graph& g, const PipelineOptions& opt) {
 }
 
 void optimize_for_inference(Graph& g, const PipelineOptions& opt) { run(kInference, g, opt); }
+
+bool run_pass(std::string_view name, Graph& g, const PipelineOptions& opt) {
+  for (std::span<const Pass> list : {std::span<const Pass>(kPasses), std::span<const Pass>(kInference)})
+    for (const Pass& p : list)
+      if (p.name == name) return p.run(g, opt);
+  fail(ErrorKind::Value, "run_pass: there is no pass '{}'. There are {}.", name, Dumps::list());
+}
 
 std::vector<std::string_view> pass_names(int opt_level) { return names(kPasses, opt_level); }
 std::vector<std::string_view> inference_pass_names() { return names(kInference, 1); }
