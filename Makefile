@@ -129,7 +129,7 @@ instructions: build-dev .stamps/apt-count ## instructions per small op, against 
 	$(call say,instructions per small op)
 	@$(PY) tools/instructions.py build/dev/bin/mge_dispatch
 
-pytest: build-dev .venv/stamp-test .stamps/apt-mpi
+pytest: build-dev .venv/stamp-test .stamps/apt-mpi .stamps/apt-browser
 	$(call say,Python tests and doctests)
 	@$(PY) -m pytest tests/python --doctest-modules $(PACKAGES)
 

@@ -76,10 +76,16 @@ ROOMS: dict[str, tuple[str, ...]] = {
         *("autodiff", "_pickle", "logger", "version", "utils", *HELPERS),
     ),
     "hub": ("version", "logger", "serialization", "utils"),
+    # Programs for the command line: they see everything.
+    "tools": (
+        *("core", "core._imperative_rt", "core.tensor.megbrain_graph", "core.ops", "device", "tensor", "functional"),
+        *("module", "jit", "traced_module", "serialization", "_pickle", "utils", "logger", "version", *HELPERS),
+    ),
     # Tools for whole programs.
     "utils": (
         "core",
         "core.tensor.megbrain_graph",
+        "core.ops",
         "device",
         "tensor",
         "functional",

@@ -30,6 +30,8 @@ CASES = {
     "reshape": 20000,
     "matmul_4x4": 20000,
     "sum": 20000,
+    "match_of_200_ops": 200,
+    "replay_of_3_ops": 20000,
     "backward_of_20_muls": 2000,
 }
 SHORT = 20

@@ -9,6 +9,7 @@
 #include "base/parallel.h"
 #include "eager/dispatch.h"
 #include "eager/tape.h"
+#include "eager/trace.h"
 #include "op/reduce/reduce.h"
 #include "op/shape/shape_ops.h"
 
@@ -41,6 +42,24 @@ void repeat(int64_t n, const OpDef& o, const Attrs& attrs, std::initializer_list
     TensorPtr out;
     dispatch(o, attrs, {in.begin(), in.size()}, {&out, 1});
   }
+}
+
+// y = x; y = y * x + x, over and over.
+TensorPtr chain(const TensorPtr& x, int n_ops) {
+  static const OpDef &mul = op("mul"), &add = op("add");
+  TensorPtr y = x;
+  for (int k = 0; k < n_ops; ++k) y = apply(k % 2 ? add : mul, {y.get(), x.get()});
+  return y;
+}
+
+RefPtr<Recording> recorded(const TensorPtr& x, int n_ops, bool replay) {
+  auto r = make_ref<Recording>(TraceOptions{2, false, replay, true});
+  Tensor* args[] = {x.get()};
+  r->record_begin(args);
+  TensorPtr y = chain(x, n_ops);
+  Tensor* results[] = {y.get()};
+  r->record_end({results, replay ? 1u : 0u});
+  return r;
 }
 
 const Case kCases[] = {
@@ -82,6 +101,28 @@ const Case kCases[] = {
      [](int64_t n) {
        TensorPtr a = ones({16});
        repeat(n, op("reduce"), op("reduce").schema.build("reduce", {}), {a.get()});
+     }},
+    // The body of a traced call runs again: what its ops cost on top of the program that does their work.
+    {"match_of_200_ops",
+     [](int64_t n) {
+       TensorPtr x = ones({4});
+       auto r = recorded(x, 200, false);
+       Tensor* args[] = {x.get()};
+       for (int64_t i = 0; i < n; ++i) {
+         r->match_begin(args);
+         TensorPtr y = chain(x, 200);
+         r->match_end();
+       }
+     }},
+    {"replay_of_3_ops",
+     [](int64_t n) {
+       TensorPtr x = ones({4});
+       auto r = recorded(x, 3, true);
+       Tensor* args[] = {x.get()};
+       for (int64_t i = 0; i < n; ++i) {
+         r->accepts(args);
+         r->replay(args);
+       }
      }},
     {"backward_of_20_muls",
      [](int64_t n) {

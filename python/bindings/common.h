@@ -24,6 +24,7 @@ inline Tensor* tensor_of(PyObject* o) { return reinterpret_cast<PyTensor*>(o)->t
 inline bool is_size(PyObject* o) { return Py_TYPE(o) == g_size_type; }
 /// New reference.
 PyObject* wrap(TensorPtr t, PyTypeObject* type = nullptr);
+PyObject* wrap_node(TensorPtr t);  // graph_nodes.cpp: the object of a variable of an edited graph
 
 /// Sets the Python error for the C++ exception now in flight. Use in a catch (...) block.
 void set_python_error();

@@ -18,6 +18,7 @@
 #include "kernel/decompose.h"
 #include "kernel/tune.h"
 #include "op/promote.h"
+#include "trace_entry.h"
 #include "trace_key.h"
 
 namespace nb = nanobind;
@@ -29,10 +30,12 @@ void bind_grad(nb::module_& m);
 void bind_modes(nb::module_& m);
 void bind_trace(nb::module_& m);
 void bind_model(nb::module_& m);
+void bind_plan(nb::module_& m);
 void bind_files(nb::module_& m);
 void bind_dist(nb::module_& m);
 void end_dist();
 void bind_profile(nb::module_& m);
+void bind_describe(nb::module_& m);
 void bind_graph(nb::module_& m);
 
 namespace {
@@ -168,7 +171,7 @@ NB_MODULE(_core, m) {
   try {
     init_convert();
     if (!add_errors(m.ptr()) || !add_tensor_type(m.ptr()) || !add_ops(m.ptr()) || !add_trace_key(m.ptr()) ||
-        !add_op_classes(m.ptr()))
+        !add_trace_entry(m.ptr()) || !add_trace_call(m.ptr()) || !add_op_classes(m.ptr()))
       throw nb::python_error();
   } catch (const PythonError&) {
     throw nb::python_error();
@@ -335,8 +338,10 @@ NB_MODULE(_core, m) {
   bind_modes(m);
   bind_trace(m);
   bind_model(m);
+  bind_plan(m);
   bind_files(m);
   bind_profile(m);
+  bind_describe(m);
   bind_graph(m);
   bind_dist(m);
 }

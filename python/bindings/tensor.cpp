@@ -14,6 +14,7 @@ PyTypeObject* g_tensor_type = nullptr;
 PyTypeObject* g_size_type = nullptr;
 
 PyObject* wrap(TensorPtr t, PyTypeObject* type) {
+  if (__builtin_expect(t->modes & mode::kNode, 0)) return wrap_node(std::move(t));
   if (!type) type = g_tensor_type;
   PyObject* o = type->tp_alloc(type, 0);
   if (!o) throw PythonError{};

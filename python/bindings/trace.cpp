@@ -5,16 +5,19 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
-#include <mutex>
-
 #include "common.h"
-#include "eager/trace.h"
 #include "ir/text.h"
 #include "op/shape/shape_ops.h"
+#include "plan.h"
+#include "plan/describe.h"
+#include "recording.h"
 
 namespace nb = nanobind;
 
 namespace mge::py {
+
+std::string describe_graph(ir::Graph g, const pass::PipelineOptions& o);
+
 namespace {
 
 using Tensors = SmallVec<Tensor*, 8>;
@@ -32,24 +35,14 @@ pass::Switch to_switch(std::optional<bool> x) {
   return !x ? pass::Switch::Unset : *x ? pass::Switch::On : pass::Switch::Off;
 }
 
-class PyRecording {
- public:
-  /// graph_opt: (jit_fuse_dimshuffle, jit_fuse_reduce, rewrites) of a GraphOptimizationConfig.
-  PyRecording(int opt_level, bool capture_as_const, bool replay, bool any_size,
-              const std::tuple<std::optional<bool>, std::optional<bool>, std::vector<std::string>>& graph_opt)
-      : r(make_ref<Recording>(TraceOptions{opt_level,
-                                           capture_as_const,
-                                           replay,
-                                           any_size,
-                                           {to_switch(std::get<0>(graph_opt)), to_switch(std::get<1>(graph_opt)),
-                                            pass::parse_rewrites(std::get<2>(graph_opt))}})) {
-    MGE_CHECK(opt_level >= 0 && opt_level <= 3, Value, "opt_level: expected 0 to 3; got {}.", opt_level);
-  }
-  RefPtr<Recording> r;
-  std::mutex running;  // a program runs once at a time
-};
+/// Of a GraphOptimizationConfig: (jit_fuse_dimshuffle, jit_fuse_reduce, rewrites).
+using GraphOpt = std::tuple<std::optional<bool>, std::optional<bool>, std::vector<std::string>>;
 
 }  // namespace
+
+PyRecording* recording_of(PyObject* o) {
+  return nb::isinstance<PyRecording>(o) ? nb::inst_ptr<PyRecording>(nb::handle(o)) : nullptr;
+}
 
 ir::Graph recording_graph(nb::handle recording, bool as_constants, std::vector<std::string> args,
                           std::vector<std::string> results) {
@@ -59,10 +52,19 @@ ir::Graph recording_graph(nb::handle recording, bool as_constants, std::vector<s
 
 void bind_trace(nb::module_& m) {
   nb::class_<PyRecording>(m, "Recording")
-      .def(nb::init<int, bool, bool, bool,
-                    const std::tuple<std::optional<bool>, std::optional<bool>, std::vector<std::string>>&>(),
-           nb::arg("opt_level") = 2, nb::arg("capture_as_const") = false, nb::arg("replay") = false,
-           nb::arg("any_size") = false, nb::arg("graph_opt") = nb::make_tuple(nb::none(), nb::none(), nb::list()))
+      .def(
+          "__init__",
+          [](PyRecording* p, int opt_level, bool capture_as_const, bool replay, bool any_size, const GraphOpt& opt) {
+            MGE_CHECK(opt_level >= 0 && opt_level <= 3, Value, "opt_level: expected 0 to 3; got {}.", opt_level);
+            const auto& [dimshuffle, reduce, rewrites] = opt;
+            new (p) PyRecording({opt_level,
+                                 capture_as_const,
+                                 replay,
+                                 any_size,
+                                 {to_switch(dimshuffle), to_switch(reduce), pass::parse_rewrites(rewrites)}});
+          },
+          nb::arg("opt_level") = 2, nb::arg("capture_as_const") = false, nb::arg("replay") = false,
+          nb::arg("any_size") = false, nb::arg("graph_opt") = nb::make_tuple(nb::none(), nb::none(), nb::list()))
       .def("record_begin",
            [](PyRecording& p, nb::sequence a) {
              auto t = tensors(a);
@@ -74,38 +76,11 @@ void bind_trace(nb::module_& m) {
              p.r->record_end({t.data(), t.size()});
            })
       .def("record_abort", [](PyRecording& p) { p.r->record_abort(); })
-      .def("match_begin",
-           [](PyRecording& p, nb::sequence a) {
-             auto t = tensors(a);
-             p.r->match_begin({t.data(), t.size()});
-           })
-      .def("match_end", [](PyRecording& p) { p.r->match_end(); })
-      .def("match_abort", [](PyRecording& p) { p.r->match_abort(); })
-      .def("replay",
-           [](PyRecording& p, nb::sequence a) {
-             auto t = tensors(a);
-             // Whoever runs it may let go of the interpreter while he waits: wait for him without holding it.
-             std::unique_lock<std::mutex> lock(p.running, std::try_to_lock);
-             if (!lock) {
-               nb::gil_scoped_release release;
-               lock.lock();
-             }
-             nb::list out;
-             for (auto& y : p.r->replay({t.data(), t.size()})) out.append(nb::steal(wrap(y)));
-             return out;
-           })
       .def("pin_arguments",
            [](PyRecording& p, nb::sequence outside) {
              auto t = tensors(outside);
              p.r->pin_arguments({t.data(), t.size()});
            })
-      .def("accepts",
-           [](PyRecording& p, nb::sequence a) {
-             auto t = tensors(a);
-             return p.r->accepts({t.data(), t.size()});
-           })
-      .def("rebind", [](PyRecording& p, nb::handle was,
-                        nb::handle now) { p.r->rebind(*tensor_of(was.ptr()), *tensor_of(now.ptr())); })
       .def("assigned",
            [](PyRecording& p) {
              nb::list out;
@@ -117,7 +92,15 @@ void bind_trace(nb::module_& m) {
       .def_prop_ro("host_only", [](PyRecording& p) { return p.r->host_only(); })
       .def_prop_ro("n_programs", [](PyRecording& p) { return p.r->n_programs(); })
       .def_prop_ro("n_ops", [](PyRecording& p) { return p.r->n_ops(); })
+      .def("watch", [](PyRecording& p, bool on) { p.r->watch(on); })
+      .def("profile", [](PyRecording& p) { return profile_json(p.r->latest()); })
+      .def("static_memory", [](PyRecording& p) { return static_memory_json(p.r->latest()); })
+      .def("described",
+           [](PyRecording& p) {
+             return describe_graph(p.r->graph({false, {}, {}}), pipeline_options(p.r->opt_level()));
+           })
       .def("report", [](PyRecording& p) { return p.r->report(); })
+      .def("programs", [](PyRecording& p) { return program_dicts(p.r->programs()); })
       .def("set_name",
            [](PyRecording& p, nb::handle t, const std::string& name) { p.r->set_name(tensor_of(t.ptr()), name); })
       .def(

@@ -14,8 +14,10 @@ namespace mge::py {
 namespace {
 
 std::atomic<uint64_t> g_mutation{1};
+uint32_t g_config = 0;  // which of the states that megengine.config has been in
 // Of the call being recorded on this thread: {id: note}; borrowed from the trace that records.
 thread_local PyObject* t_notes = nullptr;
+thread_local std::string t_spare;          // of the last key: a call need not allocate one
 thread_local PyObject* t_grads = nullptr;  // {id: (tensor, gradient when it was first looked at)}
 
 constexpr Py_ssize_t kMaxArrayBytes = 1 << 16;
@@ -67,7 +69,9 @@ enum class Mode {
 
 class KeyBuilder {
  public:
-  KeyBuilder(Mode mode, PyObject* held, PyObject* tensors) : mode_(mode), held_(held), tensors_(tensors) {}
+  // held: a list of the objects that the bytes name by address, for whoever keeps the bytes; null when they are only
+  // compared with bytes whose objects are kept. tensors: those of the arguments; null: tensors go by address.
+  KeyBuilder(Mode mode, PyObject* held, ArgTensors* tensors) : mode_(mode), held_(held), tensors_(tensors) {}
 
   std::string bytes;
   int nodes = 0;
@@ -106,30 +110,36 @@ class KeyBuilder {
     other(o);
   }
 
-  /// What a function is apart from its address: code, defaults, and what its closure and globals hold now.
+  /// What a function is apart from its address: code, defaults, and what its closure holds now.
   void function(PyObject* f) {
     put('<');
     Mode outer = std::exchange(mode_, mode_ == Mode::Shallow ? Mode::Shallow : Mode::State);
     auto* fn = reinterpret_cast<PyFunctionObject*>(f);
-    address('t', fn->func_code);
-    address('t', fn->func_globals);
+    code_and_defaults(f);
     nested(f, "", [&] {
-      add(fn->func_defaults ? fn->func_defaults : Py_None);
-      add(fn->func_kwdefaults ? fn->func_kwdefaults : Py_None);
       for (Py_ssize_t i = 0; fn->func_closure && i < PyTuple_GET_SIZE(fn->func_closure); ++i)
         cell(PyTuple_GET_ITEM(fn->func_closure, i));
     });
     mode_ = outer;
     put('>');
   }
+  void code_and_defaults(PyObject* f) {
+    auto* fn = reinterpret_cast<PyFunctionObject*>(f);
+    address('t', fn->func_code);
+    address('t', fn->func_globals);
+    nested(f, "", [&] {
+      add(fn->func_defaults ? fn->func_defaults : Py_None);
+      add(fn->func_kwdefaults ? fn->func_kwdefaults : Py_None);
+    });
+  }
 
   /// A class of the user's, with the attributes that its instances share.
   void class_state(PyTypeObject* type) {
     address('t', reinterpret_cast<PyObject*>(type));
-    if (mode_ == Mode::Loose || !type->tp_mro || !is_users(type)) return;
+    if (mode_ == Mode::Loose || !type->tp_mro || !is_users_class(type)) return;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(type->tp_mro); ++i) {
       auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(type->tp_mro, i));
-      if (!is_users(base)) continue;
+      if (!is_users_class(base)) continue;
       PyObject *k, *v;
       Py_ssize_t pos = 0;
       while (base->tp_dict && PyDict_Next(base->tp_dict, &pos, &k, &v)) {
@@ -141,17 +151,6 @@ class KeyBuilder {
       }
     }
   }
-  static bool is_users(PyTypeObject* type) {
-    if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) || !type->tp_dict) return false;
-    static PyObject* const key = interned("__module__");
-    PyObject* home = PyDict_GetItem(type->tp_dict, key);
-    const char* name = home && PyUnicode_Check(home) ? PyUnicode_AsUTF8(home) : nullptr;
-    if (!name) return PyErr_Clear(), false;
-    for (const char* ours : {"megengine", "numpy", "builtins", "collections", "enum", "abc", "functools", "types"})
-      if (size_t n = std::strlen(ours); !std::strncmp(name, ours, n) && (!name[n] || name[n] == '.')) return false;
-    return true;
-  }
-
   void cell(PyObject* c) {
     PyObject* content = PyCell_GET(c);
     content ? add(content) : put('U');
@@ -160,8 +159,9 @@ class KeyBuilder {
   /// The state of an object that took part: what `_trace_state` says, or its attributes.
   void state(PyObject* o) {
     if (is(o, types().cell)) return cell(o);
+    if (PyFunction_Check(o)) return code_and_defaults(o);  // its cells are notes of their own
     if (PyType_Check(o)) return class_state(reinterpret_cast<PyTypeObject*>(o));
-    if (is_users(Py_TYPE(o))) class_state(Py_TYPE(o));
+    if (is_users_class(Py_TYPE(o))) class_state(Py_TYPE(o));
     if (PyObject* method = _PyType_Lookup(Py_TYPE(o), names().trace_state)) {
       Obj s = check(PyObject_CallOneArg(method, o));
       return nested(o, "", [&] { PyDict_Check(s.get()) ? items(s.get()) : add(s.get()); });
@@ -169,6 +169,17 @@ class KeyBuilder {
     Obj dict(PyObject_GetAttr(o, names().dict));
     if (!dict) return PyErr_Clear(), add(o);
     nested(o, "", [&] { items(dict.get()); });
+  }
+
+  void no_items() { put('{', Py_ssize_t{0}); }
+  /// What decides which ops any call makes and what they compute.
+  void settings(const CallSettings& how) {
+    raw(how.strict);
+    raw(how.any_size);
+    raw(CompNode::default_node());
+    raw(mode::settings());
+    raw(g_config);
+    PyFunction_Check(how.function) ? address('t', how.function) : add(how.function);
   }
 
   // Which sessions record now, and which of the tensors of this call they follow: both decide what the tape keeps.
@@ -196,7 +207,7 @@ class KeyBuilder {
   }
   void address(char tag, PyObject* o) {
     put(tag, o);
-    if (PyList_Append(held_, o) != 0) throw PythonError{};
+    if (held_ && PyList_Append(held_, o) != 0) throw PythonError{};
   }
   void text(PyObject* o) {
     Py_ssize_t n;
@@ -282,9 +293,9 @@ class KeyBuilder {
     if (!tensors_) return address('v', o);
     Tensor* t = tensor_of(o);
     put('x', Py_TYPE(o));
-    auto [it, first] = seen_.try_emplace(t, seen_.size());
-    if (PyList_Append(tensors_, o) != 0) throw PythonError{};
-    raw(it->second);
+    tensors_->emplace_back(Py_NewRef(o));
+    const auto [number, first] = numbered(t);
+    raw(number);
     if (!first) return;
     const Meta& m = t->meta();
     raw(m.dtype);
@@ -331,7 +342,7 @@ class KeyBuilder {
     // Attributes are not all there is to a file.
     const bool plain = PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) || is(o, types().space);
     if (plain && (has_dict(o) || _PyType_Lookup(type, names().slots))) {
-      if (is_users(type)) class_state(type);
+      if (is_users_class(type)) class_state(type);
       if (!deep() || (mode_ == Mode::State && path_.size() > kMaxObjectDepth)) return;
       Mode outer = std::exchange(mode_, Mode::State);  // what it refers to need not be comparable
       attributes(o, nullptr);
@@ -444,17 +455,34 @@ class KeyBuilder {
          where.empty() ? "?" : where, Py_TYPE(o)->tp_name, why, line.empty() ? "" : "\n  at ", line);
   }
 
+  // Which of the different tensors it is, and whether it is there for the first time.
+  std::pair<size_t, bool> numbered(const Tensor* t) {
+    if (seen_.size() < kFewTensors) {
+      for (size_t i = 0; i < seen_.size(); ++i)
+        if (seen_[i] == t) return {i, false};
+      seen_.push_back(t);
+      if (seen_.size() == kFewTensors)
+        for (size_t i = 0; i < seen_.size(); ++i) many_[seen_[i]] = i;
+      return {seen_.size() - 1, true};
+    }
+    auto [it, first] = many_.try_emplace(t, many_.size());
+    return {it->second, first};
+  }
+
   struct Step {
     PyObject* object;
     const char* name;
     Py_ssize_t index;
     PyObject* key;
   };
+  static constexpr size_t kFewTensors = 32;
   Mode mode_;
-  PyObject *held_, *tensors_;
+  PyObject* held_;
+  ArgTensors* tensors_;
   bool any_size_ = false;
-  std::vector<Step> path_;
-  std::unordered_map<const Tensor*, size_t> seen_;
+  SmallVec<Step, 6> path_;
+  SmallVec<const Tensor*, 8> seen_;
+  std::unordered_map<const Tensor*, size_t> many_;  // beyond a few
 };
 
 // Attributes that Module and its like are told of when they are assigned, but not when they are changed in place.
@@ -472,9 +500,7 @@ bool holds_public_containers(PyObject* o) {
   return false;
 }
 
-// A note: (target, name, bytes, held, volatile, deep). With a name the target is a dict and the note is of
-// one entry.
-enum { kTarget, kName, kBytes, kHeld, kVolatile, kDeep };
+using namespace note_fields;
 
 void build_state(KeyBuilder& b, PyObject* target, PyObject* name) {
   if (name == Py_None) return b.state(target);
@@ -493,30 +519,26 @@ PyObject* make_note(PyObject* target, PyObject* name, bool is_volatile, bool dee
                        int{is_volatile}, int{deep});
 }
 
-bool holds(PyObject* note) {
-  Obj held = check(PyList_New(0));
-  const bool deep = PyObject_IsTrue(PyTuple_GET_ITEM(note, kDeep));
-  KeyBuilder b(deep ? Mode::State : Mode::Shallow, held.get(), nullptr);
-  build_state(b, PyTuple_GET_ITEM(note, kTarget), PyTuple_GET_ITEM(note, kName));
-  PyObject* was = PyTuple_GET_ITEM(note, kBytes);
-  return static_cast<size_t>(PyBytes_GET_SIZE(was)) == b.bytes.size() &&
-         std::memcmp(PyBytes_AS_STRING(was), b.bytes.data(), b.bytes.size()) == 0;
+void add_call(KeyBuilder& b, PyObject* args, PyObject* kwargs, const ArgTensors& tensors) {
+  b.add(args);
+  kwargs ? b.add(kwargs) : b.no_items();
+  if (!any_grad_session()) return;
+  SmallVec<Tensor*, 8> ts;
+  for (auto& t : tensors) ts.push_back(tensor_of(t.get()));
+  b.gradients({ts.data(), ts.size()});
 }
 
 PyObject* call_key(PyObject*, PyObject* const* args, Py_ssize_t n) {
   MGE_PY_TRY
   MGE_CHECK(n == 4 || n == 5, Type, "call_key(args, kwargs, modes, strict, any_size=False)");
-  Obj tensors = check(PyList_New(0)), held = check(PyList_New(0));
-  KeyBuilder b(PyObject_IsTrue(args[3]) ? Mode::Strict : Mode::Loose, held.get(), tensors.get());
+  Obj held = check(PyList_New(0));
+  ArgTensors tensors;
+  KeyBuilder b(PyObject_IsTrue(args[3]) ? Mode::Strict : Mode::Loose, held.get(), &tensors);
   b.set_any_size(n == 5 && PyObject_IsTrue(args[4]));
   b.add(args[2]);
-  b.add(args[0]);
-  b.add(args[1]);
-  SmallVec<Tensor*, 8> ts;
-  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(tensors.get()); ++i)
-    ts.push_back(tensor_of(PyList_GET_ITEM(tensors.get(), i)));
-  b.gradients({ts.data(), ts.size()});
-  return Py_BuildValue("(y#OO)", b.bytes.data(), static_cast<Py_ssize_t>(b.bytes.size()), tensors.get(), held.get());
+  add_call(b, args[0], args[1], tensors);
+  Obj list(tensor_list(tensors));
+  return Py_BuildValue("(y#OO)", b.bytes.data(), static_cast<Py_ssize_t>(b.bytes.size()), list.get(), held.get());
   MGE_PY_CATCH(nullptr)
 }
 
@@ -542,6 +564,8 @@ PyObject* note_use(PyObject*, PyObject* o) {
   MGE_PY_CATCH(nullptr)
 }
 
+PyObject* takes_notes(PyObject*, PyObject*) { return PyBool_FromLong(t_notes != nullptr); }
+
 PyObject* set_notes(PyObject*, PyObject* const* args, Py_ssize_t n) {
   MGE_PY_TRY
   MGE_CHECK(n == 2, Type, "set_notes(notes, grads)");
@@ -557,25 +581,7 @@ PyObject* notes_hold(PyObject*, PyObject* const* args, Py_ssize_t n) {
   const bool all = PyObject_IsTrue(args[1]);
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(args[0]); ++i) {
     PyObject* note = PyList_GET_ITEM(args[0], i);
-    if ((all || PyObject_IsTrue(PyTuple_GET_ITEM(note, kVolatile))) && !holds(note)) Py_RETURN_FALSE;
-  }
-  Py_RETURN_TRUE;
-  MGE_PY_CATCH(nullptr)
-}
-
-// The gradients that a recorded call found: None where there were none, a tensor of the same kind where there was one.
-PyObject* grads_hold(PyObject*, PyObject* list) {
-  static PyObject* name = interned("_grad");
-  MGE_PY_TRY
-  MGE_CHECK(PyList_Check(list), Type, "grads_hold: expected a list of pairs.");
-  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); ++i) {
-    PyObject* pair = PyList_GET_ITEM(list, i);
-    PyObject* was = PyTuple_GET_ITEM(pair, 1);
-    Obj now = check(PyObject_GetAttr(PyTuple_GET_ITEM(pair, 0), name));
-    if (now.get() == was) continue;
-    if (!is_tensor(now.get()) || !is_tensor(was)) Py_RETURN_FALSE;
-    const Meta &a = tensor_of(now.get())->meta(), &b = tensor_of(was)->meta();
-    if (!a.same_type(b) || a.cn != b.cn) Py_RETURN_FALSE;
+    if ((all || PyObject_IsTrue(PyTuple_GET_ITEM(note, kVolatile))) && !note_holds(note)) Py_RETURN_FALSE;
   }
   Py_RETURN_TRUE;
   MGE_PY_CATCH(nullptr)
@@ -584,6 +590,18 @@ PyObject* grads_hold(PyObject*, PyObject* list) {
 PyObject* bump_mutation(PyObject*, PyObject*) {
   g_mutation.fetch_add(1, std::memory_order_relaxed);
   Py_RETURN_NONE;
+}
+// Coming back to a state is coming back to its recordings.
+PyObject* set_config(PyObject*, PyObject* values) {
+  static auto* states = new std::vector<std::string>;
+  MGE_PY_TRY
+  KeyBuilder b(Mode::Shallow, nullptr, nullptr);
+  b.add(values);
+  auto it = std::find(states->begin(), states->end(), b.bytes);
+  g_config = static_cast<uint32_t>(it - states->begin());
+  if (it == states->end()) states->push_back(b.bytes);
+  Py_RETURN_NONE;
+  MGE_PY_CATCH(nullptr)
 }
 PyObject* mutation(PyObject*, PyObject*) {
   return PyLong_FromUnsignedLongLong(g_mutation.load(std::memory_order_relaxed));
@@ -595,16 +613,56 @@ PyMethodDef functions[] = {
     {"note", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(note_of)), METH_FASTCALL,
      "note(target, name, volatile, deep): the state of an object, or of one entry of a dict, as it is now."},
     {"note_use", note_use, METH_O, "A call being recorded on this thread depends on the state of the object."},
+    {"takes_notes", takes_notes, METH_NOARGS, "Whether a call being recorded on this thread wants to hear of uses."},
     {"set_notes", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(set_notes)), METH_FASTCALL,
      "set_notes(notes, grads): the dicts that note_use and Tensor.grad fill on this thread, or None."},
     {"notes_hold", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(notes_hold)), METH_FASTCALL,
      "notes_hold(notes, all): whether the volatile notes, or all of them, say what is still so."},
-    {"grads_hold", grads_hold, METH_O, "grads_hold([(tensor, grad)]): whether all still have such a gradient."},
     {"bump_mutation", bump_mutation, METH_NOARGS, "Some object that a recording may depend on has changed."},
+    {"set_config", set_config, METH_O, "What megengine.config holds now, a tuple: part of the key of every call."},
     {"mutation", mutation, METH_NOARGS, "How often that has happened in this process."},
     {nullptr, nullptr, 0, nullptr}};
 
 }  // namespace
+
+PyObject* tensor_list(const ArgTensors& tensors) {
+  Obj list = check(PyList_New(static_cast<Py_ssize_t>(tensors.size())));
+  for (size_t i = 0; i < tensors.size(); ++i)
+    PyList_SET_ITEM(list.get(), static_cast<Py_ssize_t>(i), Py_NewRef(tensors[i].get()));
+  return list.release();
+}
+
+CallKey::CallKey(const CallSettings& how, PyObject* args, PyObject* kwargs, PyObject* held) {
+  KeyBuilder b(how.strict ? Mode::Strict : Mode::Loose, held, &tensors);
+  b.bytes = std::exchange(t_spare, {});
+  b.bytes.clear();
+  b.set_any_size(how.any_size);
+  b.settings(how);
+  add_call(b, args, kwargs, tensors);
+  bytes = std::move(b.bytes);
+}
+CallKey::~CallKey() { t_spare = std::move(bytes); }
+
+bool is_users_class(PyTypeObject* type) {
+  if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) || !type->tp_dict) return false;
+  static PyObject* const key = interned("__module__");
+  PyObject* home = PyDict_GetItem(type->tp_dict, key);
+  const char* name = home && PyUnicode_Check(home) ? PyUnicode_AsUTF8(home) : nullptr;
+  if (!name) return PyErr_Clear(), false;
+  for (const char* ours : {"megengine", "numpy", "builtins", "collections", "enum", "abc", "functools", "types"})
+    if (size_t n = std::strlen(ours); !std::strncmp(name, ours, n) && (!name[n] || name[n] == '.')) return false;
+  return true;
+}
+
+bool note_holds(PyObject* note) {
+  const bool deep = PyObject_IsTrue(PyTuple_GET_ITEM(note, kDeep));
+  KeyBuilder b(deep ? Mode::State : Mode::Shallow, nullptr, nullptr);
+  build_state(b, PyTuple_GET_ITEM(note, kTarget), PyTuple_GET_ITEM(note, kName));
+  PyObject* was = PyTuple_GET_ITEM(note, kBytes);
+  return static_cast<size_t>(PyBytes_GET_SIZE(was)) == b.bytes.size() &&
+         std::memcmp(PyBytes_AS_STRING(was), b.bytes.data(), b.bytes.size()) == 0;
+}
+uint64_t mutations() { return g_mutation.load(std::memory_order_relaxed); }
 
 bool notes_grads() { return t_grads; }
 

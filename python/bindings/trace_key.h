@@ -1,10 +1,45 @@
 // Keys and notes of traced calls, from trace_key.cpp.
 #pragma once
+#include "base/small_vec.h"
 #include "common.h"
 
 namespace mge::py {
 
 bool add_trace_key(PyObject* module);
+bool add_trace_call(PyObject* module);  // trace_call.cpp
+
+/// The tensors among the arguments of a call, in the order of the argument tree.
+using ArgTensors = SmallVec<Obj, 6>;
+
+struct CallSettings {
+  bool strict;         // to be replayed without Python: what cannot be keyed is refused
+  bool any_size;       // sizes of tensors are none of the key's business
+  PyObject* function;  // what is called: of a bound method the object counts as an argument
+};
+
+/// What a call is looked up by: equal bytes mean that a recording of the one may serve the other.
+struct CallKey {
+  /// `held`: a list that takes what whoever keeps the bytes must keep alive; null for a look-up.
+  CallKey(const CallSettings& how, PyObject* args, PyObject* kwargs, PyObject* held = nullptr);
+  ~CallKey();
+  CallKey(const CallKey&) = delete;
+  std::string bytes;
+  ArgTensors tensors;
+};
+/// New reference: a list.
+PyObject* tensor_list(const ArgTensors& tensors);
+
+// A note: (target, name, bytes, held, volatile, deep). With a name the target is a dict and the note is of one entry.
+namespace note_fields {
+enum { kTarget, kName, kBytes, kHeld, kVolatile, kDeep };
+}
+/// Whether what it says is still so.
+bool note_holds(PyObject* note);
+/// How often something that recordings may depend on has changed in this process.
+uint64_t mutations();
+/// Whether instances share attributes of this class that a user wrote.
+bool is_users_class(PyTypeObject* type);
+
 /// Whether a call being recorded on this thread wants to hear of gradients.
 bool notes_grads();
 /// `tensor.grad`, which is `now`, is about to be read or set; a call being recorded remembers what it was first.

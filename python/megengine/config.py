@@ -45,6 +45,14 @@ _values: dict[str, Any] = {
 }
 
 
+def _set(name: str, value: Any) -> None:
+    _values[name] = value
+    _core.set_config(tuple(_values.values()))  # recordings of other settings are not for these
+
+
+_core.set_config(tuple(_values.values()))
+
+
 def _apply_strategy() -> None:
     profile = _values["benchmark_kernel"]
     if profile and not _core.tuning_file():
@@ -64,7 +72,7 @@ class _Config(ModuleType):
 
     @benchmark_kernel.setter
     def benchmark_kernel(self, option: bool) -> None:
-        _values["benchmark_kernel"] = bool(option)
+        _set("benchmark_kernel", bool(option))
         _apply_strategy()
 
     @property
@@ -74,7 +82,7 @@ class _Config(ModuleType):
 
     @deterministic_kernel.setter
     def deterministic_kernel(self, option: bool) -> None:
-        _values["deterministic_kernel"] = bool(option)
+        _set("deterministic_kernel", bool(option))
         _apply_strategy()
 
     @property
@@ -123,7 +131,7 @@ class _Config(ModuleType):
 
     @_auto_format_convert.setter
     def _auto_format_convert(self, option: bool) -> None:
-        _values["auto_format_convert"] = bool(option)
+        _set("auto_format_convert", bool(option))
 
     @property
     def _bn_format(self) -> str:
@@ -132,7 +140,7 @@ class _Config(ModuleType):
 
     @_bn_format.setter
     def _bn_format(self, format: str) -> None:
-        _values["bn_format"] = format
+        _set("bn_format", format)
 
 
 @contextmanager

@@ -28,6 +28,7 @@ class CpuBackend final : public Backend {
     return p;
   }
   void unmap(Device, void* p, size_t bytes) override { munmap(p, bytes); }
+  bool discard(Device, void* p, size_t bytes) override { return madvise(p, bytes, MADV_DONTNEED) == 0; }
   void poison(void* p, size_t bytes, bool on) override { poison_memory(p, bytes, on); }
   Stream* stream(Device, int) override { return nullptr; }
   std::pair<size_t, size_t> memory(Device) const override {

@@ -106,6 +106,9 @@ class Backend {
   /// A multiple of 2 MiB of pages, aligned to 2 MiB; null when there is no more.
   virtual void* map(Device device, size_t bytes) = 0;
   virtual void unmap(Device device, void* p, size_t bytes) = 0;
+  /// Takes the pages of a part of what was mapped, which stays mapped and has new ones when it is used again; false:
+  /// cannot.
+  virtual bool discard(Device, void*, size_t) { return false; }
   /// For sanitizers: memory that nobody owns now (or does again).
   virtual void poison(void* p, size_t bytes, bool on) = 0;
   /// Null: work is done by the thread that asks for it.

@@ -91,6 +91,7 @@ struct Pool::Impl {
     size_t region_size;
     bool free;
     Streams used = 0;
+    size_t absent = 0;  // of a free one: bytes whose pages the system has; all of it after discard, else a bound
   };
   std::map<char*, Block> blocks;
   std::set<std::pair<size_t, char*>> free_blocks;
@@ -111,9 +112,12 @@ struct Pool::Impl {
     if (!p) return nullptr;
     poison(backend, p, bytes, true);
     ++stats.system_calls;
-    stats.reserved += bytes;
-    stats.max_reserved = std::max(stats.max_reserved, stats.reserved);
+    count_reserved(bytes);
     return static_cast<char*>(p);
+  }
+  void count_reserved(size_t more) {
+    stats.reserved += more;
+    stats.max_reserved = std::max(stats.max_reserved, stats.reserved);
   }
 
   Slab& slab_of(char* p) {
@@ -165,6 +169,7 @@ struct Pool::Impl {
     auto it = free_blocks.lower_bound({bytes, nullptr});
     if (it == free_blocks.end()) {
       size_t want = bytes >= kRegion ? align_up(bytes, kSlab) : kRegion;
+      give_back(want);
       char* p = map(want);
       if (!p) return nullptr;
       blocks[p] = {want, p, want, true};
@@ -175,6 +180,7 @@ struct Pool::Impl {
     Block& b = blocks[p];
     b.free = false;
     *used = b.used;
+    count_reserved(std::exchange(b.absent, 0));
     if (b.size - bytes >= kSmallMax) {  // split; a smaller rest would only fragment
       Block rest{b.size - bytes, b.region, b.region_size, true, b.used};
       b.size = bytes;
@@ -194,6 +200,7 @@ struct Pool::Impl {
       free_blocks.erase({next->second.size, next->first});
       it->second.size += next->second.size;
       it->second.used |= next->second.used;
+      it->second.absent += next->second.absent;
       blocks.erase(next);
     }
     if (it != blocks.begin()) {
@@ -202,6 +209,7 @@ struct Pool::Impl {
         free_blocks.erase({prev->second.size, prev->first});
         prev->second.size += it->second.size;
         prev->second.used |= it->second.used;
+        prev->second.absent += it->second.absent;
         blocks.erase(it);
         it = prev;
       }
@@ -213,6 +221,34 @@ struct Pool::Impl {
     poison(backend, p, bytes, false);  // the addresses may go to somebody else
     backend.unmap(device, p, bytes);
     stats.reserved -= bytes;
+  }
+
+  void drop_region(std::map<char*, Block>::iterator it) {
+    free_blocks.erase({it->second.size, it->first});
+    unmap(it->first, it->second.size);
+    stats.reserved += it->second.absent;  // those were counted when they went
+    blocks.erase(it);
+  }
+
+  // Free blocks none of which is large enough go, the largest first, until they make up for what is going to be mapped:
+  // a program's arena takes the place of what ops had one by one. On devices with streams their work may still come.
+  void give_back(size_t bytes) {
+    if (!streams.empty()) return;
+    for (size_t given = 0; given < bytes;) {
+      auto it = std::find_if(free_blocks.rbegin(), free_blocks.rend(),
+                             [&](auto& f) { return blocks[f.second].absent < f.first; });
+      if (it == free_blocks.rend()) return;
+      auto block = blocks.find(it->second);
+      Block& b = block->second;
+      const size_t present = b.size - b.absent;
+      if (b.size == b.region_size)
+        drop_region(block);
+      else if (backend.discard(device, block->first, b.size))
+        stats.reserved -= present, b.absent = b.size;
+      else
+        return;
+      given += present;
+    }
   }
 
   // A slab is wholly free when none of its blocks is handed out.
@@ -240,13 +276,8 @@ struct Pool::Impl {
     }
     size_t before = stats.reserved;
     for (auto it = blocks.begin(); it != blocks.end();) {
-      if (it->second.free && it->second.size == it->second.region_size) {
-        free_blocks.erase({it->second.size, it->first});
-        unmap(it->first, it->second.size);
-        it = blocks.erase(it);
-      } else {
-        ++it;
-      }
+      auto block = it++;
+      if (block->second.free && block->second.size == block->second.region_size) drop_region(block);
     }
     trim_slabs();
     return before - stats.reserved;

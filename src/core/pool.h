@@ -1,7 +1,8 @@
 // The caching allocator of one device: size classes for small blocks, best fit with coalescing for large ones, a hard
-// limit that is never exceeded, and counters that tell the truth. It keeps its books outside the memory it hands out,
-// which the host may not be able to reach, and orders reuse by stream (a stream-ordered allocator): a block that one
-// stream has used goes to another one behind the work of the first.
+// limit that is never exceeded, and counters that tell the truth. Before it asks the system for more, it gives back as
+// much of what is free here in pieces that are too small (docs/adr/0042-memory-of-programs.md). It keeps its books
+// outside the memory it hands out, which the host may not be able to reach, and orders reuse by stream (a
+// stream-ordered allocator): a block that one stream has used goes to another one behind the work of the first.
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -14,6 +14,9 @@ namespace {
 // Of the thread that runs the traced function; other threads go on as if there were none.
 __attribute__((tls_model("initial-exec"))) thread_local Tracer* g_tracer = nullptr;
 
+NodeDispatch* g_nodes = nullptr;
+bool is_node(const Tensor& t) { return t.modes & mode::kNode; }
+
 constexpr int64_t kTinyNumel = 64;
 std::atomic<bool> g_host_compute{true};
 
@@ -165,11 +168,24 @@ MGE_ASIDE bool dispatch_quantised(const OpDef& op, const Attrs& attrs, std::span
   return true;
 }
 
+// The recorded op was decided on by the same rules from the same dtypes and modes, so none of them is asked again; but
+// for the tape, which may have come or gone.
+MGE_ASIDE bool dispatch_matched(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> in,
+                                std::span<TensorPtr> out, uint32_t modes) {
+  const bool taped = (modes & mode::kGrad) && tape_wants(op, in);
+  if (taped && !op.vjp && op.decompose) return false;
+  if (!g_tracer->match(op, attrs, in, out)) return false;
+  if (taped) tape_record(op, attrs, in, out);
+  if (modes & mode::kNhwc) keep_format(op, in, *out[0]);
+  return true;
+}
+
 }  // namespace
 
 void set_host_compute(bool on) { g_host_compute.store(on); }
 bool host_compute() { return g_host_compute.load(); }
 
+void set_node_dispatch(NodeDispatch* d) { g_nodes = d; }
 Tracer* active_tracer() { return g_tracer; }
 void set_active_tracer(Tracer* t) {
   g_tracer = t;
@@ -196,6 +212,7 @@ void dispatch(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> in, 
     modes |= t->modes;
     quantised |= is_quant(t->value->meta.dtype);
   }
+  if (__builtin_expect(modes & mode::kTrace, 0) && dispatch_matched(op, attrs, in, out, modes)) return;
   std::span<const Meta* const> meta_span(metas.data(), metas.size());
   if (__builtin_expect(quantised, 0) && dispatch_quantised(op, attrs, in, out)) return;
   if (__builtin_expect(modes & mode::kAutocast, 0) && op.amp != Amp::None) return dispatch_autocast(op, attrs, in, out);
@@ -204,7 +221,8 @@ void dispatch(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> in, 
     if (promote_op(op, meta_span, {want.data(), want.size()}))
       return dispatch_promoted(op, attrs, in, {want.data(), want.size()}, out);
   }
-  if (modes & mode::kGrad) {
+  if (modes & (mode::kGrad | mode::kNode)) {
+    if (modes & mode::kNode) return g_nodes->apply(op, attrs, in, out);
     if (!tape_wants(op, in))
       modes &= ~mode::kGrad;  // from here on the bit means: this op is recorded
     else if (!op.vjp && op.decompose)
@@ -361,6 +379,7 @@ Buffer host_buffer(Value& v) {
 }
 
 Buffer read_buffer(Tensor& t) {
+  if (is_node(t)) return g_nodes->read(t);
   ValuePtr v = t.value;
   if (g_tracer) g_tracer->on_read(t);
   if (!v->known && !v->ready() && g_tracer) g_tracer->materialize(*v);
@@ -391,9 +410,12 @@ Val EagerEmitter::literal(const Meta& m, const void* data) {
   std::memcpy(b.storage->ptr, data, m.bytes());
   return val(tensor_from_buffer(placed, std::move(b)));
 }
-TensorPtr traced_sizes(Tensor& t) { return g_tracer ? g_tracer->sizes_of(t) : nullptr; }
+TensorPtr traced_sizes(Tensor& t) {
+  if (is_node(t)) return g_nodes->sizes_of(t);
+  return g_tracer ? g_tracer->sizes_of(t) : nullptr;
+}
 void fix_sizes(Tensor& t) {
-  if (g_tracer && g_tracer->any_size(t)) g_tracer->on_read(*g_tracer->sizes_of(t));
+  if (g_tracer && !is_node(t) && g_tracer->any_size(t)) g_tracer->on_read(*g_tracer->sizes_of(t));
 }
 
 Ints size_numbers(Tensor& t, bool* later) {
@@ -403,7 +425,10 @@ Ints size_numbers(Tensor& t, bool* later) {
             "shape: sizes must be integers; got a tensor of {}. Cast it with astype first.", dtype_name(m.dtype));
   MGE_CHECK(n <= kRowTile, Value, "shape: {} sizes are too many; got a tensor of shape {}.", n, m.shape.str());
   Buffer b;
-  if (later && g_tracer) {
+  if (later && is_node(t)) {
+    *later = true;
+    b = g_nodes->read(t);
+  } else if (later && g_tracer) {
     *later = g_tracer->on_size(t);
     if (!t.value->ready()) g_tracer->materialize(*t.value);
     b = host_buffer(*t.value);
@@ -421,10 +446,13 @@ SizeValue EagerEmitter::size_value(const Val& v, int64_t) {
   return {now, later ? v : Val()};
 }
 
-Val EagerEmitter::size_operand(const Val& v) { return any_size(v) ? val(g_tracer->sizes_of(*tensor(v))) : Val(); }
-bool EagerEmitter::any_size(const Val& v) { return g_tracer && g_tracer->any_size(*tensor(v)); }
+Val EagerEmitter::size_operand(const Val& v) { return any_size(v) ? val(traced_sizes(*tensor(v))) : Val(); }
+bool EagerEmitter::any_size(const Val& v) {
+  const Tensor& t = *tensor(v);
+  return is_node(t) || (g_tracer && g_tracer->any_size(t));
+}
 void EagerEmitter::fix(const Val& v) {
-  if (g_tracer) g_tracer->on_read(*tensor(v));
+  if (g_tracer && !is_node(*tensor(v))) g_tracer->on_read(*tensor(v));
 }
 std::optional<HostValue> EagerEmitter::known(const Val& v) {
   Tensor& t = *tensor(v);

@@ -62,6 +62,18 @@ class EagerEmitter final : public Emitter {
   static EagerEmitter& get();
 };
 
+/// Where ops on tensors of mode kNode go: variables of a graph that a program edits, without values. One per process.
+class NodeDispatch {
+ public:
+  virtual ~NodeDispatch() = default;
+  virtual void apply(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> in, std::span<TensorPtr> out) = 0;
+  /// The sizes of a variable as one.
+  virtual TensorPtr sizes_of(Tensor& t) = 0;
+  /// What a variable holds, in host memory, where that follows from constants and sizes; a Value error otherwise.
+  virtual Buffer read(Tensor& t) = 0;
+};
+void set_node_dispatch(NodeDispatch* d);
+
 /// Sees every op after promotion and gradient recording. One at a time per thread.
 class Tracer {
  public:
@@ -69,6 +81,12 @@ class Tracer {
   /// True: the outputs have been provided (their values stay Pending) and must not be run.
   virtual bool on_op(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> in, std::span<const ValuePtr> out,
                      LocId loc) = 0;
+  /// Whether this is the next op of a recorded call that runs again, all sizes as they were: then `out` is filled, and
+  /// nothing of the op is left to do but what the tape wants. False: it goes the way of every op, to on_op.
+  virtual bool match(const OpDef& /*op*/, const Attrs& /*attrs*/, std::span<Tensor* const> /*in*/,
+                     std::span<TensorPtr> /*out*/) {
+    return false;
+  }
   virtual void on_assign(Tensor& cell, const Tensor& from) = 0;
   /// A value that this tracer left Pending is needed now. False: not ours.
   virtual bool materialize(Value& v) = 0;

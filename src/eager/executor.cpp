@@ -581,8 +581,8 @@ __attribute__((noinline)) Worker* worker_of_domain(const Command& c) {
 void refuse_deferred(const Value& v) {
   MGE_CHECK(
       !v.deferred || v.state.load(std::memory_order_acquire) != State::Pending, Trace,
-      "trace error because data unreadable: the value belongs to a traced call that is still open. Use it inside the "
-      "trace, or after the call.");
+      "trace error because data unreadable\n  the value belongs to a traced call that is still open. Use it inside "
+      "the trace, or after the call.");
 }
 
 }  // namespace

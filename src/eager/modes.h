@@ -15,6 +15,8 @@ constexpr uint32_t kFloat32Sums = 32;
 // Of a tensor, not of a thread: its memory-format label. Dispatch ORs the words of the inputs into its own.
 constexpr uint32_t kNchw = 64;
 constexpr uint32_t kNhwc = 128;
+// Of a tensor, too: it is a variable of a graph that a program edits, and ops on it go there (NodeDispatch).
+constexpr uint32_t kNode = 1u << 24;
 /// The dtypes of autocast, each XORed with its default so that 0 means float16 and float32.
 constexpr int kLowShift = 8, kHighShift = 16;
 /// What a program sets (amp, config) and on which results depend: to be saved, restored, and put into keys of traces.

@@ -21,7 +21,7 @@ using GradCallback = std::function<void(TensorPtr)>;
 
 /// Shapes of inputs, and of the first output, that may be others in later calls, as tensors.
 struct GradSizes {
-  std::vector<TensorPtr> in;
+  SmallVec<TensorPtr, 3> in;
   TensorPtr out;
 };
 

@@ -6,6 +6,15 @@ namespace mge {
 namespace {
 
 std::atomic<uint32_t> g_next_epoch{1};
+// What dispatch goes by besides the op and its inputs, and the tape.
+constexpr uint32_t kOpModes = mode::kSettings | mode::kRule;
+
+bool is_exactly(const Meta& m, const Meta& recorded) { return m.cn == recorded.cn && m.same_type(recorded); }
+
+const RefPtr<Life>& life_of(Value& v) {
+  if (!v.life) v.life = make_ref<Life>();
+  return v.life;
+}
 
 }  // namespace
 
@@ -32,14 +41,13 @@ void Recording::enter(State s) {
   epochs_.assign(1, epoch_);
   state_ = s;
   externals_.clear();
-  size_tensors_.clear();
   set_active_tracer(this);
 }
 
 void Recording::leave() {
   set_active_tracer(nullptr);
   externals_.clear();
-  size_tensors_.clear();
+  for (auto& v : vars_) v.sizes = nullptr;
 }
 
 uint32_t Recording::new_var(const Meta& m) {
@@ -73,8 +81,9 @@ void Recording::record_begin(std::span<Tensor* const> args) {
     vars_[v].cell = TensorPtr(args[i]);
     arg_cells_.push_back(args[i]);
     vars_[v].value = args[i]->value;
+    vars_[v].life = life_of(*args[i]->value);
     // An argument given twice is one variable: later calls must give it twice as well.
-    auto& known = externals_[args[i]->value.get()];
+    auto& known = externals_[vars_[v].life.get()];
     for (uint32_t id : known)
       if (vars_[id].cell.get() == args[i]) vars_[v].same_as = static_cast<int>(id);
     if (vars_[v].same_as < 0) known.push_back(v);
@@ -88,18 +97,20 @@ uint32_t Recording::var_of(Tensor& t) {
   // made during the call stands for the cell it was made from.
   bool constant = v->birth_epoch == epoch_;
   Tensor* cell = t.origin ? t.origin.get() : &t;
-  auto& known = externals_[v];
+  const RefPtr<Life>& life = life_of(*v);
+  auto& known = externals_[life.get()];
   for (uint32_t id : known)
     if (constant || vars_[id].cell.get() == cell) return id;
   // A cell that was assigned during the call stands for what it was assigned, not for what it held before.
   for (auto& c : commits_)
-    if (c.cell.get() == cell && vars_[c.var].value.get() == v) return c.var;
+    if (c.cell.get() == cell && vars_[c.var].life == life) return c.var;
   uint32_t id = new_var(v->meta);
   Var& var = vars_[id];
   var.external = true;
   var.constant = var.is_static = constant;
   var.cell = TensorPtr(cell);
   var.value = t.value;
+  var.life = life;
   known.push_back(id);
   return id;
 }
@@ -110,7 +121,7 @@ bool Recording::on_op(const OpDef& op, const Attrs& attrs, std::span<Tensor* con
     match_op(op, attrs, in, out, loc);
     return !vars_[ops_[pc_ - 1].out[0]].at_once;  // those are computed by whoever asked
   }
-  Op rec{&op, attrs, {}, {}, {}, nullptr, loc, backward_location() != 0, current_rerun()};
+  Op rec{&op, attrs, {}, {}, {}, nullptr, loc, backward_location() != 0, current_rerun(), mode::t_word & kOpModes};
   const bool pure = !(op.traits & (kEffect | kRandom));
   bool is_static = pure, sized = false, from_sizes = pure, any_sizes = false, late = false;
   for (auto* t : in) {
@@ -134,7 +145,7 @@ bool Recording::on_op(const OpDef& op, const Attrs& attrs, std::span<Tensor* con
   for (auto& v : out) from_sizes &= ir::is_handful(v->meta);
   for (auto& v : out) {
     uint32_t id = new_var(v->meta);
-    vars_[id].value = v;
+    vars_[id].life = life_of(*v);
     vars_[id].is_static = is_static;
     vars_[id].sized = sized && !is_static;
     vars_[id].is_size = any_sizes && from_sizes && !vars_[id].sized;
@@ -156,7 +167,11 @@ void Recording::on_assign(Tensor& cell, const Tensor& from) {
   // Reading the cell's value at the start first makes it a variable, so that a commit always has a state to replace.
   bool first = true;
   for (auto& c : commits_) first &= c.cell.get() != &cell;
-  if (first) var_of(cell);
+  if (first) {
+    Var& was = vars_[var_of(cell)];
+    // From here on the cell does not hold it either. Constants of a file or a replay are what the call began with.
+    if (was.external && was.arg < 0 && !was.constant && !opt_.capture_as_const) was.value = nullptr;
+  }
   uint32_t v = from.value->trace_epoch == epoch_ ? from.value->trace_var : var_of(const_cast<Tensor&>(from));
   for (auto& c : commits_)
     if (c.cell.get() == &cell) {
@@ -191,7 +206,7 @@ void Recording::on_read(Tensor& t) {
 
 // ---- sizes
 
-const Recording::Var* Recording::find_var(const Tensor& t) const {
+Recording::Var* Recording::find_var(const Tensor& t) {
   const Value* v = t.value.get();
   if (v->trace_epoch == epoch_) return &vars_[v->trace_var];
   for (size_t i = 0; i < n_args_; ++i)
@@ -204,14 +219,20 @@ bool Recording::any_size(const Tensor& t) const {
   return v && v->sized;
 }
 
+const OpDef& shape_of_op() {
+  static const OpDef& op = OpRegistry::global().get("shape_of");
+  return op;
+}
+
 // Computed here and now from the meta, whatever mode the call is in.
 TensorPtr Recording::sizes_of(Tensor& t) {
   if (!opt_.any_size) return nullptr;
-  static const OpDef& shape_of = OpRegistry::global().get("shape_of");
   const Var* var_of_t = find_var(t);  // moves when the op below makes a variable
   const bool known = var_of_t, any = known && var_of_t->sized;
-  if (known)
-    if (auto it = size_tensors_.find(t.value.get()); it != size_tensors_.end()) return it->second;
+  if (known && var_of_t->sizes) return var_of_t->sizes;
+  if (known && exact_ && state_ == State::Matching)
+    if (TensorPtr sizes = known_sizes(*var_of_t)) return sizes;
+  const OpDef& shape_of = shape_of_op();
   const Meta& m = t.meta();
   Meta of;
   const Meta* in = &m;
@@ -229,8 +250,43 @@ TensorPtr Recording::sizes_of(Tensor& t) {
     var.is_static = !any;
     var.sized = false;
   }
-  if (known) size_tensors_[t.value.get()] = sizes;
+  if (known) find_var(t)->sizes = sizes;
   return sizes;
+}
+
+// The next op of the recording is this one, and its result needs no computing. The tensor of the last call serves again
+// when nobody has kept it.
+TensorPtr Recording::known_sizes(const Var& of) {
+  const auto id = static_cast<uint32_t>(&of - vars_.data());
+  if (pc_ >= ops_.size() || ops_[pc_].op != &shape_of_op() || ops_[pc_].in[0] != id) return nullptr;
+  const uint32_t out = ops_[pc_++].out[0];
+  Var& var = vars_[out];
+  TensorPtr& t = var.cell;
+  if (!t || t->ref_count() != 1 || t->value->ref_count() != 1) {
+    Buffer b = allocate_for_host(var.meta);
+    std::copy(of.meta.shape.begin(), of.meta.shape.end(), static_cast<int32_t*>(b.storage->ptr));
+    t = tensor_from_host(var.meta, std::move(b));
+    t->value->birth_epoch = 0;
+    t->value->trace_var = out;
+  }
+  t->links.clear();
+  t->birth_epoch = t->value->trace_epoch = var.same = epoch_;
+  var.value = t->value;
+  return vars_[id].sizes = t;
+}
+
+// The value that a variable has in every call of these sizes, as a value of this one.
+ValuePtr Recording::known_value(uint32_t id) {
+  Var& var = vars_[id];
+  ValuePtr v = make_ref<Value>();
+  v->meta = var.meta;
+  v->buffer = var.fixed->buffer;
+  v->known = var.fixed->known;
+  v->trace_epoch = epoch_;
+  v->trace_var = id;
+  v->set_ready();
+  var.value = v;
+  return v;
 }
 
 bool Recording::on_size(Tensor& t) {
@@ -306,16 +362,18 @@ void Recording::finish_recording() {
     for (size_t i = 0; i < n_args_ && c.arg < 0; ++i)
       if (vars_[i].cell == c.cell) c.arg = static_cast<int>(i);
   for (auto& v : vars_)
-    if (!v.external) v.kept = v.value->ref_count() > 1;  // somebody besides this recording still holds the value
+    if (!v.external) v.kept = lives(v);
   if (opt_.replay) find_leaks();
   for (auto& v : vars_) {
     if (v.constant || (opt_.capture_as_const && v.external && v.arg < 0)) v.fixed = v.value;
     if (v.arg >= 0) v.cell = nullptr;
     v.value = nullptr;
+    v.life = nullptr;
   }
   for (uint32_t r : results_) vars_[r].kept = true;
   captured_.clear();
   captured_cells_.clear();
+  first_of_cell_.clear();
   for (auto& c : commits_) {
     vars_[c.var].kept = true;
     if (c.arg >= 0) c.cell = nullptr;
@@ -324,7 +382,7 @@ void Recording::finish_recording() {
     if (vars_[v].external && vars_[v].arg < 0) {
       captured_.push_back(v);
       // Of several variables of one cell the first is the value the call began with.
-      if (!vars_[v].constant) captured_cells_.emplace(vars_[v].cell.get(), v);
+      if (!vars_[v].constant && captured_cells_.emplace(vars_[v].cell.get(), v).second) first_of_cell_.push_back(v);
     }
   pinned_.assign(n_args_, nullptr);
   make_segments();
@@ -364,8 +422,8 @@ bool Recording::accepts(std::span<Tensor* const> args) {
   if (args.size() != n_args_) return false;
   for (size_t i = 0; i < args.size(); ++i)
     if (pinned_[i] ? pinned_[i].get() != args[i] : captured_cells_.count(args[i]) != 0) return false;
-  for (auto& [cell, v] : captured_cells_) {
-    const Meta &now = cell->meta(), &was = vars_[v].meta;
+  for (uint32_t v : first_of_cell_) {
+    const Meta &now = vars_[v].cell->meta(), &was = vars_[v].meta;
     if (!now.same_type(was) || now.cn != was.cn) return false;
   }
   for (auto& r : reads_)
@@ -393,7 +451,7 @@ void Recording::exclude_begin() {
     if (breaks_.empty() || breaks_.back() != ops_.size()) breaks_.push_back(ops_.size());
     drain_executor();
     for (auto& v : vars_)
-      if (!v.external && v.value->ref_count() > 1) v.read = true;
+      if (!v.external && lives(v)) v.read = true;
     return;
   }
   if (boundary_ >= boundaries_.size() || boundaries_[boundary_] != pc_)
@@ -454,7 +512,11 @@ void Recording::match_begin(std::span<Tensor* const> args) {
   check_arguments(args, false);
   enter(State::Matching);
   pc_ = segment_ = boundary_ = 0;
-  for (size_t i = 0; i < args.size(); ++i) vars_[i].value = args[i]->value;
+  exact_ = true;
+  for (size_t i = 0; i < args.size(); ++i) {
+    vars_[i].value = args[i]->value;
+    exact_ &= is_exactly(args[i]->meta(), vars_[i].meta);
+  }
 }
 
 void Recording::check_arguments(std::span<Tensor* const> args, bool metas) const {
@@ -466,8 +528,10 @@ void Recording::check_arguments(std::span<Tensor* const> args, bool metas) const
     const bool fits =
         opt_.any_size ? m.dtype == var.meta.dtype && m.shape.rank == var.meta.shape.rank : m.same_type(var.meta);
     if (metas && !fits)
-      mismatch("input mismatch", format("argument {} changed from {} to {}", i, var.meta.str(), args[i]->meta().str()),
-               0);
+      mismatch(m.dtype == var.meta.dtype
+                   ? "input size mismatch"
+                   : format("dtype mismatch: {} vs {}", dtype_name(var.meta.dtype), dtype_name(m.dtype)).c_str(),
+               format("argument {} changed from {} to {}", i, var.meta.str(), args[i]->meta().str()), 0);
     if (var.same_as >= 0 && args[i]->value != args[static_cast<size_t>(var.same_as)]->value)
       mismatch("input id mismatch",
                format("arguments {} and {} were one tensor in the recorded call and are two now", var.same_as, i), 0);
@@ -491,7 +555,76 @@ bool Recording::same_attributes(Op& rec, const Attrs& attrs) {
     was[static_cast<size_t>(want.field)].value = now[static_cast<size_t>(want.field)].value;
   }
   rec.now = rec.op->schema.build(rec.op->name, now);
+  exact_ &= attrs_equal(rec.now.get(), rec.attrs.get());
   return attrs_equal(rec.now.get(), rec.op->schema.build(rec.op->name, was).get());
+}
+
+// The same without looking at numbers that cannot differ. False: perhaps.
+bool Recording::exact_attributes(Op& rec, const Attrs& attrs) {
+  auto given = attrs ? attrs->sizes() : std::span<const SizeOperand>();
+  if (given.size() != rec.sizes.size()) return false;
+  for (size_t i = 0; i < given.size(); ++i) {
+    const SizeVar& want = rec.sizes[i];
+    const Value& v = *static_cast<Tensor*>(given[i].value.get())->value;
+    if (want.field != given[i].field || want.element != given[i].element || v.trace_epoch != epoch_ ||
+        v.trace_var != want.var || vars_[want.var].same != epoch_)
+      return false;
+  }
+  if (!attrs_equal(rec.attrs.get(), attrs.get())) return false;
+  if (!given.empty() && rec.now != rec.attrs) rec.now = rec.attrs;
+  return true;
+}
+
+// Whether what is computed at once from these inputs is what it is in every call of these sizes.
+bool Recording::is_same(const Op& rec) const {
+  for (uint32_t v : rec.in)
+    if (vars_[v].same != epoch_) return false;
+  return exact_ && !rec.in.empty();
+}
+
+// The way of most ops. Whatever is not just as it was goes on to dispatch and match_op, which find out.
+bool Recording::match(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> in, std::span<TensorPtr> out) {
+  if (state_ != State::Matching || !exact_ || pc_ >= ops_.size()) return false;
+  Op& rec = ops_[pc_];
+  if (rec.op != &op || rec.in.size() != in.size() || rec.modes != (mode::t_word & kOpModes)) return false;
+  if ((rec.attrs != attrs || !rec.sizes.empty()) && !exact_attributes(rec, attrs)) return false;
+  for (size_t i = 0; i < in.size(); ++i) {
+    Value* v = in[i]->value.get();
+    if (v->trace_epoch == epoch_) {
+      if (v->trace_var != rec.in[i]) return false;
+      continue;
+    }
+    Var& var = vars_[rec.in[i]];
+    if (var.value.get() == v && var.external) continue;
+    if (!var.external || var.value || !is_exactly(v->meta, var.meta)) return false;
+    var.value = in[i]->value;
+  }
+  const bool at_once = vars_[rec.out[0]].at_once;
+  if (at_once) {
+    if (!is_same(rec)) return false;
+    for (uint32_t o : rec.out)
+      if (!vars_[o].fixed) return false;
+  }
+  for (size_t i = 0; i < out.size(); ++i) {
+    Var& var = vars_[rec.out[i]];
+    if (at_once) {
+      out[i] = make_ref<Tensor>(known_value(rec.out[i]));
+      var.same = epoch_;
+      continue;
+    }
+    ValuePtr v = std::move(var.spare);
+    if (!v) {
+      v = make_ref<Value>();
+      v->meta = var.meta;
+      v->trace_var = rec.out[i];
+    }
+    v->trace_epoch = epoch_;
+    v->deferred = true;
+    var.value = v;
+    out[i] = make_ref<Tensor>(std::move(v));
+  }
+  ++pc_;
+  return true;
 }
 
 void Recording::match_op(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> in,
@@ -523,12 +656,17 @@ void Recording::match_op(const OpDef& op, const Attrs& attrs, std::span<Tensor* 
     if (var.meta.cn && v->meta.cn && !v->meta.cn->same_as(*var.meta.cn))
       mismatch(format("comp_node mismatch: {} vs {}", var.meta.cn->logical, v->meta.cn->logical).c_str(),
                format("input {} of {}", i, op.name), loc);
+    exact_ &= is_exactly(v->meta, var.meta);
     var.value = in[i]->value;
   }
+  const bool same = vars_[rec.out[0]].at_once && is_same(rec);
   for (size_t i = 0; i < out.size(); ++i) {
+    Var& var = vars_[rec.out[i]];
     out[i]->trace_epoch = epoch_;
     out[i]->trace_var = rec.out[i];
-    vars_[rec.out[i]].value = out[i];
+    var.value = out[i];
+    exact_ &= is_exactly(out[i]->meta, var.meta);
+    if (same) var.same = epoch_;
   }
   ++pc_;
 }
@@ -564,6 +702,13 @@ void Recording::match_end() {
     match_abort();
     throw;
   }
+  for (auto& v : vars_)
+    if (v.at_once && !v.fixed && v.same == epoch_ && v.value->ready()) {
+      v.fixed = make_ref<Value>();
+      v.fixed->meta = v.meta;
+      v.fixed->buffer = v.value->buffer;
+      v.fixed->known = v.value->known;
+    }
   finish_match();
 }
 
@@ -583,7 +728,18 @@ void Recording::finish_match() {
   leave();
   undo_.clear();
   fail_uncomputed();
-  for (auto& v : vars_) v.value = nullptr;
+  for (auto& v : vars_) {
+    if (exact_ && v.value && !v.external && !v.at_once && v.value->ref_count() == 1) {
+      v.spare = std::move(v.value);
+      Value& x = *v.spare;
+      x.buffer = {};
+      x.known = nullptr;
+      x.error = nullptr;
+      x.life = nullptr;
+      x.state.store(mge::State::Pending, std::memory_order_relaxed);
+    }
+    v.value = nullptr;
+  }
   state_ = State::Recorded;
 }
 
@@ -591,6 +747,7 @@ void Recording::fail_uncomputed() {
   std::shared_ptr<const ExecError> error;
   for (auto& v : vars_) {
     if (v.external || !v.value || !v.value->deferred || v.value->ready()) continue;
+    if (v.value->ref_count() == 1) continue;  // nobody else will see it
     if (!error)
       error = std::make_shared<ExecError>(
           ErrorKind::Trace,

@@ -86,6 +86,13 @@ class Recording : public RefCounted, public Tracer {
   bool usable() const { return state_ == State::Recorded; }
   /// Programs compiled for replay; of all parts together.
   size_t n_programs() const;
+  /// Compiled so far, for replay and for host mode.
+  std::vector<RefPtr<Program>> programs() const;
+  /// Of these, the ones of the sizes that were used last.
+  std::vector<RefPtr<Program>> latest() const;
+  int opt_level() const { return opt_.opt_level; }
+  /// From now on the time of every instruction of them is taken (Program::watch).
+  void watch(bool on);
   /// Reports of the compiled programs, for the curious.
   std::string report() const;
   /// Called when a name for an external tensor is wanted; set by the bindings.
@@ -103,9 +110,10 @@ class Recording : public RefCounted, public Tracer {
     bool constant = false;   // made during the call from host data: fed anew in host mode, fixed in replay
     int arg = -1;            // position among the arguments
     int same_as = -1;        // the argument of a lower position that was this very tensor
-    TensorPtr cell;          // external: the tensor that held it
-    ValuePtr value;          // only while recording or matching
-    ValuePtr fixed;          // constant: its value in the recorded call
+    TensorPtr cell;          // external: the tensor that held it; a shape: the one that calls of these sizes are given
+    ValuePtr value;          // while matching; while recording, of one from outside until it is assigned
+    RefPtr<Life> life;       // while recording, of the value
+    ValuePtr fixed;          // constant: its value in the recorded call; at_once: in every call of these sizes
     int producer = -1;       // op index
     bool is_static = false;  // made from constants alone: the same in every call
     bool sized = false;      // its shape may be another one in the next call
@@ -114,6 +122,9 @@ class Recording : public RefCounted, public Tracer {
     bool late = false;       // sizes that depend on values play a part: known while the call runs, not before
     bool read = false;       // read on the host during the call
     bool kept = false;       // still held by somebody when the call ended
+    ValuePtr spare;          // of the last call, which nobody has kept: the next one's
+    uint32_t same = 0;       // at_once: the epoch of a call in which it is what it is in every call of these sizes
+    TensorPtr sizes;         // its shape as a tensor, of the call that is open
   };
   struct SizeVar {
     int field, element;
@@ -128,6 +139,7 @@ class Recording : public RefCounted, public Tracer {
     LocId loc;
     bool backward;
     uint64_t rerun;
+    uint32_t modes;  // of the thread, as far as they decide what an op is made of
   };
   struct Commit {
     TensorPtr cell;  // null for an argument
@@ -147,10 +159,12 @@ class Recording : public RefCounted, public Tracer {
     size_t begin, end;                                       // ops
     std::vector<uint32_t> in, out;                           // vars that enter and leave
     std::unordered_map<uint64_t, RefPtr<Program>> programs;  // by the metas of `in`
+    RefPtr<Program> exact;                                   // the one for the sizes that were recorded
   };
 
   bool on_op(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> in, std::span<const ValuePtr> out,
              LocId loc) override;
+  bool match(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> in, std::span<TensorPtr> out) override;
   void on_assign(Tensor& cell, const Tensor& from) override;
   bool materialize(Value& v) override;
   uint32_t epoch() const override { return epoch_; }
@@ -159,7 +173,9 @@ class Recording : public RefCounted, public Tracer {
   TensorPtr sizes_of(Tensor& t) override;
   bool on_size(Tensor& t) override;
 
-  const Var* find_var(const Tensor& t) const;
+  Var* find_var(const Tensor& t);
+  const Var* find_var(const Tensor& t) const { return const_cast<Recording*>(this)->find_var(t); }
+  static bool lives(const Var& v) { return v.life->ref_count() > 1; }
   void enter(State s);
   void leave();
   void check_arguments(std::span<Tensor* const> args, bool metas) const;
@@ -171,6 +187,10 @@ class Recording : public RefCounted, public Tracer {
   void set_host_only(const std::string& reason, LocId loc);
   void note_sizes(Op& rec);
   bool same_attributes(Op& rec, const Attrs& attrs);
+  bool exact_attributes(Op& rec, const Attrs& attrs);
+  bool is_same(const Op& rec) const;
+  ValuePtr known_value(uint32_t var);
+  TensorPtr known_sizes(const Var& of);
   void guard(uint32_t var, Tensor& t);
   bool allows_sizes(std::span<Tensor* const> args);
   void make_parts();
@@ -181,6 +201,7 @@ class Recording : public RefCounted, public Tracer {
   void make_segments();
   void match_op(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> in, std::span<const ValuePtr> out,
                 LocId loc);
+  RefPtr<Program> segment_program(Segment& s);
   void run_segment(size_t index);
   RefPtr<Program> compile(ir::Graph g) const;
   ir::Graph segment_graph(const Segment& s) const;
@@ -202,6 +223,7 @@ class Recording : public RefCounted, public Tracer {
   std::vector<Read> reads_;        // captured tensors that were read on the host
   std::vector<TensorPtr> pinned_;  // by argument; null: any tensor will do
   std::unordered_map<const Tensor*, size_t> captured_cells_;
+  std::vector<uint32_t> first_of_cell_;  // the variables in it
   std::vector<Var> vars_;
   std::vector<Op> ops_;
   std::vector<Commit> commits_;
@@ -209,13 +231,13 @@ class Recording : public RefCounted, public Tracer {
   std::vector<Segment> segments_;
   std::vector<size_t> breaks_;      // op counts at which a value of the open segment was read
   std::vector<size_t> boundaries_;  // op counts at which a part that is not seen began
-  std::unordered_map<const Value*, SmallVec<uint32_t, 1>> externals_;  // while recording
-  std::unordered_map<const Value*, TensorPtr> size_tensors_;           // shapes as tensors, while the call is open
+  std::unordered_map<const Life*, SmallVec<uint32_t, 1>> externals_;  // while recording
   std::unordered_map<const Tensor*, std::string> names_;
   size_t n_args_ = 0;
   std::vector<const Tensor*> arg_cells_;  // of the recorded call; only compared, and only until it has returned
   // matching
   size_t pc_ = 0, segment_ = 0, boundary_ = 0;
+  bool exact_ = false;  // so far all sizes are those of the recorded call
   struct Undo {
     TensorPtr cell;
     ValuePtr value;
@@ -225,6 +247,7 @@ class Recording : public RefCounted, public Tracer {
   // replay
   Stages stages_;  // without their graphs, which `parts_` hold
   std::vector<SizedGraph> parts_;
+  bool watched_ = false;
   std::vector<uint32_t> whole_vars_;
 };
 

@@ -68,21 +68,25 @@ void submit_here(Command&& c) {
 
 }  // namespace
 
-void Recording::run_segment(size_t index) {
-  Segment& s = segments_[index];
-  if (s.begin == s.end || s.out.empty()) return;
+RefPtr<Program> Recording::segment_program(Segment& s) {
+  if (exact_ && s.exact) return s.exact;
   uint64_t key = 0;
-  for (uint32_t v : s.in) {
-    MGE_ASSERT(vars_[v].value, "trace: variable {} has no value", v);
-    key = vars_[v].value->meta.hash(key);
-  }
+  for (uint32_t v : s.in) key = vars_[v].value->meta.hash(key);
   for (size_t i = s.begin; i < s.end; ++i)
     if (!ops_[i].sizes.empty()) key = hash_mix(key, attrs_hash(ops_[i].now.get()));
   if (!s.programs.count(key) && s.programs.size() >= SizedGraph::kMaxPrograms) s.programs.erase(s.programs.begin());
   RefPtr<Program>& p = s.programs[key];
   if (!p) p = compile(segment_graph(s));
+  if (exact_) s.exact = p;
+  return p;
+}
+
+void Recording::run_segment(size_t index) {
+  Segment& s = segments_[index];
+  if (s.begin == s.end || s.out.empty()) return;
+  for (uint32_t v : s.in) MGE_ASSERT(vars_[v].value, "trace: variable {} has no value", v);
   Command c;
-  c.job = std::make_unique<ProgramJob>(p);
+  c.job = std::make_unique<ProgramJob>(segment_program(s));
   for (uint32_t v : s.in) c.in.push_back(vars_[v].value);
   for (uint32_t v : s.out) {
     vars_[v].value->deferred = false;  // the executor's from now on
@@ -188,7 +192,27 @@ void set_fusion(pass::CanFuse can_fuse) { g_can_fuse = std::move(can_fuse); }
 
 RefPtr<Program> Recording::compile(ir::Graph g) const {
   pass::optimize(g, pipeline_options(opt_.opt_level, opt_.graph_opt));
-  return Program::compile(g);
+  RefPtr<Program> p = Program::compile(g);
+  if (watched_) p->watch(true);
+  return p;
+}
+
+std::vector<RefPtr<Program>> Recording::latest() const {
+  std::vector<RefPtr<Program>> out;
+  for (auto& part : parts_)
+    if (auto made = part.programs(); !made.empty()) out.push_back(made.front());
+  for (auto& seg : segments_) {
+    RefPtr<Program> last;
+    for (auto& [key, p] : seg.programs)
+      if (!last || p->last_begin() > last->last_begin()) last = p;
+    if (last) out.push_back(std::move(last));
+  }
+  return out;
+}
+
+void Recording::watch(bool on) {
+  watched_ = on;
+  for (auto& p : programs()) p->watch(on);
 }
 
 std::vector<Tensor*> Recording::captured() const {
@@ -205,12 +229,18 @@ std::vector<Tensor*> Recording::assigned() const {
   return out;
 }
 
+std::vector<RefPtr<Program>> Recording::programs() const {
+  std::vector<RefPtr<Program>> out;
+  for (auto& part : parts_)
+    for (auto& p : part.programs()) out.push_back(p);
+  for (auto& seg : segments_)
+    for (auto& [key, p] : seg.programs) out.push_back(p);
+  return out;
+}
+
 std::string Recording::report() const {
   std::string s;
-  for (auto& part : parts_)
-    for (auto& p : part.programs()) s += p->report().str() + "\n" + p->dump();
-  for (auto& seg : segments_)
-    for (auto& [key, p] : seg.programs) s += p->report().str() + "\n" + p->dump();
+  for (auto& p : programs()) s += p->report().str() + "\n" + p->dump();
   return s;
 }
 

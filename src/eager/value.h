@@ -18,6 +18,9 @@ using LocId = int32_t;  // a place in the user's program; 0 = unknown
 /// Ready: enqueued on its stream, and on the CPU that is computed. Whoever reads memory waits for buffer.work, too.
 enum class State : uint32_t { Pending, Ready, Failed };
 
+/// Lives as long as a value, and as long as whoever wants to know whether that still lives.
+struct Life : RefCounted {};
+
 struct Value : RefCounted {
   Meta meta;
   Buffer buffer;
@@ -27,6 +30,7 @@ struct Value : RefCounted {
   // Trace: the variable this value is in the recording `trace_epoch`; executor-independent.
   uint32_t trace_epoch = 0, trace_var = 0;
   uint32_t birth_epoch = 0;  // recording during which it was made from host data; 0 = outside, or a result
+  RefPtr<Life> life;         // what recordings hold instead of the value, whose memory goes when eager's would
   bool deferred = false;     // Pending until a tracer computes it: the executor knows nothing of it
 
   bool ready() const { return state.load(std::memory_order_acquire) == State::Ready; }

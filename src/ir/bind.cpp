@@ -73,30 +73,7 @@ class Binder {
   void bind_sizes(NodeId n) {
     const Node& x = g_.node(n);
     if (x.sizes.empty()) return;
-    std::vector<NamedAttr> values = x.attrs->values();
-    for (const SizeUse& s : x.sizes) {
-      const ConstTensor* t = known(s.value);
-      MGE_CHECK(t, Value, "{}: attribute '{}' depends on values that are not computed before the graph runs.",
-                x.op->name, values[static_cast<size_t>(s.field)].name);
-      AttrValue& v = values[static_cast<size_t>(s.field)].value;
-      const int64_t count = t->meta.shape.numel();
-      if (s.element == SizeOperand::kWhole && v.index() == 4) {
-        Ints ints;
-        for (int64_t i = 0; i < count; ++i) ints.push_back(integer_at(*t, i));
-        v = std::move(ints);
-        continue;
-      }
-      MGE_CHECK(count == 1, Value, "{}: one size is needed; got {} of them.", x.op->name, count);
-      if (auto* list = std::get_if<Ints>(&v)) {
-        MGE_CHECK(s.element >= 0 && static_cast<size_t>(s.element) < list->size(), Value,
-                  "{}: there is no element {} in attribute '{}'.", x.op->name, s.element,
-                  values[static_cast<size_t>(s.field)].name);
-        (*list)[static_cast<size_t>(s.element)] = integer_at(*t, 0);
-      } else {
-        v = integer_at(*t, 0);
-      }
-    }
-    g_.bind_node(n, x.op->schema.build(x.op->name, values));
+    g_.bind_node(n, sized_attrs(x, {x.sizes.data(), x.sizes.size()}, [&](ValueId v) { return known(v); }));
   }
 
   // Handfuls of numbers that are known become constants.
@@ -171,6 +148,33 @@ class Binder {
 };
 
 }  // namespace
+
+Attrs sized_attrs(const Node& x, std::span<const SizeUse> sizes, const KnownValue& known) {
+  std::vector<NamedAttr> values = x.attrs->values();
+  for (const SizeUse& s : sizes) {
+    const ConstTensor* t = known(s.value);
+    MGE_CHECK(t, Value, "{}: attribute '{}' depends on values that are not computed before the graph runs.", x.op->name,
+              values[static_cast<size_t>(s.field)].name);
+    AttrValue& v = values[static_cast<size_t>(s.field)].value;
+    const int64_t count = t->meta.shape.numel();
+    if (s.element == SizeOperand::kWhole && v.index() == 4) {
+      Ints ints;
+      for (int64_t i = 0; i < count; ++i) ints.push_back(integer_at(*t, i));
+      v = std::move(ints);
+      continue;
+    }
+    MGE_CHECK(count == 1, Value, "{}: one size is needed; got {} of them.", x.op->name, count);
+    if (auto* list = std::get_if<Ints>(&v)) {
+      MGE_CHECK(s.element >= 0 && static_cast<size_t>(s.element) < list->size(), Value,
+                "{}: there is no element {} in attribute '{}'.", x.op->name, s.element,
+                values[static_cast<size_t>(s.field)].name);
+      (*list)[static_cast<size_t>(s.element)] = integer_at(*t, 0);
+    } else {
+      v = integer_at(*t, 0);
+    }
+  }
+  return x.op->schema.build(x.op->name, values);
+}
 
 bool is_handful(const Meta& m) { return m.shape.rank <= 2 && m.shape.numel() <= 64 && m.dtype <= DType::F64; }
 

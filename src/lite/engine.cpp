@@ -59,7 +59,21 @@ mge::pass::PipelineOptions Engine::passes(int level) const {
 mge::RefPtr<mge::Program> Engine::compile(Graph bound) const {
   mge::install_interp();
   mge::pass::optimize(bound, passes(opt_.opt_level));
-  return mge::Program::compile(bound);
+  auto p = mge::Program::compile(bound);
+  if (watched_) p->watch(true);
+  return p;
+}
+
+void Engine::watch(bool on) {
+  watched_ = on;
+  for (auto& p : programs()) p->watch(on);
+}
+
+std::vector<mge::RefPtr<mge::Program>> Engine::latest() const {
+  std::vector<mge::RefPtr<mge::Program>> out;
+  for (auto& part : parts_)
+    if (auto made = part.programs(); !made.empty()) out.push_back(made.front());
+  return out;
 }
 
 std::vector<mge::RefPtr<mge::Program>> Engine::programs() const {

@@ -36,6 +36,10 @@ class Engine {
   /// All that were compiled and kept.
   std::vector<mge::RefPtr<mge::Program>> programs() const;
   size_t n_programs() const { return programs().size(); }
+  /// Those of the sizes that were used last, in the order they run.
+  std::vector<mge::RefPtr<mge::Program>> latest() const;
+  /// The time of every instruction is taken from now on (plan/describe.h).
+  void watch(bool on);
   /// Sizes of outputs may differ from run to run with the same inputs' shapes.
   bool sizes_vary() const { return parts_.size() > 1 || reads_inputs_; }
   /// Shapes of outputs as far as they are known: of all after prepare, or, when sizes depend on values, after run.
@@ -59,6 +63,7 @@ class Engine {
   std::vector<mge::SizedGraph> parts_;
   std::vector<mge::Buffer> vars_;
   std::vector<mge::Meta> inputs_, outputs_;
+  bool watched_ = false;
   bool reads_inputs_ = false;          // sizes depend on the values of inputs
   mge::RefPtr<mge::Program> current_;  // null: sizes depend on values, so programs are found by run
 };

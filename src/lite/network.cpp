@@ -135,15 +135,15 @@ LiteDeviceType Network::get_device_type() const {
   return locked(*impl_, [&] { return impl_->config.device_type; });
 }
 
-void Network::enable_profile_performance(std::string) {
-  guarded([] { not_supported("enable_profile_performance"); });
+void Network::enable_profile_performance(std::string path) {
+  locked(*impl_, [&] { impl_->enable_profile(std::move(path)); });
 }
 const std::string& Network::get_model_extra_info() {
   locked(*impl_, [&] { impl_->check_loaded("get_model_extra_info"); });
   return impl_->extra_info;
 }
-void Network::get_static_memory_alloc_info(const std::string&) const {
-  guarded([] { not_supported("get_static_memory_alloc_info"); });
+void Network::get_static_memory_alloc_info(const std::string& folder) const {
+  locked(*impl_, [&] { impl_->write_memory_info(folder); });
 }
 void Network::extra_configure(const ExtraConfig& extra) {
   locked(*impl_, [&] {

@@ -3,14 +3,17 @@
 #include <algorithm>
 #include <charconv>
 #include <cstring>
+#include <filesystem>
 
 #include "base/parallel.h"
+#include "base/write_file.h"
 #include "lite/convert.h"
 #include "lite/error.h"
 #include "lite/log.h"
 #include "lite/run/dump.h"
 #include "lite/run/json.h"
 #include "lite/tensor_impl.h"
+#include "plan/describe.h"
 
 namespace lite {
 namespace {
@@ -175,6 +178,7 @@ void Network::Impl::load_shared(std::shared_ptr<const mge::serial::LoadedModel> 
   try {
     model = std::move(m);
     engine = std::make_unique<Engine>(model, opt);
+    if (!profile_path.empty()) engine->watch(true);
     make_slots();
     const mge::ThreadLimit limit(static_cast<int>(threads));
     engine->prepare(input_metas());
@@ -324,6 +328,14 @@ void Network::Impl::store_output(IoSlot& slot, const Meta& m, const Buffer& valu
   t.copy_from(source);
 }
 
+namespace {
+void write_text(const std::string& path, const std::string& text) {
+  mge::FileWriter f(path);
+  f.write(text.data(), text.size());
+  f.commit();
+}
+}  // namespace
+
 void Network::Impl::run_once() {
   const mge::ThreadLimit limit(static_cast<int>(threads));
   // Other threads find inputs and outputs as they were before the run or as they are after it.
@@ -349,6 +361,28 @@ void Network::Impl::run_once() {
     store_output(s, engine->output_meta(i), results[i]);
   }
   if (!text_dump.empty() || !bin_dump.empty()) dump_values(results, outputs.size());
+  if (!profile_path.empty()) write_text(profile_path, mge::profile_json(engine->latest()));
+  if (!memory_info.empty()) write_memory_info(memory_info);
+}
+
+void Network::Impl::enable_profile(std::string path) {
+  MGE_CHECK(!path.empty(), Value, "lite: enable_profile_performance needs the name of a file.");
+  profile_path = std::move(path);
+  if (engine) engine->watch(true);
+}
+
+void Network::Impl::write_memory_info(const std::string& folder) const {
+  check_loaded("get_static_memory_alloc_info");
+  MGE_CHECK(!folder.empty(), Value, "lite: get_static_memory_alloc_info needs the name of a folder.");
+  std::error_code failed;
+  std::filesystem::create_directories(folder, failed);
+  if (failed) MGE_FAIL_ENV("lite: get_static_memory_alloc_info: cannot make {}: {}.", folder, failed.message());
+  const auto programs = engine->latest();
+  write_text(folder + "/graph.json",
+             programs.empty() ? mge::graph_json(engine->graph()) : mge::graph_exec_json(programs));
+  // Where sizes depend on values there is no plan before the first run.
+  memory_info = programs.empty() ? folder : "";
+  if (!programs.empty()) write_text(folder + "/StaticMemoryInfo.json", mge::static_memory_json(programs));
 }
 
 void Network::Impl::dump_values(const std::vector<Buffer>& values, size_t first) {

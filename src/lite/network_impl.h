@@ -63,6 +63,9 @@ class Network::Impl {
   // These take the mutex themselves: who waits for the worker must not hold it.
   void forward();
   void wait();
+  /// Times from the next run on are written to this file after each.
+  void enable_profile(std::string path);
+  void write_memory_info(const std::string& folder) const;
   void set_async_callback(const AsyncCallback& callback);
   /// Whether this is the thread on which an async callback runs.
   bool inside_callback() const;
@@ -80,6 +83,8 @@ class Network::Impl {
   bool inplace = false;
   int stream_id = 0;
   std::string text_dump, bin_dump;  // where every value goes, when set
+  std::string profile_path;         // where the times of the last run go, when set
+  mutable std::string memory_info;  // folder that waits for the first run
 
   std::shared_ptr<const mge::serial::LoadedModel> model;
   std::unique_ptr<Engine> engine;

@@ -11,6 +11,7 @@
 #include "pass/constant_fold.h"
 #include "pass/cse.h"
 #include "pass/dce.h"
+#include "pass/fuse_batch_norm.h"
 #include "pass/fuse_conv_epilogue.h"
 #include "pass/fuse_grain.h"
 #include "pass/fuse_preprocess.h"
@@ -46,17 +47,18 @@ constexpr Pass kPasses[] = {
     {"write_out", 2, [](Graph& g, const PipelineOptions&) { return write_out(g); }},
     {"constant_fold", 1, fold},
     {"canonicalise", 1, [](Graph& g, const PipelineOptions& o) { return canonicalise(g, o.opt_level >= 2); }},
+    // Before arithmetic, which makes products of divisions by a power of two.
+    {"fuse_grain", 2, [](Graph& g, const PipelineOptions& o) { return fuse_grain(g, true, o.graph_opt.rewrites); }},
     // After canonicalise: constants stand on the right.
     {"arithmetic", 1,
      [](Graph& g, const PipelineOptions& o) { return arithmetic(g, o.opt_level >= 2, o.graph_opt.rewrites); }},
-    // After arithmetic, which turns divisions by a power of two around.
-    {"fuse_grain", 2, [](Graph& g, const PipelineOptions& o) { return fuse_grain(g, true, o.graph_opt.rewrites); }},
     // What the rules made of constants.
     {"constant_fold", 1, fold},
     // After folding: equal constants appear there.
     {"cse", 1, [](Graph& g, const PipelineOptions&) { return cse(g); }},
     {"move_casts", 2, [](Graph& g, const PipelineOptions&) { return move_casts(g); }},
-    // Before elementwise fusion, which would swallow the epilogue.
+    // Before elementwise fusion, which would swallow what they take.
+    {"fuse_batch_norm", 2, [](Graph& g, const PipelineOptions&) { return fuse_batch_norm(g); }},
     {"fuse_conv_epilogue", 2, [](Graph& g, const PipelineOptions&) { return fuse_conv_epilogue(g); }},
     {"fuse_elementwise", 2, fuse_regions},
     {"dce", 1, [](Graph& g, const PipelineOptions&) { return dce(g); }},
@@ -73,13 +75,13 @@ constexpr Pass kInference[] = {
     {"dce", 1, [](Graph& g, const PipelineOptions&) { return dce(g); }},
     {"remove_dropout", 1, [](Graph& g, const PipelineOptions&) { return remove_dropout(g); }},
     {"constant_fold", 1, fold},
-    {"arithmetic", 1,
-     [](Graph& g, const PipelineOptions& o) {
-       return o.inference.rewrites && arithmetic(g, false, o.inference.rewrites);
-     }},
     {"fuse_grain", 1,
      [](Graph& g, const PipelineOptions& o) {
        return o.inference.fuse_grain && fuse_grain(g, false, o.inference.rewrites);
+     }},
+    {"arithmetic", 1,
+     [](Graph& g, const PipelineOptions& o) {
+       return o.inference.rewrites && arithmetic(g, false, o.inference.rewrites);
      }},
     // Before half_io: the table takes the steps as they were written, in float32.
     {"fuse_preprocess", 1,

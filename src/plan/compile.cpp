@@ -18,8 +18,10 @@ using ir::ValueId;
 
 constexpr int kForever = INT_MAX;
 
+using Impl = Program::Impl;
+
 struct Compiler {
-  Program::Impl& p;
+  Impl& p;
   ir::Graph& g;
   std::vector<int> merged;                  // per buffer: the buffer it was folded into by in-place reuse, or itself
   std::vector<SmallVec<int, 2>> copies_of;  // per graph value: argument references of its copies in other layouts
@@ -238,11 +240,15 @@ struct Compiler {
       try {
         whole = lower_move(n) || lower_view(g.node(n)) || lower_kernel(n);
         if (!whole) {
-          NodeId before = g.node(n).prev;
-          replaced.push_back({n, g.node(n).next});
+          NodeId before = g.node(n).prev, after = g.node(n).next;
+          replaced.push_back({n, after});
+          auto& known = p.whole[n];
+          auto call =
+              known ? known : std::make_shared<Impl::Whole>(Impl::Whole{g.node(n).op->name, describe_node(g, n)});
           ir::decompose_node(g, n);
           grow();
           n = before == kNone ? g.first() : g.node(before).next;
+          for (NodeId part = n; part != after; part = g.node(part).next) p.whole[part] = call;
         }
       } catch (Error& e) {
         e.set_location(g.location_of(n).str());
@@ -401,6 +407,7 @@ struct Compiler {
 #endif
     for (size_t i = 0; i < which.size(); ++i) p.buffers[which[i]].offset = plan.offset[i];
     p.homes[home].bytes = plan.bytes;
+    p.homes[home].peak = plan.peak;
     p.report.arena_bytes += plan.bytes;
     p.report.lower_bound += plan.lower_bound;
     p.report.strategy = plan.strategy;
@@ -459,7 +466,7 @@ RefPtr<Program> Program::compile(const ir::Graph& g, const CompileOptions& opt) 
   ir::verify(g);
 #endif
   RefPtr<Program> prog(new Program);
-  Impl& p = *prog->impl_;
+  Program::Impl& p = *prog->impl_;
   p.graph = g.clone();
   p.opt = opt;
   Compiler{p, p.graph, {}, {}}.run();

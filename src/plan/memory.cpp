@@ -12,14 +12,15 @@ namespace {
 
 size_t round_up(size_t n) { return (n + kMemAlign - 1) / kMemAlign * kMemAlign; }
 
-size_t lower_bound_of(std::span<const MemInterval> v) {
+size_t lower_bound_of(std::span<const MemInterval> v, int* peak) {
   std::map<int, int64_t> delta;
   for (auto& i : v) {
     delta[i.begin] += static_cast<int64_t>(round_up(i.bytes));
     delta[i.end + 1] -= static_cast<int64_t>(round_up(i.bytes));
   }
   int64_t live = 0, most = 0;
-  for (auto& [t, d] : delta) most = std::max(most, live += d);
+  for (auto& [t, d] : delta)
+    if ((live += d) > most) most = live, *peak = t;
   return static_cast<size_t>(most);
 }
 
@@ -33,7 +34,7 @@ MemPlan empty_plan(std::span<const MemInterval> v, const char* strategy) {
 void finish(std::span<const MemInterval> v, MemPlan& p) {
   p.bytes = 0;
   for (size_t i = 0; i < v.size(); ++i) p.bytes = std::max(p.bytes, p.offset[i] + round_up(v[i].bytes));
-  p.lower_bound = lower_bound_of(v);
+  p.lower_bound = lower_bound_of(v, &p.peak);
 }
 
 bool meet(const MemInterval& a, const MemInterval& b) { return a.begin <= b.end && b.begin <= a.end; }

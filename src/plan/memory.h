@@ -16,6 +16,7 @@ struct MemPlan {
   std::vector<size_t> offset;  // per interval, 64-byte aligned
   size_t bytes = 0;            // arena size
   size_t lower_bound = 0;      // most bytes alive at one instruction
+  int peak = -1;               // that instruction, the first of them
   const char* strategy = "";
 };
 

@@ -3,7 +3,6 @@
 #include <cstring>
 #include <optional>
 
-#include "ir/text.h"
 #include "kernel/copy.h"
 #include "plan/program_impl.h"
 
@@ -122,12 +121,47 @@ void Program::bind_var(size_t i, Buffer b) {
   p.set_base(p.var_buffer[i], p.var[i].data(m.dtype));
 }
 
-void Program::Impl::prepare_arena() {
-  for (auto& h : homes) h.arena = allocate_storage(h.device, h.bytes, h.queue);
-  for (size_t b = 0; b < buffers.size(); ++b)
-    if (buffers[b].where == Where::Arena) set_base(static_cast<int>(b), base_of(static_cast<int>(b)));
-  for (Instr& c : code)
-    if (c.workspace >= 0) c.args.workspace = base_of(c.workspace);
+// Between runs the memory is the pool's, for whoever needs it meanwhile; the same block comes back as a rule.
+void Program::Impl::take_arenas() {
+  for (auto& h : homes) {
+    try {
+      h.arena = allocate_storage(h.device, h.bytes, h.queue);
+    } catch (const Error& e) {
+      if (e.kind() != ErrorKind::Memory) throw;
+      rethrow_no_memory(h);
+    }
+    if (h.arena->ptr == std::exchange(h.base, h.arena->ptr)) continue;
+    const int home = static_cast<int>(&h - homes.data());
+    for (size_t b = 0; b < buffers.size(); ++b)
+      if (buffers[b].where == Where::Arena && buffers[b].home == home)
+        set_base(static_cast<int>(b), base_of(static_cast<int>(b)));
+    for (Instr& c : code)
+      if (c.workspace >= 0 && buffers[c.workspace].home == home) c.args.workspace = base_of(c.workspace);
+  }
+}
+
+// Fresh memory, or that of the var which gives way to the result.
+void Program::Impl::take_outputs() {
+  for (int b : out_buffers) out_storage[b].reset();  // the last run's result may be this run's var
+  for (int b : out_buffers) {
+    PlanBuffer& x = buffers[b];
+    if (x.donor >= 0) {
+      const Buffer& v = var[x.donor];
+      if (v.storage->ref_count() == 1 && v.storage->writable) {
+        out_storage[b] = v.storage;
+        set_base(b, v.data(graph.meta(graph.vars()[x.donor].in).dtype));
+        continue;
+      }
+    }
+    const Home& h = homes[x.home];
+    try {
+      out_storage[b] = allocate_storage(h.device, x.bytes + (opt.poison ? kCanaryBytes : 0), h.queue);
+    } catch (const Error& e) {
+      if (e.kind() == ErrorKind::Memory && x.first >= 0) rethrow(static_cast<size_t>(x.first));
+      throw;
+    }
+    set_base(b, out_storage[b]->ptr);
+  }
 }
 
 // One command on each stream: behind the work that fills what was bound.
@@ -161,7 +195,7 @@ void Program::begin(Work* command, Explain explain) {
     for (size_t i = 0; i < p.var.size(); ++i)
       MGE_CHECK(p.var[i].storage, Value, "program {}: var '{}' is not bound.", p.graph.name(),
                 p.graph.value(p.graph.vars()[i].in).name);
-    if (!p.homes.empty() && !p.homes[0].arena) p.prepare_arena();
+    p.take_arenas();
     p.pc = 0;
     if (p.opt.compare_oracle) {
       p.oracle_vars.clear();
@@ -171,25 +205,7 @@ void Program::begin(Work* command, Explain explain) {
         p.oracle_vars.push_back(copy);
       }
     }
-    for (int b : p.out_buffers)
-      p.out_storage[b].reset();  // before donation is decided: the last run's result may be this run's var
-    for (int b : p.out_buffers) {
-      PlanBuffer& x = p.buffers[b];
-      void* base = nullptr;
-      if (x.donor >= 0) {
-        const Buffer& v = p.var[x.donor];
-        if (v.storage->ref_count() == 1 && v.storage->writable) {
-          p.out_storage[b] = v.storage;
-          base = v.data(var_meta(x.donor).dtype);
-        }
-      }
-      if (!base) {
-        const Home& h = p.homes[x.home];
-        p.out_storage[b] = allocate_storage(h.device, x.bytes + (p.opt.poison ? kCanaryBytes : 0), h.queue);
-        base = p.out_storage[b]->ptr;
-      }
-      p.set_base(b, base);
-    }
+    p.take_outputs();
     if (p.opt.poison) p.poison_all();
     p.open_work(command, explain);
   } catch (...) {
@@ -200,22 +216,45 @@ void Program::begin(Work* command, Explain explain) {
 
 // Called inside a catch block: adds what the kernel could not know.
 void Program::Impl::rethrow(size_t instr) const {
-  const Instr& c = code[instr];
-  const std::string& op = graph.node(c.node).op->name;
-  std::string where = graph.location_of(c.node).str();
+  const ir::NodeId n = code[instr].node;
+  auto part = whole.find(n);  // the user called the whole
+  const std::string& op = part == whole.end() ? graph.node(n).op->name : part->second->op;
+  auto named = [&](ErrorKind kind, const std::string& text) {
+    const bool says = text.starts_with(op);
+    Error e(kind, format("{}{}{}\n  in {}", says ? "" : op, says ? "" : ": ", text,
+                         part == whole.end() ? describe_node(graph, n) : part->second->call));
+    e.set_location(graph.location_of(n).str());
+    return e;
+  };
   try {
     throw;
   } catch (Error& e) {
-    if (e.text().compare(0, op.size(), op) == 0) {
-      e.set_location(where);
-      throw;
-    }
-    Error named(e.kind(), op + ": " + e.text());
-    if (!e.located()) named.set_location(where);
-    throw named;
+    if (e.located()) throw;  // it was told where it happened
+    throw named(e.kind(), e.text());
   } catch (const std::exception& e) {
-    Error named(ErrorKind::Internal, op + ": " + e.what());
-    named.set_location(where);
+    throw named(ErrorKind::Internal, e.what());
+  }
+}
+
+// Inside a catch block: who wants the memory is the instruction that needs most of it at once.
+void Program::Impl::rethrow_no_memory(const Home& h) const {
+  try {
+    throw;
+  } catch (const Error& e) {
+    if (h.peak < 0) throw;
+    const ir::NodeId n = code[static_cast<size_t>(h.peak)].node;
+    size_t largest = 0, values = 0;
+    for (auto& b : buffers)
+      if (b.where == Where::Arena && &homes[b.home] == &h && b.first <= h.peak && h.peak <= b.last) {
+        largest = std::max(largest, b.bytes);
+        ++values;
+      }
+    Error named(
+        e.kind(),
+        format("{}: program {} needs {} bytes for what it computes in between, {} values (the largest of {} "
+               "bytes) at once when it comes to this op; {}\n  in {}",
+               graph.node(n).op->name, graph.name(), h.bytes, values, largest, e.text(), describe_node(graph, n)));
+    named.set_location(graph.location_of(n).str());
     throw named;
   }
 }
@@ -236,6 +275,20 @@ profile::Event Program::Impl::event_of(size_t instr) {
   return e;
 }
 
+void Program::Impl::take_time(size_t instr) {
+  InstrTime& t = times[instr];
+  t.end = profile::now();
+  t.total += t.end - t.begin;
+  ++t.runs;
+}
+
+void Program::watch(bool on) {
+  MGE_CHECK(!impl_->busy, Assertion, "program {}: watch during a run.", impl_->graph.name());
+  impl_->times.assign(on ? impl_->code.size() : 0, InstrTime{});
+}
+bool Program::watched() const { return !impl_->times.empty(); }
+int64_t Program::last_begin() const { return impl_->times.empty() ? 0 : impl_->times[0].begin; }
+
 void Program::run_until(size_t end) {
   Impl& p = *impl_;
   MGE_ASSERT(p.busy && end <= p.code.size(), "program {}: run_until({}) of {} outside a run", p.graph.name(), end,
@@ -247,7 +300,8 @@ void Program::run_until(size_t end) {
         fail(ErrorKind::Value, "program {}: input '{}' is not bound.", p.graph.name(),
              p.graph.value(p.graph.inputs()[i]).name);
       }
-  const bool checked = p.checked(), profiled = profile::on(), watched = checked || profiled;
+  const bool checked = p.checked(), profiled = profile::on(), timed = !p.times.empty();
+  const bool watched = checked || profiled || timed;
   std::optional<profile::Event> event;
   // Estimates say how often to look at the clock, which would show beside short kernels.
   constexpr double kLookNs = 1e6;
@@ -266,6 +320,7 @@ void Program::run_until(size_t end) {
       if (__builtin_expect(watched, 0)) {
         if (checked) p.before_instr(p.pc);
         if (profiled) event.emplace(p.event_of(p.pc));
+        if (timed) p.times[p.pc].begin = profile::now();
       }
       Work* work = p.homes[c.home].work.get();
       if (__builtin_expect(work || c.home != c.from, 0))
@@ -275,6 +330,7 @@ void Program::run_until(size_t end) {
       else
         copy_strided(c.args.in[0], c.args.out[0]);
       if (__builtin_expect(watched, 0)) {
+        if (timed) p.take_time(p.pc);
         if (profiled) profile::finish(std::move(*event), p.homes[c.home].device);
         if (checked) p.after_instr(p.pc);
       }
@@ -363,6 +419,12 @@ void Program::Impl::abandon() {
   }
   flying.clear();
   close_work();
+  end_run();
+}
+
+// Work that is enqueued by now may still use the memory (core/storage.h).
+void Program::Impl::end_run() {
+  for (auto& h : homes) h.arena.reset();
   busy = false;
 }
 
@@ -379,7 +441,7 @@ void Program::finish() {
     }
   }
   p.close_work();
-  p.busy = false;
+  p.end_run();
 }
 
 void Program::run(Work* command, Explain explain) {
@@ -409,36 +471,6 @@ void Program::release_buffers() {
   if (p.opt.keep_inputs) return;
   for (auto& b : p.in) b = {};
   p.unbound_inputs = p.in.size();
-}
-
-std::string PlanReport::str() const {
-  return format(
-      "{} instructions, {} views, {} in place, {} copies, {} vars donated; arena {} bytes by {} (lower bound {}, "
-      "without sharing {}), "
-      "outputs {}, constants {}, largest workspace {}",
-      instrs, views, in_place, copies, donated_vars, arena_bytes, strategy, lower_bound, sum_bytes, output_bytes,
-      const_bytes, workspace_bytes);
-}
-
-std::string Program::dump() const {
-  const Impl& p = *impl_;
-  static const char* const kinds[] = {"arena", "in", "var", "const", "out"};
-  std::string s = "program " + p.graph.name() + ": " + p.report.str() + "\n";
-  for (size_t t = 0; t < p.code.size(); ++t) {
-    const Instr& c = p.code[t];
-    s += format("{:4} {:24}", t, c.kernel ? c.kernel->name : "copy_strided");
-    for (size_t i = 0; i < size_t{c.n_in} + c.n_out; ++i) {
-      const ArgRef& r = p.refs[c.first_arg + i];
-      const PlanBuffer& b = p.buffers[r.buffer];
-      s += format("{}{}{}+{}", i == c.n_in ? " -> " : " ", kinds[static_cast<int>(b.where)],
-                  b.where == Where::Arena ? std::string("@") + std::to_string(b.offset)
-                                          : std::to_string(b.where == Where::Output ? r.buffer : b.index),
-                  r.offset);
-      if (b.donor >= 0) s += format("(var{})", b.donor);
-    }
-    s += "   " + ir::print_node(p.graph, c.node) + "\n";
-  }
-  return s;
 }
 
 }  // namespace mge

@@ -14,6 +14,7 @@
 
 #include "ir/graph.h"
 #include "kernel/run.h"
+#include "plan/info.h"
 #include "plan/memory.h"
 
 namespace mge {
@@ -93,8 +94,17 @@ class Program : public RefCounted {
 
   const PlanReport& report() const;
   struct Impl;
+  /// Buffers and instructions, for tools.
+  ProgramInfo info() const;
   /// One line per instruction: op, kernel, operands with their places, location.
   std::string dump() const;
+
+  /// From now on the time of every instruction is taken (plan/describe.h tells it); off: no more, and nothing is paid.
+  /// On devices with streams it is the time to enqueue.
+  void watch(bool on);
+  bool watched() const;
+  int64_t last_begin() const;                       // of the last watched run; 0: none
+  const Impl* impl() const { return impl_.get(); }  // for the room's own files
 
  private:
   friend void verify_program(const Program& p);

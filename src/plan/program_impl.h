@@ -1,6 +1,7 @@
 // What a Program is made of. Private to plan; compile.cpp fills it, program.cpp runs it, verify.cpp proves it.
 #pragma once
 #include <atomic>
+#include <unordered_map>
 #include <vector>
 
 #include "core/profile.h"
@@ -26,8 +27,10 @@ struct PlanBuffer {
 struct Home {
   Device device;
   Stream* queue = nullptr;
-  size_t bytes = 0;  // of the arena
-  RefPtr<Storage> arena;
+  size_t bytes = 0;       // of the arena
+  int peak = -1;          // the instruction at which most of it is in use
+  RefPtr<Storage> arena;  // during a run: from the pool, and back to it
+  void* base = nullptr;   // where the arguments expect it: the last run's, as a rule this one's too
   RefPtr<Work> work;      // of this run
   bool borrowed = false;  // the caller opened it and will close it
 };
@@ -58,6 +61,12 @@ struct Instr {
   KernelArgs args;     // spans into Impl::args
 };
 
+/// Nanoseconds: the last run of an instruction, and all since somebody watches.
+struct InstrTime {
+  int64_t begin = 0, end = 0, total = 0;
+  int64_t runs = 0;
+};
+
 struct Patch {
   TensorArg* arg;
   int64_t offset;  // bytes
@@ -81,6 +90,11 @@ struct Program::Impl {
   std::vector<RefPtr<Storage>> consts;  // per buffer of kind Const, by PlanBuffer::index
   std::vector<Home> homes;
   std::vector<std::string> domains;
+  // Nodes that are parts of an op without a kernel: the op and what it was called with.
+  struct Whole {
+    std::string op, call;
+  };
+  std::unordered_map<ir::NodeId, std::shared_ptr<const Whole>> whole;
   double total_ns = 0;  // estimated, of a run
 
   // State of one run.
@@ -94,6 +108,7 @@ struct Program::Impl {
   };
   std::vector<Flying> flying;             // effects that go on beside
   std::vector<const std::string*> where;  // per instruction the user's line, once somebody has profiled a run
+  std::vector<InstrTime> times;           // per instruction while watched; else empty
   std::atomic<bool> busy{false};
 
   void set_base(int buffer, void* base) {
@@ -102,7 +117,9 @@ struct Program::Impl {
   void* base_of(int buffer) const;
   Buffer buffer_of(ir::ValueId v) const;
   std::pair<RefPtr<Storage>, size_t> memory_of(const ArgRef& r) const;
-  void prepare_arena();
+  void take_arenas();
+  void take_outputs();
+  [[noreturn]] void rethrow_no_memory(const Home& h) const;
   void open_work(Work* command, const Explain& explain);
   void close_work();
   void enqueue(size_t instr, RefPtr<Program> keep);
@@ -110,8 +127,10 @@ struct Program::Impl {
   bool launch_beside(size_t instr);
   void land(size_t before);
   void abandon();
+  void end_run();
   [[noreturn]] void rethrow(size_t instr) const;
   profile::Event event_of(size_t instr);
+  void take_time(size_t instr);
 
   // checked.cpp
   bool checked() const { return opt.poison || opt.check_nan; }
@@ -122,5 +141,8 @@ struct Program::Impl {
 };
 
 constexpr size_t kCanaryBytes = 64;
+
+/// What the node does, as eager execution says it: op, inputs, attributes.
+std::string describe_node(const ir::Graph& g, ir::NodeId n);
 
 }  // namespace mge

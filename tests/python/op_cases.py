@@ -338,6 +338,32 @@ for label, xs, ps in [("4d", (3, 2, 4, 5), (1, 2, 1, 1)), ("2d", (6, 3), (1, 3))
             label=label,
         ),
     ]
+    for act in ref.NORM_ACTS:
+        fused = {"eps": 1e-5, "act": act}
+        args = ordered(draw([xs]), draw([ps, ps], 0.5, 1.5))
+        CASES += [
+            OpCase("batch_norm_fused", ref.batch_norm_fused, args, fused, label=f"{label}-{act}", tol=1e-4, **NO_GRAD),
+            OpCase(
+                "batch_norm_fused_bwd",
+                ref.batch_norm_fused_bwd,
+                lambda rng, make=bn_bwd_args, ps=ps: [*make(rng), rng.uniform(-0.5, 0.5, ps)],
+                {"act": act},
+                label=f"{label}-{act}",
+                tol=1e-4,
+                **NO_GRAD,
+            ),
+        ]
+    CASES.append(
+        OpCase(
+            "batch_norm_fused",
+            ref.batch_norm_fused,
+            ordered(draw([xs]), draw([ps, ps], 0.5, 1.5), draw([xs])),
+            {"eps": 1e-5, "act": "relu", "has_add": True},
+            label=f"{label}-add-relu",
+            tol=1e-4,
+            **NO_GRAD,
+        )
+    )
 for label, xs, n in [("last", (3, 4, 8), 1), ("two", (2, 3, 4), 2)]:
 
     def ln_bwd_args(rng: np.random.RandomState, xs: Shape = xs, n: int = n) -> list[np.ndarray]:

@@ -30,6 +30,8 @@ NO_GRADIENT: dict[str, str] = {
     "logical_or": _BOOL,
     "logical_xor": _BOOL,
     "fill_like": "its result does not depend on the values",
+    "batch_norm_fused": "made by a pass, after gradients were taken",
+    "batch_norm_fused_bwd": "made by a pass, after gradients were taken",
     "conv2d_fused": "made by a pass, after gradients were taken",
     "quantize": "its result has a quantised dtype",
     "dequantize": "its input has a quantised dtype",

@@ -261,6 +261,28 @@ def batch_norm_bwd(x, gy, w, mean, rstd):
     return gx, gw.reshape(w.shape), gb.reshape(w.shape)
 
 
+NORM_ACTS = {  # value and slope
+    "none": (lambda y: y, np.ones_like),
+    "relu": (lambda y: np.maximum(y, 0), lambda y: (y > 0) * 1.0),
+    "relu6": (lambda y: np.clip(y, 0, 6), lambda y: ((y > 0) & (y < 6)) * 1.0),
+    "hswish": (
+        lambda y: y * np.clip(y + 3, 0, 6) / 6,
+        lambda y: np.where(y < -3, 0, np.where(y > 3, 1, (2 * y + 3) / 6)),
+    ),
+    "silu": (lambda y: y / (1 + np.exp(-y)), lambda y: (1 + np.exp(-y) * (1 + y)) / (1 + np.exp(-y)) ** 2),
+}
+
+
+def batch_norm_fused(x, w, b, add=0, eps=1e-5, has_add=False, act="none"):
+    y, *stats = batch_norm_train(x, w, b, eps)
+    return NORM_ACTS[act][0](y + add), *stats
+
+
+def batch_norm_fused_bwd(x, gy, w, mean, rstd, b, act="none"):
+    y = (x - _per_channel(mean, x)) * _per_channel(rstd, x) * _per_channel(w, x) + _per_channel(b, x)
+    return batch_norm_bwd(x, gy * NORM_ACTS[act][1](y), w, mean, rstd)
+
+
 def batch_norm_infer(x, w, b, mean, var, eps=1e-5):
     scale = w / np.sqrt(var + eps)
     return x * _per_channel(scale, x) + _per_channel(b - mean * scale, x)

@@ -81,6 +81,8 @@ class GradScaler:
         """What a recording depends on besides the tensors."""
         return [self.growth_factor, self.backoff_factor, self.growth_interval]
 
+    _trace_watched = (_trace_state, ())  # by attributes that are numbers; python/bindings/watch.cpp
+
     def backward(
         self,
         gm: GradManager,

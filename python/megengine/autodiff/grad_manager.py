@@ -209,8 +209,8 @@ class GradManager:
             raise _core.UserError(
                 f"backward: {len(ys)} tensors but {len(dys)} gradients; dy needs one for each of y, or leave it out."
             )
-        # One element is one element, whether its shape is () or (1,).
-        dys = [d.reshape(t.shape) if d.shape != t.shape and d.size == t.size == 1 else d for t, d in zip(ys, dys)]
+        if dy is not None:  # one element is one element, whether its shape is () or (1,)
+            dys = [d.reshape(t.shape) if d.shape != t.shape and d.size == t.size == 1 else d for t, d in zip(ys, dys)]
         before, sessions.thread.backwarding = sessions.thread.backwarding, self
         kept = self._kept
         try:

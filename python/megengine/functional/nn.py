@@ -280,7 +280,7 @@ def linear(inp: Tensor, weight: Tensor, bias: Tensor | None = None, compute_mode
     [[16.0]]
     """
     try:
-        if bias is not None and inp.ndim >= 2 and bias.shape == weight.shape[:1]:
+        if bias is not None and inp.ndim >= 2 and bias._tuple_shape == weight._tuple_shape[:1]:
             return ops.matmul(inp, weight, bias, tb=True)
         y = ops.matmul(inp, weight, tb=True) if inp.ndim >= 2 else matmul(inp, weight, transpose_b=True)
     except UserError as e:

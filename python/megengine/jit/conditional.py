@@ -50,6 +50,7 @@ class Conditional:
         """Makes it the gradient of the tensor until the call ends."""
         tensor.grad = self  # type: ignore[assignment]
         _open.tensors.append(tensor)
+        _core.to_settle()
 
     def resolve(self) -> Tensor | None:
         """What it is after the call."""
@@ -71,6 +72,9 @@ def settle() -> None:
                 t.grad = held.resolve()
             except _core.TraceError:
                 t.grad = None
+
+
+_core.set_settle(settle)
 
 
 def _refuse(what: str) -> NoReturn:

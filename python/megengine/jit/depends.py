@@ -12,21 +12,19 @@ import itertools
 import operator
 import pickle
 import random
-import threading
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
 from ..core import _core
 from ..module import Module
-from ..tensor import Tensor
 from .conditional import Conditional
-from .tree import Builder, ResultPlan
+from .tree import Part, Plan, ResultPlan
 
 # Places in a note.
-TARGET, HELD, VOLATILE = 0, 3, 4
+TARGET, HELD = 0, 3
 
 
 def _names_of(code: types.CodeType) -> set[str]:
@@ -84,10 +82,8 @@ def function_names(fn: Any, objects: Iterable[Any]) -> Iterator[tuple[Any, str |
             continue
         seen.add(id(f))
         names = sorted(_names_of(f.__code__))
-        found: list[Any] = []
-        if f.__defaults__ or f.__kwdefaults__:
-            yield (f.__defaults__, f.__kwdefaults__), None, f"a default of {f.__name__}"
-            found += [*(f.__defaults__ or ()), *(f.__kwdefaults__ or {}).values()]
+        yield f, None, f"the code or a default of {f.__name__}"
+        found: list[Any] = [*(f.__defaults__ or ()), *(f.__kwdefaults__ or {}).values()]
         for label, cell in zip(f.__code__.co_freevars, f.__closure__ or ()):
             yield cell, None, label
             try:
@@ -130,9 +126,10 @@ class Name:
     def __init__(self, target: Any, name: str | None, label: str) -> None:
         self.label = label
         self.value = _value_of(target, name)
-        # What a function sees is noted by itself.
         self.shallow = _core.note(target, name, True, False)
-        self.deep = self.shallow if isinstance(self.value, types.FunctionType) else _core.note(target, name, True, True)
+        # What a function sees is noted by itself.
+        known = isinstance(self.value, types.FunctionType) and self.value is not target
+        self.deep = self.shallow if known else _core.note(target, name, True, True)
         self._items = list(self.value) if isinstance(self.value, list) else None
 
     def only_grew(self) -> bool:
@@ -177,60 +174,13 @@ def random_states() -> Any:
     return repr(numpy["state"]["key"][:4]), numpy["state"]["pos"], numpy["has_gauss"], random.getstate()[1][-5:]
 
 
-class Entry:
-    """One recording, what it depends on, and how to call it again."""
-
-    def __init__(self, recording: _core.Recording) -> None:
-        self.recording = recording
-        self.held: list[Any] = []
-        self.notes: list[tuple[Any, ...]] = []
-        self.volatile: list[tuple[Any, ...]] = []
-        self.checked = -1
-        self.refresh: list[Callable[[], None]] = []
-        self.host_only = True
-        self.eager = False  # nor can it be expected to make the same ops again
-        self.used = 0
-        self.busy = threading.Lock()
-        self.build: Builder | None = None
-        self.grads: list[tuple[Tensor, Tensor | None]] = []  # as the call found them
-        self.new_grads: list[tuple[Tensor, Builder]] = []
-        # For dump.
-        self.result_tree: Any = None
-        self.result_tensors: list[Tensor] = []
-
-    def holds(self, tensors: list[Tensor]) -> bool:
-        """Whether everything the recording depends on is as it was."""
-        now = _core.mutation()
-        if self.checked != now:
-            if not _core.notes_hold(self.notes, True):
-                return False
-            self.checked = now
-        elif self.volatile and not _core.notes_hold(self.volatile, True):
-            return False
-        if self.grads and not _core.grads_hold(self.grads):
-            return False
-        return self.recording.accepts(tensors)
-
-    def replay(self, tensors: list[Tensor]) -> Any:
-        for fn in self.refresh:
-            fn()
-        for i, (tensor, was) in enumerate(self.grads):
-            now = tensor.grad
-            if now is not was and now is not None and was is not None:
-                self.recording.rebind(was, now)
-                self.grads[i] = tensor, now
-        new = self.recording.replay(tensors)
-        for tensor, make in self.new_grads:
-            tensor.grad = make(new, tensors)
-        assert self.build is not None
-        return self.build(new, tensors)
+Entry = _core.TraceEntry
 
 
-def grad_builder(plan: ResultPlan, grad: Any, recording: _core.Recording) -> Builder:
+def grad_plan(plan: ResultPlan, grad: Any, recording: _core.Recording) -> Plan:
+    """How to make the gradient that a call leaves."""
     if isinstance(grad, Conditional):
-        value, absent = plan.add(grad.grad), plan.add(grad.absent)
-        return lambda new, args: Conditional(new[value], new[absent]).resolve()
+        return plan.called(lambda value, absent: Conditional(value, absent).resolve(), (grad.grad, grad.absent))
     if grad is None or not recording.is_inside(grad):
-        return lambda new, args: grad
-    number = plan.add(grad)
-    return lambda new, args: new[number]
+        return Part.SAME, grad
+    return Part.NEW, plan.add(grad)

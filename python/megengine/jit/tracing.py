@@ -17,14 +17,12 @@ import functools
 import inspect
 import os
 import threading
-import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import IO, Any
 
 import numpy as np
 
 from .. import _size as _size
-from .. import config
 from ..core import _core, files
 from ..core._habits import unexpected
 from ..core._warn import warn_once
@@ -33,7 +31,7 @@ from ..module import Dropout, Module
 from ..tensor import Tensor
 from .conditional import settle
 from .config import DTRConfig, GraphOptimizationConfig, SublinearMemoryConfig
-from .depends import HELD, TARGET, VOLATILE, Entry, Name, function_names, grad_builder, positions, random_states
+from .depends import HELD, TARGET, Entry, Name, function_names, grad_plan, positions, random_states
 from .tree import CannotRebuild, Leaf, ResultPlan, flatten
 
 CompGraphDumpResult = collections.namedtuple(
@@ -68,18 +66,13 @@ def _refuse_others(who: str, given: dict[str, Any], defaults: dict[str, Any]) ->
             raise NotImplementedError(f"{who}: {name}={value!r} is not implemented; {way}.")
 
 
-_symbolic_shape = True
-
-
 def set_symbolic_shape(option: bool) -> bool:
     """Whether ``x.shape`` is a tensor in traced calls, for all traces whose ``symbolic_shape`` is on; the old value.
 
     >>> set_symbolic_shape(False), set_symbolic_shape(True)
     (True, False)
     """
-    global _symbolic_shape
-    old, _symbolic_shape = _symbolic_shape, bool(option)
-    return old
+    return _core.set_symbolic_shape(bool(option))
 
 
 def is_tracing() -> bool:
@@ -94,7 +87,7 @@ def is_tracing() -> bool:
 class _Open(threading.local):
     """What this thread is recording."""
 
-    refresh: list[Callable[[], None]] | None = None
+    refresh: list[tuple[Callable[[], None], Any]] | None = None
     notes: dict[int, Any] | None = None
     grads: dict[int, Any] | None = None
 
@@ -104,7 +97,7 @@ _open = _Open()
 
 @contextlib.contextmanager
 def _recording_into(
-    refresh: list[Callable[[], None]] | None, notes: dict[int, Any] | None, grads: dict[int, Any] | None
+    refresh: list[tuple[Callable[[], None], Any]] | None, notes: dict[int, Any] | None, grads: dict[int, Any] | None
 ) -> Iterator[None]:
     before = _open.refresh, _open.notes, _open.grads
     _open.refresh, _open.notes, _open.grads = refresh, notes, grads
@@ -116,8 +109,7 @@ def _recording_into(
         _core.set_notes(*before[1:])
 
 
-@contextlib.contextmanager
-def exclude_from_trace() -> Iterator[None]:
+class exclude_from_trace(contextlib.ContextDecorator):
     """Ops inside run outside the record and may differ from call to call; what they give is fed to what follows.
 
     With ``without_host=True`` Python then runs on every call.
@@ -133,20 +125,30 @@ def exclude_from_trace() -> Iterator[None]:
     >>> [f(Tensor([1.0])).item() for _ in range(4)]
     [1.0, -1.0, 1.0, -1.0]
     """
-    token = _core.exclude_begin()
-    try:
-        with _recording_into(None, None, None):
-            yield
-    finally:
+
+    # No generator: frames of contextlib would pass for the user's line.
+    def __init__(self) -> None:
+        self._inside: list[tuple[int, Any]] = []
+
+    def __enter__(self) -> None:
+        token = _core.exclude_begin()
+        aside = _recording_into(None, None, None)
+        aside.__enter__()
+        self._inside.append((token, aside))
+
+    def __exit__(self, *error: Any) -> None:
+        token, aside = self._inside.pop()
+        aside.__exit__(None, None, None)
         _core.exclude_end(token)
 
 
-def on_replay(fn: Callable[[], None]) -> None:
+def on_replay(fn: Callable[[], None], by: Any = None) -> None:
     """Runs ``fn`` before each replay of the call this thread is recording: it brings tensors made from host numbers
     (a learning rate, a loss scale) up to date. The tensors must be state of their owner, made outside the recording
-    (``with untraced():``)."""
+    (``with untraced():``). Where ``fn`` goes by nothing but ``by`` (numbers in tuples, lists and dicts), it is not
+    called as long as nothing in there has been assigned."""
     if _open.refresh is not None:
-        _open.refresh.append(fn)
+        _open.refresh.append((fn, by))
 
 
 def depends_on(obj: Any) -> None:
@@ -169,11 +171,6 @@ def untraced() -> Iterator[None]:
         _core.resume_trace(token)
 
 
-def _modes() -> tuple[Any, ...]:
-    """The settings that decide which ops a call makes and what they compute."""
-    return (_core.get_default_device(), _core.mode_word(), *config._values.values())
-
-
 _HOST = "the body runs in any case"  # no reason to tell
 OUTER_GRADIENTS = "gradients are recorded outside of it; backward inside the function would be compiled as well"
 
@@ -182,8 +179,8 @@ MAX_RECORDINGS = 32
 
 
 def _copied(cls: type[trace], state: dict[str, Any]) -> trace:
-    made = object.__new__(cls)
-    made.__dict__.update(state, _lock=threading.Lock())
+    made: trace = _core.TraceBase.__new__(cls)
+    made.__dict__.update(state)
     return made
 
 
@@ -196,7 +193,7 @@ def array_comparator(lhs: Any, rhs: Any) -> bool:
     return bool(np.all(lhs == rhs))
 
 
-class trace:
+class trace(_core.TraceBase):
     """Records a function and runs it as a compiled program.
 
     >>> import numpy as np
@@ -252,11 +249,8 @@ class trace:
         self.without_host = without_host
         self.symbolic_shape = symbolic_shape
         self.traced = False
-        self._entries: dict[bytes, list[Entry]] = {}
-        self._clock = 0
         self._tries: set[bytes] = set()
         self._told: set[str] = set()
-        self._lock = threading.Lock()
         self._last: Entry | None = None
         self._last_args: list[Tensor] = []
         name = getattr(function, "__name__", type(function).__name__)
@@ -266,12 +260,10 @@ class trace:
     def __reduce__(self) -> Any:
         """Copies and pickles start without recordings."""
         fresh: dict[str, Any] = {
-            "_entries": {},
             "_last": None,
             "_last_args": [],
             "_told": set(),
             "_tries": set(),
-            "_lock": None,
             "traced": False,
         }
         return _copied, (type(self), {**self.__dict__, **fresh})
@@ -280,12 +272,8 @@ class trace:
         """What a recording depends on that sees this function: not what this one has recorded meanwhile."""
         return [self.__wrapped__]
 
-    def __get__(self, obj: Any, owner: type | None = None) -> Any:
-        return self if obj is None else functools.partial(self, obj)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if _core.is_tracing():  # inside another trace this is an ordinary function
-            return self.__wrapped__(*args, **kwargs)
+    def _record_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A call that none of the recordings can serve; those that one can never get here."""
         if self._capture_as_const:
             for a in args:
                 if not isinstance(a, Tensor):
@@ -293,52 +281,22 @@ class trace:
                         f"trace: {self.__name__}: Only support tensor type args when capture_as_const is enabled; "
                         f"got a {type(a).__name__}. Make it a Tensor, a global, or a keyword argument."
                     )
-        # Under an open GradManager the tape has to see the ops, so Python runs.
-        strict = self.without_host and not _core.is_recording()
-        any_size = self._any_size()
-        key, tensors, held = _core.call_key(
-            args, kwargs, (strict, any_size, self._function_key(), *_modes()), strict, any_size
-        )
-        bucket: Sequence[Entry] = self._entries.get(key, ())
-        entry = None
-        for e in bucket:
-            if not e.host_only:
-                if e.holds(tensors):
-                    entry = e
-                    break
-            elif not e.busy.acquire(blocking=False):  # another thread is in the middle of this recording
-                return self.__wrapped__(*args, **kwargs)
-            else:
-                try:
-                    if not e.holds(tensors):
-                        continue
-                    self._used(key, bucket, e)
-                    return self.__wrapped__(*args, **kwargs) if e.eager else self._match(e, args, kwargs, tensors)
-                finally:
-                    e.busy.release()
-        if entry is None:
-            if self.without_host and not strict:
-                self._tell(OUTER_GRADIENTS)
-            return self._record(key, held, args, kwargs, tensors, strict)
-        self._used(key, bucket, entry)
-        return entry.replay(tensors)
+        key, tensors, held, strict, any_size = self._call_key(args, kwargs)
+        if self.without_host and not strict:
+            self._tell(OUTER_GRADIENTS)
+        recording = _core.Recording(self._opt_level, self._capture_as_const, strict, any_size, self._graph_opt)
+        return self._record(key, recording, held, args, kwargs, tensors, strict)
 
-    def _used(self, key: bytes, bucket: Sequence[Entry], entry: Entry) -> None:
-        if entry is not bucket[0]:  # the next call is likely to be like this one
-            self._entries[key] = [entry, *(e for e in bucket if e is not entry)]
-        self._clock += 1
-        entry.used = self._clock
-
-    def _any_size(self) -> bool:
-        return self.symbolic_shape and _symbolic_shape
-
-    def _function_key(self) -> Any:
-        """What is called, as a part of the key: a bound method's object counts as an argument."""
-        fn = self.__wrapped__
-        return None if isinstance(fn, types.FunctionType) else fn
-
-    def _record(self, key: bytes, held: list[Any], args: Any, kwargs: Any, tensors: list[Tensor], strict: bool) -> Any:
-        recording = _core.Recording(self._opt_level, self._capture_as_const, strict, self._any_size(), self._graph_opt)
+    def _record(
+        self,
+        key: bytes,
+        recording: _core.Recording,
+        held: list[Any],
+        args: Any,
+        kwargs: Any,
+        tensors: list[Tensor],
+        strict: bool,
+    ) -> Any:
         entry = Entry(recording)
         entry.held = held
         notes: dict[int, Any] = {}
@@ -392,10 +350,12 @@ class trace:
         entry.notes = kept + [
             _core.note(c, None, True, True) for c in classes if not c.__module__.startswith("megengine.")
         ]
-        entry.volatile = [note for note in entry.notes if note[VOLATILE]]
-        entry.checked = -1
         recording.pin_arguments(outside)
-        self._keep(key, entry)
+        if self._keep(key, entry, MAX_RECORDINGS):
+            self._warn(
+                f"trace: {self.__name__} was recorded more than {MAX_RECORDINGS} times for different arguments or "
+                "states; the recording used longest ago is dropped each time. Pass numbers that change as Tensors."
+            )
         return result
 
     def _finish(
@@ -412,10 +372,7 @@ class trace:
             entry.result_tree = flatten(result, entry.result_tensors)
             recording.record_end(entry.result_tensors)
             if strict:
-                made = {id(t): i for i, t in reversed(list(enumerate(entry.result_tensors)))}
-                plan = ResultPlan(result, (), lambda t: True)
-                numbers = [made[id(t)] for t in plan.close()]
-                entry.build = lambda new, args: plan.build([new[n] for n in numbers], args)
+                entry.result = ResultPlan(result, (), lambda t: True, tensors=entry.result_tensors).result
             if any(tensor._grad is not was for tensor, was in grads.values()):
                 return "gradients are set under capture_as_const=True"
             return "" if strict else _HOST
@@ -435,17 +392,14 @@ class trace:
         for tensor, was in entry.grads:
             now = tensor._grad
             if now is not was:
-                entry.new_grads.append((tensor, grad_builder(plan, now, recording)))
-        recording.record_end(plan.close())
-        entry.build = plan.build
+                entry.new_grads.append((tensor, grad_plan(plan, now, recording)))
+        recording.record_end(plan.tensors)
+        entry.result = plan.result
         return reason
 
     def _changed_arguments(self, key: bytes, args: Any, kwargs: Any, tensors: list[Tensor]) -> str:
         try:
-            any_size = self._any_size()
-            now, same, _ = _core.call_key(
-                args, kwargs, (True, any_size, self._function_key(), *_modes()), True, any_size
-            )
+            now, same, *_ = self._call_key(args, kwargs)
         except TypeError:  # by something that has no key
             now, same = b"", []
         if now != key or any(a is not b for a, b in zip(same, tensors)):
@@ -480,26 +434,6 @@ class trace:
                 reason = reason or f"the call changes attributes of a {type(note[TARGET]).__name__}"
         return kept, reason
 
-    def _keep(self, key: bytes, entry: Entry) -> None:
-        with self._lock:
-            self._clock += 1
-            entry.used = self._clock
-            self._entries[key] = [entry, *self._entries.get(key, ())]
-            if sum(map(len, self._entries.values())) <= MAX_RECORDINGS:
-                return
-            self._warn(
-                f"trace: {self.__name__} was recorded more than {MAX_RECORDINGS} times for different arguments or "
-                "states; the recording used longest ago is dropped each time. Pass numbers that change as Tensors."
-            )
-            oldest_key, oldest = min(
-                ((k, e) for k, bucket in self._entries.items() for e in bucket), key=lambda item: item[1].used
-            )
-            rest = [e for e in self._entries[oldest_key] if e is not oldest]
-            if rest:
-                self._entries[oldest_key] = rest
-            else:
-                del self._entries[oldest_key]
-
     def _tell(self, reason: str) -> None:
         """Says that Python runs although it was asked not to."""
         self._warn(f"trace: {self.__name__} runs Python on each call in spite of without_host=True: {reason}.")
@@ -509,18 +443,6 @@ class trace:
         if text not in self._told:
             self._told.add(text)
             warn_once(text, text)
-
-    def _match(self, entry: Entry, args: Any, kwargs: Any, tensors: list[Tensor]) -> Any:
-        entry.recording.match_begin(tensors)
-        try:
-            result = self.__wrapped__(*args, **kwargs)
-            entry.recording.match_end()
-        except BaseException:
-            entry.recording.match_abort()
-            settle()
-            raise
-        settle()
-        return result
 
     def graph_text(self) -> str:
         """The recorded graph in text form (for bug reports)."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 import types
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from .._size import Size
-from ..core import _core
 from ..core._core import CompNode
 from ..tensor import Tensor
 
@@ -57,20 +57,27 @@ class CannotRebuild(Exception):
     """A result holds something that is not known to be the same in every call."""
 
 
-#: Makes a result from the tensors a replay gave and the tensors it was called with.
-Builder = Callable[[Sequence[Tensor], Sequence[Tensor]], Any]
+class Part(enum.IntEnum):
+    """The kinds of parts of a plan, as ``python/bindings/trace_result.h`` lists them."""
+
+    NEW, ARGUMENT, SAME, SIZE, GRAD, COPY, AGAIN, TUPLE, LIST, DICT, FILLED, MADE, FIELDS, CALLED = range(14)
+
+
+#: A part of a result: its kind and what that takes.
+Plan = tuple[Any, ...]
 
 _VALUES = (int, float, complex, str, bytes, type(None), type(Ellipsis), slice, range, enum.Enum, np.generic, np.dtype)
 _SAME = (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType, CompNode)
 
 
 class ResultPlan:
-    """How to build what a function returned, given its tensors.
+    """How to build what a function returned: ``result``, of the ``tensors`` that a replay has to give.
 
     Args:
         args: the tensors the function was called with; one that is returned is returned again, whichever it is then.
         is_inside: whether a tensor was made during the call; others are returned as they are.
         owners: the tensors whose gradient a tensor was when the call began; it is their gradient that is returned.
+        tensors: those that a replay gives in any case.
     """
 
     def __init__(
@@ -79,27 +86,17 @@ class ResultPlan:
         args: Sequence[Tensor],
         is_inside: Callable[[Tensor], bool],
         owners: Mapping[int, Tensor] = MappingProxyType({}),
+        tensors: Sequence[Tensor] = (),
     ) -> None:
-        self.tensors: list[Tensor] = []
+        self.tensors: list[Tensor] = list(tensors)
         self._args = {id(t): i for i, t in reversed(list(enumerate(args)))}
         self._is_inside = is_inside
         self._owners = owners
-        self._numbers: dict[int, int] = {}
-        self._shared: dict[int, int] = {}  # containers that occur before: id -> number
-        self._made: list[Any] = []
-        self._build = self._plan(result, "result")
-
-    def close(self) -> list[Tensor]:
-        """The tensors that a replay has to give, in order; the plan keeps none of them."""
-        tensors, self.tensors = self.tensors, []
-        self._args, self._numbers, self._shared, self._owners = {}, {}, {}, {}
-        return tensors
-
-    def build(self, new: Sequence[Tensor], args: Sequence[Tensor]) -> Any:
-        """The result of a replay that gave ``new``."""
-        result = self._build(new, args)
-        self._made = [None] * len(self._made)
-        return result
+        self._numbers = {id(t): i for i, t in reversed(list(enumerate(tensors)))}
+        self._slots: dict[int, int] = {}  # of containers: id -> number
+        self._n_slots = 0
+        self._open: set[int] = set()
+        self.result = self._plan(result, "result")
 
     def add(self, tensor: Tensor) -> int:
         """The number of a tensor that a replay has to give."""
@@ -109,68 +106,54 @@ class ResultPlan:
             self.tensors.append(tensor)
         return known
 
-    def _plan(self, obj: Any, path: str) -> Builder:
+    def called(self, fn: Callable[..., Any], tensors: Sequence[Tensor]) -> Plan:
+        """What ``fn`` makes of tensors of the call."""
+        return Part.CALLED, self._slot(), tuple((Part.NEW, self.add(t)) for t in tensors), fn
+
+    def _slot(self) -> int:
+        self._n_slots += 1
+        return self._n_slots - 1
+
+    def _plan(self, obj: Any, path: str) -> Plan:
         if isinstance(obj, Tensor):
             if id(obj) in self._args:
-                position = self._args[id(obj)]
-                return lambda new, args: args[position]
+                return Part.ARGUMENT, self._args[id(obj)]
             owner = self._owners.get(id(obj))
             if owner is not None:
-                return lambda new, args: owner.grad
+                return Part.GRAD, owner
             if not self._is_inside(obj):
-                return lambda new, args: obj
-            number = self.add(obj)
-            if type(obj) is Size:
-                return lambda new, args: _core.as_size(new[number])
-            return lambda new, args: new[number]
+                return Part.SAME, obj
+            return Part.SIZE if type(obj) is Size else Part.NEW, self.add(obj)
         if isinstance(obj, _VALUES) or isinstance(obj, _SAME) or hasattr(type(obj), "_trace_state"):
-            return lambda new, args: obj
+            return Part.SAME, obj
         if isinstance(obj, np.ndarray) and not obj.dtype.hasobject:
-            kept = obj.copy()
-            return lambda new, args: kept.copy()
-        if id(obj) in self._shared:  # the same object twice
-            slot = self._shared[id(obj)]
-            return lambda new, args: self._made[slot]
-        slot = self._shared[id(obj)] = len(self._made)
-        self._made.append(None)
-        inner = self._container(obj, path)
+            return Part.COPY, obj.copy()
+        if id(obj) in self._open:
+            raise CannotRebuild(f"{path} is a {type(obj).__qualname__} that holds itself")
+        if id(obj) in self._slots:  # the same object twice
+            return Part.AGAIN, self._slots[id(obj)]
+        self._open.add(id(obj))
+        kind, parts, *rest = self._container(obj, path)
+        self._open.remove(id(obj))
+        slot = self._slots[id(obj)] = self._slot()
+        return kind, slot, parts, *rest
 
-        def build(new: Sequence[Tensor], args: Sequence[Tensor]) -> Any:
-            made = self._made[slot] = inner(new, args)
-            return made
-
-        return build
-
-    def _container(self, obj: Any, path: str) -> Builder:
+    def _container(self, obj: Any, path: str) -> Plan:
         kind = type(obj)
         if isinstance(obj, tuple) and (kind is tuple or hasattr(obj, "_fields")):
-            parts = [self._plan(o, f"{path}[{i}]") for i, o in enumerate(obj)]
-            make = tuple if kind is tuple else kind._make
-            return lambda new, args: make([p(new, args) for p in parts])
+            parts = tuple(self._plan(o, f"{path}[{i}]") for i, o in enumerate(obj))
+            return (Part.TUPLE, parts) if kind is tuple else (Part.MADE, parts, kind._make)
         if kind is list:
-            parts = [self._plan(o, f"{path}[{i}]") for i, o in enumerate(obj)]
-            return lambda new, args: [p(new, args) for p in parts]
+            return Part.LIST, tuple(self._plan(o, f"{path}[{i}]") for i, o in enumerate(obj))
         if kind in (set, frozenset) and not any(isinstance(o, Tensor) for o in obj):
-            elements = frozenset(obj)
-            return lambda new, args: kind(elements)
+            return Part.MADE, tuple((Part.SAME, o) for o in obj), kind
         if kind in (dict, OrderedDict, defaultdict):
-            items = [(k, self._plan(v, f"{path}[{k!r}]")) for k, v in obj.items()]
-
-            def build_dict(new: Sequence[Tensor], args: Sequence[Tensor]) -> Any:
-                made: Any = defaultdict(obj.default_factory) if kind is defaultdict else kind()
-                for k, p in items:
-                    made[k] = p(new, args)
-                return made
-
-            return build_dict
+            keys, parts = tuple(obj), tuple(self._plan(v, f"{path}[{k!r}]") for k, v in obj.items())
+            if kind is dict:
+                return Part.DICT, parts, keys
+            factory: Any = functools.partial(defaultdict, obj.default_factory) if kind is defaultdict else kind
+            return Part.FILLED, parts, keys, factory
         if set(getattr(kind, "__dataclass_fields__", ())) == set(getattr(obj, "__dict__", (None,))):
-            fields = [(k, self._plan(v, f"{path}.{k}")) for k, v in vars(obj).items()]
-
-            def build_dataclass(new: Sequence[Tensor], args: Sequence[Tensor]) -> Any:
-                made = object.__new__(kind)
-                for k, p in fields:
-                    object.__setattr__(made, k, p(new, args))
-                return made
-
-            return build_dataclass
+            parts = tuple(self._plan(v, f"{path}.{k}") for k, v in vars(obj).items())
+            return Part.FIELDS, parts, tuple(vars(obj)), kind
         raise CannotRebuild(f"{path} is a {kind.__qualname__}, which cannot be made anew on each call")

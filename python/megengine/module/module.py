@@ -168,6 +168,8 @@ class Module(metaclass=ABCMeta):
         """What a recording of this module depends on besides the values of its tensors."""
         return self.__dict__
 
+    _trace_watched = (_trace_state, None)  # by all of them, as python/bindings/watch.cpp reads it
+
     def _misfit(self, inputs: tuple[Any, ...], error: Exception) -> str | None:
         """What does not fit between these inputs and the layer's arguments, asked when forward has failed."""
         return None

@@ -200,6 +200,9 @@ class Optimizer(metaclass=ABCMeta):
             state.append({k: v for k, v in vars(self).items() if k not in _OWN})
         return state
 
+    # Which attributes there are, and what the groups hold; python/bindings/watch.cpp.
+    _trace_watched = (_trace_state, ("param_groups",))
+
     def _lr(self, param_group: dict[str, Any]) -> Tensor:
         """The learning rate of a group as a 0-d tensor."""
         return self._lr_cells[id(param_group)]
@@ -230,11 +233,11 @@ class Optimizer(metaclass=ABCMeta):
         Parameter([0.5], device=xpux:0)
         """
         self._sync_hyper()
-        if _core.is_tracing():
+        if _core.takes_notes():
             from ..jit.tracing import on_replay
 
             _core.note_use(self)
-            on_replay(self._sync_hyper)
+            on_replay(self._sync_hyper, self.param_groups)
         for group in self.param_groups:
             if isinstance(group["params"], set):
                 raise TypeError("parameters need an order, which a set does not have; use a list")

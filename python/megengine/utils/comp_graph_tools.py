@@ -12,7 +12,7 @@
 0
 >>> (y,) = G.load_graph(file).output_vars_list
 >>> [op.type for op in cgtools.get_oprs_seq([y])]
-['Host2DeviceCopy', 'exp', 'add']
+['Host2DeviceCopy', 'Elemwise', 'Elemwise']
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def get_oprs_seq(outputs: Vars, prune_reshape: bool = False, prune_immtensor: bo
             continue
         stack.append((key, True))
         stack += [(_key(i.op), False) for i in reversed(oprs[key].inputs) if _key(i.op) not in done]
-    pruned = ({"ImmutableTensor"} if prune_immtensor else set()) | ({"Reshape", "reshape"} if prune_reshape else set())
+    pruned = ({"ImmutableTensor"} if prune_immtensor else set()) | ({"Reshape"} if prune_reshape else set())
     return [op for op in done.values() if op.type not in pruned]
 
 

@@ -1,29 +1,753 @@
-"""Nodes of a graph that is edited. The classes exist so that programs can ask what a tensor is; making nodes arrives
-with ``megengine.utils.network``."""
+"""The nodes of a graph that is edited: variables, which are tensors without values, and ops.
+
+A graph of the engine (``core._core.Graph``) only grows. What is edited are these objects: an op holds its inputs and
+results, and a variable stands for a value of the graph, which another takes the place of when something before it
+changes. A variable is the same object for as long as its graph lives, so compare variables with ``is``.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import re
+import weakref
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar, cast
 
+import numpy as np
+import numpy.typing as npt
+
+from ..core import _core
+from ..core._core import CompNode, ops
+from ..core._trace_option import use_symbolic_shape
+from ..core.ops import builtin
+from ..core.tensor import megbrain_graph as G
+from ..core.tensor._graph_types import named
+from ..device import get_default_device
 from ..tensor import Tensor
+from .module_stats import (
+    _field_of,
+    _fields,
+    preprocess_receptive_field,
+    register_flops,
+    register_receptive_field,
+)
 
-__all__ = ["NetworkNode", "OpNode", "VarNode"]
+__all__ = ["ConstOpBase", "Host2DeviceCopy", "ImmutableTensor", "NetworkNode", "OpNode", "ReadOnlyOpNode"]
 
 
 class NetworkNode:
-    """What variables and operators of a graph share."""
+    """What variables and ops of a graph share."""
+
+
+class _Table:
+    """The objects of one graph: whoever comes to a value or an op of it meets the same object."""
+
+    def __init__(self, ir: _core.Graph) -> None:
+        self.ir = ir
+        self.vars: dict[int, VarNode] = {}  # ids that were edited away lead to the variable that took their place
+        self.ops: dict[int, OpNode] = {}  # by the id of the first result
+        self._graph: G.Graph | None = None
+
+    @property
+    def graph(self) -> G.Graph:
+        """The same graph for ``megengine.core.tensor.megbrain_graph``."""
+        if self._graph is None or self._graph._ir.key != self.ir.key:
+            self._graph = G.Graph(self.ir)
+        return self._graph
+
+    def var(self, id: int) -> VarNode:
+        found = self.vars.get(id)
+        if found is None:
+            found = self.ir.tensor(id)  # calls _made
+        return found
+
+    def op_of(self, var: VarNode) -> OpNode:
+        """The op that makes a variable."""
+        id = var._id
+        name, _, _, _, kind, producer = self.ir.value(id)
+        if kind == "result":
+            first = self.ir.node(producer)[3][0]
+            if first not in self.ops:
+                self.ops[first] = _op_of_node(self, producer)
+            return self.ops[first]
+        if id not in self.ops:
+            op: OpNode
+            if kind == "input":
+                op = Host2DeviceCopy.__new__(Host2DeviceCopy)
+            elif kind == "const":
+                op = ImmutableTensor.__new__(ImmutableTensor)
+            else:
+                op = SharedDeviceTensor.__new__(SharedDeviceTensor)
+            OpNode.__init__(op)
+            op._name = name or None
+            op._outputs = [var]
+            self.ops[id] = op
+        return self.ops[id]
+
+
+_tables: weakref.WeakValueDictionary[int, _Table] = weakref.WeakValueDictionary()
+
+
+def _table_of(ir: _core.Graph) -> _Table:
+    table = _tables.get(ir.key)
+    if table is None:
+        table = _tables[ir.key] = _Table(ir)
+    return table
+
+
+def _made(node: VarNode) -> VarNode:
+    """A new object for a variable; gives the one that the variable already has."""
+    ir, _, id = _core.node_of(node)
+    table = _table_of(ir)
+    known = table.vars.setdefault(id, node)
+    if known is node:
+        node._table = table
+    return known
+
+
+def _joined(key: int, other: int, ir: _core.Graph, ids: list[int]) -> None:
+    """A graph has been put into another one: its objects go along."""
+    gone = _tables.get(other)
+    table = _table_of(ir)
+    if gone is None:
+        return
+    for id, var in gone.vars.items():
+        table.vars[ids[id]] = var
+        var._table = table
+    for id, op in gone.ops.items():
+        table.ops[ids[id]] = op
+    gone.ir = ir
+    gone.vars, gone.ops = table.vars, table.ops
 
 
 class VarNode(NetworkNode, Tensor):
-    """A variable of a graph; no tensor is one yet."""
+    """A variable of a graph. It is a tensor without a value: functions of it become ops of the graph.
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        """Raises: graphs cannot be edited yet."""
-        raise NotImplementedError("VarNode: arrives with the editing of graphs (megengine.utils.network).")
+    Compare variables with ``is``; ``==`` is the elementwise op, and the truth of a variable is always False, as in the
+    original, so that ``v in list`` means the same object.
+    """
+
+    _table: _Table
+
+    def __new__(cls, var: G.VarNode, *, owner_opr: OpNode | None = None, name: str | None = None) -> VarNode:
+        """The variable that a ``megbrain_graph.VarNode`` is."""
+        if not isinstance(var, G.VarNode):
+            raise TypeError(f"VarNode: a variable of a graph is needed; got {type(var).__name__}.")
+        node = _table_of(var.graph._ir).var(var.id)
+        if name is not None:
+            node.name = name
+        return node
+
+    @classmethod
+    def load(cls, sym_var: G.VarNode, owner_opr: OpNode) -> VarNode:
+        """The same with its op."""
+        return cls(sym_var, owner_opr=owner_opr)
+
+    @property
+    def _id(self) -> int:
+        id: int = _core.node_of(self)[2]
+        return id
+
+    id = property(lambda self: self._id, doc="Its number in the graph; an edit before it gives it another.")
+
+    @property
+    def name(self) -> str:
+        """Its name; empty for results of functions that nobody named."""
+        return str(self._table.ir.value(self._id)[0])
+
+    @name.setter
+    def name(self, name: str) -> None:
+        if not isinstance(name, str):
+            raise TypeError(f"VarNode.name: a string is needed; got {type(name).__name__}.")
+        self._table.ir.set_name(self._id, name)
+
+    @property
+    def graph(self) -> G.Graph:
+        """The graph that it is in."""
+        return self._table.graph
+
+    @property
+    def var(self) -> G.VarNode:
+        """It as a variable of ``megengine.core.tensor.megbrain_graph``."""
+        _settle([self])
+        return self.graph._var(self._id)
+
+    @property
+    def owner(self) -> OpNode:
+        """The op that makes it."""
+        return self._table.op_of(self)
+
+    @property
+    def users(self) -> list[OpNode]:
+        """The ops that read it, as far as somebody has looked at them."""
+        return [op for op in dict.fromkeys(self._table.ops.values()) if any(i is self for i in op._inputs)]
+
+    def set_owner_opr(self, owner_opr: OpNode) -> None:
+        """An op says that this is a result of it."""
+        if not any(v is self for v in owner_opr._outputs):
+            owner_opr.add_out_var(self)
+
+    @property
+    def partial_shape(self) -> tuple[int, ...]:
+        """Its sizes, for the declared ones of the inputs."""
+        _settle([self])
+        return tuple(self._table.ir.value(self._id)[2])
+
+    @property
+    def shape(self) -> Any:
+        """Its sizes: a tuple, or with ``set_symbolic_shape(True)`` a variable that follows the sizes of the inputs."""
+        if use_symbolic_shape():
+            _settle([self])
+            return ops.shape_of(self)
+        return self.partial_shape
+
+    _tuple_shape = partial_shape
+
+    def shapeof(self, axis: int) -> VarNode:
+        """One size, as a variable."""
+        _settle([self])
+        if not -self.ndim <= axis < self.ndim:
+            raise IndexError(f"shapeof: {self!r} has {self.ndim} axes; got axis {axis}.")
+        size: Any = ops.shape_of(self)[axis]
+        return cast(VarNode, size)
+
+    def _reset(self, other: Any) -> None:
+        """From now on this object stands for another variable."""
+        node = other if isinstance(other, VarNode) else None
+        if node is None:
+            raise TypeError(f"VarNode: it can stand for another variable; got {type(other).__name__}. Use make_const.")
+        super()._reset(node)
+        self._table = node._table
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __deepcopy__(self, memo: Any) -> VarNode:
+        raise TypeError("VarNode: a variable belongs to its graph and cannot be copied. Network.load reads it again.")
+
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            "VarNode: a variable belongs to its graph and cannot be pickled. Network.dump writes the graph."
+        )
+
+    def __repr__(self) -> str:
+        return f"VarNode:{self.name}"
+
+    __str__ = __repr__
+
+
+#: Classes whose op is the same of changed parameters; others are made anew with functions.
+_CHANGEABLE = (
+    "Elemwise TypeCvt ConvolutionForward PoolingForward MatrixMul BatchedMatrixMul Reduce Concat Dimshuffle"
+).split()
 
 
 class OpNode(NetworkNode):
-    """An operator of a graph."""
+    """An op of a graph.
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        raise NotImplementedError("OpNode: arrives with the editing of graphs (megengine.utils.network).")
+    ``inputs`` and ``outputs`` are lists of variables, ``params`` the parameters by the names of ``opdef``. Other inputs
+    and parameters take effect when the graph is next looked at or dumped.
+    """
+
+    opdef: ClassVar[Any] = None
+    type: Any = None
+
+    def __init__(self) -> None:
+        self._inputs: list[VarNode] = []
+        self._outputs: list[VarNode] = []
+        self.params: dict[str, Any] = {}
+        self._built: dict[str, Any] = {}  # the parameters that the graph has
+        self._name: str | None = None
+
+    @classmethod
+    def load(cls, opr: G.OpNode) -> OpNode:
+        """The op that a ``megbrain_graph.OpNode`` is."""
+        if not isinstance(opr, G.OpNode) or not opr.outputs:
+            raise TypeError(f"OpNode.load: an op of a graph is needed; got {type(opr).__name__}.")
+        return VarNode(opr.outputs[0]).owner
+
+    @property
+    def id(self) -> int:
+        """A number that no other op has."""
+        return id(self)
+
+    @property
+    def priority(self) -> tuple[int, int]:
+        """Ops run in the order in which they were made."""
+        return (0, self._outputs[0]._id if self._outputs else 0)
+
+    @property
+    def name(self) -> str:
+        """Its name; an input is known by it in the file."""
+        if self._name is None:
+            label = self.params.get("mode") if isinstance(self, Elemwise) else None
+            label = label or re.sub(r"(?<=[a-z])(?=[A-Z])", "_", str(self.type)).lower()
+            shown = ",".join(v.name for v in self._inputs[:4]) + (",..." if len(self._inputs) > 4 else "")
+            self._name = f"{label}({shown})[{self.priority[1]}]"
+        return self._name
+
+    @name.setter
+    def name(self, name: str) -> None:
+        if not isinstance(name, str) or not name:
+            raise TypeError(f"OpNode.name: a name is needed; got {name!r}.")
+        self._name = name
+        if not self._inputs and self._outputs:
+            self._outputs[0]._table.ir.set_name(self._outputs[0]._id, name)
+
+    @property
+    def inputs(self) -> list[VarNode]:
+        """The variables that it reads."""
+        return self._inputs
+
+    @property
+    def outputs(self) -> list[VarNode]:
+        """The variables that it makes."""
+        return self._outputs
+
+    def add_inp_var(self, x: VarNode) -> None:
+        """One more input."""
+        if not isinstance(x, VarNode):
+            raise TypeError(f"add_inp_var: a variable is needed; got {type(x).__name__}.")
+        self._inputs.append(x)
+
+    def add_out_var(self, x: VarNode) -> None:
+        """One more result."""
+        if not isinstance(x, VarNode):
+            raise TypeError(f"add_out_var: a variable is needed; got {type(x).__name__}.")
+        self._outputs.append(x)
+
+    def compile(self) -> None:
+        """Bring the graph up to date with inputs and parameters."""
+        _settle(self._outputs)
+
+    def _node(self) -> Any:
+        """(op, attributes, inputs, results, line, sizes) in the graph; None for inputs and constants."""
+        out = self._outputs[0]
+        kind, producer = out._table.ir.value(out._id)[4:]
+        return (producer, *out._table.ir.node(producer)) if kind == "result" else None
+
+    def _remade(self, ir: _core.Graph, inputs: list[int]) -> list[int]:
+        """The results of the op with the parameters that it has now."""
+        cls = type(self)
+        changed = sorted(k for k in {*self.params, *self._built} if self.params.get(k) != self._built.get(k))
+        if cls.opdef is None or cls.__name__ not in _CHANGEABLE or isinstance(self.params.get("axis"), list):
+            raise NotImplementedError(
+                f"the parameters of {cls.__name__} cannot be changed ({', '.join(changed)}). "
+                "Make the op anew, with a function of its inputs, and use replace_oprs."
+            )
+        unknown = sorted(set(self.params) - set(cls.opdef._fields))
+        if unknown:
+            raise ValueError(
+                f"{cls.__name__} has no parameter {', '.join(unknown)}; it has {', '.join(cls.opdef._fields)}."
+            )
+        found = [i for i in ir.apply(cls.opdef(**self.params), inputs) if i is not None]
+        if len(found) != len(self._outputs):
+            raise ValueError(f"{len(found)} results instead of {len(self._outputs)}.")
+        return found
+
+    def __repr__(self) -> str:
+        mode = self.params.get("mode") if isinstance(self, (Elemwise, ElemwiseMultiType)) else None
+        return f"{self.name}{{{self.type}{f':{mode}' if mode else ''}}}"
+
+
+def _op_of_node(table: _Table, producer: int) -> OpNode:
+    """A new object for an op of the graph."""
+    op, attrs, inputs, outputs, _, sizes = table.ir.node(producer)
+    kind, params = named(op, attrs, [table.ir.value(i)[2] for i in inputs])
+    cls = str_to_mge_class(kind)
+    node: OpNode = cls.__new__(cls)
+    OpNode.__init__(node)
+    if cls is ReadOnlyOpNode:
+        node.type = kind
+    node.params, node._built = dict(params), params
+    node._inputs = [table.var(i) for i in (*inputs, *sizes)]
+    node._outputs = [table.var(o) for o in outputs]
+    return node
+
+
+def _order(roots: Iterable[VarNode], who: str = "graph") -> list[OpNode]:
+    """The ops that variables need, each after those it reads; inputs and constants where they are first needed."""
+    order: list[OpNode] = []
+    state: dict[OpNode, int] = {}  # 1: on the way, 2: done
+    stack = [(v.owner, False) for v in reversed(list(roots))]
+    while stack:
+        op, ready = stack.pop()
+        if ready:
+            state[op] = 2
+            order.append(op)
+            continue
+        if op in state:
+            continue
+        state[op] = 1
+        stack.append((op, True))
+        # Constants come last, right before the op.
+        sources = [v.owner for v in op._inputs]
+        for source in [*(s for s in sources if s._inputs), *(s for s in sources if not s._inputs)][::-1]:
+            if state.get(source) == 1:
+                circle = [o.name for o, s in state.items() if s == 1]
+                names = " <- ".join([*circle[circle.index(source.name) :], source.name])
+                raise ValueError(f"{who}: the graph would go in a circle: {names}.")
+            if source not in state:
+                stack.append((source, False))
+    return order
+
+
+def _settle(roots: Sequence[VarNode], who: str = "graph") -> None:
+    """Bring the graph up to date with its objects: ops whose inputs or parameters have changed are made anew.
+
+    Nothing has changed when it fails.
+    """
+    roots = [v for v in roots if v is not None]
+    if not roots:
+        return
+    ir = roots[0]._table.ir
+    fresh: dict[VarNode, int] = {}
+    renewed: list[tuple[OpNode, dict[str, Any]]] = []
+    order = _order(roots, who)
+    for v in {id(v): v for op in order for v in (*op._inputs, *op._outputs)}.values():
+        if v._table.ir.key != ir.key:
+            ir.join(v._table.ir)
+    for op in order:
+        node = op._node()
+        if node is None:
+            continue
+        producer, _, _, inputs, outputs, _, sizes = node
+        want = [fresh.get(v, v._id) for v in op._inputs]
+        changed = op.params != op._built
+        if want == [*inputs, *sizes] and not changed:
+            continue
+        try:
+            if changed:
+                results = op._remade(ir, want)
+            elif len(want) != len(inputs) + len(sizes):
+                raise ValueError(f"it reads {len(inputs) + len(sizes)} variables; got {len(want)}.")
+            else:
+                results = ir.again(producer, want[: len(inputs)], want[len(inputs) :])
+        except Exception as e:
+            kind = type(e) if isinstance(e, (ValueError, TypeError, NotImplementedError)) else RuntimeError
+            raise kind(f"{who}: {op!r} cannot be made of its inputs {op._inputs}: {e}") from None
+        fresh.update(zip(op._outputs, results))
+        renewed.append((op, dict(op.params)))
+    if not fresh:
+        return
+    guarded = ir.guards
+    table = roots[0]._table
+    if guarded:
+        _settle_guards(table, guarded, fresh, who)
+    for v, now in fresh.items():
+        name = v.name
+        _core.set_node(v, ir, now)
+        table.vars[now] = v
+        v.name = name
+    for op, params in renewed:
+        op._built = params
+        table.ops[op._outputs[0]._id] = op
+
+
+def _settle_guards(table: _Table, guarded: list[int], fresh: dict[VarNode, int], who: str) -> None:
+    """What the recorded function read as numbers must be as it was."""
+    ir = table.ir
+    moved: dict[int, int] = {v._id: now for v, now in fresh.items()}
+    for op in _order([table.var(i) for i in guarded]):
+        node = op._node()
+        if node is None or op._outputs[0] in fresh:
+            continue
+        producer, _, _, inputs, outputs, _, sizes = node
+        want = [fresh.get(v, v._id) for v in op._inputs]
+        if want != [*inputs, *sizes]:
+            results = ir.again(producer, want[: len(inputs)], want[len(inputs) :])
+            fresh.update(zip(op._outputs, results))
+            moved.update(zip(outputs, results))
+    try:
+        ir.moved(list(moved.items()))
+    except ValueError as e:
+        raise ValueError(f"{who}: {e}") from None
+
+
+class Host2DeviceCopy(OpNode):
+    """An input: what a caller feeds under its name."""
+
+    type = "Host2DeviceCopy"
+
+    def __init__(self, shape: Any = None, dtype: Any = None, name: str | None = None, device: Any = None) -> None:
+        super().__init__()
+        self._shape, self._dtype, self._device = shape, dtype, device
+        self._name = name
+
+    def compile(self, graph: G.Graph | None = None) -> None:
+        """Put the input into a graph; once it is there, nothing."""
+        if self._outputs:
+            return
+        if graph is None:
+            raise ValueError("Host2DeviceCopy.compile: needs the graph to be in. Network.make_input_node is simpler.")
+        if self._shape is None or self._dtype is None:
+            raise ValueError(f"Host2DeviceCopy: input {self._name!r} needs a shape and a dtype.")
+        _make_input(_table_of(graph._ir), self)
+
+
+def _make_input(table: _Table, op: Host2DeviceCopy) -> VarNode:
+    if op._name is None:
+        op._name = table_name(table, "input")
+    device = op._device if op._device is not None else get_default_device()
+    id = table.ir.add_input(op._name, op._dtype, tuple(op._shape), device)
+    var = table.var(id)
+    op._outputs = [var]
+    table.ops[id] = op
+    return var
+
+
+def table_name(table: _Table, kind: str) -> str:
+    """A name that no variable of the graph has."""
+    taken, n = {v.name for v in table.vars.values()}, 0
+    while f"{kind}[{n}]" in taken:
+        n += 1
+    return f"{kind}[{n}]"
+
+
+class ConstOpBase(OpNode):
+    """A constant, whose value may be set."""
+
+    type = "ConstOpBase"
+
+    def __init__(
+        self, data: Any = None, name: str | None = None, device: Any = None, graph: G.Graph | None = None
+    ) -> None:
+        super().__init__()
+        self._name = name
+        self._data = None if data is None else _const_tensor(data, device)
+        if graph is not None:
+            self.compile(graph)
+
+    @property
+    def _var(self) -> VarNode:
+        if not self._outputs:
+            raise ValueError(f"{self!r} is in no graph yet. Network.make_const makes a constant in its graph.")
+        return self._outputs[0]
+
+    def compile(self, graph: G.Graph | None = None) -> None:
+        """Put the constant into a graph; once it is there, nothing."""
+        if self._outputs:
+            return
+        if graph is None or self._data is None:
+            raise ValueError(f"{type(self).__name__}.compile: needs data and the graph to be in.")
+        _make_const(_table_of(graph._ir), self, self._data)
+
+    def set_value(self, data: Any, device: Any = None) -> None:
+        """Another value. What is computed from it must fit, which is checked when the graph is next looked at."""
+        value = _const_tensor(data, device)
+        if self._outputs:
+            _make_const(self._outputs[0]._table, self, value)
+        else:
+            self._data = value
+
+    def numpy(self) -> npt.NDArray[Any]:
+        """The value."""
+        if not self._outputs and self._data is not None:
+            return np.array(self._data.numpy())
+        value = self._var._table.ir.constant(self._var._id)
+        return np.array(value.numpy())
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The sizes of the value."""
+        return self._var.partial_shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype of the value."""
+        return self._var.dtype
+
+    @property
+    def device(self) -> CompNode:
+        """Where the value is."""
+        return self._var.device
+
+
+def _const_tensor(data: Any, device: Any) -> Tensor:
+    if isinstance(data, VarNode):
+        raise TypeError(f"a constant is made of numbers; got the variable {data!r}. Use replace_vars.")
+    if isinstance(data, Tensor):
+        return data if device is None else data.to(device)
+    return Tensor(np.asarray(data), device=device)
+
+
+def _make_const(table: _Table, op: ConstOpBase, value: Tensor) -> VarNode:
+    if op._name is None:
+        op._name = table_name(table, "const")
+    id = table.ir.add_constant(value, op._name)
+    if op._outputs:
+        var = op._outputs[0]
+        _core.set_node(var, table.ir, id)
+        table.vars[id] = var
+    else:
+        var = table.var(id)
+        op._outputs = [var]
+    table.ops[id] = op
+    return var
+
+
+class ImmutableTensor(ConstOpBase):
+    """A constant of the file."""
+
+    type = "ImmutableTensor"
+    rt_fun = staticmethod(G.Graph.make_const)
+
+
+class SharedDeviceTensor(ConstOpBase):
+    """A constant that several graphs may share; here the same as ImmutableTensor."""
+
+    type = "SharedDeviceTensor"
+    rt_fun = staticmethod(G.Graph.make_const)
+
+
+class ReadOnlyOpNode(OpNode):
+    """An op that the original's ``network_node`` has no class for. Its parameters cannot be changed, its inputs can."""
+
+
+def _op(name: str, file_type: str | None, opdef: Any, base: type[OpNode] = OpNode, **members: Any) -> Any:
+    """A class of ops. ``file_type`` is what its objects say of themselves."""
+    doc = f"An op ``{name}`` of a graph; its parameters are those of ``builtin.{getattr(opdef, '__name__', name)}``."
+    body = {"__doc__": doc, "__module__": __name__, "type": file_type, **members}
+    if opdef is not None:
+        body["opdef"] = opdef
+    __all__.append(name)
+    return type(name, (base,), body)
+
+
+class IndexingBase(OpNode):
+    """Ops that read or write at indices. ``params["items"]``: axis, and which of begin, end, step, index are given."""
+
+
+class RNGOpr(OpNode):
+    """Ops that draw random numbers."""
+
+
+Elemwise = _op("Elemwise", "Elemwise", builtin.Elemwise)
+ElemwiseMultiType = _op("ElemwiseMultiType", "ElemwiseMultiType", builtin.ElemwiseMultiType)
+Reduce = _op("Reduce", "Reduce", builtin.Reduce)
+TypeCvt = _op("TypeCvt", "TypeCvt", builtin.TypeCvt)
+MatrixInverse = _op("MatrixInverse", "MatrixInverse", builtin.MatrixInverse)
+MatrixMul = _op("MatrixMul", "MatrixMul", builtin.MatrixMul)
+BatchedMatrixMul = _op("BatchedMatrixMul", "BatchedMatmul", builtin.BatchedMatrixMul)
+Dot = _op("Dot", "Dot", builtin.Dot)
+SVD = _op("SVD", "SVD", builtin.SVD)
+ConvolutionForward = _op("ConvolutionForward", "Convolution", builtin.Convolution)
+ConvolutionBackwardData = _op("ConvolutionBackwardData", "ConvTranspose", builtin.ConvolutionBackwardData)
+DeformableConvForward = _op("DeformableConvForward", "DeformableConv", builtin.DeformableConv)
+GroupLocalForward = _op("GroupLocalForward", "GroupLocal", builtin.GroupLocal)
+PoolingForward = _op("PoolingForward", "Pooling", builtin.Pooling)
+AdaptivePoolingForward = _op("AdaptivePoolingForward", "AdaptivePooling", builtin.AdaptivePooling)
+ROIPoolingForward = _op("ROIPoolingForward", "ROIPooling", builtin.ROIPooling)
+DeformablePSROIPoolingForward = _op(
+    "DeformablePSROIPoolingForward", "DeformablePSROIPooling", builtin.DeformablePSROIPooling
+)
+ConvBiasForward = _op("ConvBiasForward", "ConvBias", builtin.ConvBias)
+BatchConvBiasForward = _op("BatchConvBiasForward", "BatchConvBias", builtin.BatchConvBias)
+BatchNormForward = _op("BatchNormForward", "BatchNorm", builtin.BatchNorm, output_idx=-1)
+ROIAlignForward = _op("ROIAlignForward", "ROIAlign", builtin.ROIAlign)
+WarpPerspectiveForward = _op("WarpPerspectiveForward", "WarpPerspective", builtin.WarpPerspective)
+WarpAffineForward = _op("WarpAffineForward", "WarpAffine", builtin.WarpAffine)
+RemapForward = _op("RemapForward", "Remap", builtin.Remap)
+ResizeForward = _op("ResizeForward", "Resize", builtin.Resize)
+IndexingOneHot = _op("IndexingOneHot", "IndexingOneHot", builtin.IndexingOneHot)
+IndexingSetOneHot = _op("IndexingSetOneHot", "IndexingSetOneHot", builtin.IndexingSetOneHot)
+Copy = _op("Copy", "Copy", builtin.Copy)
+ArgsortForward = _op("ArgsortForward", "Argsort", builtin.Argsort)
+Argmax = _op("Argmax", "Argmax", builtin.Argmax)
+Argmin = _op("Argmin", "Argmin", builtin.Argmin)
+CondTake = _op("CondTake", "CondTake", builtin.CondTake)
+TopK = _op("TopK", "TopK", builtin.TopK)
+NvOf = _op("NvOf", "NvOf", builtin.NvOf)
+Linspace = _op("Linspace", "Linspace", builtin.Linspace)
+Eye = _op("Eye", "Eye", builtin.Eye)
+GetVarShape = _op("GetVarShape", "GetVarShape", builtin.GetVarShape)
+Concat = _op("Concat", "Concat", builtin.Concat)
+Broadcast = _op("Broadcast", "Broadcast", builtin.Broadcast)
+Identity = _op("Identity", "Identity", builtin.Identity)
+NMSKeep = _op("NMSKeep", "NMSKeep", builtin.NMSKeep)
+Dimshuffle = _op("Dimshuffle", "Dimshuffle", builtin.Dimshuffle)
+Reshape = _op("Reshape", "Reshape", builtin.Reshape)
+AxisAddRemove = _op("AxisAddRemove", "AxisAddRemove", None)
+AssertEqual = _op("AssertEqual", "AssertEqual", builtin.AssertEqual)
+CvtColorForward = _op("CvtColorForward", "CvtColor", builtin.CvtColor)
+Subtensor = _op("Subtensor", "Subtensor", builtin.Subtensor, IndexingBase)
+SetSubtensor = _op("SetSubtensor", "SetSubtensor", builtin.SetSubtensor, IndexingBase)
+IncrSubtensor = _op("IncrSubtensor", "IncrSubtensor", builtin.IncrSubtensor, IndexingBase)
+IndexingMultiAxisVec = _op("IndexingMultiAxisVec", "IndexingMultiAxisVec", builtin.IndexingMultiAxisVec, IndexingBase)
+IndexingSetMultiAxisVec = _op(
+    "IndexingSetMultiAxisVec", "IndexingSetMultiAxisVec", builtin.IndexingSetMultiAxisVec, IndexingBase
+)
+IndexingIncrMultiAxisVec = _op(
+    "IndexingIncrMultiAxisVec", "IndexingIncrMultiAxisVec", builtin.IndexingIncrMultiAxisVec, IndexingBase
+)
+MeshIndexing = _op("MeshIndexing", "MeshIndexing", builtin.MeshIndexing, IndexingBase)
+SetMeshIndexing = _op("SetMeshIndexing", "SetMeshIndexing", builtin.SetMeshIndexing, IndexingBase)
+IncrMeshIndexing = _op("IncrMeshIndexing", "IncrMeshIndexing", builtin.IncrMeshIndexing, IndexingBase)
+BatchedMeshIndexing = _op("BatchedMeshIndexing", "BatchedMeshIndexing", builtin.BatchedMeshIndexing, IndexingBase)
+BatchedSetMeshIndexing = _op(
+    "BatchedSetMeshIndexing", "BatchedSetMeshIndexing", builtin.BatchedSetMeshIndexing, IndexingBase
+)
+BatchedIncrMeshIndexing = _op(
+    "BatchedIncrMeshIndexing", "BatchedIncrMeshIndexing", builtin.BatchedIncrMeshIndexing, IndexingBase
+)
+
+
+def str_to_mge_class(classname: str) -> type[OpNode]:
+    """The class of ops with a name; ReadOnlyOpNode for names that have none.
+
+    >>> from megengine.utils.network_node import str_to_mge_class
+    >>> str_to_mge_class("Elemwise").__name__, str_to_mge_class("Softplus").__name__
+    ('Elemwise', 'ReadOnlyOpNode')
+    """
+    found = globals().get(classname)
+    return found if isinstance(found, type) and issubclass(found, OpNode) else ReadOnlyOpNode
+
+
+def _sizes(v: VarNode) -> tuple[int, ...]:
+    return v.partial_shape if isinstance(v, VarNode) else tuple(v.shape)
+
+
+@register_flops(Elemwise)
+def flops_elemwise(opnode: OpNode, inputs: Sequence[VarNode], outputs: Sequence[VarNode]) -> float:
+    """One operation per element of the result."""
+    return float(np.prod(_sizes(outputs[0])))
+
+
+@register_flops(MatrixMul)
+def flops_matmul(opnode: OpNode, inputs: Sequence[VarNode], outputs: Sequence[VarNode]) -> float:
+    """One multiply-add per element of the result and summed element."""
+    a = _sizes(inputs[0])
+    return float(np.prod(_sizes(outputs[0])) * a[-2 if opnode.params.get("transposeA") and len(a) > 1 else -1])
+
+
+@register_flops(BatchedMatrixMul)
+def flops_batchmatmul(opnode: OpNode, inputs: Sequence[VarNode], outputs: Sequence[VarNode]) -> float:
+    """The same for each of a batch of products."""
+    return float(flops_matmul(opnode, inputs, outputs))
+
+
+@register_flops(ConvolutionForward, ConvBiasForward)
+def flops_conv(opnode: OpNode, inputs: Sequence[VarNode], outputs: Sequence[VarNode]) -> float:
+    """Multiply-adds of a window per element of the result, and one for the bias of a ConvBias."""
+    *_, channels, kh, kw = _sizes(inputs[1])
+    bias = 1 if isinstance(opnode, ConvBiasForward) and len(inputs) > 2 else 0
+    return float(np.prod(_sizes(outputs[0])) * (channels * kh * kw + bias))
+
+
+@register_receptive_field(ConvolutionForward, PoolingForward, ConvBiasForward)
+def receptive_field(opnode: OpNode, inputs: Sequence[VarNode], outputs: Sequence[VarNode]) -> Any:
+    """How far an element of the result sees in the image, and the step between two of them."""
+    preprocess_receptive_field(opnode, inputs, outputs)
+    field, jump = _field_of(inputs[0])
+    p = opnode.params
+    kernel = (p["window_h"], p["window_w"]) if isinstance(opnode, PoolingForward) else _sizes(inputs[1])[-2:]
+    dilate = (p.get("dilate_h", 1), p.get("dilate_w", 1))
+    field = tuple(r + (k - 1) * d * j for r, k, d, j in zip(field, kernel, dilate, jump))
+    jump = tuple(j * s for j, s in zip(jump, (p["stride_h"], p["stride_w"])))
+    for v in outputs:
+        _fields[id(v)] = (v, field, jump)
+    return field, jump
+
+
+__all__ += ["SharedDeviceTensor", "VarNode", "IndexingBase", "RNGOpr", "flops_batchmatmul", "flops_conv"]
+__all__ += ["flops_elemwise", "flops_matmul", "receptive_field", "str_to_mge_class"]
+_core.set_node_type(VarNode, _made, _joined)

@@ -26,6 +26,15 @@ void check_eps(const InferCtx& c) {
   MGE_CHECK(eps >= 0, Value, "{}: eps must not be negative; got {}.", c.op->name, eps);
 }
 
+}  // namespace
+
+void check_batch_norm(const InferCtx& c, size_t first, size_t last) {
+  check_x(c);
+  for (size_t i = first; i < last; ++i) check_channel_param(c, i);
+}
+
+namespace {
+
 void infer_train(InferCtx& c) {
   check_x(c);
   check_eps(c);

@@ -169,6 +169,36 @@ TEST(PoolTest, BestFitTakesTheSmallestHole) {
   EXPECT_EQ(pool.stats().allocated, 0u);
 }
 
+// What was had in pieces serves one large block: a traced program after the call that recorded it.
+TEST(PoolTest, FreePiecesGoBackBeforeALargeBlockIsMapped) {
+  Pool pool;
+  std::vector<void*> pieces;
+  for (int i = 0; i < 40; ++i) pieces.push_back(pool.allocate(10 * kMiB));
+  const size_t most = pool.stats().reserved;
+  void* kept = pieces[20];  // its region cannot go, but the pages around it can
+  for (void* p : pieces)
+    if (p != kept) pool.free(p, 10 * kMiB);
+  std::memset(kept, 1, 10 * kMiB);
+  void* all = pool.allocate(380 * kMiB);
+  EXPECT_LE(pool.stats().max_reserved, most + 32 * kMiB);
+  EXPECT_GE(pool.stats().reserved, pool.stats().allocated);
+  EXPECT_EQ(static_cast<char*>(kept)[10 * kMiB - 1], 1);
+  // Pieces again, in what is left of the region and in the large block once that is free.
+  pool.free(all, 380 * kMiB);
+  std::vector<void*> again;
+  for (int i = 0; i < 38; ++i) {
+    again.push_back(pool.allocate(10 * kMiB));
+    std::memset(again.back(), 2, 4096);
+  }
+  EXPECT_LE(pool.stats().max_reserved, most + 32 * kMiB);
+  EXPECT_GE(pool.stats().reserved, pool.stats().allocated);
+  EXPECT_EQ(static_cast<char*>(kept)[0], 1);
+  for (void* p : again) pool.free(p, 10 * kMiB);
+  pool.free(kept, 10 * kMiB);
+  pool.trim();
+  EXPECT_EQ(pool.stats().reserved, 0u);
+}
+
 TEST(PoolTest, TrimGivesWhollyFreeMemoryBack) {
   Pool pool;
   void* large = pool.allocate(40 * kMiB);

@@ -253,8 +253,8 @@ TEST(NnRegistry, EveryOpIsDifferentiableOrSaysWhyNot) {
     EXPECT_TRUE(OpRegistry::global().get(name).vjp) << name;
   for (const char* name : {"batch_norm_bwd", "layer_norm_bwd", "softmax_bwd", "logsoftmax_bwd", "softmax_xent_bwd"})
     EXPECT_TRUE(OpRegistry::global().get(name).decompose) << name;
-  for (const char* name :
-       {"conv2d_fused", "sgd_update", "sgd_momentum_update", "adam_update", "rng_uniform", "rng_normal"})
+  for (const char* name : {"conv2d_fused", "batch_norm_fused", "batch_norm_fused_bwd", "sgd_update",
+                           "sgd_momentum_update", "adam_update", "rng_uniform", "rng_normal"})
     EXPECT_TRUE(OpRegistry::global().get(name).is(kNoGrad)) << name;
 }
 #endif

@@ -1,7 +1,7 @@
 """Names of the original's private module that programs import: graphs made, loaded, run and dumped node by node.
 
-The graph is the one that traces and files use (``src/ir``); it runs as the file that it would be dumped to. Ops of a
-loaded graph have the names of this project (``add``, ``matmul``), ops made here those of their class.
+The graph is the one that traces and files use (``src/ir``); it runs as the file that it would be dumped to. Ops have
+the types and parameters that they have in the original's graphs (``Elemwise`` with ``mode``, ``ConvolutionForward``).
 
 >>> import megengine.core.tensor.megbrain_graph as G
 >>> from megengine.core.ops import builtin
@@ -29,11 +29,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ...tensor import Tensor
-from .. import _core
+from .. import _core, files
 from .._core import CompNode
 from .._imperative_rt.core2 import apply as apply
 from .._imperative_rt.opdef import OpDef, OpEnum
 from .._inference import GraphInference
+from ._graph_types import named
 
 __all__ = [
     "AttrOutputNode",
@@ -72,6 +73,7 @@ _INFER_OPTIONS = {
     "enable_fuse_grain": 6,
 }
 _LAYOUTS = ("hwcd4", "nchw4", "nchw88", "nchw44", "nchw44_dot", "nchw32", "chwn4", "nchw64", "nhwc")
+_KEPT_ANYHOW = ("keep_opr_name", "keep_param_name", "keep_opr_priority")
 _DONE_ANYHOW = {"enable_fuse_conv_bias_nonlinearity", "enable_fuse_conv_bias_with_z", "enable_fuse_grain"}
 
 
@@ -88,13 +90,11 @@ class VarNode:
 
     @property
     def name(self) -> str:
-        """Its name; may be set, except for inputs, which are known by it."""
+        """Its name, which may be set; an input is known by it in a dumped file."""
         return self._info()[0] or f"var{self.id}"
 
     @name.setter
     def name(self, name: str) -> None:
-        if self._info()[4] == "input":
-            raise NotImplementedError(f"VarNode: input {self.name!r} is known by its name. Name it where it is made.")
         self.graph._ir.set_name(self.id, name)
 
     @property
@@ -220,10 +220,10 @@ class Graph:
 
     def _node(self, id: int) -> OpNode:
         if id not in self._nodes:
-            kind, params, inputs, outputs, _ = self._ir.node(id)
-            self._nodes[id] = OpNode(
-                self, id, kind, params, tuple(map(self._var, inputs)), tuple(map(self._var, outputs))
-            )
+            op, attrs, inputs, outputs, _, sizes = self._ir.node(id)
+            kind, params = named(op, attrs, [self._ir.value(i)[2] for i in inputs])
+            read = tuple(map(self._var, (*inputs, *sizes)))
+            self._nodes[id] = OpNode(self, id, kind, params, read, tuple(map(self._var, outputs)))
         return self._nodes[id]
 
     # ---- running
@@ -412,6 +412,7 @@ def load_graph(fpath: str | os.PathLike[str] | IO[bytes]) -> CompGraphLoadResult
     else:
         data = fpath.read()
     ir = _core.Graph(data)
+    ir.split_biases()
     graph = Graph(ir)
     outputs = OrderedDict((name, graph._var(id)) for name, id in ir.outputs)
     return CompGraphLoadResult(graph, outputs, list(outputs.values()), SimpleNamespace(**ir.metadata))
@@ -446,6 +447,50 @@ def dump_graph(
     info = {k: str(v) for k, v in vars(metadata).items()} if metadata is not None else {}
     data, stats = found[0].graph._ir.write([(n, v.id) for n, v in named.items()], info, False, True)
     return data, CompGraphDumpResult(
+        stats["n_ops"],
+        len(data),
+        stats["weight_bytes"],
+        stats["content_hash"],
+        stats["inputs"],
+        list(named),
+        stats["params"],
+    )
+
+
+def _write(
+    file: Any,
+    named: dict[str, VarNode],
+    *,
+    inputs: Sequence[VarNode] = (),
+    graph_modified: bool = True,
+    user_info: Any = None,
+    enable_metadata: bool = True,
+    optimize_for_inference: bool = True,
+    append: bool = False,
+    **options: Any,
+) -> CompGraphDumpResult:
+    refused = {k: v for k, v in options.items() if v and k not in ("keep_var_name", *_KEPT_ANYHOW, *_DONE_ANYHOW)}
+    unknown = sorted(set(refused) - {"strip_info_file", "append_json", "dump_format", "compat_older_version"})
+    if unknown:
+        raise ValueError(f"unknown options: {unknown}.")
+    for option, value in refused.items():
+        raise NotImplementedError(f"dump: {option}={value!r} is not implemented; leave it out.")
+    info: dict[str, str] = {}
+    if enable_metadata:
+        info = {"graph_modified": str(graph_modified), "optimized_for_inference": str(optimize_for_inference)}
+        if user_info is not None:
+            info["user_info"] = str(user_info)
+    found = _check_vars("dump", named.values())
+    graph = found[0].graph
+    data, stats = graph._ir.write([(n, v.id) for n, v in named.items()], info, False, True, [v.id for v in inputs])
+    if hasattr(file, "write"):
+        file.write(data)
+    elif append:
+        files.append(file, data)
+    else:
+        with files.replacing(file) as f:
+            f.write(data)
+    return CompGraphDumpResult(
         stats["n_ops"],
         len(data),
         stats["weight_bytes"],

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <type_traits>
 #include <utility>
 
 #include "base/cost.h"
@@ -85,16 +86,24 @@ void depth_row(const DepthRow& p, float* HWY_RESTRICT y) {
   }
   lo = std::min(lo, p.count);
   hi = std::max(lo, hi);
-  for (int64_t c = 0; c < p.channels; c += kLanes) {
-    const int lanes = static_cast<int>(std::min<int64_t>(kLanes, p.channels - c));
-    const MF m = hn::FirstN(DF(), static_cast<size_t>(lanes));
-    int64_t i = 0;
-    for (; i < lo; ++i) depth_tile<1, true>(p, i, c, m, lanes, y);
-    for (; i + 8 <= hi; i += 8) depth_tile<8, false>(p, i, c, m, lanes, y);
-    if (i + 4 <= hi) depth_tile<4, false>(p, i, c, m, lanes, y), i += 4;
-    if (i + 2 <= hi) depth_tile<2, false>(p, i, c, m, lanes, y), i += 2;
-    for (; i < p.count; ++i) depth_tile<1, true>(p, i, c, m, lanes, y);
-  }
+  // Outputs in groups, all channels of a group: memory is read and written in the order it lies in.
+  auto group = [&](int64_t i, auto tile) HWY_ATTR {
+    for (int64_t c = 0; c < p.channels; c += kLanes) {
+      const int lanes = static_cast<int>(std::min<int64_t>(kLanes, p.channels - c));
+      tile(i, c, hn::FirstN(DF(), static_cast<size_t>(lanes)), lanes);
+    }
+  };
+  int64_t i = 0;
+  auto edge = [&](int64_t at, int64_t c, MF m, int lanes) HWY_ATTR { depth_tile<1, true>(p, at, c, m, lanes, y); };
+  auto inside = [&]<int N>(std::integral_constant<int, N>) HWY_ATTR {
+    group(i, [&](int64_t at, int64_t c, MF m, int lanes) HWY_ATTR { depth_tile<N, false>(p, at, c, m, lanes, y); });
+    i += N;
+  };
+  for (; i < lo; ++i) group(i, edge);
+  while (i + 8 <= hi) inside(std::integral_constant<int, 8>());
+  if (i + 4 <= hi) inside(std::integral_constant<int, 4>());
+  if (i + 2 <= hi) inside(std::integral_constant<int, 2>());
+  for (; i < p.count; ++i) group(i, edge);
 }
 
 // [tap][channel] of a weight [channel][tap].

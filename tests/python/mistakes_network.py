@@ -1,0 +1,98 @@
+"""Graphs that are edited, custom operators."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+from mistake import mistake
+
+import megengine as mge
+import megengine.functional as F
+import megengine.utils.network_node as N
+from megengine.jit import trace
+from megengine.utils.network import Network
+
+
+def loaded() -> Network:
+    f = trace(lambda a, b: F.relu((a + b) * 2), symbolic=True, capture_as_const=True)
+    f(mge.Tensor(np.ones((2, 3), "float32")), mge.Tensor(np.ones((2, 3), "float32") * 2))
+    file = io.BytesIO()
+    f.dump(file, arg_names=["a", "b"], output_names=["o"])
+    file.seek(0)
+    return Network.load(file)
+
+
+@mistake(ValueError, "variable 'o'", "no value", "GraphInference")
+def variable_of_a_graph_is_read():
+    loaded().output_vars[0].numpy()
+
+
+@mistake(ValueError, "replace_vars", "circle", "RELU")
+def replaced_by_what_is_computed_from_it():
+    net = loaded()
+    net.replace_vars({net.input_vars[0]: net.output_vars[0]})
+
+
+@mistake(ValueError, "replace_vars", "ADD", "[4,3]", "broadcast")
+def replaced_by_a_constant_of_another_shape():
+    net = loaded()
+    net.replace_vars({net.input_vars[0]: net.make_const(np.ones((4, 3)), name="c")})
+
+
+@mistake(ValueError, "ADD", "float32", "uint8", "astype")
+def image_put_in_without_a_cast():
+    net = loaded()
+    net.replace_vars({net.input_vars[0]: net.make_input_node((2, 3), "uint8", name="image")})
+
+
+@mistake(AssertionError, "not compatible with VarNode")
+def replaced_by_an_array():
+    net = loaded()
+    net.replace_vars({net.input_vars[0]: np.ones((2, 3))})
+
+
+@mistake(ValueError, "two outputs", "'o'", "Rename")
+def two_outputs_of_one_name():
+    net = loaded()
+    more = F.exp(net.input_vars[0])
+    more.name = "o"
+    net.add_output(more)
+    net.dump(io.BytesIO())
+
+
+@mistake(ValueError, "no outputs", "add_output")
+def dumped_without_outputs():
+    net = loaded()
+    net.remove_output(*net.output_vars)
+    net.dump(io.BytesIO())
+
+
+@mistake(ValueError, "unknown options", "enable_everything")
+def dumped_with_an_unknown_option():
+    loaded().dump(io.BytesIO(), enable_everything=True)
+
+
+@mistake(ValueError, "as_unique", "got 3", "ADD")
+def unique_of_several():
+    loaded().opr_filter.type(N.Elemwise).as_unique()
+
+
+@mistake(TypeError, "Elemwise", "network_node")
+def filter_by_the_name_of_a_class():
+    loaded().opr_filter.type("Elemwise")
+
+
+@mistake(ValueError, "reset_batch_size", "no input c", "a, b")
+def blacklist_of_an_input_that_is_not_there():
+    loaded().reset_batch_size(4, blacklist=["c"])
+
+
+@mistake(NotImplementedError, "dropout", "random", "input")
+def random_op_added_to_a_graph():
+    F.dropout(loaded().output_vars[0], 0.5, training=True)
+
+
+@mistake(RuntimeError, "model")
+def not_a_model_file():
+    Network.load(io.BytesIO(b"hello"))

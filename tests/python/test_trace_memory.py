@@ -1,0 +1,146 @@
+"""A traced step needs no more memory than the same step eagerly: neither its recording nor its program."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import megengine as mge
+import megengine.functional as F
+import megengine.module as M
+from megengine.autodiff import GradManager
+from megengine.core import _core
+from megengine.jit import trace
+from megengine.optimizer import SGD
+
+IMAGES = (8, 3, 64, 64)
+
+
+class Net(M.Module):
+    """Convolutions whose activations are large beside the parameters."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        widths = (3, 16, 16, 32, 32)
+        self.layers = [
+            M.Sequential(M.Conv2d(i, o, 3, padding=1, bias=False), M.BatchNorm2d(o), M.ReLU())
+            for i, o in zip(widths, widths[1:], strict=False)
+        ]
+        self.fc = M.Linear(32, 10)
+
+    def forward(self, x: mge.Tensor) -> mge.Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        return self.fc(F.mean(x, axis=(2, 3)))
+
+
+def step() -> Callable[..., mge.Tensor]:
+    net = Net()
+    params = list(net.parameters())
+    gm, opt = GradManager().attach(params), SGD(params, lr=0.01, momentum=0.9)
+
+    def run(x: mge.Tensor, y: mge.Tensor) -> mge.Tensor:
+        with gm:
+            loss = F.nn.cross_entropy(net(x), y)
+            gm.backward(loss)
+        opt.step().clear_grad()
+        return loss
+
+    return run
+
+
+def batch() -> tuple[mge.Tensor, mge.Tensor]:
+    rng = np.random.default_rng(1)
+    return mge.Tensor(rng.standard_normal(IMAGES, np.float32)), mge.Tensor(rng.integers(0, 10, 8).astype(np.int32))
+
+
+def peaks(fn: Callable[..., Any], calls: int = 4) -> list[int]:
+    """Bytes each call needs beyond what there is before it."""
+    x, y = batch()
+    out = []
+    for _ in range(calls):
+        gc.collect()
+        before = _core.memory_stats()["allocated"]
+        _core.reset_peak_memory()
+        fn(x, y).numpy()
+        out.append(_core.memory_stats()["max_allocated"] - before)
+    return out
+
+
+def test_recording_lets_go_of_what_eager_lets_go_of() -> None:
+    eager = max(peaks(step()))
+    recorded = peaks(trace(step(), symbolic=True), 1)[0]
+    assert recorded <= eager * 1.02, (recorded, eager)
+
+
+def test_a_replayed_step_needs_no_more_than_an_eager_one() -> None:
+    eager = max(peaks(step()))
+    traced = peaks(trace(step(), symbolic=True, without_host=True))
+    assert max(traced[1:]) <= eager, (traced, eager)
+
+
+def test_between_runs_a_program_holds_no_memory() -> None:
+    x, y = batch()
+    f = trace(step(), symbolic=True, without_host=True)
+    for _ in range(3):
+        f(x, y).numpy()
+    gc.collect()
+    held = _core.memory_stats()["allocated"]
+    f(x, y).numpy()
+    gc.collect()
+    assert _core.memory_stats()["allocated"] == held
+    arena = f._last.recording.programs()[0]["report"]["arena_bytes"]
+    assert arena > 1 << 20
+    del f
+    gc.collect()
+    assert held - _core.memory_stats()["allocated"] < arena / 8  # parameters, but no arena
+
+
+def test_a_captured_cell_that_is_assigned_is_not_held_twice() -> None:
+    w = mge.Tensor(np.zeros(1 << 20, np.float32))
+
+    def add(x: mge.Tensor, y: mge.Tensor) -> mge.Tensor:
+        w[...] = w + x[0, 0, 0, 0]
+        return x[0, 0, 0, 0] + 1
+
+    eager = max(peaks(add))
+    assert peaks(trace(add, symbolic=True), 1)[0] <= eager + 4096
+
+
+@pytest.mark.parametrize("without_host", [False, True])
+def test_programs_as_data(without_host: bool) -> None:
+    f = trace(step(), symbolic=True, without_host=without_host)
+    for _ in range(2):
+        f(*batch()).numpy()
+    (program,) = f._last.recording.programs()
+    code, buffers, report = program["instructions"], program["buffers"], program["report"]
+    assert report["instrs"] == len(code) and report["lower_bound"] <= report["arena_bytes"] <= report["sum_bytes"]
+    live = [0] * len(code)
+    for b in buffers:
+        if b["kind"] not in ("arena", "workspace"):
+            continue
+        assert b["address"] + b["bytes"] <= report["arena_bytes"]
+        for t in range(b["first"], b["last"] + 1):
+            live[t] += (b["bytes"] + 63) // 64 * 64
+    assert max(live) == report["lower_bound"]
+    assert any(c["op"] == "conv2d" and c["flops"] > 1e6 and "test_trace_memory.py" in c["location"] for c in code)
+    for c in code:
+        for buffer, dtype, shape in c["inputs"] + c["outputs"]:
+            assert 0 <= buffer < len(buffers) and dtype and isinstance(shape, tuple)
+
+
+def test_the_plan_of_a_file(tmp_path: Any) -> None:
+    net = Net()
+    net.eval()
+    f = trace(net, symbolic=True, capture_as_const=True)
+    f(batch()[0])
+    f.dump(str(tmp_path / "net.mge"), arg_names=["x"])
+    data = (tmp_path / "net.mge").read_bytes()
+    plan = _core.plan_model(data)
+    assert [v["name"] for b in plan["buffers"] if b["kind"] == "input" for v in b["values"]] == ["x"]
+    larger = _core.plan_model(data, {"x": (16, 3, 64, 64)})
+    assert larger["report"]["arena_bytes"] > plan["report"]["arena_bytes"]
