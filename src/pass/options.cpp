@@ -21,6 +21,7 @@ constexpr RewriteName kRewrites[] = {
     {kSumToMean, "sum_to_mean", "sum(x) / n -> mean(x) in 16 bits, too"},
     {kDoubleCast, "double_cast", "a cast to 16 bits and back is left out"},
     {kFoldBatchNorm, "fold_batch_norm", "conv(x, w) * s -> conv(x, w * s) for constant w and s"},
+    {kRemoveDropout, "remove_dropout", "dropout(x) -> x when a graph is optimised for inference"},
 };
 
 struct Flag {

@@ -30,6 +30,7 @@ enum Rewrite : uint32_t {
   kSumToMean = 1u << 10,      // sum(x) / n -> mean(x), also where the sum rounds to 16 bits
   kDoubleCast = 1u << 11,     // a cast to 16 bits and back is left out
   kFoldBatchNorm = 1u << 12,  // conv(x, w) * s -> conv(x, w * s) for constants
+  kRemoveDropout = 1u << 13,  // dropout(x) -> x, in a graph that is optimised for inference
 };
 struct RewriteName {
   Rewrite bit;

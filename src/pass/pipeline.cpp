@@ -73,7 +73,8 @@ bool half(Graph& g, const PipelineOptions& o) {
 // Once, on a graph that is to be shipped; each looks at its own option. What it does not name stays as it was written.
 constexpr Pass kInference[] = {
     {"dce", 1, [](Graph& g, const PipelineOptions&) { return dce(g); }},
-    {"remove_dropout", 1, [](Graph& g, const PipelineOptions&) { return remove_dropout(g); }},
+    {"remove_dropout", 1,
+     [](Graph& g, const PipelineOptions& o) { return o.inference.rewrites & kRemoveDropout && remove_dropout(g); }},
     {"constant_fold", 1, fold},
     {"fuse_grain", 1,
      [](Graph& g, const PipelineOptions& o) {

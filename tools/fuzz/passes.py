@@ -14,7 +14,9 @@ def main(budget: int, seed: int) -> dict[str, int]:
     if not PROGRAM.exists():
         raise SystemExit(f"{PROGRAM} is missing; build it with `make build`.")
     env = {**os.environ, "MGE_FUZZ_CASES": str(budget), "MGE_FUZZ_SEED": str(seed * 1_000_003 % 2**30)}
-    done = subprocess.run([str(PROGRAM), "--gtest_filter=PassFuzz*", "--gtest_brief=1"], env=env, capture_output=True, text=True)
+    done = subprocess.run(
+        [str(PROGRAM), "--gtest_filter=PassFuzz*", "--gtest_brief=1"], env=env, capture_output=True, text=True
+    )
     if done.returncode:
         raise SystemExit(done.stdout[-8000:] + done.stderr[-2000:])
     return {"graphs": 4 * budget}
