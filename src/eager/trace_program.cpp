@@ -192,7 +192,7 @@ void set_fusion(pass::CanFuse can_fuse) { g_can_fuse = std::move(can_fuse); }
 
 RefPtr<Program> Recording::compile(ir::Graph g) const {
   pass::optimize(g, pipeline_options(opt_.opt_level, opt_.graph_opt));
-  RefPtr<Program> p = Program::compile(g);
+  RefPtr<Program> p = Program::compile(g, {.weight_preprocess = opt_.opt_level >= 3});
   if (watched_) p->watch(true);
   return p;
 }

@@ -69,7 +69,7 @@ mge::pass::PipelineOptions Engine::passes(int level) const {
 mge::RefPtr<mge::Program> Engine::compile(Graph bound) const {
   mge::install_interp();
   mge::pass::optimize(bound, passes(opt_.opt_level));
-  auto p = mge::Program::compile(bound);
+  auto p = mge::Program::compile(bound, {.weight_preprocess = opt_.inference.weight_preprocess});
   if (watched_) p->watch(true);
   return p;
 }

@@ -175,6 +175,27 @@ struct Compiler {
     return true;
   }
 
+  // A constant operand in the order of its kernel, if the kernel has one and it is asked for.
+  const void* prepared(const Kernel& k, const KernelArgs& args, std::span<const ValueId> inputs,
+                       std::span<const Place> at) {
+    const auto i = static_cast<size_t>(k.prepare.operand);
+    if (!p.opt.weight_preprocess || !k.prepare.bytes || i >= at.size()) return nullptr;
+    const PlanBuffer& from = p.buffers[at[i].buffer];
+    const Meta& m = g.meta(inputs[i]);
+    if (from.where != Where::Const || queue_of(m)) return nullptr;
+    const size_t bytes = k.prepare.bytes(args);
+    if (!bytes) return nullptr;
+    SmallVec<TensorArg, 6> in(args.in.begin(), args.in.end());
+    in[i].ptr =
+        static_cast<char*>(p.consts[from.index]->ptr) + at[i].layout.offset * static_cast<int64_t>(dtype_size(m.dtype));
+    KernelArgs with = args;
+    with.in = {in.data(), in.size()};
+    p.prepared.push_back(allocate_storage({}, bytes));
+    k.prepare.run(with, p.prepared.back()->ptr);
+    p.report.prepared_bytes += bytes;
+    return p.prepared.back()->ptr;
+  }
+
   // False: there is no kernel, and the op is to run as its parts.
   bool lower_kernel(NodeId n) {
     const ir::Node& x = g.node(n);
@@ -216,6 +237,7 @@ struct Compiler {
       put(v, new_buffer(Where::Arena, -1, g.meta(v), now()), out[o].layout, now() + 1);
       push_arg(g.meta(v), p.place[v], v);
     }
+    args.prepared = c.args.prepared = prepared(k, args, {x.inputs.data(), x.inputs.size()}, {at.data(), at.size()});
     if (size_t bytes = k.workspace ? k.workspace(args) : 0) {
       Meta m;
       m.dtype = DType::U8;

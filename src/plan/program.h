@@ -23,6 +23,9 @@ struct CompileOptions {
   bool in_place = true;
   /// Inputs arrive with these strides (a bound buffer laid out otherwise is copied). Empty: contiguous.
   std::vector<Layout> input_layouts = {};
+  /// Weights that are constants are brought into the order their kernels want now, rather than in each run: faster,
+  /// and another copy of them in memory.
+  bool weight_preprocess = false;
   /// release_buffers() keeps input bindings (Lite binds once and writes into the same memory).
   bool keep_inputs = false;
 
@@ -39,6 +42,7 @@ struct PlanReport {
   size_t sum_bytes = 0;     // without any sharing
   size_t output_bytes = 0;  // fresh storage per run
   size_t const_bytes = 0;
+  size_t prepared_bytes = 0;   // constants in the order of their kernels (weight_preprocess)
   size_t workspace_bytes = 0;  // largest
   int instrs = 0, views = 0, in_place = 0, copies = 0, donated_vars = 0;
   const char* strategy = "";

@@ -87,7 +87,8 @@ struct Program::Impl {
   std::vector<std::vector<Patch>> patches;  // per buffer
   std::vector<int> input_needed;            // per input
   std::vector<int> input_buffer, var_buffer, out_buffers;
-  std::vector<RefPtr<Storage>> consts;  // per buffer of kind Const, by PlanBuffer::index
+  std::vector<RefPtr<Storage>> prepared;  // Kernel::prepare
+  std::vector<RefPtr<Storage>> consts;    // per buffer of kind Const, by PlanBuffer::index
   std::vector<Home> homes;
   std::vector<std::string> domains;
   // Nodes that are parts of an op without a kernel: the op and what it was called with.
