@@ -385,7 +385,10 @@ void Recording::compute_recorded() {
   for (size_t i = 0; i < segments_.size(); ++i)
     if (segments_[i].begin >= flushed_) run_segment(i);
   if (opt_.replay && host_only_.empty())  // from now on the whole call is one program
-    for (auto& s : segments_) s.programs.clear();
+    for (auto& s : segments_) {
+      s.programs.clear();
+      s.exact = nullptr;
+    }
   undo_.clear();
   fail_uncomputed();
 }
@@ -408,15 +411,7 @@ void Recording::finish_recording() {
     if (!v.external) v.kept = lives(v);
   for (uint32_t r : results_) vars_[r].kept = true;
   for (auto& c : commits_) vars_[c.var].kept = true;
-  make_segments();
   if (opt_.replay) find_leaks();
-  if (opt_.lazy) compute_recorded();
-  for (auto& v : vars_) {
-    if (v.constant || (opt_.capture_as_const && v.external && v.arg < 0)) v.fixed = v.value;
-    if (v.arg >= 0) v.cell = nullptr;
-    v.value = nullptr;
-    v.life = nullptr;
-  }
   captured_.clear();
   captured_cells_.clear();
   first_of_cell_.clear();
@@ -428,6 +423,14 @@ void Recording::finish_recording() {
       // Of several variables of one cell the first is the value the call began with.
       if (!vars_[v].constant && captured_cells_.emplace(vars_[v].cell.get(), v).second) first_of_cell_.push_back(v);
     }
+  make_segments();
+  if (opt_.lazy) compute_recorded();
+  for (auto& v : vars_) {
+    if (v.constant || (opt_.capture_as_const && v.external && v.arg < 0)) v.fixed = v.value;
+    if (v.arg >= 0) v.cell = nullptr;
+    v.value = nullptr;
+    v.life = nullptr;
+  }
   pinned_.assign(n_args_, nullptr);
   state_ = State::Recorded;
 }
@@ -442,6 +445,7 @@ void Recording::find_leaks() {
   std::unordered_map<const Tensor*, uint32_t> ours;
   for (auto& c : commits_) ++ours[c.cell.get()];
   for (auto& r : reads_) ++ours[r.cell.get()];
+  for (auto& u : undo_) ++ours[u.cell.get()];
   for (auto& v : vars_)
     if (v.cell) ++ours[v.cell.get()];
   for (uint32_t i = 0; i < vars_.size(); ++i) {
@@ -526,7 +530,7 @@ void Recording::record_abort() {
 // `leaves`: whether a variable that the segment computes is wanted after it.
 template <class Leaves>
 Recording::Segment Recording::segment_of(size_t begin, size_t end, const Leaves& leaves) const {
-  Segment s{begin, end, {}, {}, {}};
+  Segment s{begin, end, {}, {}, 0, {}, {}};
   std::vector<bool> seen(vars_.size());
   for (size_t i = begin; i < end; ++i) {
     if (vars_[ops_[i].out[0]].at_once) continue;
@@ -556,6 +560,33 @@ void Recording::make_segments() {
     }));
     begin = end;
   }
+  find_state(segments_.back());
+}
+
+// Tensors from outside that the last segment gives another value may give it their memory, too: as state they are at
+// the end of `in`, and their next values, in the same order, at the end of `out`.
+void Recording::find_state(Segment& s) {
+  std::vector<uint32_t> in, out;
+  auto take = [](std::vector<uint32_t>& from, uint32_t v) {
+    auto it = std::find(from.begin(), from.end(), v);
+    return it == from.end() ? false : (from.erase(it), true);
+  };
+  auto has = [](const std::vector<uint32_t>& of, uint32_t v) { return std::find(of.begin(), of.end(), v) != of.end(); };
+  for (auto& c : commits_) {
+    auto it = c.cell ? captured_cells_.find(c.cell.get()) : captured_cells_.end();
+    if (it == captured_cells_.end()) continue;
+    const auto was = static_cast<uint32_t>(it->second);
+    const Var &from = vars_[was], &to = vars_[c.var];
+    if (!to.meta.same_type(from.meta) || to.meta.cn != from.meta.cn) continue;
+    if (!has(s.in, was) || !take(s.out, c.var)) continue;
+    take(s.in, was);
+    in.push_back(was);
+    out.push_back(c.var);
+    vars_[c.var].state_of = static_cast<int>(was);
+  }
+  s.n_state = in.size();
+  s.in.insert(s.in.end(), in.begin(), in.end());
+  s.out.insert(s.out.end(), out.begin(), out.end());
 }
 
 // ---- host mode
@@ -737,7 +768,7 @@ bool Recording::materialize(Value& v) {
 }
 
 void Recording::run_segments() {
-  while (segment_ < segments_.size()) run_segment(segment_++);
+  for (; segment_ < segments_.size(); ++segment_) run_segment(segment_, segment_ + 1 == segments_.size());
   for (auto& u : undo_)
     if (u.cell->value->deferred && !u.cell->value->ready())
       mismatch("tensors not equals", "a tensor was assigned that the recorded call left alone", 0);

@@ -137,6 +137,7 @@ class Recording : public RefCounted, public Tracer {
     bool at_once = false;    // such a size, or numbers that one may be computed with: not left for the end of a segment
     bool late = false;       // sizes that depend on values play a part: known while the call runs, not before
     bool read = false;       // read on the host during the call
+    int state_of = -1;       // what a tensor from outside, this variable, is given by the last segment
     bool kept = false;       // still held by somebody when the call ended
     ValuePtr spare;          // of the last call, which nobody has kept: the next one's
     uint32_t same = 0;       // at_once: the epoch of a call in which it is what it is in every call of these sizes
@@ -172,8 +173,9 @@ class Recording : public RefCounted, public Tracer {
     ValuePtr value;
   };
   struct Segment {
-    size_t begin, end;                                       // ops
-    std::vector<uint32_t> in, out;                           // vars that enter and leave
+    size_t begin, end;              // ops
+    std::vector<uint32_t> in, out;  // vars that enter and leave
+    size_t n_state = 0;             // of the last segment: so many at the end of both are tensors that the call assigns
     std::unordered_map<uint64_t, RefPtr<Program>> programs;  // by the metas of `in`
     RefPtr<Program> exact;                                   // the one for the sizes that were recorded
   };
@@ -227,10 +229,12 @@ class Recording : public RefCounted, public Tracer {
   void take_back();
   void match_op(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> in, std::span<const ValuePtr> out,
                 LocId loc);
-  RefPtr<Program> segment_program(Segment& s);
-  void run_segment(size_t index);
+  RefPtr<Program> segment_program(Segment& s, size_t n_state);
+  void run_segment(size_t index, bool give_away = false);
+  void find_state(Segment& s);
   RefPtr<Program> compile(ir::Graph g) const;
-  ir::Graph segment_graph(const Segment& s) const;
+  bool keeps_types(const Segment& s) const;
+  ir::Graph segment_graph(const Segment& s, size_t n_state) const;
   void add_op(ir::Graph& g, const Op& op, const Attrs& attrs, std::vector<ir::ValueId>& ids) const;
   std::string var_name(uint32_t v) const;
   bool is_constant(uint32_t v, const Export& e) const;

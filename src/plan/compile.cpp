@@ -8,6 +8,7 @@
 #include "kernel/cost.h"
 #include "kernel/layouts.h"
 #include "plan/program_impl.h"
+#include "plan/schedule.h"
 
 namespace mge {
 namespace {
@@ -471,6 +472,8 @@ struct Compiler {
     settle_buffers();
     plan_arena();
     resolve_arguments();
+    for (size_t h = 0; h < p.homes.size(); ++h)
+      p.report.recomputable_bytes += recomputable_bytes(p, static_cast<int>(h));
     p.report.instrs = now();
     p.in.resize(g.inputs().size());
     p.var.resize(g.vars().size());
@@ -482,6 +485,7 @@ struct Compiler {
 }  // namespace
 
 RefPtr<Program> Program::compile(const ir::Graph& g, const CompileOptions& opt) {
+  MGE_CHECK(opt.record >= 0 && opt.record <= 2, Value, "record level: expected 0, 1 or 2; got {}.", opt.record);
   MGE_ASSERT(opt.input_layouts.empty() || opt.input_layouts.size() == g.inputs().size(),
              "{} input layouts for {} inputs", opt.input_layouts.size(), g.inputs().size());
 #ifdef MGE_DEBUG_CHECKS
@@ -491,10 +495,23 @@ RefPtr<Program> Program::compile(const ir::Graph& g, const CompileOptions& opt) 
   Program::Impl& p = *prog->impl_;
   p.graph = g.clone();
   p.opt = opt;
+  check_as_asked(p.opt);
+  if (opt.reorder) {
+    const ScheduleReport r = schedule_for_memory(p.graph);
+    p.report.reordered_bytes = r.before - r.after;
+  }
   Compiler{p, p.graph, {}, {}}.run();
 #ifdef MGE_DEBUG_CHECKS
   verify_program(*prog);
 #endif
+  if (!opt.record) return prog;
+  MGE_CHECK(p.homes.size() <= 1 && p.domains.empty(), Value,
+            "record level {}: program {} runs on {} streams; one alone can be recorded. Use level 0.", opt.record,
+            g.name(), p.homes.size() + p.domains.size());
+  MGE_CHECK(opt.record == 1 || !p.opt.compare_oracle, Value,
+            "record level 2: program {} is to be compared with the oracle, which needs its graph. Use level 1.",
+            g.name());
+  if (opt.record == 2) p.drop_graph();
   return prog;
 }
 

@@ -361,6 +361,7 @@ std::vector<Watched> numbered(std::span<const RefPtr<Program>> programs) {
 }  // namespace
 
 std::string graph_exec_json(std::span<const RefPtr<Program>> programs) {
+  for (auto& p : programs) p->impl()->check_graph();
   const std::vector<Watched> all = numbered(programs);
   JsonText j;
   j.open('{').key("operator").open('{');
@@ -412,6 +413,7 @@ std::string profile_json(std::span<const RefPtr<Program>> programs) {
 }
 
 std::string static_memory_json(std::span<const RefPtr<Program>> programs) {
+  for (auto& p : programs) p->impl()->check_graph();
   JsonText j;
   j.open('{').key("chunk").open('{');
   int64_t number = 0, time = 0;

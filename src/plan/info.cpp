@@ -30,6 +30,7 @@ double flops_of(const ir::Graph& g, ir::NodeId n) {
 
 ProgramInfo Program::info() const {
   const Impl& p = *impl_;
+  p.check_graph();
   static const char* const kinds[] = {"arena", "input", "var", "const", "output"};
   const int end = static_cast<int>(p.code.size());
   ProgramInfo info;
@@ -87,11 +88,13 @@ ProgramInfo Program::info() const {
 
 std::string PlanReport::str() const {
   return format(
-      "{} instructions, {} views, {} in place, {} copies, {} vars donated; arena {} bytes by {} (lower bound {}, "
-      "without sharing {}), "
-      "outputs {}, constants {}{}, largest workspace {}",
-      instrs, views, in_place, copies, donated_vars, arena_bytes, strategy, lower_bound, sum_bytes, output_bytes,
-      const_bytes, prepared_bytes ? format(" and {} of them prepared", prepared_bytes) : "", workspace_bytes);
+      "{} instructions, {} views, {} in place, {} copies, {} vars donated; arena {} bytes by {}, {:.3f} of the lower "
+      "bound {} (without sharing {}, saved by order {}, recomputable {}), outputs {}, constants {}{}, largest "
+      "workspace {}",
+      instrs, views, in_place, copies, donated_vars, arena_bytes, strategy,
+      lower_bound ? static_cast<double>(arena_bytes) / static_cast<double>(lower_bound) : 1.0, lower_bound, sum_bytes,
+      reordered_bytes, recomputable_bytes, output_bytes, const_bytes,
+      prepared_bytes ? format(" and {} of them prepared", prepared_bytes) : "", workspace_bytes);
 }
 
 namespace {
@@ -115,6 +118,7 @@ std::string reason_of(const Program::Impl& p, size_t t) {
 
 std::string Program::dump() const {
   const Impl& p = *impl_;
+  p.check_graph();
   static const char* const kinds[] = {"arena", "in", "var", "const", "out"};
   std::string s = "program " + p.graph.name() + ": " + p.report.str() + "\n";
   for (size_t t = 0; t < p.code.size(); ++t) {

@@ -204,6 +204,14 @@ class Splitter {
 
 }  // namespace
 
+namespace {
+std::string list(std::span<const Meta> metas) {
+  std::string s;
+  for (auto& m : metas) s += (s.empty() ? "" : ", ") + m.str();
+  return s;
+}
+}  // namespace
+
 Stages split(const ir::Graph& g, size_t late) { return Splitter(g, late).run(); }
 
 SizedGraph::Made& SizedGraph::find(std::span<const Meta> inputs, std::span<const ir::KnownInput> known) {
@@ -221,6 +229,11 @@ SizedGraph::Made& SizedGraph::find(std::span<const Meta> inputs, std::span<const
     made_.splice(made_.begin(), made_, it);
     return made_.front();
   }
+  MGE_CHECK(
+      compile_, Value,
+      "graph {}: it was dropped (record level 2), so the sizes of inputs cannot change; got {} where it was {}. Use "
+      "record level 0 or 1.",
+      graph_.name(), list(inputs), made_.empty() ? "" : list(made_.front().inputs));
   Made m{{inputs.begin(), inputs.end()}, std::move(numbers), nullptr, nullptr, nullptr};
   try {
     auto g = std::make_shared<ir::Graph>(graph_.clone());
@@ -232,6 +245,11 @@ SizedGraph::Made& SizedGraph::find(std::span<const Meta> inputs, std::span<const
   if (made_.size() >= kMaxPrograms) made_.pop_back();
   made_.push_front(std::move(m));
   return made_.front();
+}
+
+void SizedGraph::drop_graph() {
+  graph_.drop_nodes();
+  compile_ = nullptr;
 }
 
 bool SizedGraph::accepts(std::span<const Meta> inputs, std::span<const ir::KnownInput> known) {

@@ -46,6 +46,8 @@ class SizedGraph {
   /// Whether program() would give one; binds, but does not compile.
   bool accepts(std::span<const Meta> inputs, std::span<const ir::KnownInput> known = {});
   size_t n_programs() const { return made_.size(); }
+  /// From now on there are the programs that were made, and no others.
+  void drop_graph();
   std::vector<RefPtr<Program>> programs() const;
 
   /// Programs kept at once.
