@@ -73,6 +73,7 @@ void Recording::record_begin(std::span<Tensor* const> args) {
   parts_.clear();
   undo_.clear();
   flushed_ = 0;
+  exact_ = true;
   n_args_ = args.size();
   arg_cells_.clear();
   for (size_t i = 0; i < args.size(); ++i) {
