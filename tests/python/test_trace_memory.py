@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import doctest
 import gc
+import pathlib
 from collections.abc import Callable
 from typing import Any
 
@@ -206,3 +208,9 @@ def test_the_plan_of_a_file(tmp_path: Any) -> None:
     assert [v["name"] for b in plan["buffers"] if b["kind"] == "input" for v in b["values"]] == ["x"]
     larger = _core.plan_model(data, {"x": (16, 3, 64, 64)})
     assert larger["report"]["arena_bytes"] > plan["report"]["arena_bytes"]
+
+
+def test_the_page_about_memory() -> None:
+    page = pathlib.Path(__file__).parents[2] / "docs" / "memory.md"
+    failed, tried = doctest.testfile(str(page), module_relative=False)
+    assert not failed and tried > 5
