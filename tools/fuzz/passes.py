@@ -1,4 +1,4 @@
-"""Random graphs through every pass alone and in random order, and graphs edited into nonsense (C++: mge_test_integration)."""
+"""Random graphs through every pass, alone and in any order, and graphs edited into nonsense (mge_test_integration)."""
 
 from __future__ import annotations
 
