@@ -215,7 +215,8 @@ def main() -> int:
                 good = worst <= tolerance
                 line += f"  {engine} {'ok' if good else 'DIFFERS'} {worst:.2g}"
             except (RuntimeError, subprocess.TimeoutExpired) as error:
-                good = "unsupport dtype in lite" in str(error)  # it has no bool
+                # It has no bool, and its Python side no float16.
+                good = "unsupport dtype in lite" in str(error) or (engine == "lite" and str(error) == "KeyError: 1")
                 line += f"  {engine} {'skipped' if good else 'FAILED'}: {str(error)[:300]}"
             failed += not good
         print(line, flush=True)

@@ -204,7 +204,9 @@ void cumsum(Oprs& w) {
 }
 
 VarId product(Oprs& w, const char* type, VarId a, VarId b, bool ta, bool tb) {
-  const VarId y = w.opr1(type, "MatrixMul", {{"transposeA", ta}, {"transposeB", tb}}, {a, b});
+  Fields f{{"transposeA", ta}, {"transposeB", tb}};
+  if (w.meta(0).dtype == DType::F16) f.push_back({"compute_mode", int64_t{1}});  // ours sum in float32
+  const VarId y = w.opr1(type, "MatrixMul", f, {a, b});
   w.last().comp_node = "xpux:0";
   return y;
 }
