@@ -70,7 +70,10 @@ void reduce_rule(Emitter&, const Reduce& p, In in, Out& out) {
             "Reduce: data_type {} arrives with the quantised ops.", name_of(p.data_type));
   // Sums of float16 are made in float32 in any case; the type says what comes out.
   const bool widen = p.data_type == ReduceType::FLOAT_O32xC32, narrow = p.data_type == ReduceType::FLOAT_O16xC32;
-  auto finished = [&](const Val& y) { return narrow ? cast(y, DType::F16) : y; };
+  auto finished = [&](const Val& y) {
+    if (narrow) return cast(y, DType::F16);
+    return !widen && is_float(in[0].dtype()) ? cast(y, in[0].dtype()) : y;
+  };
   Val x = widen || narrow ? wide(in[0]) : in[0];
   if (p.mode == ReduceKind::SUM_SQR) x = unary("square", x);
   if (in.size() == 1) {

@@ -9,7 +9,7 @@ namespace mge::ir {
 
 std::string Loc::str() const {
   if (file.empty()) return {};
-  std::string s = file + ":" + std::to_string(line);
+  std::string s = line > 0 ? file + ":" + std::to_string(line) : file;  // operators of a file have no lines
   if (!function.empty()) s += " in " + function;
   if (!note.empty()) s += " (" + note + ")";
   return s;

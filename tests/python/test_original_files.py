@@ -72,6 +72,16 @@ def test_cases_of_a_wrapped_file_are_tests_of_the_model() -> None:
     assert [graph.value(v)[0] for v in graph.inputs] == ["data"]
 
 
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("name", ["mlp.v1test.mge", "mlp.v2test.mge"])
+def test_cases_are_written_again(name: str, version: int) -> None:
+    model = _core.to_original((FOLDER / name).read_bytes(), version)
+    assert model[:12] == b"mgbtest0\1\0\0\0"
+    check(model, name)
+    again = _core.to_original(model, version)
+    assert again[-2000:] == model[-2000:], "the case at the end is the same"
+
+
 def test_all_operators_that_are_not_known_are_named_at_once() -> None:
     model = bytearray((FOLDER / "mlp.v2keep.mge").read_bytes())
     for name in (b"MatrixMulV2", b"Softmax"):

@@ -75,9 +75,6 @@ VarId Oprs::compare(std::string_view mode, Vars inputs) {
 
 namespace {
 
-/// Sizes are computed in 64 bits here; those files have 32.
-DType narrow(DType t) { return t == DType::F64 ? DType::F32 : t == DType::I64 ? DType::I32 : t; }
-
 template <class From, class To>
 void copy_as(Bytes from, std::vector<uint8_t>& to) {
   for (size_t i = 0; i + sizeof(From) <= from.size(); i += sizeof(From)) {
@@ -93,7 +90,7 @@ void copy_as(Bytes from, std::vector<uint8_t>& to) {
 VarId Oprs::constant(const Meta& m, Bytes data, std::string name) {
   Tensor t;
   t.meta = m;
-  t.meta.dtype = narrow(m.dtype);
+  t.meta.dtype = Oprs::narrow(m.dtype);
   if (t.meta.dtype != m.dtype) {
     auto& short_ones = literals.emplace_back();
     m.dtype == DType::F64 ? copy_as<double, float>(data, short_ones) : copy_as<int64_t, int32_t>(data, short_ones);
@@ -188,8 +185,8 @@ VarId Oprs::remove_axes(VarId x, Ints axes, int rank) {
   for (size_t i = axes.size(); i-- > 0;) steps.push_back({1, axes[i]});
   return opr1("AxisAddRemove", "AxisAddRemove", {{"desc", steps}}, {x});
 }
-VarId Oprs::reduce(const char* mode, VarId x, int64_t axis) {
-  return opr1("ReduceV2", "Reduce", {{"mode", member("Reduce", mode)}, {"axis", axis}}, {x});
+VarId Oprs::reduce(const char* mode, VarId x, int64_t axis, int64_t data_type) {
+  return opr1("ReduceV2", "Reduce", {{"mode", member("Reduce", mode)}, {"axis", axis}, {"data_type", data_type}}, {x});
 }
 Ints Oprs::normal(const Ints& axes, int rank) {
   Ints out;
@@ -273,8 +270,9 @@ std::string refuse(const Graph& g, const ir::Node& n) {
                    std::span<const ValueId>(n.outputs.data(), n.outputs.size())})
     for (ValueId v : vs) {
       const Meta& m = g.meta(v);
+      if (g.constant_of(v) && m.shape.numel() == 0) return "a constant without elements";
       const bool size = m.shape.rank <= 1 && m.shape.numel() <= 8 && g.is_sized();
-      if (dtype_number(size ? narrow(m.dtype) : m.dtype) < 0)
+      if (dtype_number(size ? Oprs::narrow(m.dtype) : m.dtype) < 0)
         return format("{} is no type of MegEngine's", dtype_name(m.dtype));
       if (m.quant.scale != 0 && !m.quant.per_tensor()) return "MegEngine's files hold one scale per tensor";
     }

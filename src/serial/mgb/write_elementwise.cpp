@@ -98,21 +98,27 @@ void compared(Oprs& w) {
 }
 constexpr char kLt[] = "LT", kLe[] = "LEQ", kEq[] = "EQ", kNe[] = "NEQ", kNan[] = "ISNAN", kInf[] = "ISINF";
 
-/// All three in one shape, which its Where needs.
+// The second format has no Where: what the mask takes of x, and what is left of y. SWITCH_GT0 gives 0 elsewhere,
+// whatever stands there.
 void where(Oprs& w) {
-  Vars in{w.in(0), w.in(1), w.in(2)};
-  const Shape& out = w.out_meta().shape;
-  bool same = true;
-  for (size_t i = 0; i < 3; ++i) same &= w.meta(i).shape == out;
-  if (!same) {
-    const VarId shape = w.opr1("GetVarShapeV1", "OptionalAxisV1", {}, in);
-    for (size_t i = 0; i < 3; ++i)
-      if (w.meta(i).shape != out || w.graph().is_sized()) in[i] = w.broadcast(in[i], shape);
-  }
-  w.result(w.opr1("Where", "Empty", {}, in));
+  const DType t = w.out_meta().dtype;
+  const VarId mask = w.in(0), x = w.in(1), y = w.in(2);
+  if (t == DType::Bool)
+    return w.result(
+        w.elemwise("OR", {w.elemwise("AND", {mask, x}), w.elemwise("AND", {w.elemwise("NOT", {mask}), y})}));
+  const VarId one = w.convert(mask, t), other = w.convert(w.elemwise("NOT", {mask}), t);
+  w.result(w.elemwise("ADD", {w.elemwise("SWITCH_GT0", {one, x}), w.elemwise("SWITCH_GT0", {other, y})}));
+}
+std::string refuse_where(const Graph& g, const ir::Node& n) {
+  const DType t = g.meta(n.outputs[0]).dtype;
+  return is_float(t) || is_int(t) || t == DType::Bool ? std::string() : format("of {}", dtype_name(t));
 }
 
-void typecvt(Oprs& w) { w.result(w.convert(w.in(0), w.out_meta().dtype, w.out_meta().quant)); }
+void typecvt(Oprs& w) {
+  const Meta &from = w.meta(0), &to = w.out_meta();
+  if (Oprs::narrow(from.dtype) == Oprs::narrow(to.dtype) && from.quant == to.quant) return w.result(w.in(0));
+  w.result(w.convert(w.in(0), to.dtype, to.quant));
+}
 void same(Oprs& w) { w.result(w.in(0)); }
 
 template <const auto& kType>
@@ -137,7 +143,7 @@ std::span<const RuleRow> elementwise_rules() {
         {"ne", compared<kNe>},
         {"isnan", compared<kNan>},
         {"isinf", compared<kInf>},
-        {"where", where},
+        {"where", where, refuse_where},
         {"typecvt", typecvt},
         {"quantize", typecvt},
         {"dequantize", typecvt},

@@ -69,8 +69,11 @@ class Oprs {
   VarId dimshuffle(VarId x, const Ints& pattern, int rank);
   VarId add_axes(VarId x, Ints axes);               // of the result, ascending
   VarId remove_axes(VarId x, Ints axes, int rank);  // what is left of it when none is, is a vector of one element
-  VarId reduce(const char* mode, VarId x, int64_t axis);
+  VarId reduce(const char* mode, VarId x, int64_t axis, int64_t data_type = 0);
   static Ints normal(const Ints& axes, int rank);
+
+  /// Sizes are computed in 64 bits here; those files have 32.
+  static DType narrow(DType t) { return t == DType::F64 ? DType::F32 : t == DType::I64 ? DType::I32 : t; }
 
   VarId of(ir::ValueId v);
   void start(ir::NodeId n) { node_ = &g_.node(n); }

@@ -125,7 +125,7 @@ void gather(Oprs& w) {
   for (int i = rank; i-- > 0;) {
     items.push_back({i, 0, 0, 0, 1});
     if (i == axis) {
-      in.push_back(w.reshape(w.in(1), {-1}));
+      in.push_back(rank > 1 ? w.reshape(w.in(1), {-1}) : w.in(1));
       continue;
     }
     std::vector<int64_t> count(static_cast<size_t>(s.numel()));
@@ -135,7 +135,7 @@ void gather(Oprs& w) {
     in.push_back(w.ints(count));
   }
   const VarId flat = w.opr1("IndexingMultiAxisVec", "IndexDescMaskDump", {{"items", items}}, in);
-  w.result(w.reshape(flat, w.shape_of(w.in(1))));
+  w.result(rank > 1 ? w.reshape(flat, w.shape_of(w.in(1))) : flat);
 }
 std::string refuse_any_size(const Graph& g, const ir::Node&) {
   return g.is_sized() ? "in a graph of any sizes" : std::string();
@@ -222,7 +222,7 @@ void wrap_index(Oprs& w) {
 void nonzero(Oprs& w) {
   VarId mask = w.in(0);
   if (w.meta(0).dtype != DType::Bool) mask = w.compare("NEQ", {mask, w.number(0, w.meta(0).dtype)});
-  const VarId flat = w.reshape(mask, {-1});
+  const VarId flat = w.meta(0).shape.rank > 1 ? w.reshape(mask, {-1}) : mask;
   const Vars v = w.opr("CondTake", "CondTake", {{"mode", int64_t{0}}, {"val", 1.0}}, {flat, flat}, 2);
   w.result(v[1], 0);
   w.result(w.shape_of(v[1]), 1);

@@ -53,7 +53,10 @@ void conv(Oprs& w) {
   const VarId filter = weight<D>(w, 1, at.groups, &grouped);
   const char* type = D == 2 ? "ConvolutionV2" : "Convolution3D";
   const char* table = D == 2 ? "Convolution" : "Convolution3D";
-  VarId y = w.opr1(type, table, geometry<D>(at, grouped), {w.in(0), filter});
+  Fields f = geometry<D>(at, grouped);
+  // Ours sum float16 in float32.
+  if (D == 2 && w.meta(0).dtype == DType::F16) f.push_back({"compute_mode", int64_t{1}});
+  VarId y = w.opr1(type, table, f, {w.in(0), filter});
   add_policy(w);
   if (w.n_in() > 2) y = w.elemwise("ADD", {y, w.in(2)});
   w.result(y);

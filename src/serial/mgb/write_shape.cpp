@@ -13,9 +13,16 @@
 namespace mge::serial::mgb {
 namespace {
 
+/// MegEngine's loader does not take an operator that changes nothing, as far as it can see.
+bool changes_nothing(Oprs& w) {
+  auto there = [](const Shape& s) { return s.rank ? s : Shape{1}; };
+  return w.node().sizes.empty() && there(w.meta(0).shape) == there(w.out_meta().shape);
+}
+
 void reshape(Oprs& w) {
-  const Oprs::Sizes s = w.sizes("shape");
+  if (changes_nothing(w)) return w.result(w.in(0));
   if (w.out_meta().shape.rank == 0) return w.result(w.reshape(w.in(0), {1}));
+  const Oprs::Sizes s = w.sizes("shape");
   int64_t open = 7;
   // The size to be found: where it is written as -1, or would be by a value (a graph of any sizes has one such value).
   for (size_t i = 0; i < s.now.size(); ++i)
@@ -25,8 +32,9 @@ void reshape(Oprs& w) {
 void flatten(Oprs& w) {
   const auto& at = w.attrs<RangeAttrs>();
   const int rank = w.meta(0).shape.rank;
-  if (rank == 0) return w.result(w.in(0));
+  if (rank < 2) return w.result(w.in(0));
   const int64_t start = at.start < 0 ? at.start + rank : at.start, end = at.end < 0 ? at.end + rank : at.end;
+  if (start == end) return w.result(w.in(0));
   const VarId shape = start == 0 && end == rank - 1 ? Oprs::kNoVar : w.shape_of(w.in(0));
   Vars parts;
   if (start > 0) parts.push_back(w.part(shape, 0, start));
@@ -36,11 +44,12 @@ void flatten(Oprs& w) {
 }
 void transpose(Oprs& w) {
   const int rank = w.meta(0).shape.rank;
-  if (rank < 2) return w.result(w.in(0));
-  w.result(w.dimshuffle(w.in(0), Oprs::normal(w.attrs<PermAttrs>().perm, rank), rank));
+  const Ints perm = Oprs::normal(w.attrs<PermAttrs>().perm, rank);
+  if (std::is_sorted(perm.begin(), perm.end())) return w.result(w.in(0));
+  w.result(w.dimshuffle(w.in(0), perm, rank));
 }
 void broadcast_to(Oprs& w) {
-  if (w.out_meta().shape.rank == 0) return w.result(w.in(0));
+  if (w.out_meta().shape.rank == 0 || changes_nothing(w)) return w.result(w.in(0));
   w.result(w.broadcast(w.in(0), w.sizes("shape").var));
 }
 void expand_dims(Oprs& w) {
@@ -141,7 +150,7 @@ void count_of(Oprs& w) {
     all = all == Oprs::kNoVar ? one : w.elemwise("MUL", {all, one});
   }
   if (all == Oprs::kNoVar) all = w.ints({1});
-  w.result(w.out_meta().dtype == DType::I32 ? all : w.convert(all, w.out_meta().dtype));
+  w.result(Oprs::narrow(w.out_meta().dtype) == DType::I32 ? all : w.convert(all, w.out_meta().dtype));
 }
 void full(Oprs& w) {
   const VarId one = w.number(w.attrs<FullAttrs>().value, w.out_meta().dtype);
@@ -161,17 +170,21 @@ void reduce(Oprs& w) {
   const char* mode = mode_name(at.mode);
   const uint32_t mask = reduced_axes(at.axes, rank);
   VarId y = w.in(0);
-  if (rank == 0) return w.result(y);
+  // Theirs give the type they get, or float32 of float16.
+  const DType from = w.meta(0).dtype, to = w.out_meta().dtype;
+  int64_t data_type = from == DType::F16 && to == DType::F32 ? 2 : 0;
+  if (Oprs::narrow(from) != Oprs::narrow(to) && !data_type) y = w.convert(y, to);
+  if (rank == 0) return w.result(data_type ? w.convert(y, to) : y);
   if (mask == (1u << rank) - 1 && !at.keepdims) {
     static constexpr const char* kNames[] = {"SUM", "SUM_SQR", "PRODUCT", "MIN", "MAX", "MEAN"};
     int64_t number = 0;
     while (std::string_view(kNames[number]) != mode) ++number;
-    return w.result(w.opr1("ReduceV2", "Reduce", {{"mode", number}}, {y, w.ints({1})}));
+    return w.result(w.opr1("ReduceV2", "Reduce", {{"mode", number}, {"data_type", data_type}}, {y, w.ints({1})}));
   }
   Ints gone;
   for (int i = rank; i-- > 0;)
     if (mask >> i & 1) {
-      y = w.reduce(mode, y, i);
+      y = w.reduce(mode, y, i, std::exchange(data_type, 0));
       gone.push_back(i);
     }
   w.result(at.keepdims ? y : w.remove_axes(y, gone, rank));
@@ -191,7 +204,9 @@ void cumsum(Oprs& w) {
 }
 
 VarId product(Oprs& w, const char* type, VarId a, VarId b, bool ta, bool tb) {
-  const VarId y = w.opr1(type, "MatrixMul", {{"transposeA", ta}, {"transposeB", tb}}, {a, b});
+  Fields f{{"transposeA", ta}, {"transposeB", tb}};
+  if (w.meta(0).dtype == DType::F16) f.push_back({"compute_mode", int64_t{1}});  // ours sum in float32
+  const VarId y = w.opr1(type, "MatrixMul", f, {a, b});
   w.last().comp_node = "xpux:0";
   return y;
 }
@@ -225,8 +240,10 @@ VarId multiplied(Oprs& w, const MatmulAttrs& at, VarId a, VarId b) {
     VarId sizes = Oprs::kNoVar;
     if (!same) {
       sizes = joint_batch(w, a, ra - 2, b, rb - 2, batch);
-      a = w.broadcast(a, w.join({sizes, w.part(w.shape_of(a), ra - 2, INT32_MAX)}));
-      b = w.broadcast(b, w.join({sizes, w.part(w.shape_of(b), rb - 2, INT32_MAX)}));
+      // One that has the whole batch already is left alone: a broadcast of it would change nothing.
+      auto fits = [&](const Shape& s) { return std::equal(s.begin(), s.end() - 2, w.out_meta().shape.begin()); };
+      if (ra - 2 != batch || !fits(sa)) a = w.broadcast(a, w.join({sizes, w.part(w.shape_of(a), ra - 2, INT32_MAX)}));
+      if (rb - 2 != batch || !fits(sb)) b = w.broadcast(b, w.join({sizes, w.part(w.shape_of(b), rb - 2, INT32_MAX)}));
     } else if (batch != 1) {
       sizes = w.part(w.shape_of(a), 0, batch);
     }
