@@ -274,12 +274,15 @@ TensorPtr Recording::known_sizes(const Var& of) {
   const uint32_t out = ops_[pc_++].out[0];
   Var& var = vars_[out];
   TensorPtr& t = var.cell;
-  if (!t || t->ref_count() != 1 || t->value->ref_count() != 1) {
+  // Held by nobody but t and var.fixed, and not assigned another value.
+  const bool free = t && t->ref_count() == 1 && t->value == var.fixed && var.fixed->ref_count() == 2;
+  if (!free) {
     Buffer b = allocate_for_host(var.meta);
     std::copy(of.meta.shape.begin(), of.meta.shape.end(), static_cast<int32_t*>(b.storage->ptr));
     t = tensor_from_host(var.meta, std::move(b));
-    t->value->birth_epoch = 0;
-    t->value->trace_var = out;
+    var.fixed = t->value;
+    var.fixed->birth_epoch = 0;
+    var.fixed->trace_var = out;
   }
   t->links.clear();
   t->birth_epoch = t->value->trace_epoch = var.same = epoch_;

@@ -394,3 +394,24 @@ def test_a_size_beside_a_tensor_counts_as_the_number_it_is() -> None:
 def test_a_shape_of_floats_is_refused_at_the_call() -> None:
     with pytest.raises(RuntimeError, match="sizes must be integers; got a tensor of float32"):
         F.reshape(mge.Tensor([1.0, 2.0]), mge.Tensor([2.0, 1.0]))
+
+
+def test_a_shape_that_is_assigned_in_the_call_is_the_shape_again_in_the_next():
+    @trace
+    def f(x: Tensor) -> Tensor:
+        shape = x.shape
+        shape._reset(shape + 1)
+        return F.ones(shape) * 2
+
+    for _ in range(4):
+        assert f(Tensor(array(2, 3))).numpy().shape == (3, 4)
+    kept = []
+
+    @trace
+    def g(x: Tensor) -> Tensor:
+        kept.append(x.shape)
+        return F.ones(x.shape) * 2
+
+    for n in (2, 2, 3, 2, 2):
+        assert g(Tensor(array(n, 3))).numpy().shape == (n, 3)
+    assert [k.numpy().tolist() for k in kept] == [[2, 3], [2, 3], [3, 3], [2, 3], [2, 3]]
