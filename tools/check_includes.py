@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+CUDA_FOLDERS = ("src/kernel/cuda", "src/jit/nvrtc", "include/megbrain/custom/platform")
 # Third-party header pattern, its name, the only folders that may name it, may it be reached through their headers.
 THIRD_PARTY = (
     (re.compile(r"fmt/"), "fmt", ("src/base",), True),
@@ -21,7 +22,12 @@ THIRD_PARTY = (
     (re.compile(r"nanobind/|Python\.h$|structmember\.h$|internal/pycore_"), "Python", ("python/bindings",), False),
     (re.compile(r"numpy/"), "NumPy", ("python/bindings",), False),
     (re.compile(r"(mlir|llvm)/"), "MLIR", ("src/jit/mlir",), False),
-    (re.compile(r"(cuda|nvrtc|cudnn|cublas)\w*\.h$"), "CUDA", ("src/kernel/cuda", "src/jit/nvrtc", "include/megbrain/custom/platform"), False),
+    (
+        re.compile(r"(cuda|nvrtc|cudnn|cublas)\w*\.h$"),
+        "CUDA",
+        ("src/kernel/cuda", "src/jit/nvrtc", "include/megbrain/custom/platform"),
+        False,
+    ),
     (re.compile(r"(Halide|HalideRuntime)\w*\.h$"), "Halide", ("src/jit/halide",), False),
     (re.compile(r"gloo/|nccl\.h$"), "Gloo/NCCL", ("src/dist/gloo", "src/dist/nccl"), False),
 )

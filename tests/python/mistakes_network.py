@@ -10,7 +10,9 @@ from mistake import mistake
 import megengine as mge
 import megengine.functional as F
 import megengine.utils.network_node as N
+from megengine.core.ops import custom
 from megengine.jit import trace
+from megengine.utils import custom_op_tools
 from megengine.utils.network import Network
 
 
@@ -96,3 +98,33 @@ def random_op_added_to_a_graph():
 @mistake(RuntimeError, "model")
 def not_a_model_file():
     Network.load(io.BytesIO(b"hello"))
+
+
+@mistake(FileNotFoundError, "custom.load", "/nowhere.so")
+def custom_library_that_is_not_there():
+    custom.load("/nowhere.so")
+
+
+@mistake(RuntimeError, "custom.load", "cannot load", "mistakes_network.py")
+def custom_library_that_is_none():
+    custom.load(__file__)
+
+
+@mistake(AttributeError, "no operator 'Scale'", "loaded are none")
+def custom_operator_that_is_not_loaded():
+    custom.Scale(scale=2.0)
+
+
+@mistake(NotImplementedError, "cutmix_forward", "CUDA")
+def custom_operator_of_the_original_for_cuda():
+    custom.cutmix_forward()
+
+
+@mistake(TypeError, "sources", "['scale.cpp']")
+def custom_source_that_is_not_in_a_list():
+    custom_op_tools.build("scale", "scale.cpp")
+
+
+@mistake(FileNotFoundError, "no source", "scale.cpp")
+def custom_source_that_is_not_there():
+    custom_op_tools.build("scale", ["scale.cpp"])

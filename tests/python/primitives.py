@@ -21,6 +21,7 @@ PRIMITIVES: dict[str, str] = {
     "concat": "several strided copies",
     "copy": "one strided copy",
     "copy_to": "crosses from one device to another",
+    "custom": "whatever a user's library computes",
     "full": "makes a tensor from nothing",
     "reduce": "the only op that joins elements",
     "sort": "order; topk and the rest are picked from it",

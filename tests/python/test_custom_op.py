@@ -253,12 +253,16 @@ def test_dumped_loaded_edited(loaded: str) -> None:
     net.dump(again)
     again.seek(0)
     np.testing.assert_array_equal(GraphInference(again).run(A[:1])["y"], 3 * A[:1] @ B / 2 + 1)
+    op = custom.DemoProduct(scale=0.5)
+    replayed = trace(lambda x: apply(op, x, mge.Tensor(B))[0], without_host=True, symbolic=True)
+    for _ in range(2):
+        np.testing.assert_array_equal(replayed(mge.Tensor(A)).numpy(), A @ B / 2)
     custom.unload(loaded)
     try:
         with pytest.raises((ValueError, RuntimeError), match=r"DemoProduct: .* not loaded; .* library 'demo_v0.so'"):
             Network.load(io.BytesIO(file.getvalue()))
-        with pytest.raises((ValueError, RuntimeError), match="DemoProduct"):
-            f(mge.Tensor(A))
+        with pytest.raises((ValueError, RuntimeError), match="DemoProduct.*not loaded"):
+            replayed(mge.Tensor(A)).numpy()
     finally:
         custom.load(loaded)
 

@@ -172,18 +172,15 @@ def test_options_of_inference() -> None:
         G.optimize_for_inference([y], foo=True)
 
 
-def test_kernels_are_chosen_as_the_graph_says() -> None:
+def test_how_kernels_are_chosen() -> None:
     graph = G.Graph()
-    x = graph.make_h2d(dtype="float32", shape=(1, 3, 6, 6), name="x")
-    w = graph.make_const(np.ones((2, 3, 3, 3), "float32"))
-    (y,) = G.apply_normal_varnode(builtin.Convolution(), x, w)
-    out = G.OutputNode(y)
-    for strategy in ("HEURISTIC", "PROFILE", "profile_reproducible", "PROFILE | HEURISTIC"):
-        G.modify_opr_algo_strategy_inplace([y], strategy)
-        graph.compile(y).execute(np.ones((1, 3, 6, 6), "float32"))
-        np.testing.assert_array_equal(out.get_value().numpy(), np.full((1, 2, 4, 4), 27, "float32"))
+    x = graph.make_h2d(dtype="float32", shape=(1,), name="x")
+    for strategy in ("HEURISTIC", "heuristic_reproducible", "HEURISTIC | REPRODUCIBLE"):
+        G.modify_opr_algo_strategy_inplace([x], strategy)
+    with pytest.raises(NotImplementedError, match="set_execution_strategy"):
+        G.modify_opr_algo_strategy_inplace([x], "PROFILE_REPRODUCIBLE")
     with pytest.raises(ValueError, match="no strategy 'FASTEST'; there are HEURISTIC"):
-        G.modify_opr_algo_strategy_inplace([y], "FASTEST")
+        G.modify_opr_algo_strategy_inplace([x], "FASTEST")
 
 
 def test_ops_that_draw_and_ops_made_of_steps() -> None:

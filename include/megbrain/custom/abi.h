@@ -17,18 +17,18 @@ extern "C" {
 #endif
 
 typedef struct MgeCustomTensor {
-  void* data;        /* null while results are inferred */
-  char dtype[16];    /* "float32" */
-  char device[16];   /* "x86" */
+  void* data;      /* null while results are inferred */
+  char dtype[16];  /* "float32" */
+  char device[16]; /* "x86" */
   int32_t ndim;
   int64_t shape[MGE_CUSTOM_MAX_NDIM];
-  float scale;       /* of quantised dtypes; 0 otherwise */
+  float scale; /* of quantised dtypes; 0 otherwise */
   int32_t zero_point;
 } MgeCustomTensor;
 
 typedef struct MgeCustomLibrary {
-  int32_t abi;            /* MGE_CUSTOM_ABI of the header it was compiled with */
-  int32_t op_version;     /* CUSTOM_OP_VERSION */
+  int32_t abi;        /* MGE_CUSTOM_ABI of the header it was compiled with */
+  int32_t op_version; /* CUSTOM_OP_VERSION */
   int32_t n_ops;
   const char* (*name)(int32_t op);
   /* What the op takes and gives: lines "op", "infer", "compute", "in", "out", "param". */

@@ -64,18 +64,19 @@ inline std::string format_text() { return {}; }
 }
 
 /// A condition that must hold: otherwise the call fails with the text, and the file and line of this assertion.
-#define custom_assert(expr, ...)                                                                          \
-  do {                                                                                                    \
-    if (!(expr)) {                                                                                        \
-      const std::string custom_text_ = ::custom::format_text(__VA_ARGS__);                                \
+#define custom_assert(expr, ...)                                                                                \
+  do {                                                                                                          \
+    if (!(expr)) {                                                                                              \
+      const std::string custom_text_ = ::custom::format_text(__VA_ARGS__);                                      \
       ::custom::fail_at(__FILE__, __LINE__, custom_text_.empty() ? "'" #expr "' does not hold" : custom_text_); \
-    }                                                                                                     \
+    }                                                                                                           \
   } while (0)
 /// A condition that should hold: otherwise a line on stderr.
-#define custom_expect(expr, ...)                                                                                    \
-  do {                                                                                                              \
-    if (!(expr))                                                                                                    \
-      std::fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, (::custom::format_text(__VA_ARGS__) + " [" #expr "]").c_str()); \
+#define custom_expect(expr, ...)                                                   \
+  do {                                                                             \
+    if (!(expr))                                                                   \
+      std::fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__,                      \
+                   (::custom::format_text(__VA_ARGS__) + " [" #expr "]").c_str()); \
   } while (0)
 
 // ---- devices, shapes, dtypes, formats
@@ -104,7 +105,8 @@ class Shape {
   Shape(std::initializer_list<size_t> sizes) : sizes_(sizes) { check(); }
   Shape(const std::vector<size_t>& sizes) : sizes_(sizes) { check(); }
   size_t& operator[](size_t i) {
-    custom_assert(i < MGE_CUSTOM_MAX_NDIM, "a shape has at most %d sizes; asked for number %zu", MGE_CUSTOM_MAX_NDIM, i);
+    custom_assert(i < MGE_CUSTOM_MAX_NDIM, "a shape has at most %d sizes; asked for number %zu", MGE_CUSTOM_MAX_NDIM,
+                  i);
     if (i >= sizes_.size()) sizes_.resize(i + 1, 0);
     return sizes_[i];
   }
@@ -202,7 +204,21 @@ struct bfloat16_t {
   bfloat16_t& operator/=(float v) { return *this = bfloat16_t(float(*this) / v); }
 };
 
-enum class DTypeEnum { float32, uint8, int8, int16, int32, float16, bfloat16, uint16, quint8, qint32, qint8, qint16, bool8 };
+enum class DTypeEnum {
+  float32,
+  uint8,
+  int8,
+  int16,
+  int32,
+  float16,
+  bfloat16,
+  uint16,
+  quint8,
+  qint32,
+  qint8,
+  qint16,
+  bool8
+};
 
 class DType {
  public:
@@ -234,9 +250,7 @@ class DType {
   /// Whether an element is a T.
   template <class T>
   bool is_compatible() const;
-  bool operator==(const DType& o) const {
-    return at_ == o.at_ && scale_ == o.scale_ && zero_point_ == o.zero_point_;
-  }
+  bool operator==(const DType& o) const { return at_ == o.at_ && scale_ == o.scale_ && zero_point_ == o.zero_point_; }
   bool operator!=(const DType& o) const { return !(*this == o); }
   bool operator==(const std::string& name) const { return str() == name; }
   bool operator!=(const std::string& name) const { return str() != name; }
@@ -252,11 +266,10 @@ class DType {
   };
   static constexpr int kCount = 13;
   static const Row& row(int i) {
-    static const Row rows[kCount] = {{"float32", 4, false}, {"uint8", 1, false},    {"int8", 1, false},
-                                     {"int16", 2, false},   {"int32", 4, false},    {"float16", 2, false},
-                                     {"bfloat16", 2, false}, {"uint16", 2, false},  {"quint8", 1, true},
-                                     {"qint32", 4, true},   {"qint8", 1, true},     {"qint16", 2, true},
-                                     {"bool", 1, false}};
+    static const Row rows[kCount] = {
+        {"float32", 4, false}, {"uint8", 1, false},    {"int8", 1, false},   {"int16", 2, false}, {"int32", 4, false},
+        {"float16", 2, false}, {"bfloat16", 2, false}, {"uint16", 2, false}, {"quint8", 1, true}, {"qint32", 4, true},
+        {"qint8", 1, true},    {"qint16", 2, true},    {"bool", 1, false}};
     return rows[i];
   }
   static int find(const std::string& name) {
@@ -272,15 +285,15 @@ class DType {
 namespace detail {
 template <class T>
 struct Holds;  // a type that no dtype has is an error here
-#define MGE_CUSTOM_HOLDS(type, ...)                       \
-  template <>                                             \
-  struct Holds<type> {                                    \
-    static bool in(DTypeEnum e) {                         \
-      for (DTypeEnum have : {__VA_ARGS__})                \
-        if (have == e) return true;                       \
-      return false;                                       \
-    }                                                     \
-    static const char* name() { return #type; }           \
+#define MGE_CUSTOM_HOLDS(type, ...)             \
+  template <>                                   \
+  struct Holds<type> {                          \
+    static bool in(DTypeEnum e) {               \
+      for (DTypeEnum have : {__VA_ARGS__})      \
+        if (have == e) return true;             \
+      return false;                             \
+    }                                           \
+    static const char* name() { return #type; } \
   };
 MGE_CUSTOM_HOLDS(float, DTypeEnum::float32)
 MGE_CUSTOM_HOLDS(float16_t, DTypeEnum::float16)
@@ -319,7 +332,9 @@ class TensorAccessor {
  public:
   TensorAccessor(T* data, const size_t* sizes, const ptrdiff_t* strides)
       : data_(data), sizes_(sizes), strides_(strides) {}
-  TensorAccessor<T, N - 1> operator[](size_t i) const { return {data_ + static_cast<ptrdiff_t>(i) * strides_[0], sizes_ + 1, strides_ + 1}; }
+  TensorAccessor<T, N - 1> operator[](size_t i) const {
+    return {data_ + static_cast<ptrdiff_t>(i) * strides_[0], sizes_ + 1, strides_ + 1};
+  }
   size_t size(size_t axis = 0) const { return sizes_[axis]; }
   ptrdiff_t stride(size_t axis = 0) const { return strides_[axis]; }
   T* data() const { return data_; }
@@ -418,11 +433,11 @@ class Tensor {
 class ParamVal {
  public:
   ParamVal() : ParamVal(int32_t{0}) {}
-#define MGE_CUSTOM_PARAM(type, code, make)                                                     \
-  ParamVal(const type& v) : kind_(code) { items_.push_back(make(v)); }                         \
-  ParamVal(const std::vector<type>& v) : kind_(code), list_(true) {                            \
-    for (const auto& one : v) items_.push_back(make(one));                                     \
-  }                                                                                            \
+#define MGE_CUSTOM_PARAM(type, code, make)                             \
+  ParamVal(const type& v) : kind_(code) { items_.push_back(make(v)); } \
+  ParamVal(const std::vector<type>& v) : kind_(code), list_(true) {    \
+    for (const auto& one : v) items_.push_back(make(one));             \
+  }                                                                    \
   ParamVal(std::initializer_list<type> v) : ParamVal(std::vector<type>(v)) {}
   MGE_CUSTOM_PARAM(int32_t, "i32", number)
   MGE_CUSTOM_PARAM(int64_t, "i64", number)
@@ -511,17 +526,17 @@ class ParamVal {
     custom_assert(is(code) && list_ == list, "a parameter of type %s is asked for as %s%s", kind().c_str(),
                   list ? "[]" : "", code);
   }
-#define MGE_CUSTOM_GET(type, code, expr)                        \
-  type get(type*) const {                                       \
-    want(code, false);                                          \
-    const Item& i = items_[0];                                  \
-    return expr;                                                \
-  }                                                             \
-  std::vector<type> get(std::vector<type>*) const {             \
-    want(code, true);                                           \
-    std::vector<type> out;                                      \
-    for (const Item& i : items_) out.push_back(expr);           \
-    return out;                                                 \
+#define MGE_CUSTOM_GET(type, code, expr)              \
+  type get(type*) const {                             \
+    want(code, false);                                \
+    const Item& i = items_[0];                        \
+    return expr;                                      \
+  }                                                   \
+  std::vector<type> get(std::vector<type>*) const {   \
+    want(code, true);                                 \
+    std::vector<type> out;                            \
+    for (const Item& i : items_) out.push_back(expr); \
+    return out;                                       \
   }
   MGE_CUSTOM_GET(int32_t, "i32", static_cast<int32_t>(i.whole))
   MGE_CUSTOM_GET(int64_t, "i64", i.whole)
@@ -594,7 +609,8 @@ inline std::vector<std::string> split(const std::string& text, char at) {
   std::vector<std::string> out;
   if (text.empty()) return out;
   size_t from = 0;
-  for (size_t to; (to = text.find(at, from)) != std::string::npos; from = to + 1) out.push_back(text.substr(from, to - from));
+  for (size_t to; (to = text.find(at, from)) != std::string::npos; from = to + 1)
+    out.push_back(text.substr(from, to - from));
   out.push_back(text.substr(from));
   return out;
 }
@@ -749,10 +765,10 @@ class CustomOp {
   CustomOp& set_shape_infer(Infer<Shape> f) { return shape_infer_ = f, *this; }
   CustomOp& set_dtype_infer(Infer<DType> f) { return dtype_infer_ = f, *this; }
   CustomOp& set_format_infer(Infer<Format> f) { return format_infer_ = f, *this; }
-#define MGE_CUSTOM_SET(what)                                                                                       \
-  CustomOp& set_##what(const std::string& device, Compute f) { return set(what##_, device, plain(f)); }            \
-  CustomOp& set_##what(const std::string& device, ComputeWithArgs f) { return set(what##_, device, Run(f)); }      \
-  CustomOp& set_##what(Compute f) { return set(what##_, "x86", plain(f)); }                                        \
+#define MGE_CUSTOM_SET(what)                                                                                  \
+  CustomOp& set_##what(const std::string& device, Compute f) { return set(what##_, device, plain(f)); }       \
+  CustomOp& set_##what(const std::string& device, ComputeWithArgs f) { return set(what##_, device, Run(f)); } \
+  CustomOp& set_##what(Compute f) { return set(what##_, "x86", plain(f)); }                                   \
   CustomOp& set_##what(ComputeWithArgs f) { return set(what##_, "x86", Run(f)); }
   MGE_CUSTOM_SET(preprocess)
   MGE_CUSTOM_SET(compute)
@@ -781,9 +797,9 @@ class CustomOp {
   const std::string& fault() const { return fault_; }
   std::string description() const {
     using detail::encode;
-    std::string text = "op\t" + encode(type_) + "\t" + encode(desc_) + "\ninfer\t" +
-                       (device_infer_ ? "device," : "") + (shape_infer_ ? "shape," : "") +
-                       (dtype_infer_ ? "dtype," : "") + (format_infer_ ? "format" : "") + "\ncompute\t";
+    std::string text = "op\t" + encode(type_) + "\t" + encode(desc_) + "\ninfer\t" + (device_infer_ ? "device," : "") +
+                       (shape_infer_ ? "shape," : "") + (dtype_infer_ ? "dtype," : "") +
+                       (format_infer_ ? "format" : "") + "\ncompute\t";
     for (const auto& c : compute_) text += c.first + ",";
     auto args = [&](const char* kind, const std::vector<ArgInfo>& list) {
       for (const auto& a : list) {
@@ -858,7 +874,9 @@ class CustomOp {
  private:
   using Runs = std::map<std::string, Run>;
   static Run plain(Compute f) {
-    return [f](const std::vector<Tensor>& in, const Param& p, std::vector<Tensor>& out, const RuntimeArgs&) { f(in, p, out); };
+    return [f](const std::vector<Tensor>& in, const Param& p, std::vector<Tensor>& out, const RuntimeArgs&) {
+      f(in, p, out);
+    };
   }
   CustomOp& set(Runs& runs, const std::string& device, Run f) {
     if (!Device::is_legal(device)) fault("a device is x86 or cuda; got '" + device + "'");
@@ -881,7 +899,8 @@ class CustomOp {
     }
     if (a.dtypes_.empty()) fault("'" + name + "' has no dtypes");
     if (dims < -1 || dims > MGE_CUSTOM_MAX_NDIM) fault("'" + name + "' has " + std::to_string(dims) + " dimensions");
-    if (strategy != "default") fault("'" + name + "' has the memory strategy '" + strategy + "'; there is only default");
+    if (strategy != "default")
+      fault("'" + name + "' has the memory strategy '" + strategy + "'; there is only default");
     list.push_back(a);
     return *this;
   }
@@ -998,34 +1017,34 @@ extern "C" __attribute__((weak, used, visibility("default"))) const MgeCustomLib
 #define CUSTOM_OP_REG_END(Name) \
   }                             \
   }
-#define CUSTOM_OP_REG(OpName)                                                     \
+#define CUSTOM_OP_REG(OpName)                                                \
   static ::custom::CustomOp& custom_op_##OpName##_ __attribute__((unused)) = \
       ::custom::CustomOpManager::inst()->insert(#OpName, CUSTOM_OP_VERSION)
 
-#define MGE_CUSTOM_CASE(name, type, ...)          \
-  case ::custom::DTypeEnum::name: {               \
-    using scalar_t = type;                        \
-    return __VA_ARGS__();                         \
+#define MGE_CUSTOM_CASE(name, type, ...) \
+  case ::custom::DTypeEnum::name: {      \
+    using scalar_t = type;               \
+    return __VA_ARGS__();                \
   }
-#define MGE_CUSTOM_SWITCH(dtype_, what, cases)                                                              \
-  [&]() {                                                                                                   \
-    const ::custom::DType custom_dtype_(dtype_);                                                            \
-    switch (custom_dtype_.enumv()) {                                                                        \
-      cases default : ::custom::fail_at(__FILE__, __LINE__,                                                 \
+#define MGE_CUSTOM_SWITCH(dtype_, what, cases)                                                                 \
+  [&]() {                                                                                                      \
+    const ::custom::DType custom_dtype_(dtype_);                                                               \
+    switch (custom_dtype_.enumv()) {                                                                           \
+      cases default : ::custom::fail_at(__FILE__, __LINE__,                                                    \
                                         std::string(what) + " is not implemented for " + custom_dtype_.str()); \
-    }                                                                                                       \
+    }                                                                                                          \
   }()
-#define MGE_CUSTOM_FLOATS(...)                                      \
-  MGE_CUSTOM_CASE(float32, float, __VA_ARGS__)                      \
-  MGE_CUSTOM_CASE(float16, ::custom::float16_t, __VA_ARGS__)        \
+#define MGE_CUSTOM_FLOATS(...)                               \
+  MGE_CUSTOM_CASE(float32, float, __VA_ARGS__)               \
+  MGE_CUSTOM_CASE(float16, ::custom::float16_t, __VA_ARGS__) \
   MGE_CUSTOM_CASE(bfloat16, ::custom::bfloat16_t, __VA_ARGS__)
-#define MGE_CUSTOM_SIGNED(...)                   \
-  MGE_CUSTOM_CASE(int8, int8_t, __VA_ARGS__)     \
-  MGE_CUSTOM_CASE(int16, int16_t, __VA_ARGS__)   \
+#define MGE_CUSTOM_SIGNED(...)                 \
+  MGE_CUSTOM_CASE(int8, int8_t, __VA_ARGS__)   \
+  MGE_CUSTOM_CASE(int16, int16_t, __VA_ARGS__) \
   MGE_CUSTOM_CASE(int32, int32_t, __VA_ARGS__)
-#define MGE_CUSTOM_INTS(...)                     \
-  MGE_CUSTOM_SIGNED(__VA_ARGS__)                 \
-  MGE_CUSTOM_CASE(uint8, uint8_t, __VA_ARGS__)   \
+#define MGE_CUSTOM_INTS(...)                   \
+  MGE_CUSTOM_SIGNED(__VA_ARGS__)               \
+  MGE_CUSTOM_CASE(uint8, uint8_t, __VA_ARGS__) \
   MGE_CUSTOM_CASE(uint16, uint16_t, __VA_ARGS__)
 /// DISPATCH_FLOAT_TYPES(x.dtype(), "relu", [&]() { relu<scalar_t>(x, y); });
 #define DISPATCH_FLOAT_TYPES(dtype, what, ...) MGE_CUSTOM_SWITCH(dtype, what, MGE_CUSTOM_FLOATS(__VA_ARGS__))

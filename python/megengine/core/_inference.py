@@ -47,8 +47,6 @@ class GraphInference:
         outputs: Sequence[str] | None = None,
         profiling: bool = False,
         optimize_for_inference: bool = False,
-        *,
-        policy: int = 0,
         **kwargs: Any,
     ) -> None:
         from megenginelite import LiteGlobal, LiteNetwork
@@ -65,8 +63,6 @@ class GraphInference:
         for library in _core.custom_libraries():  # Lite is a library of its own, with operators of its own
             LiteGlobal.set_loader_lib_path(library)
         self._network = LiteNetwork()
-        if policy:
-            self._network.set_network_algo_policy(policy)
         self._network.load(io.BytesIO(data))
         self._inputs = [name for name, _, _ in inputs]
         self._dtypes = {name: dtype for name, dtype, _ in inputs}

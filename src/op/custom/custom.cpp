@@ -64,14 +64,13 @@ void infer_custom(InferCtx& c) {
   std::vector<MgeCustomTensor> in, out(c.out.size());
   for (size_t i = 0; i < static_cast<size_t>(a.n_in); ++i) in.push_back(described(a, i, c.x(i)));
   char error[1024] = "";
-  const int32_t failed =
-      op.library->infer(op.index, a.params.c_str(), in.data(), static_cast<int32_t>(in.size()), out.data(),
-                        static_cast<int32_t>(out.size()), error, sizeof error);
+  const int32_t failed = op.library->infer(op.index, a.params.c_str(), in.data(), static_cast<int32_t>(in.size()),
+                                           out.data(), static_cast<int32_t>(out.size()), error, sizeof error);
   MGE_CHECK(!failed, Value, "{}: {}", a.name, error);
   for (size_t i = 0; i < out.size(); ++i) {
     const MgeCustomTensor& t = out[i];
-    MGE_CHECK(std::strcmp(t.device, "x86") == 0, NotImplemented, "{}: result {} is on '{}'; there are only CPU devices.",
-              a.name, i, t.device);
+    MGE_CHECK(std::strcmp(t.device, "x86") == 0, NotImplemented,
+              "{}: result {} is on '{}'; there are only CPU devices.", a.name, i, t.device);
     c.out[i].dtype = parse_dtype(t.dtype);
     c.out[i].shape = Shape(t.shape, static_cast<size_t>(t.ndim));
     if (t.scale != 0) c.out[i].quant = {.scale = t.scale, .zero_point = t.zero_point};

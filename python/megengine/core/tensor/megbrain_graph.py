@@ -179,7 +179,6 @@ class Graph:
         self._inference: GraphInference | None = None
         self._compiled: list[VarNode] = []
         self._fresh = 0
-        self._policy = 0
         self.options = SimpleNamespace(graph_opt_level=2, async_exec_level=1, log_level=0)
 
     # ---- making
@@ -225,7 +224,7 @@ class Graph:
         data, _ = self._ir.write(
             [(str(i), v.id) for i, v in enumerate(args)], {}, self.options.graph_opt_level > 0, True
         )
-        self._inference = GraphInference(io.BytesIO(data), policy=self._policy)
+        self._inference = GraphInference(io.BytesIO(data))
         return self
 
     def execute(self, *args: Any) -> None:
@@ -533,23 +532,23 @@ def deserialize_infer_option(x: int) -> dict[str, bool]:
     return dict.fromkeys(_core.inference_keywords(x), True)
 
 
-#: How kernels are chosen, as Lite numbers it.
-_STRATEGIES = {"HEURISTIC": 1, "PROFILE": 2, "REPRODUCIBLE": 4, "OPTIMIZED": 8}
-
-
 def modify_opr_algo_strategy_inplace(dest_vars: Sequence[VarNode], strategy: str) -> None:
-    """How kernels of the graph are chosen from its next ``compile`` on: by a rule, or by measuring (``PROFILE``).
+    """How kernels are chosen: by a rule, which gives the same bits in every run (``HEURISTIC_REPRODUCIBLE``).
 
-    Names may be joined: ``PROFILE_REPRODUCIBLE``, ``PROFILE | HEURISTIC``.
+    Measuring (``PROFILE``) is a setting of the process, not of a graph.
     """
-    found = _check_vars("modify_opr_algo_strategy_inplace", dest_vars)
-    names = [n for n in str(strategy).upper().replace("|", "_").replace(" ", "").split("_") if n]
-    unknown = [n for n in names if n not in _STRATEGIES]
-    if unknown or not names:
+    _check_vars("modify_opr_algo_strategy_inplace", dest_vars)
+    names = {n for n in str(strategy).upper().replace("|", "_").replace(" ", "").split("_") if n}
+    known = {"HEURISTIC", "PROFILE", "REPRODUCIBLE"}
+    if not names or names - known:
         raise ValueError(
-            f"modify_opr_algo_strategy_inplace: there is no strategy {strategy!r}; there are {', '.join(_STRATEGIES)}."
+            f"modify_opr_algo_strategy_inplace: no strategy {strategy!r}; there are {', '.join(sorted(known))}."
         )
-    found[0].graph._policy = sum(_STRATEGIES[n] for n in dict.fromkeys(names))
+    if "PROFILE" in names:
+        raise NotImplementedError(
+            f"modify_opr_algo_strategy_inplace: {strategy!r} of one graph is not implemented. "
+            "megengine.functional.debug_param.set_execution_strategy sets it for all."
+        )
 
 
 def set_priority_to_id(dest_vars: Sequence[VarNode]) -> None:

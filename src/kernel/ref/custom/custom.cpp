@@ -27,9 +27,8 @@ void run_custom(const KernelArgs& a) {
   for (size_t i = 0; i < static_cast<size_t>(at.n_in); ++i) in.push_back(shown(a.in[i]));
   for (auto& t : a.out) out.push_back(shown(t));
   char error[1024] = "";
-  const int32_t failed =
-      op.library->compute(op.index, at.params.c_str(), in.data(), static_cast<int32_t>(in.size()), out.data(),
-                          static_cast<int32_t>(out.size()), error, sizeof error);
+  const int32_t failed = op.library->compute(op.index, at.params.c_str(), in.data(), static_cast<int32_t>(in.size()),
+                                             out.data(), static_cast<int32_t>(out.size()), error, sizeof error);
   MGE_CHECK(!failed, Value, "{}: {}", at.name, error);
 }
 
