@@ -164,8 +164,9 @@ ORIGINAL = Path(__file__).resolve().parents[1] / "data" / "original"
 
 @pytest.mark.parametrize("name", ["attention.v2.mge", "conv8.v2ohwcd4.mge", "dynamic_reshape.v2.mge"])
 def test_files_of_the_original(name: str, tmp_path: Path) -> None:
-    data = graph_view.describe(str(ORIGINAL / name), run=0)
-    assert data["summary"]["ops"] > 0 and data["views"]["written"]["nodes"]
+    data = graph_view.describe(str(ORIGINAL / name), run=2)
+    assert data["summary"]["ops"] > 0
+    assert any(n.get("time") for n in data["views"]["written"]["nodes"])
     graph_view.write(str(ORIGINAL / name), tmp_path / "page.html")
 
 
