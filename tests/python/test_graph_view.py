@@ -358,3 +358,14 @@ def test_two_thousand_nodes_are_usable(browser: Browser, tmp_path: Path) -> None
     assert browser.js("graphView.graph.nodes[graphView.pane.selected.ref.node].op") == "matmul"
     assert "matmul" in browser.js("document.getElementById('details').innerText")
     assert not browser.errors
+
+
+@pytest.mark.parametrize("flags", [[], ["--training"]], ids=["network", "training"])
+def test_the_example(tmp_path: Path, flags: list[str]) -> None:
+    example = Path(__file__).resolve().parents[2] / "examples" / "look_at_a_model.py"
+    page = tmp_path / "page.html"
+    done = subprocess.run(
+        [sys.executable, str(example), "--out", str(page), *flags], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0 and "Warning" not in done.stderr, done.stderr
+    assert page.stat().st_size > 100_000
