@@ -164,8 +164,9 @@ ORIGINAL = Path(__file__).resolve().parents[1] / "data" / "original"
 
 @pytest.mark.parametrize("name", ["attention.v2.mge", "conv8.v2ohwcd4.mge", "dynamic_reshape.v2.mge"])
 def test_files_of_the_original(name: str, tmp_path: Path) -> None:
-    data = graph_view.describe(str(ORIGINAL / name), run=0)
-    assert data["summary"]["ops"] > 0 and data["views"]["written"]["nodes"]
+    data = graph_view.describe(str(ORIGINAL / name), run=2)
+    assert data["summary"]["ops"] > 0
+    assert any(n.get("time") for n in data["views"]["written"]["nodes"])
     graph_view.write(str(ORIGINAL / name), tmp_path / "page.html")
 
 
@@ -357,3 +358,14 @@ def test_two_thousand_nodes_are_usable(browser: Browser, tmp_path: Path) -> None
     assert browser.js("graphView.graph.nodes[graphView.pane.selected.ref.node].op") == "matmul"
     assert "matmul" in browser.js("document.getElementById('details').innerText")
     assert not browser.errors
+
+
+@pytest.mark.parametrize("flags", [[], ["--training"]], ids=["network", "training"])
+def test_the_example(tmp_path: Path, flags: list[str]) -> None:
+    example = Path(__file__).resolve().parents[2] / "examples" / "look_at_a_model.py"
+    page = tmp_path / "page.html"
+    done = subprocess.run(
+        [sys.executable, str(example), "--out", str(page), *flags], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0 and "Warning" not in done.stderr, done.stderr
+    assert page.stat().st_size > 100_000

@@ -15,8 +15,10 @@ import numpy as np
 import pytest
 
 import megengine as mge
+import megengine.core.tensor.megbrain_graph as G
 import megengine.functional as F
 import megengine.module as M
+from megengine.core.ops import builtin
 from megengine.jit import trace
 from megengine.tools import _mge, accuracy_shake_var_tree, compare_binary_iodump, draw_graph, graph_info_analyze
 from megengine.tools.network_visualize import visualize
@@ -376,6 +378,10 @@ def test_draw_graph(lite_profile: Path, tmp_path: Path) -> None:
     part = draw_graph.dot(graph, [conv])
     assert "softmax" not in part and "conv2d" in part
     assert draw_graph.dot(graph, [conv], depth=1).count("shape=box") == 1
+    made = G.Graph()
+    x = made.make_h2d(dtype="float32", shape=(2,), name="x")
+    made.compile(*G.apply_normal_varnode(builtin.Elemwise("exp"), x))._to_json(tmp_path / "made.json")
+    assert tool("draw_graph", "-i", tmp_path / "made.json", "-o", out).returncode == 0 and "exp" in out.read_text()
     assert draw_graph.dot(graph, prune=True).count("->") <= draw_graph.dot(graph).count("->")
 
 

@@ -19,6 +19,7 @@ the types and parameters that they have in the original's graphs (``Elemwise`` w
 from __future__ import annotations
 
 import io
+import json
 import os
 from collections import OrderedDict, namedtuple
 from collections.abc import Iterable, Sequence
@@ -34,6 +35,7 @@ from .._core import CompNode
 from .._imperative_rt.core2 import apply as apply
 from .._imperative_rt.opdef import OpDef, OpEnum
 from .._inference import GraphInference
+from ..files import replacing
 from ._graph_types import named
 
 __all__ = [
@@ -253,9 +255,13 @@ class Graph:
         """Nothing: ``execute`` returns when results are there."""
 
     def _to_json(self, filename: str | os.PathLike[str]) -> None:
-        """Write the graph as JSON: the object ``graph_exec`` of the original's profiles."""
-        with open(filename, "w") as f:
-            f.write(self._ir.json)
+        """Write what was compiled as JSON, for ``python -m megengine.tools.draw_graph``."""
+        if not self._compiled:
+            raise RuntimeError("Graph._to_json: nothing is compiled. graph.compile(*vars) first.")
+        data, _ = dump_graph({str(i): v for i, v in enumerate(self._compiled)})
+        written = json.loads(_core.describe_model(data))["written"]
+        with replacing(os.fspath(filename)) as f:
+            f.write(json.dumps(written).encode())
 
     @property
     def text(self) -> str:

@@ -135,6 +135,22 @@ def _same_ops(a: Json | None, b: Json | None) -> bool:
     return bool(a) and ops(a) == ops(b)
 
 
+def _renumbered(described: Json, program: Json) -> Json:
+    """Where the ops of a program come from, told by another one of the same instructions; {} when they differ."""
+    origin, other = described.get("origin") or {}, described.get("program")
+    if _same_ops(program, other) or not other:
+        return dict(origin)
+
+    def sequence(p: Json) -> list[tuple[str, str]]:
+        ops = p["graph_exec"]["operator"]
+        return [(k, ops[k]["type"]) for k in p["graph_exec"]["comp_seq"]]
+
+    here, there = sequence(program), sequence(other)
+    if [t for _, t in here] != [t for _, t in there]:
+        return {}
+    return {a: origin[b] for (a, _), (b, _) in zip(here, there) if b in origin}
+
+
 def _unpickled(name: str, data: bytes) -> TracedModule:
     from ...serialization import load
 
@@ -213,6 +229,5 @@ def _measured(path: str, data: bytes, shapes: Mapping[str, Sequence[int]], runs:
             network.wait()
         with open(file, encoding="utf-8") as f:
             program: Json = json.load(f)
-    if not _same_ops(program, described.get("program")):
-        described["origin"] = {}
+    described["origin"] = _renumbered(described, program)
     return program

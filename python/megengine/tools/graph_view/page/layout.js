@@ -276,7 +276,7 @@ function layered(items, edges, leaving, entering) {
   };
   const bottom = layers.length - 1;
   for (const it of leaving) it.leave = lane(it.v.layer + 1, bottom, it.v, null);
-  for (const it of entering) it.enter = lane(0, it.v.layer - 1, null, it.v);
+  for (const it of entering) it.enter = it.v.wrapped ? [] : lane(0, it.v.layer - 1, null, it.v);
   order(layers);
   positions(layers);
   let x0 = Infinity, x1 = -Infinity, y = 0;
@@ -314,7 +314,10 @@ function wrapEnds(items) {
     const list = ends.get(layer), wide = Math.max(12, Math.ceil(Math.sqrt(list.length) * 1.5)), more = Math.ceil(list.length / wide) - 1;
     if (more <= 0) continue;
     for (const it of items) if (it.v.layer > layer) it.v.layer += more;
-    list.forEach((v, i) => v.layer += Math.floor(i / wide));
+    list.forEach((v, i) => {
+      v.layer += Math.floor(i / wide);
+      v.wrapped = i >= wide;
+    });
   }
 }
 
