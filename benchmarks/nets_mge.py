@@ -171,8 +171,8 @@ class Lstm(M.Module):
         return self.fc(out[-1])
 
 
-def step(name: str) -> Callable[[], object]:
-    """One training step of the case, on fixed data."""
+def step(name: str, traced: bool = False) -> Callable[[], object]:
+    """One training step of the case, on fixed data; ``traced`` replays it without Python."""
     from train import CASES
 
     case = CASES[name]
@@ -184,14 +184,15 @@ def step(name: str) -> Callable[[], object]:
     x, y = mge.Tensor(data), mge.Tensor(label)
     net.train()
 
-    def run() -> object:
+    def run(x: mge.Tensor, y: mge.Tensor) -> mge.Tensor:
         with gm:
             loss = F.nn.cross_entropy(net(x), y)
             gm.backward(loss)
         opt.step().clear_grad()
-        return loss.item()
+        return loss
 
-    return run
+    call = trace(run, symbolic=True, without_host=True) if traced else run
+    return lambda: call(x, y).item()
 
 
 def infer(net_name: str, traced: bool) -> Callable[[], object]:

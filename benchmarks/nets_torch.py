@@ -167,7 +167,7 @@ class Lstm(M.Module):
         return self.fc(out[-1])
 
 
-def step(name: str, last: bool) -> Callable[[], object]:
+def step(name: str, last: bool, compiled: bool = False) -> Callable[[], object]:
     """One training step of the case, on fixed data; ``last`` keeps images and weights in channels_last."""
     from train import CASES
 
@@ -175,16 +175,18 @@ def step(name: str, last: bool) -> Callable[[], object]:
     data, label = case.batch()
     net = globals()[case.net]().train()
     x, y = torch.from_numpy(data), torch.from_numpy(label).long()
-    if last:
+    if last and x.dim() == 4:
         net, x = net.to(memory_format=torch.channels_last), x.to(memory_format=torch.channels_last)
     if x.dtype == torch.int32:
         x = x.long()
     params = net.parameters()
     opt = torch.optim.Adam(params, 1e-4) if case.adam else torch.optim.SGD(params, 0.01, momentum=0.9)
 
+    call = torch.compile(net) if compiled else net
+
     def run() -> object:
         opt.zero_grad(set_to_none=True)
-        loss = F.cross_entropy(net(x), y)
+        loss = F.cross_entropy(call(x), y)
         loss.backward()
         opt.step()
         return loss.item()

@@ -24,6 +24,7 @@ import conv
 import data
 import matmul
 import ops
+import traced
 import train
 from peers import MGE13, absolute, environment, show, times
 
@@ -130,6 +131,7 @@ def main() -> int:
     conv.table(a.torch_python, [1, 16], rounds, a.threads)
     for threads in sorted({1, a.threads}):
         train.table(a.torch_python, rounds, threads, mge13_python=a.mge13_python)
+        traced.table(a.torch_python, rounds, threads)
     data.table(a.torch_python, rounds)
     return 0
 

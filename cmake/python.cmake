@@ -11,5 +11,6 @@ set_target_properties(mge_python PROPERTIES
   LIBRARY_OUTPUT_DIRECTORY "${MGE_STAGE_DIR}/megengine/core"
   INSTALL_RPATH "${MGE_WHEEL_RPATH}")
 install(TARGETS mge_python LIBRARY DESTINATION megengine/core)
+install(DIRECTORY "${CMAKE_SOURCE_DIR}/include/megbrain" DESTINATION megengine/core/include)  # for custom operators
 mge_install_highway(megengine/core)
 mge_install_onednn(megengine/core COMPONENT lite)  # liblite.so needs it too

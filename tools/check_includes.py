@@ -21,7 +21,7 @@ THIRD_PARTY = (
     (re.compile(r"nanobind/|Python\.h$|structmember\.h$|internal/pycore_"), "Python", ("python/bindings",), False),
     (re.compile(r"numpy/"), "NumPy", ("python/bindings",), False),
     (re.compile(r"(mlir|llvm)/"), "MLIR", ("src/jit/mlir",), False),
-    (re.compile(r"(cuda|nvrtc|cudnn|cublas)\w*\.h$"), "CUDA", ("src/kernel/cuda", "src/jit/nvrtc"), False),
+    (re.compile(r"(cuda|nvrtc|cudnn|cublas)\w*\.h$"), "CUDA", ("src/kernel/cuda", "src/jit/nvrtc", "include/megbrain/custom/platform"), False),
     (re.compile(r"(Halide|HalideRuntime)\w*\.h$"), "Halide", ("src/jit/halide",), False),
     (re.compile(r"gloo/|nccl\.h$"), "Gloo/NCCL", ("src/dist/gloo", "src/dist/nccl"), False),
 )

@@ -16,7 +16,9 @@ struct PyTensor {
 
 extern PyTypeObject* g_base_type;    // TensorBase
 extern PyTypeObject* g_tensor_type;  // what op results are: megengine.Tensor once it is set
-extern PyTypeObject* g_size_type;    // its subclass for sizes in a traced call; null until it is set
+/// Whether `x.shape` is a tensor: in a traced call as the trace says, else by the switch of the process.
+bool symbolic_shape();
+extern PyTypeObject* g_size_type;  // its subclass for sizes in a traced call; null until it is set
 
 inline bool is_tensor(PyObject* o) { return Py_TYPE(o) == g_tensor_type || PyObject_TypeCheck(o, g_base_type); }
 inline Tensor* tensor_of(PyObject* o) { return reinterpret_cast<PyTensor*>(o)->t.get(); }

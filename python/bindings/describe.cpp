@@ -9,6 +9,7 @@
 #include "common.h"
 #include "eager/trace.h"
 #include "ir/bind.h"
+#include "original.h"
 #include "pass/pipeline.h"
 #include "plan/describe.h"
 #include "plan/evaluate.h"
@@ -55,8 +56,8 @@ void bind_describe(nb::module_& m) {
   m.def(
       "describe_model",
       [](nb::bytes file, const std::map<std::string, std::vector<int64_t>>& shapes, int opt_level) {
-        serial::LoadedModel model =
-            serial::read_model({reinterpret_cast<const uint8_t*>(file.c_str()), file.size()}, "graph_view");
+        serial::LoadedModel model = serial::read_model({reinterpret_cast<const uint8_t*>(file.c_str()), file.size()},
+                                                       "graph_view", read_options());
         ir::Graph& g = model.graph;
         std::vector<Meta> metas;
         for (auto v : g.inputs()) metas.push_back(g.meta(v));

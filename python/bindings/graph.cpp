@@ -16,6 +16,7 @@
 #include "model.h"
 #include "op/shape/shape_ops.h"
 #include "original.h"
+#include "plan/describe.h"
 #include "plan/evaluate.h"
 #include "serial/model.h"
 #include "serial/names.h"
@@ -416,6 +417,7 @@ void bind_graph(nb::module_& m) {
                      return out;
                    })
       .def_prop_ro("text", [](PyGraph& p) { return ir::print(p.get().g); })
+      .def_prop_ro("json", [](PyGraph& p) { return graph_json(p.get().g); })
       .def(
           "add_input",
           [](PyGraph& p, const std::string& name, nb::handle dtype, nb::handle shape, nb::handle device) {

@@ -116,6 +116,12 @@ TensorPtr node_tensor(const GraphPtr& g, ValueId v) {
 }
 
 PyObject* wrap_node(TensorPtr t) {
+  if (!g_node_type) {  // nobody has imported utils.network_node: a plain tensor that node_of knows
+    PyObject* plain = g_tensor_type->tp_alloc(g_tensor_type, 0);
+    if (!plain) throw PythonError{};
+    new (&reinterpret_cast<PyTensor*>(plain)->t) TensorPtr(std::move(t));
+    return plain;
+  }
   Obj o = check(g_node_type->tp_alloc(g_node_type, 0));
   new (&reinterpret_cast<PyTensor*>(o.get())->t) TensorPtr(std::move(t));
   return check(PyObject_CallOneArg(g_made, o.get())).release();
@@ -151,6 +157,7 @@ void join(const GraphPtr& a, const GraphPtr& b) {
   }
   b->map = std::move(map);
   b->into = a;
+  if (!g_joined) return;
   nb::list ids;
   for (ValueId v : b->map) ids.append(v);
   nb::handle tell = g_joined;

@@ -36,6 +36,7 @@ void bind_files(nb::module_& m);
 void bind_dist(nb::module_& m);
 void end_dist();
 void bind_profile(nb::module_& m);
+void bind_custom(nb::module_& m);
 void bind_describe(nb::module_& m);
 void bind_graph(nb::module_& m);
 
@@ -345,5 +346,6 @@ NB_MODULE(_core, m) {
   bind_profile(m);
   bind_describe(m);
   bind_graph(m);
+  bind_custom(m);
   bind_dist(m);
 }

@@ -73,6 +73,8 @@ nb::dict report_dict(const PlanReport& r) {
   d["output_bytes"] = r.output_bytes;
   d["const_bytes"] = r.const_bytes;
   d["workspace_bytes"] = r.workspace_bytes;
+  d["reordered_bytes"] = r.reordered_bytes;
+  d["recomputable_bytes"] = r.recomputable_bytes;
   d["instrs"] = r.instrs;
   d["views"] = r.views;
   d["in_place"] = r.in_place;

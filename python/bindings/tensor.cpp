@@ -241,9 +241,15 @@ void tensor_free(PyObject* o) {
 
 PyObject* get_shape(PyObject* o, void*) {
   MGE_PY_TRY
-  if (mode::t_word & mode::kTrace && g_size_type)
-    if (TensorPtr sizes = traced_sizes(*tensor_of(o))) return wrap(std::move(sizes), g_size_type);
-  return shape_tuple(tensor_of(o)->meta().shape);
+  Tensor& t = *tensor_of(o);
+  if (mode::t_word & mode::kTrace) {
+    if (TensorPtr sizes = symbolic_shape() && g_size_type ? traced_sizes(t) : nullptr)
+      return wrap(std::move(sizes), g_size_type);
+    fix_sizes(t);
+  } else if (symbolic_shape() && g_size_type && t.meta().shape.rank > 0) {
+    return wrap(apply1(OpRegistry::global().get("shape_of"), nullptr, {&t}), g_size_type);
+  }
+  return shape_tuple(t.meta().shape);
   MGE_PY_CATCH(nullptr)
 }
 PyObject* get_tuple_shape(PyObject* o, void*) {

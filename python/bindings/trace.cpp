@@ -38,6 +38,18 @@ pass::Switch to_switch(std::optional<bool> x) {
 /// Of a GraphOptimizationConfig: (jit_fuse_dimshuffle, jit_fuse_reduce, rewrites).
 using GraphOpt = std::tuple<std::optional<bool>, std::optional<bool>, std::vector<std::string>>;
 
+// A call of partial_trace between its forward and its backward pass.
+struct Half {
+  RefPtr<Recording> of;
+  RefPtr<Recording::Halfway> half;
+};
+
+nb::list optional_tensors(const std::vector<TensorPtr>& tensors) {
+  nb::list out;
+  for (auto& t : tensors) out.append(t ? nb::steal(wrap(t)) : nb::none());
+  return out;
+}
+
 }  // namespace
 
 PyRecording* recording_of(PyObject* o) {
@@ -51,20 +63,31 @@ ir::Graph recording_graph(nb::handle recording, bool as_constants, std::vector<s
 }
 
 void bind_trace(nb::module_& m) {
+  nb::class_<Half>(m, "Halfway").def("replay_backward", [](Half& h, nb::sequence late) {
+    auto t = tensors(late);
+    return optional_tensors(h.of->replay_backward(*h.half, {t.data(), t.size()}));
+  });
   nb::class_<PyRecording>(m, "Recording")
       .def(
           "__init__",
-          [](PyRecording* p, int opt_level, bool capture_as_const, bool replay, bool any_size, const GraphOpt& opt) {
+          [](PyRecording* p, int opt_level, bool capture_as_const, bool replay, bool any_size, const GraphOpt& opt,
+             bool symbolic, bool record_only, bool imperative, size_t late_args) {
             MGE_CHECK(opt_level >= 0 && opt_level <= 3, Value, "opt_level: expected 0 to 3; got {}.", opt_level);
             const auto& [dimshuffle, reduce, rewrites] = opt;
             new (p) PyRecording({opt_level,
                                  capture_as_const,
                                  replay,
                                  any_size,
-                                 {to_switch(dimshuffle), to_switch(reduce), pass::parse_rewrites(rewrites)}});
+                                 {to_switch(dimshuffle), to_switch(reduce), pass::parse_rewrites(rewrites)},
+                                 symbolic || record_only,
+                                 record_only,
+                                 imperative,
+                                 late_args});
           },
           nb::arg("opt_level") = 2, nb::arg("capture_as_const") = false, nb::arg("replay") = false,
-          nb::arg("any_size") = false, nb::arg("graph_opt") = nb::make_tuple(nb::none(), nb::none(), nb::list()))
+          nb::arg("any_size") = false, nb::arg("graph_opt") = nb::make_tuple(nb::none(), nb::none(), nb::list()),
+          nb::arg("symbolic") = false, nb::arg("record_only") = false, nb::arg("imperative") = false,
+          nb::arg("late_args") = 0)
       .def("record_begin",
            [](PyRecording& p, nb::sequence a) {
              auto t = tensors(a);
@@ -76,6 +99,12 @@ void bind_trace(nb::module_& m) {
              p.r->record_end({t.data(), t.size()});
            })
       .def("record_abort", [](PyRecording& p) { p.r->record_abort(); })
+      .def("replay_forward",
+           [](PyRecording& p, nb::sequence a) {
+             auto t = tensors(a);
+             auto half = p.r->replay_forward({t.data(), t.size()});
+             return nb::make_tuple(nb::cast(Half{p.r, half}), optional_tensors(half->results));
+           })
       .def("pin_arguments",
            [](PyRecording& p, nb::sequence outside) {
              auto t = tensors(outside);
@@ -87,7 +116,14 @@ void bind_trace(nb::module_& m) {
              for (Tensor* t : p.r->assigned()) out.append(nb::steal(wrap(TensorPtr(t))));
              return out;
            })
+      .def("captured",
+           [](PyRecording& p) {
+             nb::list out;
+             for (Tensor* t : p.r->captured()) out.append(nb::steal(wrap(TensorPtr(t))));
+             return out;
+           })
       .def("is_inside", [](PyRecording& p, nb::handle t) { return p.r->is_inside(*tensor_of(t.ptr())); })
+      .def_prop_ro("any_size", [](PyRecording& p) { return p.r->takes_any_size(); })
       .def_prop_ro("boundaries", [](PyRecording& p) { return p.r->boundaries(); })
       .def_prop_ro("host_only", [](PyRecording& p) { return p.r->host_only(); })
       .def_prop_ro("n_programs", [](PyRecording& p) { return p.r->n_programs(); })

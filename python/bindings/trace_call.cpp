@@ -1,5 +1,6 @@
 // A traced function: its recordings by the keys of calls, and the call itself. Python runs when a call is recorded,
 // when the body of the function has to run, and when something that a hook brings up to date has changed.
+#include <atomic>
 #include <unordered_map>
 
 #include "eager/tape.h"
@@ -8,9 +9,10 @@
 namespace mge::py {
 namespace {
 
-bool g_symbolic_shape = true;
-PyObject* g_settle = nullptr;           // jit/conditional.py
-thread_local bool t_unsettled = false;  // the traced call of this thread gave somebody a conditional gradient
+std::atomic<bool> g_symbolic_shape{false};
+thread_local int t_symbolic_shape = -1;  // of the traced call of this thread; -1: there is none
+PyObject* g_settle = nullptr;            // jit/conditional.py
+thread_local bool t_unsettled = false;   // the traced call of this thread gave somebody a conditional gradient
 
 using EntryRef = Obj;
 using Bucket = std::vector<EntryRef>;  // the one that served last comes first
@@ -58,20 +60,20 @@ bool truth(PyObject* self, const char* name) {
 
 void look(PyObject* o) {
   TraceObject& t = self_of(o);
-  if (t.known && t.version == Py_TYPE(o)->tp_version_tag && t.version) return;
+  if (t.known && t.version && t.version == class_version(Py_TYPE(o))) return;
   Obj function = check(PyObject_GetAttrString(o, "__wrapped__"));
   t.without_host = truth(o, "without_host");
   t.symbolic_shape = truth(o, "symbolic_shape");
   t.capture_as_const = truth(o, "_capture_as_const");
   Obj old(std::exchange(t.function, function.release()));
-  t.version = Py_TYPE(o)->tp_version_tag;
+  t.version = class_version(Py_TYPE(o));
   t.known = true;
 }
 
 CallSettings settings(const TraceObject& t) {
   // Under an open GradManager the tape has to see the ops, so Python runs.
   const bool strict = t.without_host && !(any_grad_session() && any_recording());
-  return {strict, t.symbolic_shape && g_symbolic_shape, t.function};
+  return {strict, t.symbolic_shape, t.function};
 }
 
 void settle() {
@@ -85,10 +87,18 @@ void settle() {
     throw PythonError{};
 }
 
-PyObject* match(Entry& e, PyObject* function, PyObject* args, PyObject* kwargs, const ArgTensors& tensors) {
+struct TracedShapes {
+  explicit TracedShapes(bool on) : before(std::exchange(t_symbolic_shape, on)) {}
+  ~TracedShapes() { t_symbolic_shape = before; }
+  int before;
+};
+
+PyObject* match(Entry& e, PyObject* function, PyObject* args, PyObject* kwargs, const ArgTensors& tensors,
+                bool any_size) {
   SmallVec<Tensor*, 8> t;
   for (auto& a : tensors) t.push_back(tensor_of(a.get()));
   Recording& r = *e.rec->r;
+  TracedShapes shapes(any_size);
   r.match_begin({t.data(), t.size()});
   Obj result(PyObject_Call(function, args, kwargs));
   try {
@@ -147,7 +157,7 @@ PyObject* call(PyObject* o, PyObject* args, PyObject* kwargs) {
         if (e.holds(key.tensors)) {
           used(*t.table, key.bytes, ref);
           if (e.eager) return PyObject_Call(function.get(), args, kwargs);
-          return match(e, function.get(), args, kwargs, key.tensors);
+          return match(e, function.get(), args, kwargs, key.tensors, t.symbolic_shape);
         }
       }
       bucket = t.table->find(key.bytes);  // what the notes asked may have run Python, and that may have recorded
@@ -171,6 +181,28 @@ PyObject* key_of_call(PyObject* o, PyObject* const* args, Py_ssize_t n) {
   Obj tensors(tensor_list(key.tensors));
   return Py_BuildValue("(y#OOOO)", key.bytes.data(), static_cast<Py_ssize_t>(key.bytes.size()), tensors.get(),
                        held.get(), how.strict ? Py_True : Py_False, how.any_size ? Py_True : Py_False);
+  MGE_PY_CATCH(nullptr)
+}
+
+// For partial_trace, which runs a recording in two halves.
+PyObject* find(PyObject* o, PyObject* const* args, Py_ssize_t n) {
+  MGE_PY_TRY
+  MGE_CHECK(n == 2 && PyTuple_Check(args[0]) && PyDict_Check(args[1]), Type, "_find(args, kwargs)");
+  look(o);
+  TraceObject& t = self_of(o);
+  CallKey key(settings(t), args[0], args[1]);
+  Bucket* bucket = t.table->find(key.bytes);
+  for (size_t i = 0; bucket && i < bucket->size(); ++i) {
+    EntryRef ref(Py_NewRef((*bucket)[i].get()));
+    if (!entry_in(ref).host_only && entry_in(ref).holds(key.tensors)) {
+      used(*t.table, key.bytes, ref);
+      entry_in(ref).bring_up_to_date();
+      Obj tensors(tensor_list(key.tensors));
+      return PyTuple_Pack(2, ref.get(), tensors.get());
+    }
+    bucket = t.table->find(key.bytes);
+  }
+  Py_RETURN_NONE;
   MGE_PY_CATCH(nullptr)
 }
 
@@ -225,7 +257,14 @@ PyObject* entries(PyObject* o, void*) {
 PyObject* set_symbolic_shape(PyObject*, PyObject* on) {
   const int yes = PyObject_IsTrue(on);
   if (yes < 0) return nullptr;
-  return PyBool_FromLong(std::exchange(g_symbolic_shape, yes != 0));
+  if (active_tracer() && t_symbolic_shape >= 0) return PyBool_FromLong(std::exchange(t_symbolic_shape, yes != 0));
+  return PyBool_FromLong(g_symbolic_shape.exchange(yes != 0));
+}
+PyObject* use_symbolic_shape(PyObject*, PyObject*) { return PyBool_FromLong(symbolic_shape()); }
+// The shapes of a call that is recorded; None ends it.
+PyObject* traced_shapes(PyObject*, PyObject* on) {
+  t_symbolic_shape = on == Py_None ? -1 : PyObject_IsTrue(on);
+  Py_RETURN_NONE;
 }
 PyObject* set_settle(PyObject*, PyObject* fn) {
   Obj old(std::exchange(g_settle, Py_NewRef(fn)));
@@ -282,18 +321,27 @@ PyObject* bind(PyObject* o, PyObject* obj, PyObject*) {
 PyMethodDef methods[] = {
     {"_call_key", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(key_of_call)), METH_FASTCALL,
      "_call_key(args, kwargs): (key, tensors, what must be kept alive, to be replayed, of any size)."},
+    {"_find", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(find)), METH_FASTCALL,
+     "_find(args, kwargs): (entry, tensors) of the recording for such a call, brought up to date; None: there is "
+     "none."},
     {"_keep", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(keep)), METH_FASTCALL,
      "_keep(key, entry, limit): a recording for calls with this key; True when the one used longest ago had to go."},
     {nullptr, nullptr, 0, nullptr}};
 PyGetSetDef properties[] = {{"_entries", entries, nullptr, "{key: [TraceEntry]}", nullptr},
                             {nullptr, nullptr, nullptr, nullptr, nullptr}};
 PyMethodDef functions[] = {
-    {"set_symbolic_shape", set_symbolic_shape, METH_O, "Whether traces may be for any sizes; the old value."},
+    {"set_symbolic_shape", set_symbolic_shape, METH_O, "Whether x.shape is a tensor; the old value."},
+    {"use_symbolic_shape", use_symbolic_shape, METH_NOARGS, "Whether x.shape is a tensor here and now."},
+    {"traced_shapes", traced_shapes, METH_O, "Whether it is in the call that is recorded; None ends that."},
     {"set_settle", set_settle, METH_O, "What is called after a traced call that gave a conditional gradient."},
     {"to_settle", to_settle, METH_NOARGS, "The traced call of this thread gave somebody a conditional gradient."},
     {nullptr, nullptr, 0, nullptr}};
 
 }  // namespace
+
+bool symbolic_shape() {
+  return t_symbolic_shape >= 0 && active_tracer() ? t_symbolic_shape : g_symbolic_shape.load(std::memory_order_relaxed);
+}
 
 bool add_trace_call(PyObject* module) {
   PyType_Slot slots[] = {{Py_tp_doc, const_cast<char*>("What a traced function is called by; megengine.jit.trace.")},

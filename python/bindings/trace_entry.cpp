@@ -195,9 +195,13 @@ bool Entry::holds(const ArgTensors& args) {
   return rec->r->accepts({t.data(), t.size()});
 }
 
-PyObject* Entry::replay(const ArgTensors& args) {
+void Entry::bring_up_to_date() {
   run_hooks(*this);
   rebind_grads(*this);
+}
+
+PyObject* Entry::replay(const ArgTensors& args) {
+  bring_up_to_date();
   Span t = span_of(args);
   SmallVec<Obj, 4> made;
   for (auto& y : run(*rec, {t.data(), t.size()})) made.emplace_back(wrap(std::move(y)));

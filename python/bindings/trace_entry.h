@@ -35,6 +35,8 @@ struct Entry {
 
   /// Whether everything the recording depends on is as it was.
   bool holds(const ArgTensors& args);
+  /// What hooks and new gradients ask for, before the recording runs again.
+  void bring_up_to_date();
   /// New reference.
   PyObject* replay(const ArgTensors& args);
 };

@@ -37,6 +37,13 @@ enum { kTarget, kName, kBytes, kHeld, kVolatile, kDeep };
 bool note_holds(PyObject* note);
 /// How often something that recordings may depend on has changed in this process.
 uint64_t mutations();
+/// Another number when an attribute of the class or of a base has been assigned; 0 when there is none yet.
+inline uint32_t class_version(PyTypeObject* type) {
+#if PY_VERSION_HEX < 0x030D0000  // where this says it, the number alone does not
+  if (!PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG)) return 0;
+#endif
+  return static_cast<uint32_t>(type->tp_version_tag);
+}
 /// Whether instances share attributes of this class that a user wrote.
 bool is_users_class(PyTypeObject* type);
 

@@ -69,10 +69,13 @@ Obj ResultBuilder::container(Part kind, PyObject* plan) {
     }
     return made;
   }
-  if (kind == Part::Tuple || kind == Part::Called) {
+  if (kind == Part::Tuple || kind == Part::Called || kind == Part::Named) {
     Obj made = check(PyTuple_New(n));
     for (Py_ssize_t i = 0; i < n; ++i) PyTuple_SET_ITEM(made.get(), i, part(PyTuple_GET_ITEM(parts, i)).release());
-    return kind == Part::Tuple ? std::move(made) : check(PyObject_Call(field(plan, 3), made.get(), nullptr));
+    if (kind == Part::Tuple) return made;
+    if (kind == Part::Called) return check(PyObject_Call(field(plan, 3), made.get(), nullptr));
+    Obj args = check(PyTuple_Pack(1, made.get()));
+    return check(PyTuple_Type.tp_new(reinterpret_cast<PyTypeObject*>(field(plan, 3)), args.get(), nullptr));
   }
   Obj made = check(PyList_New(n));
   for (Py_ssize_t i = 0; i < n; ++i) PyList_SET_ITEM(made.get(), i, part(PyTuple_GET_ITEM(parts, i)).release());

@@ -21,6 +21,7 @@ enum class Part : int {
   Made,      // (slot, parts, make): make([...])
   Fields,    // (slot, parts, names, class): an object with these attributes
   Called,    // (slot, parts, fn): fn(...)
+  Named,     // (slot, parts, class): a named tuple
 };
 
 class ResultBuilder {

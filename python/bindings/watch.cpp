@@ -38,11 +38,6 @@ Obj dict_of(PyObject* o) {
   return d;
 }
 
-uint32_t version(PyTypeObject* type) {
-  _PyType_Lookup(type, trace_state());  // gives it a version if it has none
-  return PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG) ? type->tp_version_tag : 0;
-}
-
 bool is_plain(PyObject* o) {
   return o == Py_None || PyBool_Check(o) || PyLong_Check(o) || PyFloat_Check(o) || PyUnicode_Check(o) ||
          PyBytes_Check(o) || PyComplex_CheckExact(o) || o == Py_Ellipsis || PyRange_Check(o) || PyModule_Check(o) ||
@@ -188,7 +183,8 @@ bool Watch::code_and_defaults(PyObject* f, bool deep, int depth) {
 
 bool Watch::class_of(PyTypeObject* type) {
   if (!is_users_class(type)) return true;
-  const uint32_t now = version(type);
+  _PyType_Lookup(type, trace_state());  // gives it a version if it has none
+  const uint32_t now = class_version(type);
   if (now) push(Kind::Class, reinterpret_cast<PyObject*>(type), {}, now);
   return now;
 }
@@ -223,11 +219,9 @@ bool Watch::holds() const {
         if (fn->func_code != found(0) || fn->func_defaults != found(1) || fn->func_kwdefaults != found(2)) return false;
         break;
       }
-      case Kind::Class: {
-        auto* type = reinterpret_cast<PyTypeObject*>(s.of);
-        if (!PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG) || type->tp_version_tag != s.version) return false;
+      case Kind::Class:
+        if (class_version(reinterpret_cast<PyTypeObject*>(s.of)) != s.version) return false;
         break;
-      }
       case Kind::Object:
         if (reinterpret_cast<PyObject*>(Py_TYPE(s.of)) != found(0) || dict_of(s.of).get() != found(1)) return false;
         break;

@@ -86,7 +86,7 @@ __all__ = [
 __all__ += device.__all__
 
 # Sub-packages imported when first used, so that `import megengine` stays quick.
-_LAZY = frozenset({"data", "experimental", "hub", "quantization", "safetensors", "traced_module"})
+_LAZY = frozenset({"data", "experimental", "hub", "quantization", "safetensors", "tools", "traced_module"})
 
 
 if not _typing.TYPE_CHECKING:  # a type checker would take any name for one of the package

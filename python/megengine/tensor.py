@@ -98,8 +98,9 @@ class ArrayMethodMixin:
                 return self[args if len(args) > 1 else args[0]].item()  # type: ignore[index]
             except IndexError as e:
                 raise _core.OpIndexError(f"item{args}: {e} for a tensor of shape {self.shape}.") from None
+        value = self.numpy()
         try:
-            return self.numpy().item()
+            return value.item()
         except ValueError:
             shape = self._tuple_shape
             raise ArgumentError(

@@ -60,6 +60,19 @@ void set_failed(std::span<const ValuePtr> out, std::shared_ptr<const ExecError> 
   }
 }
 
+// A command that cannot run: its outputs fail, but state that it was to replace stays what it was.
+void refuse(const Command& c, const std::shared_ptr<const ExecError>& error) {
+  for (size_t i = 0; i < c.out.size(); ++i) {
+    const int old = i < c.replaces.size() ? c.replaces[i] : -1;
+    if (old < 0 || !c.in[static_cast<size_t>(old)]->ready()) {
+      set_failed({&c.out[i], 1}, error);
+      continue;
+    }
+    c.out[i]->buffer = c.in[static_cast<size_t>(old)]->buffer;
+    c.out[i]->set_ready();
+  }
+}
+
 // Root errors that nobody has been told of yet, until the next sync.
 class Unseen {
  public:
@@ -523,18 +536,16 @@ class Worker {
 
   void run(Command& c) {
     std::span<const ValuePtr> out(c.out.data(), c.out.size());
-    for (auto& v : c.in) {
+    for (auto& v : c.in)
       if (v->state.load(std::memory_order_acquire) == State::Pending) of(v->meta).wait_in_worker(*v);
-      if (v->state.load(std::memory_order_acquire) == State::Failed) return set_failed(out, v->error);
-    }
+    for (auto& v : c.in)
+      if (v->state.load(std::memory_order_acquire) == State::Failed) return refuse(c, v->error);
     try {
       execute(c, !side_);
-    } catch (const Error&) {
+    } catch (const Error& e) {
       for (auto& v : out)
-        if (v->error) {
-          Unseen::get().add(v->error);
-          break;
-        }
+        if (v->error) return Unseen::get().add(v->error);
+      Unseen::get().add(std::make_shared<ExecError>(e.kind(), e.text()));  // all of it was state, which is whole
     }
   }
   // A value of another device: its command was queued before ours, so this ends.
@@ -559,14 +570,14 @@ class Worker {
   std::deque<Command> inherited_;                  // of the parent; dropped at the first op, no longer inside fork
 };
 
-// Inside a catch block: the outputs fail with what is being thrown.
-void fail_like_this(std::span<const ValuePtr> out) {
+// Inside a catch block: what is being thrown, to keep.
+std::shared_ptr<const ExecError> this_error() {
   try {
     throw;
   } catch (const Error& e) {
-    set_failed(out, std::make_shared<ExecError>(e.kind(), e.text()));
+    return std::make_shared<ExecError>(e.kind(), e.text());
   } catch (...) {
-    set_failed(out, std::make_shared<ExecError>(ErrorKind::Env, "the op was interrupted before it was queued."));
+    return std::make_shared<ExecError>(ErrorKind::Env, "the op was interrupted before it was queued.");
   }
 }
 
@@ -583,6 +594,15 @@ void refuse_deferred(const Value& v) {
       !v.deferred || v.state.load(std::memory_order_acquire) != State::Pending, Trace,
       "trace error because data unreadable\n  the value belongs to a traced call that is still open. Use it inside "
       "the trace, or after the call.");
+}
+
+__attribute__((noinline)) void wait_or_refuse(const Command& c, Value& v) {
+  try {
+    wait(v);
+  } catch (...) {
+    refuse(c, this_error());
+    throw;
+  }
 }
 
 }  // namespace
@@ -627,7 +647,7 @@ void submit(Command&& c) {
       side->push(std::move(c));
     } else if (!is_queued(outs[0]->meta)) {
       for (auto& v : c.in)
-        if (__builtin_expect(!v->ready(), 0)) wait(*v);
+        if (__builtin_expect(!v->ready(), 0)) wait_or_refuse(c, *v);
       struct Tell {
         const Meta& meta;
         ~Tell() { Worker::computed_here(meta); }
@@ -641,7 +661,8 @@ void submit(Command&& c) {
       if (effects) w.wait_for(*outs[0]);
     }
   } catch (...) {  // a trace or a cell may hold the outputs: they must not look pending
-    if (outs[0]->state.load(std::memory_order_acquire) == State::Pending) fail_like_this({outs.data(), outs.size()});
+    if (outs[0]->state.load(std::memory_order_acquire) == State::Pending)
+      set_failed({outs.data(), outs.size()}, this_error());
     throw;
   }
   if (g_async_level.load(std::memory_order_relaxed) == 0)

@@ -71,6 +71,8 @@ void Recording::record_begin(std::span<Tensor* const> args) {
   host_only_.clear();
   guards_.clear();
   parts_.clear();
+  undo_.clear();
+  flushed_ = 0;
   n_args_ = args.size();
   arg_cells_.clear();
   for (size_t i = 0; i < args.size(); ++i) {
@@ -119,7 +121,7 @@ bool Recording::on_op(const OpDef& op, const Attrs& attrs, std::span<Tensor* con
                       LocId loc) {
   if (state_ == State::Matching) {
     match_op(op, attrs, in, out, loc);
-    return !vars_[ops_[pc_ - 1].out[0]].at_once;  // those are computed by whoever asked
+    return !opt_.imperative && !vars_[ops_[pc_ - 1].out[0]].at_once;  // those are computed by whoever asked
   }
   Op rec{&op,
          attrs,
@@ -153,26 +155,30 @@ bool Recording::on_op(const OpDef& op, const Attrs& attrs, std::span<Tensor* con
     sized |= !is_static;
   }
   for (auto& v : out) from_sizes &= ir::is_handful(v->meta);
+  bool waits = false;  // for something that is computed when the call ends
+  for (auto* t : in) waits |= t->value->deferred && !t->value->ready();
   for (auto& v : out) {
     uint32_t id = new_var(v->meta);
     vars_[id].life = life_of(*v);
+    if (opt_.lazy) vars_[id].value = v;  // no memory as yet
     vars_[id].is_static = is_static;
     vars_[id].sized = sized && !is_static;
     vars_[id].is_size = any_sizes && from_sizes && !vars_[id].sized;
-    vars_[id].at_once = vars_[id].is_size || (is_static && from_sizes);
+    vars_[id].at_once = vars_[id].is_size || (is_static && from_sizes && !waits);
     vars_[id].late = late;
     vars_[id].producer = static_cast<int>(ops_.size());
     v->trace_epoch = epoch_;
     v->trace_var = id;
     rec.out.push_back(id);
   }
+  const bool now = vars_[rec.out[0]].at_once;
   ops_.push_back(std::move(rec));
-  return false;
+  return opt_.lazy && !now;
 }
 
 void Recording::on_assign(Tensor& cell, const Tensor& from) {
   if (cell.birth_epoch == epoch_) return;
-  if (state_ == State::Matching) undo_.push_back({TensorPtr(&cell), cell.value, cell.links});
+  if (state_ == State::Matching || opt_.lazy) undo_.push_back({TensorPtr(&cell), cell.value, cell.links});
   if (state_ != State::Recording) return;
   // Reading the cell's value at the start first makes it a variable, so that a commit always has a state to replace.
   bool first = true;
@@ -180,7 +186,7 @@ void Recording::on_assign(Tensor& cell, const Tensor& from) {
   if (first) {
     Var& was = vars_[var_of(cell)];
     // From here on the cell does not hold it either. Constants of a file or a replay are what the call began with.
-    if (was.external && was.arg < 0 && !was.constant && !opt_.capture_as_const) was.value = nullptr;
+    if (was.external && was.arg < 0 && !was.constant && !opt_.capture_as_const && !opt_.lazy) was.value = nullptr;
   }
   uint32_t v = from.value->trace_epoch == epoch_ ? from.value->trace_var : var_of(const_cast<Tensor&>(from));
   for (auto& c : commits_)
@@ -193,6 +199,10 @@ void Recording::on_assign(Tensor& cell, const Tensor& from) {
 
 void Recording::on_read(Tensor& t) {
   Value& v = *t.value;
+  if (state_ == State::Matching && opt_.imperative && v.trace_epoch == epoch_) {
+    const Var& var = vars_[v.trace_var];
+    if (!var.read && !var.at_once) mismatch("data unreadable", "this value was not read in the recorded call", 0);
+  }
   if (state_ != State::Recording) return;
   if (v.trace_epoch == epoch_) {
     Var& var = vars_[v.trace_var];
@@ -202,6 +212,7 @@ void Recording::on_read(Tensor& t) {
     }
     if (var.is_size) return guard(v.trace_var, t);
     if (opt_.replay && !var.is_static) refuse_read();
+    if (v.deferred && !v.ready() && !var.is_static) refuse_early_read();
     var.read = true;
     if (breaks_.empty() || breaks_.back() != ops_.size()) breaks_.push_back(ops_.size());
     return;
@@ -324,7 +335,7 @@ bool Recording::on_size(Tensor& t) {
 void Recording::note_sizes(Op& rec) {
   for (auto& s : rec.attrs->sizes())
     rec.sizes.push_back({s.field, s.element, var_of(*static_cast<Tensor*>(s.value.get()))});
-  rec.attrs = rec.op->schema.build(rec.op->name, rec.attrs->values());
+  rec.attrs = rec.now = rec.op->schema.build(rec.op->name, rec.attrs->values());
 }
 
 void Recording::guard(uint32_t id, Tensor& t) {
@@ -348,7 +359,7 @@ bool Recording::allows_sizes(std::span<Tensor* const> args) {
   make_parts();
   std::vector<ValuePtr> slots(stages_.n_slots);
   for (size_t i = 0; i < args.size(); ++i) slots[i] = args[i]->value;
-  for (size_t i = 0; i < whole_vars_.size(); ++i) slots[args.size() + i] = vars_[whole_vars_[i]].cell->value;
+  for (size_t i = 0; i < whole_vars_.size(); ++i) slots[n_args_ + i] = vars_[whole_vars_[i]].cell->value;
   SmallVec<Meta, 4> metas;
   for (int slot : stages_.parts[0].in) metas.push_back(slots[static_cast<size_t>(slot)]->meta);
   return parts_[0].accepts({metas.data(), metas.size()}, known_inputs(stages_.parts[0], slots));
@@ -359,6 +370,41 @@ void Recording::refuse_read() const {
            "a value is read on the host in a call that is recorded with without_host=True. Later calls do not run "
            "Python, so they would go by the value of this one",
            0, "Return the tensor and read it outside, choose with F.where, or leave out without_host=True.");
+}
+
+void Recording::refuse_early_read() const {
+  std::string where = location_text(current_location());
+  throw Error(
+      ErrorKind::Value,
+      format("trace: a value is read on the host inside trace({}, so it is not known yet. Return the tensor and "
+             "read it outside, choose with F.where, or use trace(symbolic=False).{}{}",
+             opt_.record_only ? "record_only=True), where the call is written down and nothing is computed"
+                              : "symbolic=True), where the call is recorded first and computed when it ends",
+             where.empty() ? "" : "\n  at ", where));
+}
+
+// What was recorded since the last time is computed now: everything that somebody still holds.
+void Recording::flush() {
+  if (flushed_ == ops_.size()) return;
+  if (opt_.record_only) refuse_early_read();
+  if (breaks_.empty() || breaks_.back() != ops_.size()) breaks_.push_back(ops_.size());
+  segments_.push_back(segment_of(flushed_, ops_.size(), [&](uint32_t v) { return lives(vars_[v]); }));
+  flushed_ = ops_.size();
+  run_segment(segments_.size() - 1);
+}
+
+// The end of a call that was only written down so far. With record_only it is all there is: state is as it was.
+void Recording::compute_recorded() {
+  if (opt_.record_only) return take_back();
+  for (size_t i = 0; i < segments_.size(); ++i)
+    if (segments_[i].begin >= flushed_) run_segment(i);
+  if (opt_.replay && host_only_.empty())  // from now on the whole call is one program
+    for (auto& s : segments_) {
+      s.programs.clear();
+      s.exact = nullptr;
+    }
+  undo_.clear();
+  fail_uncomputed();
 }
 
 void Recording::record_end(std::span<Tensor* const> results) {
@@ -377,29 +423,29 @@ void Recording::finish_recording() {
       if (vars_[i].cell == c.cell) c.arg = static_cast<int>(i);
   for (auto& v : vars_)
     if (!v.external) v.kept = lives(v);
-  if (opt_.replay) find_leaks();
-  for (auto& v : vars_) {
-    if (v.constant || (opt_.capture_as_const && v.external && v.arg < 0)) v.fixed = v.value;
-    if (v.arg >= 0) v.cell = nullptr;
-    v.value = nullptr;
-    v.life = nullptr;
-  }
   for (uint32_t r : results_) vars_[r].kept = true;
+  for (auto& c : commits_) vars_[c.var].kept = true;
+  if (opt_.replay) find_leaks();
   captured_.clear();
   captured_cells_.clear();
   first_of_cell_.clear();
-  for (auto& c : commits_) {
-    vars_[c.var].kept = true;
+  for (auto& c : commits_)
     if (c.arg >= 0) c.cell = nullptr;
-  }
   for (uint32_t v = 0; v < vars_.size(); ++v)
     if (vars_[v].external && vars_[v].arg < 0) {
       captured_.push_back(v);
       // Of several variables of one cell the first is the value the call began with.
       if (!vars_[v].constant && captured_cells_.emplace(vars_[v].cell.get(), v).second) first_of_cell_.push_back(v);
     }
-  pinned_.assign(n_args_, nullptr);
   make_segments();
+  if (opt_.lazy) compute_recorded();
+  for (auto& v : vars_) {
+    if (v.constant || (opt_.capture_as_const && v.external && v.arg < 0)) v.fixed = v.value;
+    if (v.arg >= 0) v.cell = nullptr;
+    v.value = nullptr;
+    v.life = nullptr;
+  }
+  pinned_.assign(n_args_, nullptr);
   state_ = State::Recorded;
 }
 
@@ -413,6 +459,7 @@ void Recording::find_leaks() {
   std::unordered_map<const Tensor*, uint32_t> ours;
   for (auto& c : commits_) ++ours[c.cell.get()];
   for (auto& r : reads_) ++ours[r.cell.get()];
+  for (auto& u : undo_) ++ours[u.cell.get()];
   for (auto& v : vars_)
     if (v.cell) ++ours[v.cell.get()];
   for (uint32_t i = 0; i < vars_.size(); ++i) {
@@ -433,7 +480,7 @@ void Recording::pin_arguments(std::span<Tensor* const> outside) {
 }
 
 bool Recording::accepts(std::span<Tensor* const> args) {
-  if (args.size() != n_args_) return false;
+  if (args.size() + opt_.late_args != n_args_) return false;
   for (size_t i = 0; i < args.size(); ++i)
     if (pinned_[i] ? pinned_[i].get() != args[i] : captured_cells_.count(args[i]) != 0) return false;
   for (uint32_t v : first_of_cell_) {
@@ -461,6 +508,7 @@ void Recording::rebind(Tensor& was, Tensor& now) {
 void Recording::exclude_begin() {
   if (state_ == State::Recording) {
     if (opt_.replay) set_host_only("exclude_from_trace", current_location());
+    if (opt_.lazy) flush();
     boundaries_.push_back(ops_.size());
     if (breaks_.empty() || breaks_.back() != ops_.size()) breaks_.push_back(ops_.size());
     drain_executor();
@@ -487,36 +535,72 @@ void Recording::needs_host(const std::string& why) {
 
 void Recording::record_abort() {
   leave();
+  take_back();
   state_ = State::Empty;
   vars_.clear();
   ops_.clear();
 }
 
+// `leaves`: whether a variable that the segment computes is wanted after it.
+template <class Leaves>
+Recording::Segment Recording::segment_of(size_t begin, size_t end, const Leaves& leaves) const {
+  Segment s{begin, end, {}, {}, 0, {}, {}};
+  std::vector<bool> seen(vars_.size());
+  for (size_t i = begin; i < end; ++i) {
+    if (vars_[ops_[i].out[0]].at_once) continue;
+    for (uint32_t v : ops_[i].in)
+      if (!seen[v] && (vars_[v].external || vars_[v].at_once || vars_[v].producer < static_cast<int>(begin))) {
+        seen[v] = true;
+        s.in.push_back(v);
+      }
+    for (uint32_t v : ops_[i].out)
+      if (leaves(v)) s.out.push_back(v);
+  }
+  return s;
+}
+
 void Recording::make_segments() {
+  segments_.clear();
   std::vector<size_t> ends = breaks_;
   if (ends.empty() || ends.back() != ops_.size()) ends.push_back(ops_.size());
   std::vector<int> last_use(vars_.size(), -1);
-  auto on_host = [&](size_t i) { return vars_[ops_[i].out[0]].at_once; };
   for (size_t i = 0; i < ops_.size(); ++i)
     for (uint32_t v : ops_[i].in)
-      if (!on_host(i)) last_use[v] = static_cast<int>(i);
+      if (!vars_[ops_[i].out[0]].at_once) last_use[v] = static_cast<int>(i);
   size_t begin = 0;
   for (size_t end : ends) {
-    Segment s{begin, end, {}, {}, {}};
-    std::vector<bool> seen(vars_.size());
-    for (size_t i = begin; i < end; ++i) {
-      if (on_host(i)) continue;
-      for (uint32_t v : ops_[i].in)
-        if (!seen[v] && (vars_[v].external || vars_[v].at_once || vars_[v].producer < static_cast<int>(begin))) {
-          seen[v] = true;
-          s.in.push_back(v);
-        }
-      for (uint32_t v : ops_[i].out)
-        if (vars_[v].kept || vars_[v].read || last_use[v] >= static_cast<int>(end)) s.out.push_back(v);
-    }
-    segments_.push_back(std::move(s));
+    segments_.push_back(segment_of(begin, end, [&](uint32_t v) {
+      return vars_[v].kept || vars_[v].read || last_use[v] >= static_cast<int>(end);
+    }));
     begin = end;
   }
+  find_state(segments_.back());
+}
+
+// Tensors from outside that the last segment gives another value may give it their memory, too: as state they are at
+// the end of `in`, and their next values, in the same order, at the end of `out`.
+void Recording::find_state(Segment& s) {
+  std::vector<uint32_t> in, out;
+  auto take = [](std::vector<uint32_t>& from, uint32_t v) {
+    auto it = std::find(from.begin(), from.end(), v);
+    return it == from.end() ? false : (from.erase(it), true);
+  };
+  auto has = [](const std::vector<uint32_t>& of, uint32_t v) { return std::find(of.begin(), of.end(), v) != of.end(); };
+  for (auto& c : commits_) {
+    auto it = c.cell ? captured_cells_.find(c.cell.get()) : captured_cells_.end();
+    if (it == captured_cells_.end()) continue;
+    const auto was = static_cast<uint32_t>(it->second);
+    const Var &from = vars_[was], &to = vars_[c.var];
+    if (!to.meta.same_type(from.meta) || to.meta.cn != from.meta.cn) continue;
+    if (!has(s.in, was) || !take(s.out, c.var)) continue;
+    take(s.in, was);
+    in.push_back(was);
+    out.push_back(c.var);
+    vars_[c.var].state_of = static_cast<int>(was);
+  }
+  s.n_state = in.size();
+  s.in.insert(s.in.end(), in.begin(), in.end());
+  s.out.insert(s.out.end(), out.begin(), out.end());
 }
 
 // ---- host mode
@@ -598,7 +682,7 @@ bool Recording::is_same(const Op& rec) const {
 
 // The way of most ops. Whatever is not just as it was goes on to dispatch and match_op, which find out.
 bool Recording::match(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> in, std::span<TensorPtr> out) {
-  if (state_ != State::Matching || !exact_ || pc_ >= ops_.size()) return false;
+  if (state_ != State::Matching || !exact_ || opt_.imperative || pc_ >= ops_.size()) return false;
   Op& rec = ops_[pc_];
   if (rec.op != &op || rec.in.size() != in.size() || rec.modes != (mode::t_word & kOpModes)) return false;
   if ((rec.attrs != attrs || !rec.sizes.empty()) && !exact_attributes(rec, attrs)) return false;
@@ -686,6 +770,10 @@ void Recording::match_op(const OpDef& op, const Attrs& attrs, std::span<Tensor* 
 }
 
 bool Recording::materialize(Value& v) {
+  if (state_ == State::Recording && opt_.lazy && v.trace_epoch == epoch_ && v.deferred) {
+    flush();
+    return true;
+  }
   if (state_ != State::Matching || v.trace_epoch != epoch_) return false;
   if (!vars_[v.trace_var].read) mismatch("data unreadable", "this value was not read in the recorded call", 0);
   while (segment_ < segments_.size() && segments_[segment_].end <= pc_ && v.deferred) run_segment(segment_++);
@@ -694,7 +782,7 @@ bool Recording::materialize(Value& v) {
 }
 
 void Recording::run_segments() {
-  while (segment_ < segments_.size()) run_segment(segment_++);
+  for (; segment_ < segments_.size(); ++segment_) run_segment(segment_, segment_ + 1 == segments_.size());
   for (auto& u : undo_)
     if (u.cell->value->deferred && !u.cell->value->ready())
       mismatch("tensors not equals", "a tensor was assigned that the recorded call left alone", 0);
@@ -729,12 +817,17 @@ void Recording::match_end() {
 // A call that failed did nothing: state it had assigned, perhaps to values that will never be computed, is as before.
 void Recording::match_abort() {
   if (state_ != State::Matching) return;
+  take_back();
+  finish_match();
+}
+
+void Recording::take_back() {
   for (; !undo_.empty(); undo_.pop_back()) {
     Undo& u = undo_.back();
     u.cell->value = std::move(u.value);
     u.cell->links = std::move(u.links);
   }
-  finish_match();
+  fail_uncomputed();
 }
 
 // Ends matching, successfully or not: values that nobody computed must not look pending for ever.
@@ -765,8 +858,11 @@ void Recording::fail_uncomputed() {
     if (!error)
       error = std::make_shared<ExecError>(
           ErrorKind::Trace,
-          "trace error because data unreadable\n  the traced program does not keep this value, since the recorded "
-          "call did not. Return it from the traced function.");
+          opt_.record_only && state_ != State::Matching
+              ? "trace error because data unreadable\n  trace(record_only=True) writes the call down and computes "
+                "nothing. Call the function again, or leave out record_only=True."
+              : "trace error because data unreadable\n  the traced program does not keep this value, since the "
+                "recorded call did not. Return it from the traced function.");
     v.value->error = error;
     v.value->state.store(mge::State::Failed, std::memory_order_release);
   }

@@ -26,6 +26,10 @@ struct TraceOptions {
   bool replay = false;            // meant for replay: what a replay could not know is refused or makes it host_only
   bool any_size = false;          // arguments of other sizes are let in
   pass::GraphOptimizationConfig graph_opt = {};
+  bool lazy = false;         // the recorded call is written down first and computed when it ends
+  bool record_only = false;  // lazy, and never computed
+  bool imperative = false;   // matched ops are run one by one
+  size_t late_args = 0;      // so many of the last arguments arrive after the results that do not need them
 };
 
 /// The passes as eager traces and files use them: with constant folding on the kernels of this build.
@@ -62,6 +66,7 @@ class Recording : public RefCounted, public Tracer {
   /// Begins and ends a part of the call that is not seen and may differ from call to call. All values computed so far
   /// can be read in it, and what goes on into the trace is fed anew.
   size_t boundaries() const { return boundaries_.size(); }
+  bool takes_any_size() const { return opt_.any_size; }
   void exclude_begin() override;
   void exclude_end() override;
   void needs_host(const std::string& why) override;
@@ -74,6 +79,17 @@ class Recording : public RefCounted, public Tracer {
 
   // Replay. Outputs in the order of `results`.
   std::vector<TensorPtr> replay(std::span<Tensor* const> args);
+
+  // Replay in two halves (TraceOptions::late_args; trace_halves.cpp): what does not need the late arguments, and, once
+  // they are there, the rest.
+  struct Halfway : RefCounted {
+    std::vector<TensorPtr> results;  // null: of the second half
+    std::vector<ValuePtr> slots;     // what the second half goes on with; empty when it has run
+  };
+  /// `args`: those that are not late.
+  RefPtr<Halfway> replay_forward(std::span<Tensor* const> args);
+  /// Results of the second half, null at the places of the first.
+  std::vector<TensorPtr> replay_backward(Halfway& half, std::span<Tensor* const> late);
 
   /// The whole recording as a graph. As constants: externals that are no arguments become constants (for a file);
   /// otherwise they are Vars, and those assigned during the call are committed.
@@ -122,6 +138,7 @@ class Recording : public RefCounted, public Tracer {
     bool at_once = false;    // such a size, or numbers that one may be computed with: not left for the end of a segment
     bool late = false;       // sizes that depend on values play a part: known while the call runs, not before
     bool read = false;       // read on the host during the call
+    int state_of = -1;       // what a tensor from outside, this variable, is given by the last segment
     bool kept = false;       // still held by somebody when the call ended
     ValuePtr spare;          // of the last call, which nobody has kept: the next one's
     uint32_t same = 0;       // at_once: the epoch of a call in which it is what it is in every call of these sizes
@@ -159,8 +176,9 @@ class Recording : public RefCounted, public Tracer {
     ValuePtr value;
   };
   struct Segment {
-    size_t begin, end;                                       // ops
-    std::vector<uint32_t> in, out;                           // vars that enter and leave
+    size_t begin, end;              // ops
+    std::vector<uint32_t> in, out;  // vars that enter and leave
+    size_t n_state = 0;             // of the last segment: so many at the end of both are tensors that the call assigns
     std::unordered_map<uint64_t, RefPtr<Program>> programs;  // by the metas of `in`
     RefPtr<Program> exact;                                   // the one for the sizes that were recorded
   };
@@ -178,7 +196,8 @@ class Recording : public RefCounted, public Tracer {
 
   Var* find_var(const Tensor& t);
   const Var* find_var(const Tensor& t) const { return const_cast<Recording*>(this)->find_var(t); }
-  static bool lives(const Var& v) { return v.life->ref_count() > 1; }
+  /// Somebody besides this recording holds the result.
+  static bool lives(const Var& v) { return v.value ? v.value->ref_count() > 1 : v.life->ref_count() > 1; }
   void enter(State s);
   void leave();
   void check_arguments(std::span<Tensor* const> args, bool metas) const;
@@ -199,15 +218,26 @@ class Recording : public RefCounted, public Tracer {
   void make_parts();
   std::vector<ir::KnownInput> known_inputs(const Stage& part, std::span<const ValuePtr> slots) const;
   std::vector<TensorPtr> replay_parts(std::span<Tensor* const> args);
+  std::vector<ValuePtr> first_slots(std::span<Tensor* const> args) const;
+  void run_parts(size_t begin, size_t end, std::vector<ValuePtr>& slots);
+  bool is_given_by(size_t begin, size_t end, int slot) const;
+  void assign_state(const std::vector<ValuePtr>& slots, bool late);
   uint32_t var_of(Tensor& t);
   uint32_t new_var(const Meta& m);
   void make_segments();
+  template <class Leaves>
+  Segment segment_of(size_t begin, size_t end, const Leaves& leaves) const;
+  void flush();
+  void compute_recorded();
+  void take_back();
   void match_op(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> in, std::span<const ValuePtr> out,
                 LocId loc);
-  RefPtr<Program> segment_program(Segment& s);
-  void run_segment(size_t index);
+  RefPtr<Program> segment_program(Segment& s, size_t n_state);
+  void run_segment(size_t index, bool give_away = false);
+  void find_state(Segment& s);
   RefPtr<Program> compile(ir::Graph g) const;
-  ir::Graph segment_graph(const Segment& s) const;
+  bool keeps_types(const Segment& s) const;
+  ir::Graph segment_graph(const Segment& s, size_t n_state) const;
   void add_op(ir::Graph& g, const Op& op, const Attrs& attrs, std::vector<ir::ValueId>& ids) const;
   std::string var_name(uint32_t v) const;
   bool is_constant(uint32_t v, const Export& e) const;
@@ -216,6 +246,7 @@ class Recording : public RefCounted, public Tracer {
   [[noreturn]] void mismatch(const char* reason, const std::string& found, LocId loc,
                              const char* way_out = kSameOps) const;
   [[noreturn]] void refuse_read() const;
+  [[noreturn]] void refuse_early_read() const;
 
   TraceOptions opt_;
   State state_ = State::Empty;
@@ -238,6 +269,7 @@ class Recording : public RefCounted, public Tracer {
   std::unordered_map<const Tensor*, std::string> names_;
   size_t n_args_ = 0;
   std::vector<const Tensor*> arg_cells_;  // of the recorded call; only compared, and only until it has returned
+  size_t flushed_ = 0;                    // lazy: ops computed so far
   // matching
   size_t pc_ = 0, segment_ = 0, boundary_ = 0;
   bool exact_ = false;  // so far all sizes are those of the recorded call

@@ -68,29 +68,49 @@ void submit_here(Command&& c) {
 
 }  // namespace
 
-RefPtr<Program> Recording::segment_program(Segment& s) {
+// With other sizes a tensor may be given a value of another shape, which cannot take its memory.
+bool Recording::keeps_types(const Segment& s) const {
+  for (size_t i = 1; i <= s.n_state; ++i)
+    if (!vars_[s.in[s.in.size() - i]].value->meta.same_type(vars_[s.out[s.out.size() - i]].value->meta)) return false;
+  return true;
+}
+
+RefPtr<Program> Recording::segment_program(Segment& s, size_t n_state) {
   if (exact_ && s.exact) return s.exact;
-  uint64_t key = 0;
+  uint64_t key = n_state;
   for (uint32_t v : s.in) key = vars_[v].value->meta.hash(key);
   for (size_t i = s.begin; i < s.end; ++i)
     if (!ops_[i].sizes.empty()) key = hash_mix(key, attrs_hash(ops_[i].now.get()));
   if (!s.programs.count(key) && s.programs.size() >= SizedGraph::kMaxPrograms) s.programs.erase(s.programs.begin());
   RefPtr<Program>& p = s.programs[key];
-  if (!p) p = compile(segment_graph(s));
+  if (!p) p = compile(segment_graph(s, n_state));
   if (exact_) s.exact = p;
   return p;
 }
 
-void Recording::run_segment(size_t index) {
+// The last segment of a call that has come to its end gives state away: nothing but the program can fail any more, and
+// what that does not get to stays what it was.
+void Recording::run_segment(size_t index, bool give_away) {
   Segment& s = segments_[index];
-  if (s.begin == s.end || s.out.empty()) return;
+  if (s.begin == s.end || s.out.empty() || (opt_.imperative && state_ == State::Matching)) return;
   for (uint32_t v : s.in) MGE_ASSERT(vars_[v].value, "trace: variable {} has no value", v);
   Command c;
-  c.job = std::make_unique<ProgramJob>(segment_program(s));
+  const size_t n_state = exact_ || keeps_types(s) ? s.n_state : 0;
+  c.job = std::make_unique<ProgramJob>(segment_program(s, n_state));
   for (uint32_t v : s.in) c.in.push_back(vars_[v].value);
   for (uint32_t v : s.out) {
     vars_[v].value->deferred = false;  // the executor's from now on
     c.out.push_back(vars_[v].value);
+    c.replaces.push_back(-1);
+  }
+  for (size_t i = 1; i <= n_state; ++i) c.replaces[c.out.size() - i] = static_cast<int>(c.in.size() - i);
+  if (give_away && n_state) {
+    std::erase_if(undo_, [&](const Undo& u) {
+      const Value& now = *u.cell->value;
+      const int was = now.trace_epoch == epoch_ ? vars_[now.trace_var].state_of : -1;
+      return was >= 0 && (u.value == vars_[static_cast<size_t>(was)].value || u.value->trace_epoch == epoch_);
+    });
+    for (size_t i = 1; i <= n_state; ++i) vars_[s.in[s.in.size() - i]].value = nullptr;
   }
   submit_here(std::move(c));
 }
@@ -120,13 +140,19 @@ void Recording::add_op(ir::Graph& g, const Op& op, const Attrs& attrs, std::vect
   }
 }
 
-ir::Graph Recording::segment_graph(const Segment& s) const {
+ir::Graph Recording::segment_graph(const Segment& s, size_t n_state) const {
   ir::Graph g("segment");
   std::vector<ir::ValueId> ids(vars_.size(), ir::kNone);
-  for (uint32_t v : s.in) ids[v] = g.add_input(format("v{}", v), vars_[v].value->meta);
+  const size_t n_in = s.in.size() - n_state, n_out = s.out.size() - n_state;
+  for (size_t i = 0; i < s.in.size(); ++i) {
+    const uint32_t v = s.in[i];
+    const Meta& m = vars_[v].value->meta;
+    ids[v] = i < n_in ? g.add_input(format("v{}", v), m) : g.add_var(format("v{}", v), m);
+  }
   for (size_t i = s.begin; i < s.end; ++i)
     if (!vars_[ops_[i].out[0]].at_once) add_op(g, ops_[i], ops_[i].sizes.empty() ? ops_[i].attrs : ops_[i].now, ids);
-  for (uint32_t v : s.out) g.add_output(format("o{}", v), ids[v]);
+  for (size_t i = 0; i < n_out; ++i) g.add_output(format("o{}", s.out[i]), ids[s.out[i]]);
+  for (size_t i = 0; i < n_state; ++i) g.commit(i, ids[s.out[n_out + i]]);
   return g;
 }
 
@@ -198,7 +224,7 @@ void set_fusion(pass::CanFuse can_fuse) { g_can_fuse = std::move(can_fuse); }
 
 RefPtr<Program> Recording::compile(ir::Graph g) const {
   pass::optimize(g, pipeline_options(opt_.opt_level, opt_.graph_opt));
-  RefPtr<Program> p = Program::compile(g);
+  RefPtr<Program> p = Program::compile(g, {.weight_preprocess = opt_.opt_level >= 3});
   if (watched_) p->watch(true);
   return p;
 }
@@ -263,9 +289,16 @@ void Recording::make_parts() {
     if (!is_constant(v, e)) whole_vars_.push_back(v);
   MGE_ASSERT(whole_vars_.size() == g.vars().size(), "trace: {} vars for {} captured tensors", g.vars().size(),
              whole_vars_.size());
-  stages_ = split(g);
+  stages_ = split(g, opt_.late_args);
   for (auto& part : stages_.parts)
     parts_.emplace_back(std::move(part.graph), [this](ir::Graph bound) { return compile(std::move(bound)); });
+}
+
+std::vector<ValuePtr> Recording::first_slots(std::span<Tensor* const> args) const {
+  std::vector<ValuePtr> slots(stages_.n_slots);
+  for (size_t i = 0; i < args.size(); ++i) slots[i] = args[i]->value;
+  for (size_t i = 0; i < whole_vars_.size(); ++i) slots[n_args_ + i] = vars_[whole_vars_[i]].cell->value;
+  return slots;
 }
 
 size_t Recording::n_programs() const {
@@ -288,11 +321,8 @@ std::vector<ir::KnownInput> Recording::known_inputs(const Stage& part, std::span
 
 // Where a size depends on values the program comes in parts: what one computes decides the sizes of the next. State is
 // assigned when all of them are enqueued.
-std::vector<TensorPtr> Recording::replay_parts(std::span<Tensor* const> args) {
-  std::vector<ValuePtr> slots(stages_.n_slots);
-  for (size_t i = 0; i < args.size(); ++i) slots[i] = args[i]->value;
-  for (size_t i = 0; i < whole_vars_.size(); ++i) slots[args.size() + i] = vars_[whole_vars_[i]].cell->value;
-  for (size_t k = 0; k < parts_.size(); ++k) {
+void Recording::run_parts(size_t begin, size_t end, std::vector<ValuePtr>& slots) {
+  for (size_t k = begin; k < end; ++k) {
     const Stage& part = stages_.parts[k];
     Command c;
     SmallVec<Meta, 6> metas;
@@ -310,19 +340,41 @@ std::vector<TensorPtr> Recording::replay_parts(std::span<Tensor* const> args) {
     c.job = std::make_unique<ProgramJob>(std::move(p));
     if (!c.out.empty()) submit_here(std::move(c));
   }
-  auto hold = [](Tensor& cell, const ValuePtr& v) {
-    cell.value = v;
+}
+
+// Whether a slot is given by one of these parts; inputs and vars are given by none.
+bool Recording::is_given_by(size_t begin, size_t end, int slot) const {
+  for (size_t k = begin; k < end; ++k) {
+    auto& out = stages_.parts[k].out;
+    if (std::find(out.begin(), out.end(), slot) != out.end()) return true;
+  }
+  return false;
+}
+
+void Recording::assign_state(const std::vector<ValuePtr>& slots, bool late) {
+  for (size_t i = 0; i < whole_vars_.size(); ++i) {
+    const int slot = stages_.commits[i];
+    if (slot < 0 || is_given_by(stages_.late_from, parts_.size(), slot) != late) continue;
+    Tensor& cell = *vars_[whole_vars_[i]].cell;
+    cell.value = slots[static_cast<size_t>(slot)];
     cell.links.clear();
-  };
-  for (size_t i = 0; i < whole_vars_.size(); ++i)
-    if (stages_.commits[i] >= 0) hold(*vars_[whole_vars_[i]].cell, slots[static_cast<size_t>(stages_.commits[i])]);
+  }
+}
+
+std::vector<TensorPtr> Recording::replay_parts(std::span<Tensor* const> args) {
+  std::vector<ValuePtr> slots = first_slots(args);
+  run_parts(0, parts_.size(), slots);
+  assign_state(slots, false);
   std::vector<TensorPtr> out;
   for (size_t i = 0; i < results_.size(); ++i)
     out.push_back(make_ref<Tensor>(slots[static_cast<size_t>(stages_.outputs[i])]));
   size_t next = results_.size();
   for (auto& commit : commits_)
-    if (commit.arg >= 0)
-      hold(*args[static_cast<size_t>(commit.arg)], slots[static_cast<size_t>(stages_.outputs[next++])]);
+    if (commit.arg >= 0) {
+      Tensor& cell = *args[static_cast<size_t>(commit.arg)];
+      cell.value = slots[static_cast<size_t>(stages_.outputs[next++])];
+      cell.links.clear();
+    }
   return out;
 }
 

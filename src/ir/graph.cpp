@@ -290,6 +290,42 @@ std::vector<NodeId> Graph::order() const {
   return out;
 }
 
+void Graph::reorder(std::span<const NodeId> order) {
+  MGE_ASSERT(order.size() == live_, "graph {}: an order of {} nodes for {}", name_, order.size(), live_);
+  std::vector<bool> stands(nodes_.size());
+  auto check = [&](NodeId n, ValueId v) {
+    const NodeId p = v == kNone ? kNone : values_[v].producer;
+    MGE_ASSERT(p == kNone || stands[p], "graph {}: node {} would stand before {}, which it reads", name_, n, p);
+  };
+  for (NodeId n : order) {
+    const Node& x = nodes_[n];
+    MGE_ASSERT(!x.erased && !stands[n], "graph {}: node {} stands in the order twice, or is erased", name_, n);
+    for (ValueId v : x.inputs) check(n, v);
+    for (auto& u : x.sizes) check(n, u.value);
+    check(n, x.token_in);
+    stands[n] = true;
+  }
+  head_ = order.empty() ? kNone : order.front();
+  tail_ = order.empty() ? kNone : order.back();
+  for (size_t i = 0; i < order.size(); ++i) {
+    nodes_[order[i]].prev = i ? order[i - 1] : kNone;
+    nodes_[order[i]].next = i + 1 < order.size() ? order[i + 1] : kNone;
+  }
+}
+
+void Graph::drop_nodes() {
+  nodes_.clear();
+  head_ = tail_ = kNone;
+  live_ = n_sizes_ = 0;
+  constants_.clear();
+  guards_.clear();
+  domains_.clear();
+  for (Value& v : values_) {
+    v.users.clear();
+    v.producer = kNone;
+  }
+}
+
 size_t Graph::use_count(ValueId v) const {
   size_t n = values_[v].users.size();
   for (auto& o : outputs_) n += o.value == v;

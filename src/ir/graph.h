@@ -189,6 +189,10 @@ class Graph {
   void place(const CompNode* cn);
   /// An internal error where refuse_move has a reason.
   void move(NodeId n, NodeId before);
+  /// All nodes in another order, which must be topological too, tokens included; an internal error otherwise.
+  void reorder(std::span<const NodeId> order);
+  /// Leaves inputs, vars and outputs with their types, for whoever runs what was made of the rest.
+  void drop_nodes();
   void set_loc(NodeId n, LocId l) { nodes_[n].loc = l; }
   void set_rerun(NodeId n, uint64_t rerun) { nodes_[n].rerun = rerun; }
   /// Recomputes the meta of every result. An infer error gets the node's location appended.

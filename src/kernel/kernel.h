@@ -40,6 +40,7 @@ struct KernelArgs {
   DeviceKind device = DeviceKind::Cpu;  // where it runs
   Work* work = nullptr;                 // what it enqueues belongs to this; null: it is done when run() returns
   const Kernel* kernel = nullptr;       // itself, for kernels that are objects
+  const void* prepared = nullptr;       // what Kernel::prepare made of its operand; null: nothing was
 
   template <class T>
   const T& as() const {
@@ -74,6 +75,15 @@ struct Kernel {
   const char* (*avoid)(const KernelArgs&) = nullptr;
   /// What a kernel that is an object (a compiled region, a captured graph) works with, as args.kernel->object.
   std::shared_ptr<const void> object;
+  /// An operand that never changes, a weight of inference, can be brought into the kernel's own order once, when a
+  /// program is compiled (CompileOptions::weight_preprocess). run() then takes args.prepared instead of reading it, and
+  /// gives the same bits.
+  struct Prepare {
+    int operand = -1;
+    size_t (*bytes)(const KernelArgs&) = nullptr;        // 0: nothing to gain for these arguments
+    void (*run)(const KernelArgs&, void* to) = nullptr;  // `to` is 64-byte aligned; of pointers that operand's is set
+  };
+  Prepare prepare = {};
   KernelTier tier = KernelTier::Ref;  // set by the registry
 
   /// Whether output `o` may be written over input `i`.

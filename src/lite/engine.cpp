@@ -69,7 +69,10 @@ mge::pass::PipelineOptions Engine::passes(int level) const {
 mge::RefPtr<mge::Program> Engine::compile(Graph bound) const {
   mge::install_interp();
   mge::pass::optimize(bound, passes(opt_.opt_level));
-  auto p = mge::Program::compile(bound);
+  mge::CompileOptions o;
+  o.record = opt_.record_level;
+  o.weight_preprocess = opt_.inference.weight_preprocess;
+  auto p = mge::Program::compile(bound, o);
   if (watched_) p->watch(true);
   return p;
 }
@@ -103,6 +106,10 @@ void Engine::prepare(const std::vector<Meta>& given) {
     const std::vector<bool>& host = stages_.parts[0].host;
     reads_inputs_ = std::find(host.begin(), host.end(), true) != host.end();
   }
+  MGE_CHECK(!opt_.record_level || !sizes_vary(), Value,
+            "lite: comp_node_seq_record_level {} needs sizes that follow from those of the inputs; in this model they "
+            "depend on values. Use level 0.",
+            opt_.record_level);
   auto same = [&] {
     for (size_t i = 0; i < inputs.size(); ++i)
       if (!inputs[i].same_type(inputs_[i])) return false;
@@ -198,7 +205,15 @@ std::vector<Buffer> Engine::run(std::vector<Buffer> inputs) {
   p.run();
   std::vector<Buffer> out;
   for (size_t i = 0; i < p.n_outputs(); ++i) out.push_back(on_host(p.output_meta(i), p.output(i)));
+  if (opt_.record_level == 2 && !dropped_) drop_graph();
   return out;
+}
+
+void Engine::drop_graph() {
+  dropped_ = true;
+  parts_[0].drop_graph();
+  graph_.drop_nodes();
+  model_ = nullptr;
 }
 
 }  // namespace lite

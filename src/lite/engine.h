@@ -23,6 +23,7 @@ struct EngineOptions {
   std::vector<std::string> outputs;       // compute only these; empty: all
   const mge::CompNode* device = nullptr;  // where it runs; null: on the host
   mge::pass::InferenceOptions inference;  // applied to the graph of the file
+  int record_level = 0;                   // CompileOptions::record; 2: the graph goes with the first run
   bool every_value = false;               // every result of the graph is an output, after the real ones; for dumps
 };
 
@@ -39,6 +40,8 @@ class Engine {
   /// All that were compiled and kept.
   std::vector<mge::RefPtr<mge::Program>> programs() const;
   size_t n_programs() const { return programs().size(); }
+  /// Record level 2, after the first run: sizes cannot change, the model cannot be shared.
+  bool dropped() const { return dropped_; }
   /// Those of the sizes that were used last, in the order they run.
   std::vector<mge::RefPtr<mge::Program>> latest() const;
   /// The time of every instruction is taken from now on (plan/describe.h).
@@ -56,6 +59,7 @@ class Engine {
 
  private:
   mge::pass::PipelineOptions passes(int level) const;
+  void drop_graph();
   mge::RefPtr<mge::Program> compile(mge::Graph bound) const;
   std::vector<mge::Buffer> run_parts(std::vector<mge::Buffer> inputs);
 
@@ -67,6 +71,7 @@ class Engine {
   std::vector<mge::Buffer> vars_;
   std::vector<mge::Meta> inputs_, outputs_;
   bool watched_ = false;
+  bool dropped_ = false;               // the graph, after the first run of record level 2
   bool reads_inputs_ = false;          // sizes depend on the values of inputs
   mge::RefPtr<mge::Program> current_;  // null: sizes depend on values, so programs are found by run
 };

@@ -8,6 +8,7 @@
 #include "lite/log.h"
 #include "lite/pack_model.h"
 #include "megengine/version.h"
+#include "op/custom/custom.h"
 
 namespace lite {
 namespace {
@@ -48,7 +49,9 @@ bool register_decryption_and_key(std::string, const DecryptionFunc&, const std::
 }
 bool update_decryption_or_key(std::string, const DecryptionFunc&, const std::vector<uint8_t>&) { refuse("decryption"); }
 bool register_parse_info_func(std::string, const ParseInfoFunc&) { refuse("register_parse_info_func (packed models)"); }
-void set_loader_lib_path(const std::string&) { refuse("an external op loader"); }
+void set_loader_lib_path(const std::string& path) {
+  guarded([&] { mge::load_custom_library(path, true); });
+}
 void set_persistent_cache(const std::string&, bool) { refuse("the persistent cache"); }
 void dump_persistent_cache(const std::string&) { refuse("the persistent cache"); }
 void set_tensor_rt_cache(std::string) { refuse("TensorRT"); }

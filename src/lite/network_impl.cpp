@@ -117,6 +117,8 @@ void Network::Impl::check_config() const {
     if (s.on) not_supported(s.what);
   MGE_CHECK(!(o.force_output_dynamic_alloc && o.force_output_use_user_specified_memory), Value,
             "lite: force_output_dynamic_alloc and force_output_use_user_specified_memory exclude each other.");
+  MGE_CHECK(o.comp_node_seq_record_level <= 2, Value, "lite: comp_node_seq_record_level is 0, 1 or 2; got {}.",
+            static_cast<int>(o.comp_node_seq_record_level));
   MGE_CHECK(!(async_callback && o.force_output_use_user_specified_memory), Value,
             "lite: an async callback cannot be used with force_output_use_user_specified_memory.");
 }
@@ -162,6 +164,7 @@ void Network::Impl::load_shared(std::shared_ptr<const mge::serial::LoadedModel> 
   if (!m->info.preprocess.empty()) not_supported("a pre-processing section in a model");
   EngineOptions opt;
   opt.opt_level = config.options.graph_opt_level;
+  opt.record_level = config.options.comp_node_seq_record_level;
   opt.inference = inference_options(*m);
   if (only_configured_outputs) {
     MGE_CHECK(!network_io.outputs.empty(), Value,
@@ -356,6 +359,7 @@ void Network::Impl::run_once() {
   if (fake) return;
   const bool known = engine->knows_outputs();
   std::vector<Buffer> results = engine->run(std::move(in));
+  if (engine->dropped() && model->graph.n_values()) model = std::make_shared<const mge::serial::LoadedModel>();
   if (!known || engine->sizes_vary()) set_output_layouts();
   for (IoSlot& s : outputs) {
     auto i = static_cast<size_t>(s.graph_index);

@@ -132,6 +132,9 @@ void Runtime::shared_weight_with_network(std::shared_ptr<Network> dst, const std
     const auto model = [&] {  // never two networks held at once
       Held from(src);
       from->check_loaded("shared_weight_with_network");
+      MGE_CHECK(!from->engine->dropped(), Assertion,
+                "lite: shared_weight_with_network: the other network has dropped its model after its first forward "
+                "(comp_node_seq_record_level=2). Share before that, or use level 1.");
       return from->model;
     }();
     Held(dst)->load_shared(model);

@@ -6,12 +6,16 @@ namespace mge::pass {
 namespace {
 
 constexpr size_t kAlwaysFoldBytes = 4096;
+constexpr size_t kMayGrowBytes = 1 << 20;  // by one fold of constants that others go on reading
 
 bool worth_it(const Graph& g, const ir::Node& x) {
-  size_t in = 0, out = 0;
-  for (ir::ValueId v : x.inputs) in += g.meta(v).bytes();
+  size_t in = 0, freed = 0, out = 0;
+  for (ir::ValueId v : x.inputs) {
+    in += g.meta(v).bytes();
+    if (g.use_count(v) == 1) freed += g.meta(v).bytes();
+  }
   for (ir::ValueId v : x.outputs) out += g.meta(v).bytes();
-  return out <= std::max(in, kAlwaysFoldBytes);
+  return out <= std::max(in, kAlwaysFoldBytes) && out <= freed + kMayGrowBytes;
 }
 
 }  // namespace

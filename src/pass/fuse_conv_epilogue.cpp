@@ -14,15 +14,15 @@ struct Chain {
   Graph& g;
   ValueId at;
   ValueId bias = kNone, scale = kNone, shift = kNone, add = kNone;
-  bool relu = false;
+  std::string act = "none";
   SmallVec<NodeId, 6> nodes = {};
 
-  /// The only reader of v, if it is `op` and gives a value like v.
+  /// The only reader of v, if it is `op` (any, when that is empty) and gives a value like v.
   NodeId reader(ValueId v, std::string_view op) const {
     const ir::Value& x = g.value(v);
     if (x.users.size() != 1 || g.escapes(v)) return kNone;
     NodeId n = x.users[0];
-    if (g.node(n).op->name != op || !g.meta(g.node(n).outputs[0]).same_type(x.meta)) return kNone;
+    if ((!op.empty() && g.node(n).op->name != op) || !g.meta(g.node(n).outputs[0]).same_type(x.meta)) return kNone;
     return n;
   }
   ValueId other(NodeId n, ValueId v) const {
@@ -59,8 +59,8 @@ struct Chain {
       add = other(n, at);
       take(n);
     }
-    if (NodeId n = reader(at, "relu"); n != kNone) {
-      relu = true;
+    if (NodeId n = reader(at, {}); n != kNone && fusable_act(*g.node(n).op)) {
+      act = g.node(n).op->name;
       take(n);
     }
   }
@@ -81,7 +81,7 @@ bool fuse_one(Graph& g, NodeId conv) {
   f.has_bias = c.bias != kNone;
   f.has_scale = c.scale != kNone;
   f.has_add = c.add != kNone;
-  f.act = c.relu ? "relu" : "none";
+  f.act = c.act;
   SmallVec<ValueId, 6> in{x.inputs[0], x.inputs[1]};
   for (ValueId v : {c.bias, c.scale, c.shift, c.add})
     if (v != kNone) in.push_back(v);

@@ -21,6 +21,7 @@ constexpr RewriteName kRewrites[] = {
     {kSumToMean, "sum_to_mean", "sum(x) / n -> mean(x) in 16 bits, too"},
     {kDoubleCast, "double_cast", "a cast to 16 bits and back is left out"},
     {kFoldBatchNorm, "fold_batch_norm", "conv(x, w) * s -> conv(x, w * s) for constant w and s"},
+    {kRemoveDropout, "remove_dropout", "dropout(x) -> x when a graph is optimised for inference"},
 };
 
 struct Flag {
@@ -42,15 +43,12 @@ struct LayoutName {
   const char* keyword;
   LayoutTarget target;
 };
+// MegEngine's order: of several that are on, the last here wins, whatever the order they were given in.
 constexpr LayoutName kLayouts[] = {
-    {"enable_nchw4", LayoutTarget::NCHW4},
-    {"enable_hwcd4", LayoutTarget::NHWCD4},
-    {"enable_nchw88", LayoutTarget::NCHW88},
-    {"enable_nchw44", LayoutTarget::NCHW44},
-    {"enable_nchw44_dot", LayoutTarget::NCHW44_DOT},
-    {"enable_nchw32", LayoutTarget::NCHW32},
-    {"enable_chwn4", LayoutTarget::CHWN4},
-    {"enable_nchw64", LayoutTarget::NCHW64},
+    {"enable_hwcd4", LayoutTarget::NHWCD4},  {"enable_nchw4", LayoutTarget::NCHW4},
+    {"enable_nchw88", LayoutTarget::NCHW88}, {"enable_nchw32", LayoutTarget::NCHW32},
+    {"enable_nchw44", LayoutTarget::NCHW44}, {"enable_nchw44_dot", LayoutTarget::NCHW44_DOT},
+    {"enable_chwn4", LayoutTarget::CHWN4},   {"enable_nchw64", LayoutTarget::NCHW64},
     {"enable_nhwc", LayoutTarget::NHWC},
 };
 // Other spellings: Lite's and load_and_run's.
@@ -123,6 +121,7 @@ InferenceOptions parse_inference(const Keywords& keywords) {
   InferenceOptions o;
   o.fuse_grain = true;
   std::vector<std::string> unknown;
+  const LayoutName* wins = nullptr;
   for (auto& [given, on] : keywords) {
     std::string name = given;
     for (auto& a : kAliases)
@@ -134,8 +133,9 @@ InferenceOptions parse_inference(const Keywords& keywords) {
     else if (layout == std::end(kLayouts))
       unknown.push_back(given);
     else if (on)
-      o.layout = layout->target;
+      wins = std::max(wins, layout);
   }
+  if (wins) o.layout = wins->target;
   if (!unknown.empty()) {
     std::vector<std::string> known;
     for (auto& f : kFlags) known.push_back(f.keyword);

@@ -30,6 +30,7 @@ enum Rewrite : uint32_t {
   kSumToMean = 1u << 10,      // sum(x) / n -> mean(x), also where the sum rounds to 16 bits
   kDoubleCast = 1u << 11,     // a cast to 16 bits and back is left out
   kFoldBatchNorm = 1u << 12,  // conv(x, w) * s -> conv(x, w * s) for constants
+  kRemoveDropout = 1u << 13,  // dropout(x) -> x, in a graph that is optimised for inference
 };
 struct RewriteName {
   Rewrite bit;
@@ -85,8 +86,9 @@ struct InferenceOptions {
 constexpr uint64_t kMegEngineOptionBits = 0xf'0000'007f;
 
 using Keywords = std::vector<std::pair<std::string, bool>>;
-/// Keywords of dump, Lite and load_and_run: enable_io16xc32, enable_nchw44 ... Of several layouts the last that is on
-/// wins. fuse_grain is on unless said otherwise. A Value error "unknown options: [...]" that lists those there are.
+/// Keywords of dump, Lite and load_and_run: enable_io16xc32, enable_nchw44 ... Of several layouts one wins,
+/// by a fixed order as in MegEngine. fuse_grain is on unless said otherwise. A Value error "unknown options: [...]"
+/// that lists those there are.
 InferenceOptions parse_inference(const Keywords& keywords);
 /// Keywords that are on, as dump spells them.
 std::vector<std::string> inference_keywords(const InferenceOptions& o);

@@ -1,15 +1,23 @@
 #include "pass/pipeline.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 
 #include "ir/text.h"
 #include "ir/verify.h"
+#include "pass/arithmetic.h"
+#include "pass/canonicalise.h"
 #include "pass/constant_fold.h"
 #include "pass/cse.h"
 #include "pass/dce.h"
 #include "pass/fuse_batch_norm.h"
 #include "pass/fuse_conv_epilogue.h"
+#include "pass/fuse_grain.h"
+#include "pass/fuse_preprocess.h"
+#include "pass/half_io.h"
+#include "pass/move_casts.h"
+#include "pass/remove_dropout.h"
 #include "pass/write_out.h"
 
 namespace mge::pass {
@@ -20,6 +28,8 @@ struct Pass {
   int level;  // runs at this opt_level and above
   bool (*run)(Graph& g, const PipelineOptions& opt);
 };
+
+bool fold(Graph& g, const PipelineOptions& o) { return o.evaluate && constant_fold(g, o.evaluate); }
 
 bool fuse_regions(Graph& g, const PipelineOptions& o) {
   if (!o.can_fuse) return false;
@@ -35,9 +45,18 @@ constexpr Pass kPasses[] = {
     {"dce", 1, [](Graph& g, const PipelineOptions&) { return dce(g); }},
     // Before folding: the statistics of a batch norm become small constant expressions.
     {"write_out", 2, [](Graph& g, const PipelineOptions&) { return write_out(g); }},
-    {"constant_fold", 1, [](Graph& g, const PipelineOptions& o) { return o.evaluate && constant_fold(g, o.evaluate); }},
+    {"constant_fold", 1, fold},
+    {"canonicalise", 1, [](Graph& g, const PipelineOptions& o) { return canonicalise(g, o.opt_level >= 2); }},
+    // Before arithmetic, which makes products of divisions by a power of two.
+    {"fuse_grain", 2, [](Graph& g, const PipelineOptions& o) { return fuse_grain(g, true, o.graph_opt.rewrites); }},
+    // After canonicalise: constants stand on the right.
+    {"arithmetic", 1,
+     [](Graph& g, const PipelineOptions& o) { return arithmetic(g, o.opt_level >= 2, o.graph_opt.rewrites); }},
+    // What the rules made of constants.
+    {"constant_fold", 1, fold},
     // After folding: equal constants appear there.
     {"cse", 1, [](Graph& g, const PipelineOptions&) { return cse(g); }},
+    {"move_casts", 2, [](Graph& g, const PipelineOptions&) { return move_casts(g); }},
     // Before elementwise fusion, which would swallow what they take.
     {"fuse_batch_norm", 2, [](Graph& g, const PipelineOptions&) { return fuse_batch_norm(g); }},
     {"fuse_conv_epilogue", 2, [](Graph& g, const PipelineOptions&) { return fuse_conv_epilogue(g); }},
@@ -45,35 +64,89 @@ constexpr Pass kPasses[] = {
     {"dce", 1, [](Graph& g, const PipelineOptions&) { return dce(g); }},
 };
 
-// Once, on a graph that is to be shipped; each looks at its own option.
+bool half(Graph& g, const PipelineOptions& o) {
+  const InferenceOptions& i = o.inference;
+  if (!i.f16_io_comp && !i.f16_io_f32_comp && !i.bf16_io) return false;
+  return half_io(g, i.bf16_io ? DType::BF16 : DType::F16);
+}
+
+// Once, on a graph that is to be shipped; each looks at its own option. What it does not name stays as it was written.
 constexpr Pass kInference[] = {
     {"dce", 1, [](Graph& g, const PipelineOptions&) { return dce(g); }},
-    {"constant_fold", 1, [](Graph& g, const PipelineOptions& o) { return o.evaluate && constant_fold(g, o.evaluate); }},
+    {"remove_dropout", 1,
+     [](Graph& g, const PipelineOptions& o) { return o.inference.rewrites & kRemoveDropout && remove_dropout(g); }},
+    {"constant_fold", 1, fold},
+    {"fuse_grain", 1,
+     [](Graph& g, const PipelineOptions& o) {
+       return o.inference.fuse_grain && fuse_grain(g, false, o.inference.rewrites);
+     }},
+    {"arithmetic", 1,
+     [](Graph& g, const PipelineOptions& o) {
+       return o.inference.rewrites && arithmetic(g, false, o.inference.rewrites);
+     }},
+    // Before half_io: the table takes the steps as they were written, in float32.
+    {"fuse_preprocess", 1,
+     [](Graph& g, const PipelineOptions& o) {
+       return o.inference.fuse_preprocess && o.evaluate && fuse_preprocess(g, o.evaluate);
+     }},
+    {"half_io", 1, half},
+    // After half_io: weights become 16 bits wide.
+    {"constant_fold", 1, fold},
     {"cse", 1, [](Graph& g, const PipelineOptions&) { return cse(g); }},
     {"dce", 1, [](Graph& g, const PipelineOptions&) { return dce(g); }},
 };
 
-bool dump_wanted(std::string_view pass) {
-  const char* env = std::getenv("MGE_DUMP_IR");
-  if (!env) return false;
-  std::string_view s = env;
-  if (s == "all") return true;
-  if (s.substr(0, 6) != "after:") return false;
-  for (s.remove_prefix(6); !s.empty();) {
-    size_t comma = s.find(',');
-    if (s.substr(0, comma) == pass) return true;
-    if (comma == std::string_view::npos) break;
-    s.remove_prefix(comma + 1);
-  }
-  return false;
-}
+/// What MGE_DUMP_IR asks for; a Value error where that is nothing.
+struct Dumps {
+  bool all = false;
+  std::vector<std::string_view> names;
 
-void dump(const Graph& g, const char* pass) {
-  if (dump_wanted(pass)) std::fprintf(stderr, "# after %s\n%s", pass, ir::print(g, {.types = true}).c_str());
+  Dumps() {
+    const char* env = std::getenv("MGE_DUMP_IR");
+    if (!env || !*env) return;
+    std::string_view s = env;
+    if (s == "all") {
+      all = true;
+      return;
+    }
+    MGE_CHECK(s.substr(0, 6) == "after:", Value, "MGE_DUMP_IR: expected all or after:<pass>,<pass>...; got '{}'.", s);
+    for (s.remove_prefix(6);;) {
+      const size_t comma = s.find(',');
+      const std::string_view name = s.substr(0, comma);
+      MGE_CHECK(known(name), Value, "MGE_DUMP_IR: there is no pass '{}'. There are trace (before any), {}.", name,
+                list());
+      names.push_back(name);
+      if (comma == std::string_view::npos) break;
+      s.remove_prefix(comma + 1);
+    }
+  }
+  bool wanted(std::string_view pass) const { return all || std::ranges::find(names, pass) != names.end(); }
+
+  static bool known(std::string_view name) {
+    auto is = [&](const Pass& p) { return p.name == name; };
+    return name == "trace" || std::ranges::any_of(kPasses, is) || std::ranges::any_of(kInference, is);
+  }
+  static std::string list() {
+    std::vector<std::string_view> seen;
+    std::string s;
+    auto add = [&](const Pass& p) {
+      if (std::ranges::find(seen, p.name) != seen.end()) return;
+      seen.push_back(p.name);
+      s += (s.empty() ? "" : ", ") + std::string(p.name);
+    };
+    std::ranges::for_each(kPasses, add);
+    std::ranges::for_each(kInference, add);
+    return s;
+  }
+};
+
+void dump(const Dumps& dumps, const Graph& g, const char* pass) {
+  if (dumps.wanted(pass)) std::fprintf(stderr, "# after %s\n%s", pass, ir::print(g, {.types = true}).c_str());
 }
 
 void run(std::span<const Pass> passes, Graph& g, const PipelineOptions& opt) {
-  dump(g, "trace");
+  const Dumps dumps;
+  dump(dumps, g, "trace");
   for (const Pass& p : passes) {
     if (opt.opt_level < p.level) continue;
     [[maybe_unused]] bool changed = false;
@@ -85,7 +158,7 @@ void run(std::span<const Pass> passes, Graph& g, const PipelineOptions& opt) {
     } catch (const Error& e) {
       fail(ErrorKind::Internal, "pass {}: {}", p.name, e.text());
     }
-    dump(g, p.name);
+    dump(dumps, g, p.name);
   }
 }
 
@@ -106,6 +179,13 @@ void optimize(Graph& g, const PipelineOptions& opt) {
 }
 
 void optimize_for_inference(Graph& g, const PipelineOptions& opt) { run(kInference, g, opt); }
+
+bool run_pass(std::string_view name, Graph& g, const PipelineOptions& opt) {
+  for (std::span<const Pass> list : {std::span<const Pass>(kPasses), std::span<const Pass>(kInference)})
+    for (const Pass& p : list)
+      if (p.name == name) return p.run(g, opt);
+  fail(ErrorKind::Value, "run_pass: there is no pass '{}'. There are {}.", name, Dumps::list());
+}
 
 std::vector<std::string_view> pass_names(int opt_level) { return names(kPasses, opt_level); }
 std::vector<std::string_view> inference_pass_names() { return names(kInference, 1); }

@@ -32,6 +32,10 @@ void optimize(Graph& g, const PipelineOptions& opt);
 /// result it changes nothing. Inputs and outputs keep their names and types.
 void optimize_for_inference(Graph& g, const PipelineOptions& opt);
 
+/// One pass of either list by its name, whatever the level; a Value error for one that is not there. True: it changed
+/// something.
+bool run_pass(std::string_view name, Graph& g, const PipelineOptions& opt);
+
 /// Names in order, for docs and tests.
 std::vector<std::string_view> pass_names(int opt_level);
 std::vector<std::string_view> inference_pass_names();

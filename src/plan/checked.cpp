@@ -1,5 +1,6 @@
 // The checked executor: slow, and loud about the first wrong byte.
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 
 #include "kernel/copy.h"
@@ -54,6 +55,24 @@ bool has_canary(const PlanBuffer& b) { return b.where == Where::Arena || (b.wher
 
 }  // namespace
 
+void check_as_asked(CompileOptions& opt) {
+  const char* env = std::getenv("MGE_CHECK_PROGRAMS");
+  if (!env) return;
+  std::string_view left = env;
+  while (!left.empty()) {
+    const size_t comma = left.find(',');
+    const std::string_view word = left.substr(0, comma);
+    left.remove_prefix(comma == left.npos ? left.size() : comma + 1);
+    if (word == "memory" || word == "all") opt.poison = true;
+    if (word == "nan" || word == "all") opt.check_nan = true;
+    if (word == "oracle" || word == "all") opt.compare_oracle = true;
+    MGE_CHECK(word.empty() || word == "memory" || word == "nan" || word == "oracle" || word == "all", Value,
+              "MGE_CHECK_PROGRAMS: '{}' is not a check; got '{}'. There are memory, nan, oracle and all, separated by "
+              "commas.",
+              word, env);
+  }
+}
+
 void Program::Impl::poison_all() const {
   for (auto& h : homes) std::memset(h.arena->ptr, kPoison, h.arena->bytes);
   for (size_t b = 0; b < buffers.size(); ++b)
@@ -71,7 +90,7 @@ void Program::Impl::before_instr(size_t i) const {
 
 void Program::Impl::after_instr(size_t i) const {
   const Instr& c = code[i];
-  const std::string& op = graph.node(c.node).op->name;
+  const std::string& op = c.args.op->name;
   auto check_canary = [&](int b) {
     if (!has_canary(buffers[b])) return;
     auto* z = static_cast<const unsigned char*>(base_of(b)) + buffers[b].bytes;

@@ -8,6 +8,7 @@
 #include "kernel/cost.h"
 #include "kernel/layouts.h"
 #include "plan/program_impl.h"
+#include "plan/schedule.h"
 
 namespace mge {
 namespace {
@@ -175,6 +176,27 @@ struct Compiler {
     return true;
   }
 
+  // A constant operand in the order of its kernel, if the kernel has one and it is asked for.
+  const void* prepared(const Kernel& k, const KernelArgs& args, std::span<const ValueId> inputs,
+                       std::span<const Place> at) {
+    const auto i = static_cast<size_t>(k.prepare.operand);
+    if (!p.opt.weight_preprocess || !k.prepare.bytes || i >= at.size()) return nullptr;
+    const PlanBuffer& from = p.buffers[at[i].buffer];
+    const Meta& m = g.meta(inputs[i]);
+    if (from.where != Where::Const || queue_of(m)) return nullptr;
+    const size_t bytes = k.prepare.bytes(args);
+    if (!bytes) return nullptr;
+    SmallVec<TensorArg, 6> in(args.in.begin(), args.in.end());
+    in[i].ptr =
+        static_cast<char*>(p.consts[from.index]->ptr) + at[i].layout.offset * static_cast<int64_t>(dtype_size(m.dtype));
+    KernelArgs with = args;
+    with.in = {in.data(), in.size()};
+    p.prepared.push_back(allocate_storage({}, bytes));
+    k.prepare.run(with, p.prepared.back()->ptr);
+    p.report.prepared_bytes += bytes;
+    return p.prepared.back()->ptr;
+  }
+
   // False: there is no kernel, and the op is to run as its parts.
   bool lower_kernel(NodeId n) {
     const ir::Node& x = g.node(n);
@@ -216,6 +238,7 @@ struct Compiler {
       put(v, new_buffer(Where::Arena, -1, g.meta(v), now()), out[o].layout, now() + 1);
       push_arg(g.meta(v), p.place[v], v);
     }
+    args.prepared = c.args.prepared = prepared(k, args, {x.inputs.data(), x.inputs.size()}, {at.data(), at.size()});
     if (size_t bytes = k.workspace ? k.workspace(args) : 0) {
       Meta m;
       m.dtype = DType::U8;
@@ -449,6 +472,8 @@ struct Compiler {
     settle_buffers();
     plan_arena();
     resolve_arguments();
+    for (size_t h = 0; h < p.homes.size(); ++h)
+      p.report.recomputable_bytes += recomputable_bytes(p, static_cast<int>(h));
     p.report.instrs = now();
     p.in.resize(g.inputs().size());
     p.var.resize(g.vars().size());
@@ -460,6 +485,7 @@ struct Compiler {
 }  // namespace
 
 RefPtr<Program> Program::compile(const ir::Graph& g, const CompileOptions& opt) {
+  MGE_CHECK(opt.record >= 0 && opt.record <= 2, Value, "record level: expected 0, 1 or 2; got {}.", opt.record);
   MGE_ASSERT(opt.input_layouts.empty() || opt.input_layouts.size() == g.inputs().size(),
              "{} input layouts for {} inputs", opt.input_layouts.size(), g.inputs().size());
 #ifdef MGE_DEBUG_CHECKS
@@ -469,10 +495,23 @@ RefPtr<Program> Program::compile(const ir::Graph& g, const CompileOptions& opt) 
   Program::Impl& p = *prog->impl_;
   p.graph = g.clone();
   p.opt = opt;
+  check_as_asked(p.opt);
+  if (opt.reorder) {
+    const ScheduleReport r = schedule_for_memory(p.graph);
+    p.report.reordered_bytes = r.before - r.after;
+  }
   Compiler{p, p.graph, {}, {}}.run();
 #ifdef MGE_DEBUG_CHECKS
   verify_program(*prog);
 #endif
+  if (!opt.record) return prog;
+  MGE_CHECK(p.homes.size() <= 1 && p.domains.empty(), Value,
+            "record level {}: program {} runs on {} streams; one alone can be recorded. Use level 0.", opt.record,
+            g.name(), p.homes.size() + p.domains.size());
+  MGE_CHECK(opt.record == 1 || !p.opt.compare_oracle, Value,
+            "record level 2: program {} is to be compared with the oracle, which needs its graph. Use level 1.",
+            g.name());
+  if (opt.record == 2) p.drop_graph();
   return prog;
 }
 

@@ -361,6 +361,7 @@ std::vector<Watched> numbered(std::span<const RefPtr<Program>> programs) {
 }  // namespace
 
 std::string graph_exec_json(std::span<const RefPtr<Program>> programs) {
+  for (auto& p : programs) p->impl()->check_graph();
   const std::vector<Watched> all = numbered(programs);
   JsonText j;
   j.open('{').key("operator").open('{');
@@ -397,7 +398,10 @@ std::string profile_json(std::span<const RefPtr<Program>> programs) {
     }
   j.close().key("opr_internal_pf").open('{').close();
   // Not of the last run alone: means, for whoever draws them.
-  j.key("average").open('{');
+  int64_t runs = 0;
+  for (auto& [p, id] : all)
+    for (auto& t : p->times) runs = std::max(runs, t.runs);
+  j.key("runs").number(runs).key("average").open('{');
   for (auto& [p, id] : all)
     for (size_t i = 0; i < p->times.size(); ++i)
       if (p->times[i].runs) {
@@ -409,6 +413,7 @@ std::string profile_json(std::span<const RefPtr<Program>> programs) {
 }
 
 std::string static_memory_json(std::span<const RefPtr<Program>> programs) {
+  for (auto& p : programs) p->impl()->check_graph();
   JsonText j;
   j.open('{').key("chunk").open('{');
   int64_t number = 0, time = 0;

@@ -30,6 +30,7 @@ double flops_of(const ir::Graph& g, ir::NodeId n) {
 
 ProgramInfo Program::info() const {
   const Impl& p = *impl_;
+  p.check_graph();
   static const char* const kinds[] = {"arena", "input", "var", "const", "output"};
   const int end = static_cast<int>(p.code.size());
   ProgramInfo info;
@@ -87,15 +88,37 @@ ProgramInfo Program::info() const {
 
 std::string PlanReport::str() const {
   return format(
-      "{} instructions, {} views, {} in place, {} copies, {} vars donated; arena {} bytes by {} (lower bound {}, "
-      "without sharing {}), "
-      "outputs {}, constants {}, largest workspace {}",
-      instrs, views, in_place, copies, donated_vars, arena_bytes, strategy, lower_bound, sum_bytes, output_bytes,
-      const_bytes, workspace_bytes);
+      "{} instructions, {} views, {} in place, {} copies, {} vars donated; arena {} bytes by {}, {:.3f} of the lower "
+      "bound {} (without sharing {}, saved by order {}, recomputable {}), outputs {}, constants {}{}, largest "
+      "workspace {}",
+      instrs, views, in_place, copies, donated_vars, arena_bytes, strategy,
+      lower_bound ? static_cast<double>(arena_bytes) / static_cast<double>(lower_bound) : 1.0, lower_bound, sum_bytes,
+      reordered_bytes, recomputable_bytes, output_bytes, const_bytes,
+      prepared_bytes ? format(" and {} of them prepared", prepared_bytes) : "", workspace_bytes);
 }
+
+namespace {
+
+const char* order_of(const TensorArg& t) {
+  if (t.layout.is_contiguous(t.shape)) return "row-major";
+  return t.shape.rank >= 3 && t.layout.is_channels_last(t.shape) ? "channels-last" : "strided";
+}
+
+// Why a copy is made: what it changes, and for which kernel.
+std::string reason_of(const Program::Impl& p, size_t t) {
+  const Instr& c = p.code[t];
+  if (c.kernel || c.home != c.from) return {};
+  size_t reader = t + 1;
+  while (reader < p.code.size() && !(p.code[reader].kernel && p.code[reader].node == c.node)) ++reader;
+  return format("  # {} to {} for {}", order_of(p.args[c.first_arg]), order_of(p.args[c.first_arg + 1]),
+                reader < p.code.size() ? p.code[reader].kernel->name : "a reader");
+}
+
+}  // namespace
 
 std::string Program::dump() const {
   const Impl& p = *impl_;
+  p.check_graph();
   static const char* const kinds[] = {"arena", "in", "var", "const", "out"};
   std::string s = "program " + p.graph.name() + ": " + p.report.str() + "\n";
   for (size_t t = 0; t < p.code.size(); ++t) {
@@ -110,7 +133,7 @@ std::string Program::dump() const {
                   r.offset);
       if (b.donor >= 0) s += format("(var{})", b.donor);
     }
-    s += "   " + ir::print_node(p.graph, c.node) + "\n";
+    s += "   " + ir::print_node(p.graph, c.node) + reason_of(p, t) + "\n";
   }
   return s;
 }

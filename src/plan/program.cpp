@@ -124,6 +124,7 @@ void Program::bind_var(size_t i, Buffer b) {
 // Between runs the memory is the pool's, for whoever needs it meanwhile; the same block comes back as a rule.
 void Program::Impl::take_arenas() {
   for (auto& h : homes) {
+    if (h.arena) continue;  // record
     try {
       h.arena = allocate_storage(h.device, h.bytes, h.queue);
     } catch (const Error& e) {
@@ -191,12 +192,12 @@ void Program::begin(Work* command, Explain explain) {
       !p.busy.exchange(true), Assertion,
       "program {}: is running already, on this thread or another. Finish that run first, or compile a second program.",
       p.graph.name());
+  p.pc = 0;  // nothing is committed, whatever fails from here on
   try {
     for (size_t i = 0; i < p.var.size(); ++i)
       MGE_CHECK(p.var[i].storage, Value, "program {}: var '{}' is not bound.", p.graph.name(),
                 p.graph.value(p.graph.vars()[i].in).name);
     p.take_arenas();
-    p.pc = 0;
     if (p.opt.compare_oracle) {
       p.oracle_vars.clear();
       for (size_t i = 0; i < p.var.size(); ++i) {
@@ -214,16 +215,41 @@ void Program::begin(Work* command, Explain explain) {
   }
 }
 
+// The user called the whole of what runs as parts.
+Program::Impl::Told Program::Impl::tell(size_t instr) const {
+  if (!told.empty()) return told[instr];
+  const ir::NodeId n = code[instr].node;
+  auto part = whole.find(n);
+  Told t{graph.node(n).op->name, {}, graph.location_of(n).str()};
+  if (part != whole.end()) t.op = part->second->op;
+  t.call = part == whole.end() ? describe_node(graph, n) : part->second->call;
+  return t;
+}
+
+void Program::Impl::drop_graph() {
+  std::vector<Told> all;
+  for (size_t t = 0; t < code.size(); ++t) {
+    all.push_back(tell(t));
+    attrs.push_back(graph.node(code[t].node).attrs);
+  }
+  told = std::move(all);
+  whole.clear();
+  graph.drop_nodes();
+}
+
+void Program::Impl::check_graph() const {
+  MGE_CHECK(told.empty() || code.empty(), Value,
+            "program {}: its graph was dropped (record level 2), so there is nothing to list. Use record level 1.",
+            graph.name());
+}
+
 // Called inside a catch block: adds what the kernel could not know.
 void Program::Impl::rethrow(size_t instr) const {
-  const ir::NodeId n = code[instr].node;
-  auto part = whole.find(n);  // the user called the whole
-  const std::string& op = part == whole.end() ? graph.node(n).op->name : part->second->op;
+  const Told t = tell(instr);
   auto named = [&](ErrorKind kind, const std::string& text) {
-    const bool says = text.starts_with(op);
-    Error e(kind, format("{}{}{}\n  in {}", says ? "" : op, says ? "" : ": ", text,
-                         part == whole.end() ? describe_node(graph, n) : part->second->call));
-    e.set_location(graph.location_of(n).str());
+    const bool says = text.starts_with(t.op);
+    Error e(kind, format("{}{}{}\n  in {}", says ? "" : t.op, says ? "" : ": ", text, t.call));
+    e.set_location(t.where);
     return e;
   };
   try {
@@ -242,19 +268,16 @@ void Program::Impl::rethrow_no_memory(const Home& h) const {
     throw;
   } catch (const Error& e) {
     if (h.peak < 0) throw;
-    const ir::NodeId n = code[static_cast<size_t>(h.peak)].node;
-    size_t largest = 0, values = 0;
+    const Told t = tell(static_cast<size_t>(h.peak));
+    size_t largest = 0;
     for (auto& b : buffers)
-      if (b.where == Where::Arena && &homes[b.home] == &h && b.first <= h.peak && h.peak <= b.last) {
+      if (b.where == Where::Arena && &homes[b.home] == &h && b.first <= h.peak && h.peak <= b.last)
         largest = std::max(largest, b.bytes);
-        ++values;
-      }
-    Error named(
-        e.kind(),
-        format("{}: program {} needs {} bytes for what it computes in between, {} values (the largest of {} "
-               "bytes) at once when it comes to this op; {}\n  in {}",
-               graph.node(n).op->name, graph.name(), h.bytes, values, largest, e.text(), describe_node(graph, n)));
-    named.set_location(graph.location_of(n).str());
+    Error named(e.kind(),
+                format("{}: program {} needs {} bytes at once for what it computes in between, when it comes to "
+                       "this op (the largest value has {}); {}\n  in {}",
+                       t.op, graph.name(), h.bytes, largest, e.text(), t.call));
+    named.set_location(t.where);
     throw named;
   }
 }
@@ -264,11 +287,15 @@ profile::Event Program::Impl::event_of(size_t instr) {
   const Instr& c = code[instr];
   if (c.node == ir::kNone) return profile::Event(&kCopy);
   if (where.empty()) where.resize(code.size());
-  if (!where[instr]) where[instr] = profile::intern(graph.location_of(c.node).str());
-  const ir::Node& n = graph.node(c.node);
-  profile::Event e(c.kernel ? &n.op->name : &kCopy);
+  if (!where[instr]) where[instr] = profile::intern(tell(instr).where);
+  profile::Event e(c.kernel ? &c.args.op->name : &kCopy);
   e.where = where[instr];
   e.scope = profile::scope();
+  if (!told.empty()) {
+    e.begin = profile::now();
+    return e;
+  }
+  const ir::Node& n = graph.node(c.node);
   for (auto v : n.inputs) e.add(graph.meta(v));
   for (auto v : n.outputs) e.add(graph.meta(v), true);
   e.begin = profile::now();  // without what was done here
@@ -424,7 +451,8 @@ void Program::Impl::abandon() {
 
 // Work that is enqueued by now may still use the memory (core/storage.h).
 void Program::Impl::end_run() {
-  for (auto& h : homes) h.arena.reset();
+  if (!opt.record)
+    for (auto& h : homes) h.arena.reset();
   busy = false;
 }
 

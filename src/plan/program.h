@@ -21,12 +21,20 @@ namespace mge {
 
 struct CompileOptions {
   bool in_place = true;
+  bool reorder = true;  // nodes, within their dependencies, when that needs less memory (plan/schedule.h)
   /// Inputs arrive with these strides (a bound buffer laid out otherwise is copied). Empty: contiguous.
   std::vector<Layout> input_layouts = {};
+  /// Weights that are constants are brought into the order their kernels want now, rather than in each run: faster,
+  /// and another copy of them in memory.
+  bool weight_preprocess = false;
+  /// Record level 1: what a run needs is resolved once, memory of intermediates included, which the program keeps; it
+  /// runs on one stream. 2: the graph goes, too. Errors still name op, inputs and line; nothing can be listed.
+  int record = 0;
   /// release_buffers() keeps input bindings (Lite binds once and writes into the same memory).
   bool keep_inputs = false;
 
-  // The checked executor. Any of these makes runs slow; all of them name the node and its location.
+  // The checked executor. Any of these makes runs slow; all of them name the node and its location. The environment
+  // can ask for them, too: MGE_CHECK_PROGRAMS=memory,nan,oracle.
   bool poison = false;          // fill memory with 0xAA before first and after last use; canaries behind each buffer
   bool check_nan = false;       // a float result with NaN or Inf is an error
   bool compare_oracle = false;  // run the reference interpreter too and compare outputs and vars
@@ -39,7 +47,10 @@ struct PlanReport {
   size_t sum_bytes = 0;     // without any sharing
   size_t output_bytes = 0;  // fresh storage per run
   size_t const_bytes = 0;
+  size_t prepared_bytes = 0;   // constants in the order of their kernels (weight_preprocess)
   size_t workspace_bytes = 0;  // largest
+  size_t reordered_bytes = 0;     // that the order saves against the one the graph came with, as far as the graph tells
+  size_t recomputable_bytes = 0;  // alive at the peak that cheap ops could make again: what that would save at most
   int instrs = 0, views = 0, in_place = 0, copies = 0, donated_vars = 0;
   const char* strategy = "";
   std::string str() const;

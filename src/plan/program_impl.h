@@ -87,7 +87,8 @@ struct Program::Impl {
   std::vector<std::vector<Patch>> patches;  // per buffer
   std::vector<int> input_needed;            // per input
   std::vector<int> input_buffer, var_buffer, out_buffers;
-  std::vector<RefPtr<Storage>> consts;  // per buffer of kind Const, by PlanBuffer::index
+  std::vector<RefPtr<Storage>> prepared;  // Kernel::prepare
+  std::vector<RefPtr<Storage>> consts;    // per buffer of kind Const, by PlanBuffer::index
   std::vector<Home> homes;
   std::vector<std::string> domains;
   // Nodes that are parts of an op without a kernel: the op and what it was called with.
@@ -95,7 +96,17 @@ struct Program::Impl {
     std::string op, call;
   };
   std::unordered_map<ir::NodeId, std::shared_ptr<const Whole>> whole;
-  double total_ns = 0;  // estimated, of a run
+  // What errors say of an instruction; and, when the graph is gone (record level 2), for all of them, with the
+  // attributes that arguments point at.
+  struct Told {
+    std::string op, call, where;
+  };
+  Told tell(size_t instr) const;
+  std::vector<Told> told;
+  std::vector<Attrs> attrs;
+  void drop_graph();
+  void check_graph() const;  // that it is there
+  double total_ns = 0;       // estimated, of a run
 
   // State of one run.
   std::vector<Buffer> in, var;               // as bound; storage null = not bound
@@ -141,6 +152,13 @@ struct Program::Impl {
 };
 
 constexpr size_t kCanaryBytes = 64;
+
+/// Turns on the checks that the environment asks for: MGE_CHECK_PROGRAMS=memory,nan,oracle or all.
+void check_as_asked(CompileOptions& opt);
+
+/// Bytes alive at the peak, not needed there, that elementwise ops could make again from operands still there when they
+/// are: what computing twice would save at most.
+size_t recomputable_bytes(const Program::Impl& p, int home);
 
 /// What the node does, as eager execution says it: op, inputs, attributes.
 std::string describe_node(const ir::Graph& g, ir::NodeId n);

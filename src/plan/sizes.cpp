@@ -15,12 +15,21 @@ size_t at(int32_t id) { return static_cast<size_t>(id); }
 
 class Splitter {
  public:
-  explicit Splitter(const ir::Graph& g)
-      : g_(g), stage_(g.n_values()), known_(g.n_values()), node_stage_(g.n_node_ids()), folds_(g.n_values()) {}
+  Splitter(const ir::Graph& g, size_t late)
+      : g_(g),
+        late_(late),
+        stage_(g.n_values()),
+        known_(g.n_values()),
+        node_stage_(g.n_node_ids()),
+        folds_(g.n_values()) {}
 
   Stages run() {
-    assign();
+    if (late_) assign(kNever);
+    const int late_from = late_ ? last_ + 1 : 0;
+    assign(late_from);
+    if (late_) last_ = std::max(last_, late_from);
     Stages s;
+    s.late_from = late_ ? static_cast<size_t>(late_from) : static_cast<size_t>(last_) + 1;
     const size_t n_in = g_.inputs().size(), n_vars = g_.vars().size();
     slot_.assign(g_.n_values(), -1);
     for (size_t i = 0; i < n_in; ++i) slot_[at(g_.inputs()[i])] = static_cast<int>(i);
@@ -42,11 +51,19 @@ class Splitter {
  private:
   // stage_: the part that computes a value. known_: the part that can be bound only with its numbers at hand, that is
   // the same part where they follow from sizes, the next one where they are computed.
-  void assign() {
+  // What comes late is of part `late_from` or a later one; kNever leaves it out.
+  static constexpr int kNever = 1 << 20;
+  void assign(int late_from) {
+    last_ = 0;
     static const OpDef& shape_of = OpRegistry::global().get("shape_of");
     // A number given from outside is read before anything runs; of more than that, or of state, what follows is
     // computed.
-    for (ValueId v : g_.inputs()) known_[at(v)] = (folds_[at(v)] = is_number(g_.meta(v))) ? 0 : 1;
+    const size_t n_in = g_.inputs().size();
+    for (size_t i = 0; i < n_in; ++i) {
+      const size_t v = at(g_.inputs()[i]);
+      stage_[v] = i + late_ >= n_in ? late_from : 0;
+      known_[v] = stage_[v] + ((folds_[v] = is_number(g_.meta(g_.inputs()[i]))) ? 0 : 1);
+    }
     for (auto& c : g_.constants())
       if (c.value != kNone) folds_[at(c.value)] = ir::is_handful(g_.meta(c.value));
     for (auto& v : g_.vars()) known_[at(v.in)] = 1;
@@ -63,9 +80,10 @@ class Splitter {
         folds = folds && (x.op == &shape_of || folds_[at(v)]);
       }
       for (auto& u : x.sizes) s = std::max(s, known_[at(u.value)]);
+      if (late_ && g_.location_of(n).note == "backward") s = std::max(s, late_from);
       if (ir::takes_token(*x.op)) s = token = std::max(s, token);
       node_stage_[at(n)] = s;
-      last_ = std::max(last_, s);
+      if (s < kNever) last_ = std::max(last_, s);
       if (x.op == &shape_of) k = s;
       for (ValueId v : x.outputs) {
         stage_[at(v)] = s;
@@ -73,7 +91,8 @@ class Splitter {
         known_[at(v)] = folds_[at(v)] ? std::max(k, s) : s + 1;
       }
     }
-    for (auto& x : g_.guards()) last_ = std::max(last_, guard_stage(x));
+    for (auto& x : g_.guards())
+      if (guard_stage(x) < kNever) last_ = std::max(last_, guard_stage(x));
   }
   static bool is_number(const Meta& m) { return is_int(m.dtype) && m.shape.numel() == 1; }
   int guard_stage(const ir::Guard& x) const { return known_[at(x.value)]; }
@@ -177,6 +196,7 @@ class Splitter {
   }
 
   const ir::Graph& g_;
+  const size_t late_;
   std::vector<int> stage_, known_, node_stage_, slot_;
   std::vector<bool> folds_;
   int last_ = 0;
@@ -184,7 +204,15 @@ class Splitter {
 
 }  // namespace
 
-Stages split(const ir::Graph& g) { return Splitter(g).run(); }
+namespace {
+std::string list(std::span<const Meta> metas) {
+  std::string s;
+  for (auto& m : metas) s += (s.empty() ? "" : ", ") + m.str();
+  return s;
+}
+}  // namespace
+
+Stages split(const ir::Graph& g, size_t late) { return Splitter(g, late).run(); }
 
 SizedGraph::Made& SizedGraph::find(std::span<const Meta> inputs, std::span<const ir::KnownInput> known) {
   std::string numbers;
@@ -201,6 +229,11 @@ SizedGraph::Made& SizedGraph::find(std::span<const Meta> inputs, std::span<const
     made_.splice(made_.begin(), made_, it);
     return made_.front();
   }
+  MGE_CHECK(
+      compile_, Value,
+      "graph {}: it was dropped (record level 2), so the sizes of inputs cannot change; got {} where it was {}. Use "
+      "record level 0 or 1.",
+      graph_.name(), list(inputs), made_.empty() ? "" : list(made_.front().inputs));
   Made m{{inputs.begin(), inputs.end()}, std::move(numbers), nullptr, nullptr, nullptr};
   try {
     auto g = std::make_shared<ir::Graph>(graph_.clone());
@@ -212,6 +245,11 @@ SizedGraph::Made& SizedGraph::find(std::span<const Meta> inputs, std::span<const
   if (made_.size() >= kMaxPrograms) made_.pop_back();
   made_.push_front(std::move(m));
   return made_.front();
+}
+
+void SizedGraph::drop_graph() {
+  graph_.drop_nodes();
+  compile_ = nullptr;
 }
 
 bool SizedGraph::accepts(std::span<const Meta> inputs, std::span<const ir::KnownInput> known) {

@@ -26,9 +26,13 @@ struct Stages {
   size_t n_slots = 0;        // inputs first, then vars, then what crosses
   std::vector<int> outputs;  // slot of each output of the graph
   std::vector<int> commits;  // slot of what each var is to hold; -1: it keeps its value
+  size_t late_from = 0;      // the parts from here on need late inputs; of a split without any, all others do not
 };
 
-Stages split(const ir::Graph& g);
+/// `late`: so many of the last inputs arrive when the rest has been computed already (the gradients of results, where a
+/// backward pass is part of the graph). What needs them, and whatever belongs to a backward pass, makes parts of its
+/// own, behind the others.
+Stages split(const ir::Graph& g, size_t late = 0);
 
 /// The programs of one part, by the sizes they were made for. The one used longest ago goes: programs own memory.
 class SizedGraph {
@@ -42,6 +46,8 @@ class SizedGraph {
   /// Whether program() would give one; binds, but does not compile.
   bool accepts(std::span<const Meta> inputs, std::span<const ir::KnownInput> known = {});
   size_t n_programs() const { return made_.size(); }
+  /// From now on there are the programs that were made, and no others.
+  void drop_graph();
   std::vector<RefPtr<Program>> programs() const;
 
   /// Programs kept at once.

@@ -257,6 +257,12 @@ for label, xs, ws, a in CONVS:
         OpCase("conv2d_fused", ref.conv2d_fused, draw([xs, ws, (1, n_out, 1, 1), (1, n_out, 1, 1), (1, n_out, 1, 1), ys]),
                {**full, "has_bias": True, "has_scale": True, "has_add": True, "act": "relu"}, label=label, **NO_GRAD),
     ]  # fmt: skip
+    CASES += [
+        OpCase(
+            "conv2d_fused", ref.conv2d_fused, draw([xs, ws]), {**full, "act": act}, label=f"{label}-{act}", **NO_GRAD
+        )
+        for act in ("relu6", "hswish", "silu")
+    ]
 for label, xs, ws, a in [
     ("3x3x3", (2, 2, 4, 3, 5), (3, 2, 3, 3, 3), {"pad": (1, 1, 1)}),
     ("stride", (1, 2, 5, 6, 4), (2, 2, 2, 3, 1), {"stride": (2, 3, 1), "pad": (1, 0, 0)}),
@@ -504,6 +510,7 @@ ELSEWHERE = {
     "qconv2d_dx": "its operands are quantised: test_quantized_ops.py",
     "qmatmul": "its operands are quantised: test_quantized_ops.py",
     "fused": "made by a pass: tests/cpp/pass and tests/cpp/jit compare it with the unfused graph",
+    "custom": "an operator of a user's library: test_custom_op.py",
     "complex": "complex64 has no float64 to differentiate in: test_complex.py",
     "real": "test_complex.py",
     "imag": "test_complex.py",

@@ -68,3 +68,23 @@ def boxes(rng: np.random.RandomState) -> list[np.ndarray]:
 CASES += [
     OpCase("nms", ref.nms, boxes, {"iou_thresh": 0.3, "max_output": most}, label=str(most), lite=most > 0, **NO_GRAD) for most in (0, 3, 20)
 ]  # fmt: skip
+
+
+# ---- bytes
+def byte_table(x: Any, table: Any, axis: int = -1, to_nchw: bool = False) -> Any:
+    rows = np.zeros_like(x, int)
+    if len(table) > 1:
+        rows += np.arange(len(table)).reshape([-1 if i == axis % x.ndim else 1 for i in range(x.ndim)])
+    y = table[rows, x.astype(int)]
+    return y.transpose(0, 3, 1, 2) if to_nchw else y
+
+
+def bytes_and_table(shape: tuple[int, ...], rows: int) -> Any:
+    return lambda rng: [rng.randint(0, 256, shape).astype(np.uint8), rng.uniform(-2, 2, (rows, 256))]
+
+
+for tag, shape, rows, a in [
+    ("nchw", (2, 5, 7, 3), 3, {"to_nchw": True}), ("nhwc", (2, 5, 7, 3), 3, {}), ("axis1", (2, 3, 50), 3, {"axis": 1}),
+    ("shared", (2, 5, 7, 3), 1, {"to_nchw": True}), ("scalar", (), 1, {}), ("empty", (2, 0, 3), 3, {}),
+]:  # fmt: skip
+    CASES.append(OpCase("byte_table", byte_table, bytes_and_table(shape, rows), a, label=tag, **NO_GRAD))

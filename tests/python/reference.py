@@ -116,7 +116,7 @@ def conv2d_fused(x, w, *extras, has_bias=False, has_scale=False, has_add=False, 
         y = y + rest.pop(0)
     if has_add:
         y = y + rest.pop(0)
-    return np.maximum(y, 0) if act == "relu" else y
+    return NORM_ACTS[act][0](y)
 
 
 def _taps3(x_shape, w_shape, stride, pad, dilate, groups):

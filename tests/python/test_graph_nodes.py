@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import pathlib
 from typing import Any
 
@@ -17,6 +18,7 @@ from megengine import cgtools
 from megengine.core import _imperative_rt as rt
 from megengine.core.ops import builtin
 from megengine.jit import trace
+from megengine.utils.network import Network
 
 
 def saved(function: Any, *args: mge.Tensor, names: list[str] | None = None) -> io.BytesIO:
@@ -160,18 +162,73 @@ def test_inputs_and_outputs_are_converted() -> None:
 def test_options_of_inference() -> None:
     graph = G.Graph()
     (y,) = G.apply_normal_varnode(builtin.Elemwise("exp"), graph.make_h2d(dtype="float32", shape=(1,)))
-    same, bits = G.optimize_for_inference([y], enable_fuse_conv_bias_nonlinearity=True)
-    assert same == [y] and G.deserialize_infer_option(bits) == {
-        "enable_fuse_conv_bias_nonlinearity": True,
-        "enable_fuse_grain": True,
-    }
-    with pytest.raises(NotImplementedError, match="enable_io16xc32 is not implemented"):
-        G.optimize_for_inference([y], enable_io16xc32=True)
+    (same,), bits = G.optimize_for_inference([y], enable_fuse_conv_bias_nonlinearity=True)
+    assert (same.name, same.op.params, same.shape) == (y.name, {"mode": "EXP"}, y.shape)
+    assert G.deserialize_infer_option(bits) == {"enable_fuse_conv_bias_nonlinearity": True, "enable_fuse_grain": True}
+    out = G.OutputNode(same)
+    same.graph.compile(same).execute(np.zeros(1, "float32"))
+    assert out.get_value().item() == 1
     with pytest.raises(ValueError, match=r"unknown options: \['foo'\]"):
         G.optimize_for_inference([y], foo=True)
-    G.modify_opr_algo_strategy_inplace([y], "HEURISTIC")
-    with pytest.raises(NotImplementedError, match="set_execution_strategy"):
-        G.modify_opr_algo_strategy_inplace([y], "PROFILE")
+
+
+def test_kernels_are_chosen_as_the_graph_says() -> None:
+    graph = G.Graph()
+    x = graph.make_h2d(dtype="float32", shape=(1, 3, 6, 6), name="x")
+    w = graph.make_const(np.ones((2, 3, 3, 3), "float32"))
+    (y,) = G.apply_normal_varnode(builtin.Convolution(), x, w)
+    out = G.OutputNode(y)
+    for strategy in ("HEURISTIC", "PROFILE", "profile_reproducible", "PROFILE | HEURISTIC"):
+        G.modify_opr_algo_strategy_inplace([y], strategy)
+        graph.compile(y).execute(np.ones((1, 3, 6, 6), "float32"))
+        np.testing.assert_array_equal(out.get_value().numpy(), np.full((1, 2, 4, 4), 27, "float32"))
+    with pytest.raises(ValueError, match="no strategy 'FASTEST'; there are HEURISTIC"):
+        G.modify_opr_algo_strategy_inplace([y], "FASTEST")
+
+
+def test_ops_that_draw_and_ops_made_of_steps() -> None:
+    graph = G.Graph()
+    shape = graph.make_const(np.array([2000], "int32"))
+    (u,) = G.apply_normal_varnode(builtin.UniformRNG(), shape)
+    out = G.OutputNode(u)
+    graph.compile(u).execute()
+    value = out.get_value().numpy()
+    assert value.shape == (2000,) and 0 <= value.min() and value.max() < 1 and abs(value.mean() - 0.5) < 0.05
+    mge.random.uniform(size=(2,)).numpy()  # the generator of the process is as it was
+
+
+def test_json(tmp_path: pathlib.Path) -> None:
+    graph = G.Graph()
+    x = graph.make_h2d(dtype="float32", shape=(2,), name="x")
+    (y,) = G.apply_normal_varnode(builtin.Elemwise("exp"), x)
+    graph._to_json(tmp_path / "graph.json")
+    found = json.loads((tmp_path / "graph.json").read_text())
+    assert found["operator"] and found["var"]
+
+
+def test_inference_with_profiling_options_and_inner_variables() -> None:
+    file = saved(lambda x: F.exp(x) + 1, mge.tensor([1.0, 2.0]), names=["x"])
+    net = Network.load(file)
+    net.output_vars[0].owner.inputs[0].name = "inner"
+    file = io.BytesIO()
+    net.dump(file)
+    x = np.array([0.0, 1.0], "float32")
+    run = cgtools.GraphInference(io.BytesIO(file.getvalue()), outputs=["inner"]).run(x)
+    assert list(run) == ["inner"]
+    np.testing.assert_allclose(run["inner"], np.exp(x), rtol=1e-6)
+    timed = cgtools.GraphInference(io.BytesIO(file.getvalue()), profiling=True)
+    with pytest.raises(RuntimeError, match="nothing has run yet"):
+        timed.get_profile()
+    timed.run(x)
+    assert "graph_exec" in timed.get_profile()
+    better = cgtools.GraphInference(io.BytesIO(file.getvalue()), optimize_for_inference=True, enable_fuse_grain=True)
+    np.testing.assert_allclose(better.run(x)["y"], np.exp(x) + 1, rtol=1e-6)
+    with pytest.raises(ValueError, match="unknown options"):
+        cgtools.GraphInference(io.BytesIO(file.getvalue()), optimize_for_inference=True, foo=True)
+    with pytest.raises(ValueError, match="enable_io16xc32 need optimize_for_inference"):
+        cgtools.GraphInference(io.BytesIO(file.getvalue()), enable_io16xc32=True)
+    with pytest.raises(RuntimeError, match="profiling=True"):
+        better.get_profile()
 
 
 def test_what_is_refused_says_what_to_do() -> None:
@@ -196,8 +253,6 @@ def test_what_is_refused_says_what_to_do() -> None:
         graph.compile(y).execute()
     with pytest.raises(RuntimeError, match="has no value yet"):
         G.OutputNode(y).get_value()
-    with pytest.raises(NotImplementedError, match="has state"):
-        G.apply_normal_varnode(builtin.Dropout(drop_prob=0.5), x)
     with pytest.raises(ValueError, match="dump_format is None, 'FBS_V2' or 'FBS'; got 'XML'"):
         G.dump_graph([y], dump_format="XML")
     with pytest.raises(ValueError, match="inner sizes differ|matmul"):

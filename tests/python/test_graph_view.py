@@ -159,6 +159,16 @@ def test_a_pickled_traced_module(tmp_path: Path) -> None:
     assert data["summary"]["time"] > 0
 
 
+ORIGINAL = Path(__file__).resolve().parents[1] / "data" / "original"
+
+
+@pytest.mark.parametrize("name", ["attention.v2.mge", "conv8.v2ohwcd4.mge", "dynamic_reshape.v2.mge"])
+def test_files_of_the_original(name: str, tmp_path: Path) -> None:
+    data = graph_view.describe(str(ORIGINAL / name), run=0)
+    assert data["summary"]["ops"] > 0 and data["views"]["written"]["nodes"]
+    graph_view.write(str(ORIGINAL / name), tmp_path / "page.html")
+
+
 def test_a_page_needs_nothing_else_and_data_cannot_break_out(tmp_path: Path) -> None:
     def sinister(x: Any) -> Any:
         return x + 1

@@ -380,3 +380,42 @@ def test_names_that_are_no_utf8_can_be_asked_for() -> None:
     assert name.encode("utf-8", "surrogateescape") == b"logi\x94s"
     network.forward()
     assert network.get_io_tensor(name).to_numpy().shape == (2, 5)
+
+
+def recorded(level: int) -> lite.LiteNetwork:
+    config = lite.LiteConfig()
+    config.options.comp_node_seq_record_level = level
+    network = lite.LiteNetwork(config)
+    network.load(MODEL)
+    return network
+
+
+@pytest.mark.parametrize("level", [1, 2])
+def test_record_levels_give_the_same_bits(net: lite.LiteNetwork, level: int) -> None:
+    network = recorded(level)
+    for scale in (1, 2, 3):  # recorded once, with other numbers after that
+        np.testing.assert_array_equal(run(network, PIXELS * scale), run(net, PIXELS * scale))
+
+
+def test_record_level_2_drops_the_graph(net: lite.LiteNetwork) -> None:
+    network = recorded(2)
+    other = lite.LiteNetwork()
+    other.share_weights_with(network)  # not after the first forward
+    want = run(network)
+    with pytest.raises(RuntimeError, match="record level 2.*sizes of inputs cannot change"):
+        run(network, PIXELS[:1])
+    np.testing.assert_array_equal(run(network), want)
+    np.testing.assert_array_equal(run(other), want)
+    with pytest.raises(RuntimeError, match="dropped its model"):
+        lite.LiteNetwork().share_weights_with(network)
+
+
+def test_record_level_1_takes_other_sizes(net: lite.LiteNetwork) -> None:
+    network = recorded(1)
+    run(network)
+    np.testing.assert_array_equal(run(network, PIXELS[:1]), run(net, PIXELS[:1]))
+
+
+def test_a_record_level_that_there_is_not() -> None:
+    with pytest.raises(RuntimeError, match="comp_node_seq_record_level is 0, 1 or 2; got 3"):
+        recorded(3)

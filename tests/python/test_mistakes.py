@@ -16,6 +16,7 @@ import mistakes_habits
 import mistakes_layers
 import mistakes_lite
 import mistakes_network
+import mistakes_programs
 import mistakes_quantization
 import mistakes_quantized
 import mistakes_shapes
@@ -31,7 +32,7 @@ SUBJECTS = (
     mistakes_shapes, mistakes_values, mistakes_layers, mistakes_training, mistakes_data, mistakes_traced,
     mistakes_traced_module,
     mistakes_lite, mistakes_commands, mistakes_habits, mistakes_tools, mistakes_quantization,
-    mistakes_quantized, mistakes_distributed, mistakes_network,
+    mistakes_quantized, mistakes_distributed, mistakes_network, mistakes_programs,
 )  # fmt: skip
 
 #: Rows that are known to fall short, with the reason; at most 2 % of the table.

@@ -565,10 +565,10 @@ def test_learning_rates_belong_to_the_recording_of_their_thread() -> None:
 @pytest.mark.parametrize(
     "name, value",
     [
-        ("sublinear_memory_config", SublinearMemoryConfig()), ("dtr_config", DTRConfig(1)), ("profiling", True),
-        ("imperative", True),
+        ("sublinear_memory_config", SublinearMemoryConfig()),
+        ("dtr_config", DTRConfig(1)),
     ],
-)  # fmt: skip
+)
 def test_options_of_trace_without_effect(name: str, value: Any) -> None:
     with pytest.raises(NotImplementedError, match=f"trace: {name}="):
         trace(lambda x: x, **{name: value})

@@ -11,6 +11,7 @@ import copy
 import dataclasses
 import pickle
 import random
+import sys
 import threading
 import types
 from typing import Any
@@ -24,7 +25,6 @@ import megengine.module as M
 from megengine import Tensor, amp, config
 from megengine.autodiff import GradManager
 from megengine.jit import trace
-from megengine.jit.tracing import set_symbolic_shape
 from megengine.optimizer import SGD
 
 NUMBER = 1.0
@@ -258,12 +258,6 @@ def test_settings_are_part_of_the_key_and_come_back() -> None:
         config.deterministic_kernel = False
     f(x)
     assert count(f) == 3  # as at the beginning
-    old = set_symbolic_shape(False)
-    try:
-        f(x)
-        assert count(f) == 4
-    finally:
-        set_symbolic_shape(old)
 
 
 def test_options_that_are_assigned_later_take_effect() -> None:
@@ -339,6 +333,30 @@ def test_a_trace_with_recordings_is_garbage_like_any_other() -> None:
     ref = make()
     gc.collect()
     assert ref() is None
+
+
+def test_a_replayed_training_step_runs_no_python() -> None:
+    gm, opt = GradManager().attach(NET.parameters()), SGD(NET.parameters(), lr=0.1, momentum=0.9)
+
+    @trace(without_host=True)
+    def step(x: Tensor, extra: dict[str, Any]) -> Any:
+        with gm:
+            loss = (NET(helper(x, extra["by"])) * NAMES["a"]).sum() + PLAIN.items[0]
+            gm.backward(loss)
+        opt.step().clear_grad()
+        return {"loss": loss, "both": Pair(loss, [x])}
+
+    ran: list[Any] = []
+    x = Tensor(np.arange(6, dtype="float32").reshape(2, 3))
+    for _ in range(3):
+        step(x, {"by": 2.0})
+    sys.setprofile(lambda frame, event, arg: ran.append((event, frame.f_code.co_qualname)))
+    try:
+        result = step(x, {"by": 2.0})
+    finally:
+        sys.setprofile(None)
+    assert not [r for r in ran if r[0] == "call"], ran
+    assert type(result["both"]) is Pair and result["both"].b[0] is x
 
 
 def test_a_learning_rate_takes_effect_whichever_way_it_is_set() -> None:

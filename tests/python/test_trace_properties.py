@@ -175,7 +175,7 @@ STATEMENTS: dict[str, Callable[[World, Tensor, Any], Tensor]] = {
     "read": lambda w, x, a: x * float(x.mean().item()),
     "mask": lambda w, x, a: x * x[x > 0].sum(),
 }
-MAY_REFUSE = {"without_host": {"read"}, "host": set()}  # by mode
+MAY_REFUSE = {"without_host": {"read"}, "host": set(), "symbolic": {"read", "train scaled"}}  # by mode
 
 RESULTS: dict[str, Callable[[World, Tensor], Any]] = {
     "tensor": lambda w, x: x,
@@ -307,7 +307,9 @@ def run(p: Program, mode: str) -> list[Any]:
                 x = STATEMENTS[name](w, x, a)
             return RESULTS[p.result](w, x)
 
-        return body if mode == "eager" else trace(body, without_host=mode == "without_host")
+        return (
+            body if mode == "eager" else trace(body, without_host=mode == "without_host", symbolic=mode == "symbolic")
+        )
 
     functions = make(p.body), make(p.other)
     log: list[Any] = []
@@ -368,7 +370,7 @@ def called(f: Any, how: str, w: World, x: Tensor, a: Any) -> Any:
 
 def check(p: Program) -> None:
     want = run(p, "eager")
-    for mode in MODES:
+    for mode in (*MODES, "symbolic"):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # Python runs on each call: allowed here
             got = run(p, mode)

@@ -14,6 +14,7 @@ import megenginelite as lite
 from megengine import Parameter, Tensor
 from megengine.autodiff import GradManager
 from megengine.core._core import TraceError
+from megengine.core._trace_option import use_symbolic_shape
 from megengine.jit import is_tracing, trace
 from megengine.jit.tracing import set_symbolic_shape
 from megengine.optimizer import SGD
@@ -354,12 +355,30 @@ def test_shapes_are_tensors_in_a_trace(options: dict[str, bool]) -> None:
 def test_shapes_are_tuples_elsewhere() -> None:
     assert shapes_seen(symbolic_shape=False)["shape"] == (2, 3)
     assert type(shapes_seen(symbolic_shape=False)["n"]) is int
-    assert set_symbolic_shape(False) is True
-    try:
-        assert type(shapes_seen()["shape"]) is tuple
-    finally:
-        assert set_symbolic_shape(True) is False
     assert Tensor(array(2, 3)).shape == (2, 3) and type(Tensor([1.0]).shape) is tuple
+
+
+def test_the_switch_of_symbolic_shapes() -> None:
+    """In eager mode it makes shapes tensors; a trace goes by its own option, which the switch changes inside."""
+    assert use_symbolic_shape() is False and set_symbolic_shape(True) is False
+    try:
+        x = Tensor(array(2, 3))
+        assert isinstance(x.shape, Tensor) and x.shape.numpy().tolist() == [2, 3] and x._tuple_shape == (2, 3)
+        assert Tensor(1.0).shape == () and (x.shape[0] + 1).numpy() == 3
+        assert type(shapes_seen(symbolic_shape=False)["shape"]) is tuple
+    finally:
+        assert set_symbolic_shape(False) is True
+    seen = []
+
+    def f(x: Tensor) -> Tensor:
+        seen.append((use_symbolic_shape(), type(x.shape), set_symbolic_shape(False), type(x.shape)))
+        return x + 1
+
+    traced = trace(f)
+    for n in (2, 2, 3):
+        assert traced(Tensor(array(n, 2))).shape == (n, 2)
+    assert all(s[0] and issubclass(s[1], Tensor) and s[2] and s[3] is tuple for s in seen) and len(seen) == 3
+    assert use_symbolic_shape() is False
 
 
 def test_a_size_beside_a_tensor_counts_as_the_number_it_is() -> None:

@@ -24,9 +24,9 @@ class GraphInference:
 
     Args:
         file: a path, or an open binary file.
-        outputs: names of the outputs to return; all when None.
-        profiling: take the time of every op; ``get_profile`` tells it.
-        optimize_for_inference: accepted, without effect; files are optimised when they are dumped.
+        outputs: names of the outputs to return; all when None. Other variables of the graph may be named, too.
+        profiling: note how long each instruction takes; ``get_profile()`` gives it.
+        optimize_for_inference: rewrite the graph first, with the options of ``kwargs`` (``enable_io16xc32`` …).
 
     >>> import io
     >>> from megengine.utils.comp_graph_tools import GraphInference
@@ -47,19 +47,26 @@ class GraphInference:
         outputs: Sequence[str] | None = None,
         profiling: bool = False,
         optimize_for_inference: bool = False,
+        *,
+        policy: int = 0,
         **kwargs: Any,
     ) -> None:
-        from megenginelite import LiteNetwork
+        from megenginelite import LiteGlobal, LiteNetwork
 
-        if kwargs:
-            raise ValueError(f"GraphInference: unknown options {sorted(kwargs)}.")
+        if kwargs and not optimize_for_inference:
+            raise ValueError(f"GraphInference: {', '.join(sorted(kwargs))} need optimize_for_inference=True.")
         if isinstance(file, (str, os.PathLike)):
             with open(file, "rb") as f:
                 data = f.read()
         else:
             data = file.read()
+        data = _rewritten(data, outputs, optimize_for_inference, kwargs)
         inputs, results = _core.model_io(data)
+        for library in _core.custom_libraries():  # Lite is a library of its own, with operators of its own
+            LiteGlobal.set_loader_lib_path(library)
         self._network = LiteNetwork()
+        if policy:
+            self._network.set_network_algo_policy(policy)
         self._network.load(io.BytesIO(data))
         self._inputs = [name for name, _, _ in inputs]
         self._dtypes = {name: dtype for name, dtype, _ in inputs}
@@ -110,6 +117,37 @@ class GraphInference:
         if name in self._bfloat16:
             value = value.view(bfloat16)
         return value.reshape(()) if self._ndim[name] == 0 else value
+
+
+def _rewritten(data: bytes, outputs: Sequence[str] | None, optimize: bool, options: dict[str, Any]) -> bytes:
+    """The file with other outputs, or optimised; the same bytes where nothing is asked for."""
+    known = {name for name, _, _ in _core.model_io(data)[1]}
+    others = [name for name in outputs or () if name not in known]
+    if not others and not optimize:
+        return data
+    graph = _core.Graph(data)
+    found, stack, seen = dict(graph.outputs), [id for _, id in graph.outputs], set()
+    while stack and others:
+        id = stack.pop()
+        if id in seen:
+            continue
+        seen.add(id)
+        name, _, _, _, kind, producer = graph.value(id)
+        if name in others:
+            found.setdefault(name, id)
+        if kind == "result":
+            _, _, ins, _, _, sizes = graph.node(producer)
+            stack += [*ins, *sizes]
+    for name in others:
+        if name not in found:
+            raise ValueError(f"GraphInference: the file has no output {name!r}; it has {', '.join(sorted(known))}.")
+    chosen = [(name, id) for name, id in found.items() if outputs is None or name in outputs]
+    if optimize:
+        word = _core.inference_word([(k, bool(v)) for k, v in options.items()])
+        graph = graph.optimized(chosen, word)
+        chosen = graph.outputs
+    written: bytes = graph.write(chosen, {}, False, True, graph.inputs)[0]
+    return written
 
 
 def _narrowed(array: npt.NDArray[Any], name: str, dtype: str) -> npt.NDArray[Any]:

@@ -4,20 +4,31 @@ from __future__ import annotations
 
 import os
 
-_symbolic_shape = bool(os.environ.get("MEGENGINE_USE_SYMBOLIC_SHAPE"))
+from . import _core
+
 _xla_backend = False
 
 
 def use_symbolic_shape() -> bool:
-    """Whether ``Tensor.shape`` should be a Tensor. The switch is kept, but shapes are tuples (docs/compat.md)."""
-    return _symbolic_shape
+    """Whether ``x.shape`` is a Tensor: inside a traced call as the trace says, else by the switch.
+
+    >>> use_symbolic_shape()
+    False
+    """
+    return _core.use_symbolic_shape()
 
 
 def set_symbolic_shape(option: bool) -> bool:
-    """Set the switch and return what it was."""
-    global _symbolic_shape
-    old, _symbolic_shape = _symbolic_shape, bool(option)
-    return old
+    """Set the switch and return what it was; inside a traced call that of the call.
+
+    >>> x = mge.tensor([1.0, 2.0])
+    >>> old = set_symbolic_shape(True)
+    >>> x.shape
+    Tensor([2], dtype=int32, device=xpux:0)
+    >>> set_symbolic_shape(old), x.shape
+    (True, (2,))
+    """
+    return _core.set_symbolic_shape(bool(option))
 
 
 def use_xla_backend() -> bool:
@@ -30,3 +41,7 @@ def set_use_xla_backend(option: bool) -> bool:
     if option:
         raise NotImplementedError("set_use_xla_backend: there is no XLA backend. The graph compiler is always used.")
     return _xla_backend
+
+
+if os.environ.get("MEGENGINE_USE_SYMBOLIC_SHAPE"):
+    set_symbolic_shape(True)

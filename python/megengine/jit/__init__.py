@@ -6,6 +6,7 @@ from .graph_opt_config import GraphOptimizationConfig
 from .partial_tracing import partial_trace
 from .sublinear_memory_config import SublinearMemoryConfig
 from .tracing import exclude_from_trace, is_tracing, trace
+from .xla_backend import xla_trace
 
 __all__ = [
     "DTRConfig",
@@ -16,4 +17,5 @@ __all__ = [
     "is_tracing",
     "partial_trace",
     "trace",
+    "xla_trace",
 ]

@@ -43,12 +43,16 @@ class _Methods:
     """The methods of the user's classes that objects in sight belong to, by name."""
 
     def __init__(self) -> None:
+        self._seen: set[int] = set()  # kept alive by whoever sees them
         self._classes: set[type] = set()
         self._methods: dict[str, list[Any]] = {}
         self.called: list[Any] = []  # of modules: called by calling the module
 
     def add(self, obj: Any) -> None:
-        parts = obj.modules() if isinstance(obj, Module) else (obj,)
+        if id(obj) in self._seen:
+            return
+        parts = list(obj.modules()) if isinstance(obj, Module) else [obj]
+        self._seen.update(map(id, parts))
         for cls in {type(part) for part in parts} - self._classes:
             self._classes.add(cls)
             for base in cls.__mro__:
@@ -171,7 +175,7 @@ def _position(o: Any) -> Any:
 def random_states() -> Any:
     """Where the global generators of NumPy and Python are."""
     numpy = np.random.get_state(legacy=False)
-    return repr(numpy["state"]["key"][:4]), numpy["state"]["pos"], numpy["has_gauss"], random.getstate()[1][-5:]
+    return numpy["state"]["key"][:4].tolist(), numpy["state"]["pos"], numpy["has_gauss"], random.getstate()[1][-5:]
 
 
 Entry = _core.TraceEntry

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -22,6 +23,7 @@ import numpy as np
 from .. import _size as _size
 from ..core import _core
 from ..core._habits import unexpected
+from ..core._trace_option import set_symbolic_shape as set_symbolic_shape
 from ..core._warn import warn_once
 from ..core.tensor.utils import KindError
 from ..module import Module
@@ -31,12 +33,13 @@ from .config import DTRConfig, GraphOptimizationConfig, SublinearMemoryConfig
 from .depends import HELD, TARGET, Entry, Name, function_names, grad_plan, positions, random_states
 from .dump import CompGraphDumpResult as CompGraphDumpResult
 from .dump import dump
+from .paths import CallPaths
 from .tree import CannotRebuild, ResultPlan, flatten
 
 # Options of MegEngine that change nothing here. Given another value than these they are refused: a program that asks
 # for something has to hear that it does not get it.
 _TRACE_DEFAULTS: dict[str, Any] = {
-    "sublinear_memory_config": None, "dtr_config": None, "profiling": False, "imperative": False,
+    "sublinear_memory_config": None, "dtr_config": None,
 }  # fmt: skip
 
 
@@ -45,15 +48,6 @@ def _refuse_others(who: str, given: dict[str, Any], defaults: dict[str, Any]) ->
         value = given.get(name, default)
         if value is not default and value != default:
             raise NotImplementedError(f"{who}: {name}={value!r} is not implemented; leave it out.")
-
-
-def set_symbolic_shape(option: bool) -> bool:
-    """Whether ``x.shape`` is a tensor in traced calls, for all traces whose ``symbolic_shape`` is on; the old value.
-
-    >>> set_symbolic_shape(False), set_symbolic_shape(True)
-    (True, False)
-    """
-    return _core.set_symbolic_shape(bool(option))
 
 
 def is_tracing() -> bool:
@@ -174,7 +168,7 @@ def array_comparator(lhs: Any, rhs: Any) -> bool:
     return bool(np.all(lhs == rhs))
 
 
-class trace(_core.TraceBase):
+class trace(CallPaths, _core.TraceBase):
     """Records a function and runs it as a compiled program.
 
     >>> import numpy as np
@@ -190,7 +184,7 @@ class trace(_core.TraceBase):
 
     without_host = False
     check_external = True
-    third_party_backend = False
+    _late: Sequence[Tensor] = ()  # arguments that come after the results which do not need them
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         unknown = {k: v for k, v in kwargs.items() if k not in inspect.signature(cls.__init__).parameters}
@@ -223,6 +217,8 @@ class trace(_core.TraceBase):
         self._symbolic = symbolic or record_only
         self._capture_as_const = capture_as_const or record_only
         self._record_only = record_only
+        self._imperative = imperative
+        self._profiling = profiling
         if opt_level not in range(4) or isinstance(opt_level, bool):
             raise ValueError(f"trace: opt_level is 0, 1, 2 or 3; got {opt_level!r}.")
         self._opt_level = opt_level
@@ -255,6 +251,8 @@ class trace(_core.TraceBase):
 
     def _record_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call that none of the recordings can serve; those that one can never get here."""
+        if self.third_party_backend and self.traced:
+            return self.compile_and_exec(*args, **kwargs)
         if self._capture_as_const:
             for a in args:
                 if not isinstance(a, Tensor):
@@ -265,7 +263,12 @@ class trace(_core.TraceBase):
         key, tensors, held, strict, any_size = self._call_key(args, kwargs)
         if self.without_host and not strict:
             self._tell(OUTER_GRADIENTS)
-        recording = _core.Recording(self._opt_level, self._capture_as_const, strict, any_size, self._graph_opt)
+        recording = _core.Recording(
+            self._opt_level, self._capture_as_const, strict, any_size, self._graph_opt, symbolic=self._symbolic,
+            record_only=self._record_only, imperative=self._imperative,
+        )  # fmt: skip
+        if self._profiling:
+            recording.watch(True)
         return self._record(key, recording, held, args, kwargs, tensors, strict)
 
     def _record(
@@ -287,13 +290,17 @@ class trace(_core.TraceBase):
         draws, moving = (random_states(), positions(reached)) if strict else (None, [])
         with _recording_into(entry.refresh, notes, grads):
             # Also what other objects refer to: its attributes may be read without calling it.
+            noted: set[int] = set()
             for obj in (*held, *(name.value for name in before), *reached):
-                if hasattr(type(obj), "_trace_state"):
-                    for part in obj.modules() if isinstance(obj, Module) else (obj,):
-                        _core.note_use(part)
+                if id(obj) in noted or not hasattr(type(obj), "_trace_state"):
+                    continue
+                for part in obj.modules() if isinstance(obj, Module) else (obj,):
+                    noted.add(id(part))
+                    _core.note_use(part)
         outside = [t for note in (*notes.values(), *(name.deep for name in before)) for t in note[HELD]]
         outside = [t for t in outside if isinstance(t, Tensor)]
-        recording.record_begin(tensors)
+        recording.record_begin([*tensors, *self._late])
+        _core.traced_shapes(recording.any_size)
         try:
             with _recording_into(entry.refresh, notes, grads):
                 result = self.__wrapped__(*args, **kwargs)
@@ -302,6 +309,8 @@ class trace(_core.TraceBase):
             recording.record_abort()
             settle()
             raise
+        finally:
+            _core.traced_shapes(None)
         settle()
         self._last, self._last_args = entry, tensors if self._capture_as_const else []
         self.traced = True
@@ -332,7 +341,7 @@ class trace(_core.TraceBase):
             _core.note(c, None, True, True) for c in classes if not c.__module__.startswith("megengine.")
         ]
         recording.pin_arguments(outside)
-        if self._keep(key, entry, MAX_RECORDINGS):
+        if not self.third_party_backend and self._keep(key, entry, MAX_RECORDINGS):
             self._warn(
                 f"trace: {self.__name__} was recorded more than {MAX_RECORDINGS} times for different arguments or "
                 "states; the recording used longest ago is dropped each time. Pass numbers that change as Tensors."
@@ -428,6 +437,15 @@ class trace(_core.TraceBase):
     def graph_text(self) -> str:
         """The recorded graph in text form (for bug reports)."""
         return self._require_recording("graph_text").recording.text(self._capture_as_const)
+
+    def get_profile(self) -> dict[str, Any]:
+        """Graph and times of the last run of the compiled program, as plain data: ``graph_exec`` and ``profiler``.
+
+        Needs ``profiling=True`` and a second call, which is the first that a program computes.
+        """
+        if not self._profiling:
+            raise ValueError(f"get_profile: {self.__name__} is not profiled; make the trace with profiling=True.")
+        return dict(json.loads(self._require_recording("get_profile").recording.profile()))
 
     def report(self) -> str:
         """Memory plan and instructions of the compiled programs."""

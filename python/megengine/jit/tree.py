@@ -60,7 +60,7 @@ class CannotRebuild(Exception):
 class Part(enum.IntEnum):
     """The kinds of parts of a plan, as ``python/bindings/trace_result.h`` lists them."""
 
-    NEW, ARGUMENT, SAME, SIZE, GRAD, COPY, AGAIN, TUPLE, LIST, DICT, FILLED, MADE, FIELDS, CALLED = range(14)
+    NEW, ARGUMENT, SAME, SIZE, GRAD, COPY, AGAIN, TUPLE, LIST, DICT, FILLED, MADE, FIELDS, CALLED, NAMED = range(15)
 
 
 #: A part of a result: its kind and what that takes.
@@ -142,7 +142,10 @@ class ResultPlan:
         kind = type(obj)
         if isinstance(obj, tuple) and (kind is tuple or hasattr(obj, "_fields")):
             parts = tuple(self._plan(o, f"{path}[{i}]") for i, o in enumerate(obj))
-            return (Part.TUPLE, parts) if kind is tuple else (Part.MADE, parts, kind._make)
+            if kind is tuple:
+                return Part.TUPLE, parts
+            maker = next(c for c in kind.__mro__ if "_make" in vars(c) or "_fields" in vars(c))
+            return (Part.NAMED, parts, kind) if "_field_defaults" in vars(maker) else (Part.MADE, parts, kind._make)
         if kind is list:
             return Part.LIST, tuple(self._plan(o, f"{path}[{i}]") for i, o in enumerate(obj))
         if kind in (set, frozenset) and not any(isinstance(o, Tensor) for o in obj):

@@ -3,6 +3,9 @@
 // into the workspace. conv2d and conv2d_fused take the same path for the same geometry and apply the epilogue as a
 // pass, so their bits agree. Weight gradients are in conv2d_dw.cpp.
 #include "op/conv/conv2d.h"
+
+#include <cstddef>
+
 #include "base/parallel.h"
 #include "kernel/cost.h"
 #include "kernel/onednn/conv2d.h"
@@ -43,6 +46,7 @@ struct Conv {
   simd::WeightBlocks blocks{};  // block != 0: ours is faster, above all for many channels
   simd::InputBlocks inputs{};   // the same
   size_t workspace = 0;
+  uint64_t order = 0;  // that the packed weight lies in
 
   void set_weight(const dnnl::memory::desc& plain, const dnnl::memory::desc& want) {
     weight = none(plain);
@@ -50,23 +54,39 @@ struct Conv {
     packed = packs ? none(want) : weight;
     if (!packs) return;
     workspace = (want.get_size() + 63) / 64 * 64;
+    auto mix = [&](const auto& list) {
+      for (auto v : list) order = hash_mix(order, static_cast<uint64_t>(v));
+    };
+    mix(want.get_padded_dims()), mix(want.get_strides()), mix(want.get_inner_blks()), mix(want.get_inner_idxs());
     const bool ours = want.get_data_type() == dnnl::memory::data_type::f32 &&
                       (output_blocks(want, &blocks) || input_blocks(want, &inputs));
     if (!ours) pack = dnnl::reorder(weight, packed);
   }
-  void run(const void* x, const void* w, void* y, void* memory) {
-    in.set_data_handle(const_cast<void*>(x));
+  void pack_to(const void* w, void* memory) {
     weight.set_data_handle(const_cast<void*>(w));
+    packed.set_data_handle(memory);
+    if (blocks.block)
+      simd::pack_weight(blocks, static_cast<const float*>(w), static_cast<float*>(memory));
+    else if (inputs.block)
+      simd::pack_input_blocks(inputs, static_cast<const float*>(w), static_cast<float*>(memory));
+    else
+      execute(pack, parts, {{DNNL_ARG_FROM, &weight}, {DNNL_ARG_TO, &packed}});
+  }
+  void run(const void* x, const void* w, void* y, void* memory) {
+    if (packs)
+      pack_to(w, memory);
+    else
+      weight.set_data_handle(const_cast<void*>(w));
+    multiply(x, y);
+  }
+  // With a weight packed before.
+  void run_packed(const void* x, const void* w, void* y) {
+    packed.set_data_handle(const_cast<void*>(w));
+    multiply(x, y);
+  }
+  void multiply(const void* x, void* y) {
+    in.set_data_handle(const_cast<void*>(x));
     out.set_data_handle(y);
-    if (packs) {
-      packed.set_data_handle(memory);
-      if (blocks.block)
-        simd::pack_weight(blocks, static_cast<const float*>(w), static_cast<float*>(memory));
-      else if (inputs.block)
-        simd::pack_input_blocks(inputs, static_cast<const float*>(w), static_cast<float*>(memory));
-      else
-        execute(pack, parts, {{DNNL_ARG_FROM, &weight}, {DNNL_ARG_TO, &packed}});
-    }
     execute(prim, parts, {{arg[0], &in}, {arg[1], &packed}, {arg[2], &out}});
   }
 };
@@ -153,24 +173,56 @@ const char* avoid(const KernelArgs& a) {
 }
 template <class A>
 size_t workspace(const KernelArgs& a) {
-  return conv_of<A>(a, conv_geom_of<A>(a))->workspace;
+  return a.prepared ? 0 : conv_of<A>(a, conv_geom_of<A>(a))->workspace;
+}
+
+// A prepared weight: the order it lies in, then itself. Another number of threads may want another order.
+struct PackedWeight {
+  alignas(64) uint64_t order;
+  alignas(64) char data[1];
+};
+constexpr size_t kPackedHead = offsetof(PackedWeight, data);
+template <class A>
+size_t prepared_bytes(const KernelArgs& a) {
+  const Conv* c = conv_of<A>(a, conv_geom_of<A>(a));
+  return c && c->packs ? kPackedHead + c->workspace : 0;
+}
+template <class A>
+void prepare(const KernelArgs& a, void* to) {
+  Conv* c = conv_of<A>(a, conv_geom_of<A>(a));
+  auto* w = static_cast<PackedWeight*>(to);
+  w->order = c->order;
+  c->pack_to(a.in[1].ptr, w->data);
+}
+template <class A>
+void run_conv(const KernelArgs& a) {
+  Conv* c = conv_of<A>(a, conv_geom_of<A>(a));
+  const auto* w = static_cast<const PackedWeight*>(a.prepared);
+  if (!w) return c->run(a.in[0].ptr, a.in[1].ptr, a.out[0].ptr, a.workspace);
+  if (c->packs && c->order == w->order) return c->run_packed(a.in[0].ptr, w->data, a.out[0].ptr);
+  const Room memory(c->workspace);
+  c->run(a.in[0].ptr, a.in[1].ptr, a.out[0].ptr, memory.get());
 }
 template <class A>
 void run(const KernelArgs& a) {
-  conv_of<A>(a, conv_geom_of<A>(a))->run(a.in[0].ptr, a.in[1].ptr, a.out[0].ptr, a.workspace);
+  run_conv<A>(a);
   simd_nn::conv2d_last_epilogue<A>(a);
 }
 
+template <class A>
+void add_one(KernelRegistry& r) {
+  Kernel k{.name = "onednn_conv2d",
+           .refuse = refuse<A>,
+           .run = run<A>,
+           .workspace = workspace<A>,
+           .layouts = simd_nn::conv2d_last_layouts<A>,
+           .avoid = avoid<A>};
+  if (A::kRole == ConvRole::Forward) k.prepare = {1, prepared_bytes<A>, prepare<A>};
+  r.add(A::kOp, KernelTier::Library, k);
+}
 template <class... A>
 void add(KernelRegistry& r) {
-  (r.add(A::kOp, KernelTier::Library,
-         Kernel{.name = "onednn_conv2d",
-                .refuse = refuse<A>,
-                .run = run<A>,
-                .workspace = workspace<A>,
-                .layouts = simd_nn::conv2d_last_layouts<A>,
-                .avoid = avoid<A>}),
-   ...);
+  (add_one<A>(r), ...);
 }
 
 }  // namespace

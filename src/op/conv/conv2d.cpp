@@ -1,5 +1,6 @@
 #include "op/conv/conv2d.h"
 
+#include "op/elementwise/scalar_body.h"
 #include "op/emitter.h"
 #include "op/nn.h"
 
@@ -8,7 +9,9 @@ namespace {
 
 void infer_conv2d_fused(InferCtx& c) {
   const auto& at = attrs_as<Conv2dFusedAttrs>(c.attrs);
-  MGE_CHECK(at.act == "none" || at.act == "relu", Value, "conv2d_fused: act must be none or relu; got \"{}\".", at.act);
+  const OpDef* act = OpRegistry::global().find(at.act);
+  MGE_CHECK(at.act == "none" || (act && fusable_act(*act)), Value,
+            "conv2d_fused: act must be none or an elementwise op of one operand, such as relu; got \"{}\".", at.act);
   Conv2dExtras e = conv2d_extras(at);
   size_t want = 2 + static_cast<size_t>(e.count);
   MGE_CHECK(c.n() == want, Type, "conv2d_fused: attributes {} need {} inputs; got {}.", c.attrs->print(), want, c.n());
@@ -30,10 +33,16 @@ void decompose_conv2d_fused(Emitter& em, const AttrsBase* attrs, std::span<const
   if (e.bias >= 0) y = y + extra(e.bias);
   if (e.scale >= 0) y = y * extra(e.scale) + extra(e.shift);
   if (e.add >= 0) y = y + extra(e.add);
-  out[0] = cast(at.act == "relu" ? unary("relu", y) : y, in[0].dtype());
+  out[0] = cast(at.act == "none" ? y : unary(at.act.c_str(), y), in[0].dtype());
 }
 
 }  // namespace
+
+bool fusable_act(const OpDef& op) {
+  const ScalarBody* b = op.scalar;
+  const bool floats = b && (b->domain == Domain::Float || b->domain == Domain::Number || b->domain == Domain::Any);
+  return floats && b->arity == 1 && !b->bool_out;
+}
 
 Conv2dExtras conv2d_extras(const Conv2dFusedAttrs& at) {
   Conv2dExtras e;

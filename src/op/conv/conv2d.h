@@ -14,13 +14,16 @@ using Conv2dDwAttrs = ConvDwAttrs<2>;
 struct Conv2dFusedAttrs : Conv2dAttrs {
   static constexpr const char* kOp = "conv2d_fused";
   bool has_bias = false, has_scale = false, has_add = false;  // has_scale: scale and shift
-  std::string act = "none";                                   // none, relu
+  std::string act = "none";                                   // or a unary elementwise op: fusable_act
   static constexpr auto fields() {
     using A = Conv2dFusedAttrs;
     return std::tuple_cat(Conv2dAttrs::fields(), field_list("has_bias", &A::has_bias, "has_scale", &A::has_scale,
                                                             "has_add", &A::has_add, "act", &A::act));
   }
 };
+
+/// Whether the op gives a float for a float: what may follow a convolution inside conv2d_fused.
+bool fusable_act(const OpDef& op);
 
 /// The extras of conv2d_fused by role; -1 = absent.
 struct Conv2dExtras {

@@ -130,6 +130,28 @@ TEST(Optimize, ElementwiseTailOfATrainingStep) {
   EXPECT_LT(h.n_nodes(), g.n_nodes());
 }
 
+// What could not be folded, was merged, or reads what was rewritten: whatever fails says where it was written.
+TEST(Optimize, RewrittenNodesNameTheLine) {
+  for (const char* body : {
+           "  %0 = take %t, %c        loc net.py:7\n",  // not folded
+           "  %0 = take %x, %c        loc net.py:7\n  %1 = take %x, %c loc net.py:8\n  %2 = add %0, %1\n",  // merged
+           "  %a = reshape %x {shape=[2,2]} loc net.py:5\n  %b = reshape %a {shape=[4]} loc net.py:6\n"
+           "  %0 = take %b, %c loc net.py:7\n",  // of what went
+       }) {
+    ir::Graph g = ir::parse(
+        "graph g(%x: f32[4]) {\n  const %t: f32[4] = 00000000000000000000000000000000\n  const %c: "
+        "i32[1] = 09000000\n" +
+        std::string(body) + "} returns(" + (std::strstr(body, "%2") ? "%2" : "%0") + ")\n");
+    pass::optimize(g, options(2));
+    try {
+      run(g);
+      FAIL() << ir::print(g);
+    } catch (const Error& e) {
+      EXPECT_THAT(e.text(), testing::HasSubstr("net.py:7")) << ir::print(g);
+    }
+  }
+}
+
 // Chains whose values are read outside, escape, are committed and reduced, over every kind of broadcast.
 TEST(Optimize, RandomElementwiseGraphs) {
   uint32_t seed = 5;

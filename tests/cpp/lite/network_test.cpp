@@ -523,8 +523,6 @@ TEST(LiteNetwork, WhatComesLaterSaysSo) {
   later([&] { Runtime::set_network_algo_policy(net, LITE_ALGO_PROFILE | LITE_ALGO_HEURISTIC); });
   Runtime::set_network_algo_policy(net, LITE_ALGO_HEURISTIC | LITE_ALGO_REPRODUCIBLE);
   later([&] { Runtime::enable_global_layout_transform(net); });
-  later([&] { net->enable_profile_performance("x.json"); });
-  later([&] { net->get_static_memory_alloc_info(); });
   later([] { register_decryption_and_key("k", {}, {}); });
   later([] { set_persistent_cache("x"); });
   mge::serial::ModelInfo info;

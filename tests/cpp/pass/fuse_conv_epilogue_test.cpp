@@ -47,6 +47,17 @@ TEST(FuseConvEpilogue, AnIntermediateWithAnotherReaderStops) {
                  kHead + "  %p = conv2d_fused %x, %w, %b {has_bias=true}\n  %y = relu %p\n} returns(%y, %p)\n");
 }
 
+TEST(FuseConvEpilogue, AnyElementwiseOpOfOneOperandIsAnActivation) {
+  for (const char* act : {"relu6", "hswish", "silu", "sigmoid", "gelu", "tanh", "abs"})
+    expect_rewrite(fuse_conv_epilogue,
+                   kHead + "  %0 = conv2d %x, %w, %b\n  %1 = add %0, %r\n  %y = " + act + " %1\n} returns(%y)\n",
+                   kHead + "  %y = conv2d_fused %x, %w, %b, %r {has_bias=true, has_add=true, act=\"" + act +
+                       "\"}\n} returns(%y)\n");
+  expect_unchanged(fuse_conv_epilogue, kHead + "  %0 = conv2d %x, %w\n  %y = isnan %0\n} returns(%y)\n");
+  expect_unchanged(fuse_conv_epilogue,
+                   kHead + "  %0 = conv2d %x, %w\n  %y = typecvt %0 {dtype=float16}\n} returns(%y)\n");
+}
+
 TEST(FuseConvEpilogue, ScaleWithoutShiftStays) {
   expect_unchanged(fuse_conv_epilogue,
                    kHead + "  %0 = conv2d %x, %w\n  %1 = mul %0, %s\n  %2 = relu %1\n} returns(%2)\n");

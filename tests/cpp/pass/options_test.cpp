@@ -48,9 +48,13 @@ TEST(InferenceOptions, TheWordIsMegEngines) {
   EXPECT_THAT(inference_keywords(ours), testing::ElementsAre("enable_fuse_grain", "enable_io_bf16", "enable_nhwc"));
 }
 
-TEST(InferenceOptions, TheLastLayoutWins) {
-  EXPECT_EQ(parse_inference({{"enable_nchw4", true}, {"enable_nchw88", true}, {"enable_nchw44", false}}).layout,
-            LayoutTarget::NCHW88);
+// As in MegEngine: whatever the order of the keywords.
+TEST(InferenceOptions, OneLayoutWins) {
+  for (bool turned : {false, true}) {
+    Keywords k{{"enable_nchw44", true}, {"enable_nchw32", true}, {"enable_nchw64", false}};
+    if (turned) std::swap(k[0], k[1]);
+    EXPECT_EQ(parse_inference(k).layout, LayoutTarget::NCHW44);
+  }
   EXPECT_EQ(layout_name(LayoutTarget::NCHW44_DOT), "nchw44_dot");
   EXPECT_EQ(layout_name(LayoutTarget::Default), "default");
 }

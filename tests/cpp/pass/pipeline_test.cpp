@@ -9,9 +9,14 @@ namespace {
 
 TEST(Pipeline, LevelsListPasses) {
   EXPECT_TRUE(pass_names(0).empty());
-  EXPECT_THAT(pass_names(1), testing::ElementsAre("dce", "constant_fold", "cse", "dce"));
-  EXPECT_THAT(pass_names(2), testing::ElementsAre("dce", "write_out", "constant_fold", "cse", "fuse_batch_norm",
+  EXPECT_THAT(pass_names(1), testing::ElementsAre("dce", "constant_fold", "canonicalise", "arithmetic", "constant_fold",
+                                                  "cse", "dce"));
+  EXPECT_THAT(pass_names(2), testing::ElementsAre("dce", "write_out", "constant_fold", "canonicalise", "fuse_grain",
+                                                  "arithmetic", "constant_fold", "cse", "move_casts", "fuse_batch_norm",
                                                   "fuse_conv_epilogue", "fuse_elementwise", "dce"));
+  EXPECT_THAT(inference_pass_names(),
+              testing::ElementsAre("dce", "remove_dropout", "constant_fold", "fuse_grain", "arithmetic",
+                                   "fuse_preprocess", "half_io", "constant_fold", "cse", "dce"));
 }
 
 TEST(Pipeline, BadLevelIsTheCallersError) {
@@ -44,6 +49,25 @@ TEST(Pipeline, DumpsAfterAPassOnRequest) {
   unsetenv("MGE_DUMP_IR");
   EXPECT_EQ(testing::internal::GetCapturedStderr(),
             "# after cse\ngraph g(%x: f32[2]) {\n  %0 = neg %x : f32[2]\n} returns(%0)\n");
+}
+
+TEST(Pipeline, MisspeltDumpsAreErrors) {
+  auto error = [](const char* value) -> std::string {
+    setenv("MGE_DUMP_IR", value, 1);
+    Graph g = ir::parse("graph g(%x: f32[2]) {\n  %0 = neg %x\n} returns(%0)\n");
+    std::string text;
+    try {
+      optimize(g, {.opt_level = 1});
+    } catch (const Error& e) {
+      EXPECT_EQ(e.kind(), ErrorKind::Value);
+      text = e.text();
+    }
+    unsetenv("MGE_DUMP_IR");
+    return text;
+  };
+  EXPECT_THAT(error("after:cse,fuse"), testing::StartsWith("MGE_DUMP_IR: there is no pass 'fuse'. There are trace "));
+  EXPECT_EQ(error("1"), "MGE_DUMP_IR: expected all or after:<pass>,<pass>...; got '1'.");
+  EXPECT_EQ(error(""), "");
 }
 
 }  // namespace

@@ -22,6 +22,7 @@ TEST(ProgramLayout, ChannelsLastIsKeptAndCopiedOnceForOthers) {
   opt.compare_oracle = true;
   auto p = Program::compile(g, opt), plain = Program::compile(g);
   EXPECT_EQ(p->report().copies, 1) << p->dump();  // both softmax read one row-major copy
+  EXPECT_NE(p->dump().find("# channels-last to row-major for "), std::string::npos) << p->dump();
   EXPECT_EQ(plain->report().copies, 0) << plain->dump();
   EXPECT_GE(p->report().in_place, 1) << "relu works in place in either order\n" << p->dump();
   Buffer x = random_buffer(p->input_meta(0), 1), w = random_buffer(p->input_meta(1), 2),

@@ -24,6 +24,12 @@ inline Buffer random_buffer(const Meta& m, uint32_t seed) {
   return b;
 }
 
+inline Buffer allocate_copy(const Meta& m, const Buffer& b) {
+  Buffer from = make_contiguous(m, b), to = allocate_buffer(m);
+  std::memcpy(to.storage->ptr, from.data(m.dtype), m.bytes());
+  return to;
+}
+
 inline Buffer floats(std::initializer_list<float> v) {
   Meta m;
   m.shape = Shape{static_cast<int64_t>(v.size())};

@@ -225,6 +225,7 @@ _ROWS: dict[str, Row] = {
     "tqt": ("TQTForward", _as_it_is),
     "lsq": ("LSQForward", _as_it_is),
     "ctc_loss": ("CTCLoss", _as_it_is),
+    "custom": ("CustomOpr", _as_it_is),
 }
 
 

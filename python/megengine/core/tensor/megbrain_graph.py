@@ -61,18 +61,6 @@ __all__ = [
 CompGraphLoadResult = namedtuple("CompGraphLoadResult", ["graph", "output_vars_dict", "output_vars_list", "metadata"])
 TensorAttr = namedtuple("TensorAttr", ["shape", "dtype", "device"])
 
-#: Bits of optimize_for_inference. What the fusing ones ask for is done in any case.
-_INFER_OPTIONS = {
-    "enable_io16xc32": 0,
-    "enable_ioc16": 1,
-    "enable_fuse_conv_bias_nonlinearity": 2,
-    "enable_fuse_conv_bias_with_z": 3,
-    "enable_fuse_preprocess": 5,
-    "enable_fuse_grain": 6,
-}
-_LAYOUTS = ("hwcd4", "nchw4", "nchw88", "nchw44", "nchw44_dot", "nchw32", "chwn4", "nchw64", "nhwc")
-_DONE_ANYHOW = {"enable_fuse_conv_bias_nonlinearity", "enable_fuse_conv_bias_with_z", "enable_fuse_grain"}
-
 
 class VarNode:
     """A variable of a graph: an input, a constant or a result."""
@@ -187,6 +175,7 @@ class Graph:
         self._inference: GraphInference | None = None
         self._compiled: list[VarNode] = []
         self._fresh = 0
+        self._policy = 0
         self.options = SimpleNamespace(graph_opt_level=2, async_exec_level=1, log_level=0)
 
     # ---- making
@@ -231,7 +220,7 @@ class Graph:
         self._compiled = list(args)
         outputs = [(str(i), v.id) for i, v in enumerate(args)]
         model = self._ir.dump(outputs, [], self.options.graph_opt_level > 0, None, [], [])
-        self._inference = GraphInference(io.BytesIO(model.write()))
+        self._inference = GraphInference(io.BytesIO(model.write()), policy=self._policy)
         return self
 
     def execute(self, *args: Any) -> None:
@@ -259,8 +248,10 @@ class Graph:
     def wait(self) -> None:
         """Nothing: ``execute`` returns when results are there."""
 
-    def _to_json(self, filename: Any) -> None:
-        raise NotImplementedError("Graph._to_json: graph.text gives the graph as text.")
+    def _to_json(self, filename: str | os.PathLike[str]) -> None:
+        """Write the graph as JSON: the object ``graph_exec`` of the original's profiles."""
+        with open(filename, "w") as f:
+            f.write(self._ir.json)
 
     @property
     def text(self) -> str:
@@ -381,17 +372,29 @@ class VirtualDepNode(OpNode):
 
 
 def apply_normal_varnode(op: OpDef, *args: VarNode) -> list[VarNode]:
-    """The results of an op of ``megengine.core.ops.builtin`` on variables."""
+    """The results of an op of ``megengine.core.ops`` on variables.
+
+    A random op draws from the state that its generator has now, each time the graph runs.
+    """
     if not isinstance(op, OpDef):
         raise TypeError(f"apply_normal_varnode: needs an op of megengine.core.ops.builtin; got {type(op).__name__}.")
     inputs = _check_vars(f"apply_normal_varnode({type(op).__name__})", args)
-    if op._effect:
-        raise NotImplementedError(f"apply_normal_varnode: {type(op).__name__} has state; it is for tensors and traces.")
     graph = inputs[0].graph
-    ids = [i for i in graph._ir.apply(op, [v.id for v in inputs]) if i is not None]
-    outputs = tuple(map(graph._var, ids))
+    ir, ids = graph._ir, [v.id for v in inputs]
+    found: list[int | None]
+    if op._effect == "steps":
+        found = [_core.node_of(y)[2] for y in op._run(tuple(ir.tensor(i) for i in ids))]
+    elif op._effect == "generator":
+        from .._imperative_rt.rng_handles import generator_of
+
+        state = generator_of(getattr(op, "handle", 0))._cell(Tensor(0.0, device=str(inputs[0].device)))
+        found = ir.apply(op, [*ids, ir.add_constant(state, "")])[:-1]
+    else:
+        found = ir.apply(op, ids)
+    results = [i for i in found if i is not None]
+    outputs = tuple(map(graph._var, results))
     params = {n: str(v.members()[0]) if isinstance(v := getattr(op, n), OpEnum) else v for n in op._fields}
-    made = OpNode(graph, max(ids), type(op).__name__, params, tuple(inputs), outputs)
+    made = OpNode(graph, max(results), type(op).__name__, params, tuple(inputs), outputs)
     for i, v in enumerate(outputs):
         if v._op is None and v not in inputs:
             v._op = made
@@ -484,23 +487,21 @@ def _write(
 
 
 def optimize_for_inference(dest_vars: Sequence[VarNode], **kwargs: Any) -> tuple[list[VarNode], int]:
-    """The variables, and the options as bits: Lite optimises what it loads, so there is nothing to do here.
+    """The variables in a new graph that was rewritten for evaluation, and the options as a number.
 
-    Options that would change numbers or layouts are refused by name.
+    Options are those of ``trace.dump``: ``enable_io16xc32``, ``enable_nchw44`` …, and ``rewrites`` with the names of
+    rewrites that may change values. Unknown ones are refused.
     """
     found = _check_vars("optimize_for_inference", dest_vars)
-    known = {*_INFER_OPTIONS, *(f"enable_{layout}" for layout in _LAYOUTS)}
-    unknown = sorted(set(kwargs) - known)
-    if unknown:
-        raise ValueError(f"unknown options: {unknown}. There are {', '.join(sorted(known))}.")
-    bits = 1 << _INFER_OPTIONS["enable_fuse_grain"]
-    for option, value in kwargs.items():
-        if not value:
-            continue
-        if option not in _DONE_ANYHOW:
-            raise NotImplementedError(f"optimize_for_inference: {option} is not implemented; leave it out.")
-        bits |= 1 << _INFER_OPTIONS[option]
-    return found, bits
+    rewrites = kwargs.pop("rewrites", ())
+    word = _core.inference_word([(option, bool(value)) for option, value in kwargs.items()])
+    ir = found[0].graph._ir.optimized([(str(i), v.id) for i, v in enumerate(found)], word, list(rewrites))
+    graph = Graph(ir)
+    results = [graph._var(id) for _, id in ir.outputs]
+    for was, now in zip(found, results):
+        if was._info()[0] and now._info()[4] == "result":
+            now.name = was._info()[0]
+    return results, word
 
 
 def deserialize_infer_option(x: int) -> dict[str, bool]:
@@ -510,17 +511,26 @@ def deserialize_infer_option(x: int) -> dict[str, bool]:
     >>> deserialize_infer_option(5)
     {'enable_io16xc32': True, 'enable_fuse_conv_bias_nonlinearity': True}
     """
-    return {name: True for name, bit in _INFER_OPTIONS.items() if x >> bit & 1}
+    return dict.fromkeys(_core.inference_keywords(x), True)
+
+
+#: How kernels are chosen, as Lite numbers it.
+_STRATEGIES = {"HEURISTIC": 1, "PROFILE": 2, "REPRODUCIBLE": 4, "OPTIMIZED": 8}
 
 
 def modify_opr_algo_strategy_inplace(dest_vars: Sequence[VarNode], strategy: str) -> None:
-    """How kernels are chosen: by a rule. Others are settings of the process, not of a graph."""
-    _check_vars("modify_opr_algo_strategy_inplace", dest_vars)
-    if strategy.upper() != "HEURISTIC":
-        raise NotImplementedError(
-            f"modify_opr_algo_strategy_inplace: {strategy!r} of one graph is not implemented. "
-            "megengine.functional.debug_param.set_execution_strategy sets it for all."
+    """How kernels of the graph are chosen from its next ``compile`` on: by a rule, or by measuring (``PROFILE``).
+
+    Names may be joined: ``PROFILE_REPRODUCIBLE``, ``PROFILE | HEURISTIC``.
+    """
+    found = _check_vars("modify_opr_algo_strategy_inplace", dest_vars)
+    names = [n for n in str(strategy).upper().replace("|", "_").replace(" ", "").split("_") if n]
+    unknown = [n for n in names if n not in _STRATEGIES]
+    if unknown or not names:
+        raise ValueError(
+            f"modify_opr_algo_strategy_inplace: there is no strategy {strategy!r}; there are {', '.join(_STRATEGIES)}."
         )
+    found[0].graph._policy = sum(_STRATEGIES[n] for n in dict.fromkeys(names))
 
 
 def set_priority_to_id(dest_vars: Sequence[VarNode]) -> None:

@@ -28,7 +28,7 @@ def page_data(title: str, source: str, described: Json, runs: int = 0) -> Json:
         fused = _clusters(written, ids, run, run_ids, origin)
         summary["instructions"] = len(exec_["comp_seq"])
         summary["time"] = sum(times.values())
-        summary["runs"] = runs if times else 0
+        summary["runs"] = program["profiler"].get("runs", 0) or runs if times else 0
     return {
         "title": title,
         "summary": summary,
@@ -49,8 +49,10 @@ def _times(profiler: Json) -> dict[str, float]:
     return out
 
 
-def _path(scope: str, backward: bool) -> list[str]:
+def _path(scope: str, backward: bool, op: str) -> list[str]:
     """Modules from the outermost in; those known by a number alone with the name of what holds them."""
+    if op.endswith("_update") and not scope:
+        return ["optimizer"]
     parts: list[str] = []
     for part in scope.split(".") if scope else []:
         parts.append(f"{parts[-1]}.{part}" if part.isdigit() and parts else part)
@@ -102,7 +104,7 @@ def _view(exec_: Json, times: dict[str, float]) -> tuple[Json, dict[str, int]]:
         at = extra.get("instruction", -1)
         placed = {
             "scope": extra.get("scope", ""),
-            "path": _path(extra.get("scope", ""), loc.get("note") == "backward"),
+            "path": _path(extra.get("scope", ""), loc.get("note") == "backward", op["type"]),
             "back": loc.get("note") == "backward",
             "file": loc.get("file", ""),
             "line": loc.get("line", 0),
@@ -258,14 +260,7 @@ def _clusters(
             for one in _match(node, start, written["nodes"], maker):
                 owner.setdefault(one, i)
         owner.setdefault(start, i)
-    # What follows a product and is gone was put into its kernel.
-    for i, node in enumerate(written["nodes"]):
-        if node["kind"] != "op" or i in owner:
-            continue
-        before = [owner[maker[v]] for v in node["ins"] if maker.get(v) in owner]
-        inside = [r for r in before if "fused" in run["nodes"][r]["op"] and "steps" not in run["nodes"][r]]
-        if inside and not _constant(node, written["values"]):
-            owner[i] = max(inside)
+    _put_inside(written, run, owner, maker)
     members: dict[int, list[int]] = {}
     for i, r in owner.items():
         members.setdefault(r, []).append(i)
@@ -292,6 +287,32 @@ def _clusters(
         kept = sum(run["values"][v]["bytes"] for v in node["outs"])
         out.append({"node": r, "members": mine, "steps": steps, "saved": max(0, made - kept)})
     return out
+
+
+def _put_inside(written: Json, run: Json, owner: dict[int, int], maker: dict[int, int]) -> None:
+    """What follows a fused product or norm, or goes before it alone, and is gone, was put into its kernel."""
+    readers: dict[int, list[int]] = {}
+    for i, node in enumerate(written["nodes"]):
+        for v in node["ins"]:
+            readers.setdefault(v, []).append(i)
+
+    def takes(r: int, node: Json) -> bool:
+        at = run["nodes"][r]
+        return "fused" in at["op"] and "steps" not in at and bool(at.get("back")) == bool(node.get("back"))
+
+    gone = [i for i, n in enumerate(written["nodes"]) if n["kind"] == "op" and i not in owner]
+    gone = [i for i in gone if not _constant(written["nodes"][i], written["values"])]
+    for i in gone:
+        node = written["nodes"][i]
+        before = [owner[maker[v]] for v in node["ins"] if maker.get(v) in owner]
+        inside = [r for r in before if takes(r, node)]
+        if inside:
+            owner[i] = max(inside)
+    for i in reversed(gone):
+        node = written["nodes"][i]
+        after = {owner.get(r, -1) for v in node["outs"] for r in readers.get(v, [])}
+        if i not in owner and len(after) == 1 and -1 not in after and takes(next(iter(after)), node):
+            owner[i] = next(iter(after))
 
 
 def _constant(node: Json, values: list[Json]) -> bool:

@@ -4,6 +4,7 @@
 #include "base/parallel.h"
 #include "kernel/conv.h"
 #include "kernel/ref/nn_ref.h"
+#include "op/elementwise/scalar_body.h"
 
 namespace mge {
 namespace {
@@ -54,14 +55,22 @@ struct Conv2dFused {
     Conv2dExtras e = conv2d_extras(at);
     auto extra = [&](int i) -> const T* { return i < 0 ? nullptr : a.in[static_cast<size_t>(i)].data<T>(); };
     const T *bias = extra(e.bias), *scale = extra(e.scale), *shift = extra(e.shift), *add = extra(e.add);
-    bool relu = at.act == "relu";
+    const RowFn act = at.act == "none"
+                          ? nullptr
+                          : OpRegistry::global()
+                                .get(at.act)
+                                .scalar->row[static_cast<int>(std::is_same_v<T, double> ? Compute::F64 : Compute::F32)];
     conv2d_forward<T>(g, a, [&](T v, int64_t o, int64_t i) {
       v = ref::rounded(v, store);
       if (bias) v = ref::rounded(v + bias[o], store);
       if (scale) v = ref::rounded(v * scale[o], store);
       if (shift) v = ref::rounded(v + shift[o], store);
       if (add) v = ref::rounded(v + add[i], store);
-      return relu && !(v > 0 || v != v) ? T(0) : v;
+      const void* in[] = {&v};
+      const int64_t stride[] = {1};
+      T y = v;
+      if (act) act(in, stride, &y, 1);
+      return y;
     });
   }
 };

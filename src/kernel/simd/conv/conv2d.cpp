@@ -7,6 +7,7 @@
 #include "kernel/simd/conv/conv2d_last.h"
 #include "kernel/simd/conv/conv2d_raw.h"
 #include "kernel/simd/conv/epilogue.h"
+#include "kernel/simd/elementwise/rows.h"
 #include "kernel/simd/nn_simd.h"
 
 namespace mge::simd_nn {
@@ -19,13 +20,15 @@ simd::Epilogue epilogue_of(const KernelArgs& a) {
     const auto& at = a.as<Conv2dFusedAttrs>();
     Conv2dExtras x = conv2d_extras(at);
     auto extra = [&](int i) -> const float* { return i < 0 ? nullptr : a.in[static_cast<size_t>(i)].data<float>(); };
-    return {extra(x.bias), extra(x.scale), extra(x.shift), extra(x.add), at.act == "relu" ? 1 : 0};
+    const bool relu = at.act == "relu", other = !relu && at.act != "none";
+    return {extra(x.bias),  extra(x.scale),
+            extra(x.shift), extra(x.add),
+            relu ? 1 : 0,   other ? find_row(OpRegistry::global().get(at.act), DType::F32, DType::F32) : nullptr};
   } else {
     const bool bias = A::kRole == ConvRole::Forward && a.in.size() == 3;
     return {.bias = bias ? a.in[2].data<float>() : nullptr};
   }
 }
-bool any(const simd::Epilogue& e) { return e.bias || e.scale || e.add || e.act; }
 
 // A raw kernel on the operands as they come; what its sums go through then is a pass of its own.
 using Raw = void (*)(const ConvGeom&, const float*, const float*, float*);
@@ -41,7 +44,7 @@ template <class A>
 void run_fwd(const KernelArgs& a) {
   const simd::Epilogue e = epilogue_of<A>(a);
   simd::conv2d_fwd(conv_geom_of<A>(a), a.in[0].data<float>(), a.in[1].data<float>(), a.out[0].data<float>(),
-                   any(e) ? &e : nullptr);
+                   e.any() ? &e : nullptr);
 }
 
 // ---- depthwise on channels-last memory
@@ -64,7 +67,10 @@ void depthwise_layouts(const KernelArgs& a, TensorArg* in, TensorArg* out) {
 }
 template <class A>
 void run_depthwise(const KernelArgs& a) {
-  in_channels_last(a.in[0]) ? run<A, simd::depthwise_last_fwd>(a) : run_fwd<A>(a);
+  if (!in_channels_last(a.in[0])) return run_fwd<A>(a);
+  const simd::Epilogue e = epilogue_of<A>(a);
+  simd::depthwise_last_fwd(conv_geom_of<A>(a), a.in[0].data<float>(), a.in[1].data<float>(), a.out[0].data<float>(),
+                           e.any() ? &e : nullptr);
 }
 
 // ---- adjoints as products, on channels-last memory
@@ -96,6 +102,24 @@ const char* avoid_winograd(const KernelArgs& a) {
   return cost::winograd_pays(conv_geom_of<A>(a)) ? nullptr : "few channels or tiles";
 }
 
+template <class A>
+size_t winograd_prepared(const KernelArgs& a) {
+  return static_cast<size_t>(simd::winograd_floats(conv_geom_of<A>(a))) * sizeof(float);
+}
+template <class A>
+void prepare_winograd(const KernelArgs& a, void* to) {
+  simd::winograd_last_weights(conv_geom_of<A>(a), a.in[1].data<float>(), static_cast<float*>(to));
+}
+template <class A>
+void run_winograd(const KernelArgs& a) {
+  const simd::Epilogue e = epilogue_of<A>(a), *done = e.any() ? &e : nullptr;
+  const ConvGeom g = conv_geom_of<A>(a);
+  const float* x = a.in[0].data<float>();
+  float* y = a.out[0].data<float>();
+  if (a.prepared) return simd::winograd_last_fwd_points(g, x, static_cast<const float*>(a.prepared), y, done);
+  simd::winograd_last_fwd(g, x, a.in[1].data<float>(), y, done);
+}
+
 // ---- weights of a first layer
 
 const char* refuse_few(const KernelArgs& a) {
@@ -116,14 +140,15 @@ using Why = const char* (*)(const KernelArgs&);
 using Layouts = void (*)(const KernelArgs&, TensorArg*, TensorArg*);
 template <class A>
 void add_last(KernelRegistry& r, const char* name, Why refuse, void (*run)(const KernelArgs&), Why avoid = nullptr,
-              Layouts layouts = conv2d_last_layouts<A>) {
+              Layouts layouts = conv2d_last_layouts<A>, Kernel::Prepare prepare = {}) {
   r.add(A::kOp, KernelTier::Simd,
-        Kernel{.name = name, .refuse = refuse, .run = run, .layouts = layouts, .avoid = avoid});
+        Kernel{.name = name, .refuse = refuse, .run = run, .layouts = layouts, .avoid = avoid, .prepare = prepare});
 }
 
 template <class A>
 void add_forward(KernelRegistry& r) {
-  add_last<A>(r, "simd_conv2d_winograd", refuse_winograd<A>, run<A, simd::winograd_last_fwd>, avoid_winograd<A>);
+  add_last<A>(r, "simd_conv2d_winograd", refuse_winograd<A>, run_winograd<A>, avoid_winograd<A>, conv2d_last_layouts<A>,
+              {1, winograd_prepared<A>, prepare_winograd<A>});
   add_last<A>(r, "simd_conv2d_depthwise", refuse_depthwise<A>, run_depthwise<A>, nullptr, depthwise_layouts<A>);
   add(r, A::kOp, "simd_conv2d", run_fwd<A>);
 }
@@ -144,7 +169,7 @@ void conv2d_last_epilogue(const KernelArgs& a) {
   if constexpr (A::kRole == ConvRole::Forward) {
     const ConvGeom g = conv_geom_of<A>(a);
     const simd::Epilogue e = epilogue_of<A>(a);
-    if (any(e)) simd::epilogue_pass_last(e, g.n * g.oh * g.ow, g.o, a.out[0].data<float>());
+    if (e.any()) simd::epilogue_pass_last(e, g.n * g.oh * g.ow, g.o, a.out[0].data<float>());
   }
 }
 

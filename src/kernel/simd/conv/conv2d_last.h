@@ -8,7 +8,7 @@
 namespace mge::simd {
 
 /// One filter for each channel: groups == c == oc. The forward pass gives the bits of conv2d_fwd on plain memory.
-void depthwise_last_fwd(const ConvGeom& geom, const float* x, const float* wt, float* y);
+void depthwise_last_fwd(const ConvGeom& geom, const float* x, const float* wt, float* y, const Epilogue* e = nullptr);
 void depthwise_last_bwd_data(const ConvGeom& geom, const float* dy, const float* wt, float* dx);
 void depthwise_last_bwd_weight(const ConvGeom& geom, const float* x, const float* dy, float* dw);
 
@@ -19,7 +19,12 @@ void product_last_bwd_weight(const ConvGeom& geom, const float* x, const float* 
 
 /// 3x3, stride 1, no dilation, one group, padding at most 2, c and oc multiples of 16: products of transformed tiles
 /// with 4/9 of the multiplications. A NaN or infinity spreads to all four outputs of the tiles that read it.
-void winograd_last_fwd(const ConvGeom& geom, const float* x, const float* wt, float* y);
+void winograd_last_fwd(const ConvGeom& geom, const float* x, const float* wt, float* y, const Epilogue* e = nullptr);
+/// The same in two steps: the weight's tiles, winograd_floats of them, once, and the rest with them.
+int64_t winograd_floats(const ConvGeom& geom);
+void winograd_last_weights(const ConvGeom& geom, const float* wt, float* points);
+void winograd_last_fwd_points(const ConvGeom& geom, const float* x, const float* points, float* y,
+                              const Epilogue* e = nullptr);
 void winograd_last_bwd_data(const ConvGeom& geom, const float* dy, const float* wt, float* dx);
 void winograd_last_bwd_weight(const ConvGeom& geom, const float* x, const float* dy, float* dw);
 

@@ -11,6 +11,7 @@
 #include "base/parallel.h"
 #include "kernel/simd/conv/conv2d_last.h"
 #include "kernel/simd/conv/conv2d_raw_impl.h"
+#include "kernel/simd/conv/epilogue.h"
 #include "kernel/simd/matmul/gemm_scratch.h"
 #include "kernel/simd/targets.h"
 
@@ -118,7 +119,7 @@ inline int64_t depth_grain(const ConvGeom& g, int64_t row_pixels) {
   return fma_grain(2 * g.kh * g.kw * g.c * row_pixels);
 }
 
-void depth_fwd(const ConvGeom& g, const float* x, const float* wt, float* y) {
+void depth_fwd(const ConvGeom& g, const float* x, const float* wt, float* y, const Epilogue* done) {
   const float* w = weight_by_tap(g, wt);
   parallel_for(g.n * g.oh, depth_grain(g, g.ow), [&](int64_t b, int64_t e) {
     for (; b < e; ++b) {
@@ -130,6 +131,7 @@ void depth_fwd(const ConvGeom& g, const float* x, const float* wt, float* y) {
         for (int64_t s = 0; s < g.kw; ++s) p.add(row, s * g.dw - g.pw, w + (r * g.kw + s) * g.c);
       }
       depth_row(p, y + b * g.ow * g.c);
+      if (done) epilogue_last(*done, b * g.ow, (b + 1) * g.ow, g.c, y);
     }
   });
 }
@@ -274,8 +276,8 @@ HWY_EXPORT(depth_bwd_data);
 HWY_EXPORT(depth_bwd_weight);
 }  // namespace
 
-void depthwise_last_fwd(const ConvGeom& g, const float* x, const float* wt, float* y) {
-  HWY_DYNAMIC_DISPATCH(depth_fwd)(g, x, wt, y);
+void depthwise_last_fwd(const ConvGeom& g, const float* x, const float* wt, float* y, const Epilogue* e) {
+  HWY_DYNAMIC_DISPATCH(depth_fwd)(g, x, wt, y, e);
 }
 void depthwise_last_bwd_data(const ConvGeom& g, const float* dy, const float* wt, float* dx) {
   HWY_DYNAMIC_DISPATCH(depth_bwd_data)(g, dy, wt, dx);

@@ -11,6 +11,7 @@
 #include "base/machine.h"
 #include "base/parallel.h"
 #include "kernel/simd/conv/conv2d_last.h"
+#include "kernel/simd/conv/epilogue.h"
 #include "kernel/simd/matmul/gemm.h"
 #include "kernel/simd/matmul/gemm_scratch.h"
 #include "kernel/simd/targets.h"
@@ -244,17 +245,34 @@ const float* zeros(int64_t floats) {
   return z;
 }
 
-const float* transformed_weights(const ConvGeom& g, const float* wt, bool adjoint) {
-  float* points = scratch(Scratch::Weight, kPoints * g.c * g.o);
+void transform_weights(const ConvGeom& g, const float* wt, bool adjoint, float* points) {
   parallel_for(g.o / 16, value_grain(16 * kPoints * g.c), [&](int64_t b, int64_t e) {
     HWY_DYNAMIC_DISPATCH(points_of_weights)(wt, g.o, g.c, b * 16, e * 16, adjoint, points);
   });
+}
+const float* transformed_weights(const ConvGeom& g, const float* wt, bool adjoint) {
+  float* points = scratch(Scratch::Weight, winograd_floats(g));
+  transform_weights(g, wt, adjoint, points);
   return points;
+}
+
+// What follows the sums, on the outputs of the tiles [b, e), which were just written.
+void finish_tiles(const TiledImage& out, int64_t b, int64_t e, float* y, const Epilogue* done) {
+  if (!done) return;
+  for (int64_t next; b < e; b = next) {
+    next = std::min(e, (b / out.cols + 1) * out.cols);  // tiles of one row lie side by side
+    const TileAt at(out, b);
+    const int64_t end = std::min(out.w, at.x + 2 * (next - b));
+    for (int64_t row = at.y; row < std::min(out.h, at.y + 2); ++row) {
+      const int64_t line = (at.n * out.h + row) * out.w;
+      epilogue_last(*done, line + at.x, line + end, out.c, y);
+    }
+  }
 }
 
 // The same for too few tiles to give each thread a product of its own: one step after the other, each on all threads.
 void multiply_few_tiles(const TiledImage& in, const TiledImage& out, int64_t tiles, const float* x,
-                        const float* weights, float* y) {
+                        const float* weights, float* y, const Epilogue* done) {
   float* from = scratch(Scratch::Col, kPoints * tiles * in.c);
   float* to = scratch(Scratch::Out, kPoints * tiles * out.c);
   auto grain = [](int64_t channels) { return value_grain(2 * kPoints * channels); };
@@ -265,14 +283,15 @@ void multiply_few_tiles(const TiledImage& in, const TiledImage& out, int64_t til
                 out.c, tiles * out.c, false);
   parallel_for(tiles, grain(out.c), [&](int64_t b, int64_t e) {
     HWY_DYNAMIC_DISPATCH(outputs_of_tiles)(out, to + b * out.c, tiles * out.c, b, e, y);
+    finish_tiles(out, b, e, y, done);
   });
 }
 
 // y = the sum over channels of x's tiles times weights[16][in.c][out.c].
 void multiply_tiles(const TiledImage& in, const TiledImage& out, int64_t n, const float* x, const float* weights,
-                    float* y) {
+                    float* y, const Epilogue* done) {
   const int64_t tiles = n * out.rows * out.cols, threads = num_threads();
-  if (threads > 2 && tiles < kFewTiles * threads) return multiply_few_tiles(in, out, tiles, x, weights, y);
+  if (threads > 2 && tiles < kFewTiles * threads) return multiply_few_tiles(in, out, tiles, x, weights, y, done);
   // What a thread works on at a time: a little more than its own cache holds.
   const int64_t floats = machine().l2 * 3 / 2 / int64_t{sizeof(float)};
   int64_t block = std::max(kFewTiles, floats / (kPoints * (in.c + out.c)));
@@ -289,22 +308,29 @@ void multiply_tiles(const TiledImage& in, const TiledImage& out, int64_t n, cons
       sgemm_batched(kPoints, false, false, count, out.c, in.c, from, in.c, count * in.c, weights, out.c, in.c * out.c,
                     to, out.c, count * out.c, false);
       HWY_DYNAMIC_DISPATCH(outputs_of_tiles)(out, to, count * out.c, first, first + count, y);
+      finish_tiles(out, first, first + count, y, done);
     }
   });
 }
 
 }  // namespace
 
-void winograd_last_fwd(const ConvGeom& g, const float* x, const float* wt, float* y) {
+int64_t winograd_floats(const ConvGeom& g) { return kPoints * g.c * g.o; }
+void winograd_last_weights(const ConvGeom& g, const float* wt, float* points) {
+  transform_weights(g, wt, false, points);
+}
+void winograd_last_fwd_points(const ConvGeom& g, const float* x, const float* points, float* y, const Epilogue* e) {
   const int64_t rows = (g.oh + 1) / 2, cols = (g.ow + 1) / 2;
-  multiply_tiles({g.h, g.w, g.c, rows, cols, g.ph, g.pw}, {g.oh, g.ow, g.o, rows, cols, 0, 0}, g.n, x,
-                 transformed_weights(g, wt, false), y);
+  multiply_tiles({g.h, g.w, g.c, rows, cols, g.ph, g.pw}, {g.oh, g.ow, g.o, rows, cols, 0, 0}, g.n, x, points, y, e);
+}
+void winograd_last_fwd(const ConvGeom& g, const float* x, const float* wt, float* y, const Epilogue* e) {
+  winograd_last_fwd_points(g, x, transformed_weights(g, wt, false), y, e);
 }
 
 void winograd_last_bwd_data(const ConvGeom& g, const float* dy, const float* wt, float* dx) {
   const int64_t rows = (g.h + 1) / 2, cols = (g.w + 1) / 2;
   multiply_tiles({g.oh, g.ow, g.o, rows, cols, 2 - g.ph, 2 - g.pw}, {g.h, g.w, g.c, rows, cols, 0, 0}, g.n, dy,
-                 transformed_weights(g, wt, true), dx);
+                 transformed_weights(g, wt, true), dx, nullptr);
 }
 
 void winograd_last_bwd_weight(const ConvGeom& g, const float* x, const float* dy, float* dw) {

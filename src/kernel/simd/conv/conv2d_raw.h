@@ -10,11 +10,13 @@
 #include <cstdint>
 
 #include "op/conv/conv_geom.h"
+#include "op/elementwise/scalar_body.h"
 
 namespace mge::simd {
 
 // What to do with a finished sum `v` of channel c, each step rounded on its own, absent pointers skipped:
-//   v + bias[c];  v * scale[c] + shift[c] (no fma; both or neither);  v + add[index of y];  act == 1: relu.
+//   v + bias[c];  v * scale[c] + shift[c] (no fma; both or neither);  v + add[index of y];  act == 1: relu; row(v)
+// where there is one.
 // relu(v) = v > 0 ? v : v is NaN ? v : +0. The bits are those of running the steps as separate elementwise ops.
 struct Epilogue {
   const float* bias = nullptr;   // [o]
@@ -22,6 +24,14 @@ struct Epilogue {
   const float* shift = nullptr;  // [o]
   const float* add = nullptr;    // like y, not overlapping it
   int act = 0;                   // 0 none, 1 relu
+  RowFn row = nullptr;           // another activation, on floats
+  bool any() const { return bias || scale || add || act || row; }
+  /// row on y[0, n).
+  void finish(float* y, int64_t n) const {
+    const void* in[] = {y};
+    const int64_t stride[] = {1};
+    if (row) row(in, stride, y, n);
+  }
 };
 
 void conv2d_fwd(const ConvGeom& geom, const float* x, const float* wt, float* y, const Epilogue* e);

@@ -119,6 +119,7 @@ HWY_NOINLINE inline void apply_epilogue(const Epilogue& e, int64_t c, int64_t in
     if (e.act == 1) v = hn::IfThenElseZero(hn::Or(hn::Gt(v, zero), hn::IsNaN(v)), v);
     store_n(v, m, y + index + i, n);
   }
+  e.finish(y + index, len);
 }
 
 }  // namespace mge::simd::HWY_NAMESPACE

@@ -30,15 +30,18 @@ void epilogue_planes(const simd::Epilogue& e, int64_t n, int64_t oc, int64_t pix
         if (e.act == 1) v = hn::IfThenElseZero(hn::Or(hn::Gt(v, hn::Zero(DF())), hn::IsNaN(v)), v);
         store_n(v, plane + i, k);
       });
+      e.finish(plane, pixels);
     }
   });
 }
 
-void epilogue_last(const simd::Epilogue& e, int64_t pixels, int64_t oc, float* y) {
-  parallel_for(pixels, grain_for(oc), [&](int64_t b, int64_t end) {
-    for (; b < end; ++b) {
-      float* pixel = y + b * oc;
-      const float* add = e.add ? e.add + b * oc : nullptr;
+void epilogue_last(const simd::Epilogue& e, int64_t b, int64_t end, int64_t oc, float* y) {
+  const int64_t group = std::max<int64_t>(1, 1024 / std::max<int64_t>(1, oc));  // pixels that stay in the first cache
+  for (int64_t next; b < end; b = next) {
+    next = std::min(end, b + group);
+    for (int64_t p = b; p < next; ++p) {
+      float* pixel = y + p * oc;
+      const float* add = e.add ? e.add + p * oc : nullptr;
       each_vector(oc, [&](int64_t c, int k) {
         VF v = load_n(pixel + c, k);
         if (e.bias) v = hn::Add(v, load_n(e.bias + c, k));
@@ -48,7 +51,8 @@ void epilogue_last(const simd::Epilogue& e, int64_t pixels, int64_t oc, float* y
         store_n(v, pixel + c, k);
       });
     }
-  });
+    e.finish(y + b * oc, (next - b) * oc);
+  }
 }
 
 void sum_parts(const float* parts, int64_t n, int64_t count, float* to) {
@@ -71,8 +75,8 @@ namespace mge::simd_nn {
 HWY_EXPORT(epilogue_planes);
 HWY_EXPORT(epilogue_last);
 HWY_EXPORT(sum_parts);
-void dispatch_epilogue_last(const simd::Epilogue& e, int64_t pixels, int64_t oc, float* y) {
-  HWY_DYNAMIC_DISPATCH(epilogue_last)(e, pixels, oc, y);
+void dispatch_epilogue_last(const simd::Epilogue& e, int64_t b, int64_t end, int64_t oc, float* y) {
+  HWY_DYNAMIC_DISPATCH(epilogue_last)(e, b, end, oc, y);
 }
 void dispatch_sum_parts(const float* parts, int64_t n, int64_t count, float* to) {
   HWY_DYNAMIC_DISPATCH(sum_parts)(parts, n, count, to);
@@ -84,8 +88,11 @@ void dispatch_epilogue(const simd::Epilogue& e, int64_t n, int64_t oc, int64_t p
 void mge::simd::epilogue_pass(const Epilogue& e, int64_t n, int64_t oc, int64_t pixels, float* y) {
   simd_nn::dispatch_epilogue(e, n, oc, pixels, y);
 }
+void mge::simd::epilogue_last(const Epilogue& e, int64_t begin, int64_t end, int64_t oc, float* y) {
+  simd_nn::dispatch_epilogue_last(e, begin, end, oc, y);
+}
 void mge::simd::epilogue_pass_last(const Epilogue& e, int64_t pixels, int64_t oc, float* y) {
-  simd_nn::dispatch_epilogue_last(e, pixels, oc, y);
+  parallel_for(pixels, value_grain(oc), [&](int64_t b, int64_t end) { epilogue_last(e, b, end, oc, y); });
 }
 void mge::simd::add_parts(const float* parts, int64_t n, int64_t count, float* to) {
   simd_nn::dispatch_sum_parts(parts, n, count, to);

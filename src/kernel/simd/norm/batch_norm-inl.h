@@ -13,6 +13,7 @@
 
 #include <cmath>
 
+#include "base/machine.h"
 #include "base/parallel.h"
 #include "kernel/copy.h"
 #include "kernel/layouts.h"
@@ -307,17 +308,28 @@ void each_element(const BnPlan& p, const float* x, const float* x2, float* y, F 
   auto after = [&](const float* t, int64_t at, int64_t n) { return t && at + 2 * n <= total ? t + at + n : nullptr; };
   const bool stream = streams(total * static_cast<int64_t>(sizeof(float)));
   if (p.lanes) {
-    // A few pixels at a time, small enough for the first cache; each vector of channels goes over all of them.
-    const int64_t channels = p.g.channels, piece = std::max<int64_t>(4, 4096 / channels);
+    const int64_t channels = p.g.channels, piece = std::max<int64_t>(4, 4096 / channels);  // pixels
+    // NOTE(perf): what stays in the last cache is faster by vectors of channels, whose values wait in registers
+    // (8x192x28x28 0.27 ms against 0.36); memory wants to be read as it lies (8x32x112x112 1.2 ms against 2.0).
+    const bool by_channels = 3 * total * int64_t{sizeof(float)} <= machine().l3;
     parallel_for((p.g.count() + piece - 1) / piece, grain_for(channels * piece), [&](int64_t b, int64_t e) {
       for (; b < e; ++b) {
-        const int64_t from = b * piece, n = std::min(piece, p.g.count() - from);
-        simd::StreamedRow row(stream, y + from * channels, n * channels);
-        each_vector(channels, [&](int64_t c, int k) HWY_ATTR {
-          const auto g = f([&](const float* per_channel) HWY_ATTR { return load_n(per_channel + c, k); });
-          for (int64_t i = c; i < n * channels; i += channels) store_n(g(from * channels + i, k), row.at + i, k);
-        });
-        row.finish(after(x, from * channels, n * channels), after(x2, from * channels, n * channels));
+        const int64_t from = b * piece, n = std::min(piece, p.g.count() - from), first = from * channels;
+        simd::StreamedRow row(stream, y + first, n * channels);
+        auto at = [&](int64_t c, int k) HWY_ATTR {
+          return f([&](const float* per_channel) HWY_ATTR { return load_n(per_channel + c, k); });
+        };
+        if (by_channels) {
+          each_vector(channels, [&](int64_t c, int k) HWY_ATTR {
+            const auto g = at(c, k);
+            for (int64_t i = c; i < n * channels; i += channels) store_n(g(first + i, k), row.at + i, k);
+          });
+        } else {
+          for (int64_t i = 0; i < n * channels; i += channels)
+            each_vector(channels,
+                        [&](int64_t c, int k) HWY_ATTR { store_n(at(c, k)(first + i + c, k), row.at + i + c, k); });
+        }
+        row.finish(after(x, first, n * channels), after(x2, first, n * channels));
       }
       if (stream) simd::stream_end();
     });

@@ -129,7 +129,7 @@ struct OnLast {
   template <class F>
   void fwd(F kernel, float* out) const {
     std::vector<float> y(dy.size());
-    kernel(g, x.data(), w, y.data());
+    kernel(g, x.data(), w, y.data(), nullptr);
     y = channels_last(y.data(), g.n, g.o, g.oh * g.ow, true);
     std::copy(y.begin(), y.end(), out);
   }

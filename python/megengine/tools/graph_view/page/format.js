@@ -24,6 +24,7 @@ const asTensor = v => shortType(v) + ' ' + asShape(v);
 function escapeHtml(s) {
   return String(s).replace(/[&<>"']/g, c => ({'&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;', "'": '&#39;'})[c]);
 }
+const unnamed = name => /^var\d+$/.test(name);  // numbers that nobody gave
 const lastOf = path => path.split(/[\\/]/).pop();
 const asLine = n => n.file ? lastOf(n.file) + ':' + n.line : '';
 

@@ -128,6 +128,8 @@ function layoutGraph(graph, root, measure) {
     if (!lifted) box.lifted.set(key, lifted = {from: ca, to: cb, via: []});
     e.lifted = lifted;
     e.box = box;
+    e.out = climb(e.a, ca, 'leaving');
+    e.into = climb(e.b, cb, 'entering');
   }
   arrange(rootItem);
   const list = [];
@@ -137,9 +139,19 @@ function layoutGraph(graph, root, measure) {
   return {items: list.slice(1), edges, w: rootItem.w, h: rootItem.h, byKey: items};
 }
 
+// Boxes between an end of an edge and the box both ends are in, from the inside out; each keeps a lane for it.
+function climb(item, top, lane) {
+  const out = [];
+  for (let x = item; x !== top; x = x.parent) {
+    x.parent[lane].add(x);
+    out.push(x);
+  }
+  return out;
+}
+
 let nextId = 0;
 function makeItem(ref, graph, measure, parent, items) {
-  const item = {id: nextId++, ref, parent, depth: parent ? parent.depth + 1 : 0, children: [], lifted: new Map(), x: 0, y: 0};
+  const item = {id: nextId++, ref, parent, depth: parent ? parent.depth + 1 : 0, children: [], lifted: new Map(), leaving: new Set(), entering: new Set(), x: 0, y: 0};
   if (ref.group) {
     items.set(ref, item);
     if (ref.folded && parent) {
@@ -169,13 +181,15 @@ function shown(node, i, items) {
 function arrange(item) {
   if (!item.children.length) return;
   for (const c of item.children) arrange(c);
-  const size = layered(item.children, [...item.lifted.values()]);
-  const top = item.parent ? HEADER : 0;
+  const size = layered(item.children, [...item.lifted.values()], item.leaving, item.entering);
+  const top = item.parent ? HEADER : 0, move = list => (list || []).map(([x, y]) => [x + PAD, y + PAD + top]);
   for (const c of item.children) {
     c.x += PAD;
     c.y += PAD + top;
+    c.leave = move(c.leave);
+    c.enter = move(c.enter);
   }
-  for (const e of item.lifted.values()) e.via = e.via.map(([x, y]) => [x + PAD, y + PAD + top]);
+  for (const e of item.lifted.values()) e.via = move(e.via);
   item.w = size.w + 2 * PAD;
   item.h = size.h + 2 * PAD + top;
 }
@@ -189,10 +203,12 @@ function settle(item, x, y, list) {
 
 function route(e) {
   const from = [e.a.ax + e.a.w / 2, e.a.ay + e.a.h], to = [e.b.ax + e.b.w / 2, e.b.ay];
-  let via = e.lifted.via.map(([x, y]) => [x + e.box.ax, y + e.box.ay]);
-  if (e.lifted.flipped) via.reverse();
-  e.points = [from, ...via, to];
-  e.long = !!e.lifted.long;
+  const placed = (list, box) => list.map(([x, y]) => [x + box.ax, y + box.ay]), via = placed(e.lifted.via, e.box);
+  if (e.lifted.flipped) e.points = [from, ...via.reverse(), to];
+  else
+    e.points = [from, ...e.out.flatMap(x => placed(x.leave, x.parent)), ...via,
+                ...e.into.slice().reverse().flatMap(x => placed(x.enter, x.parent)), to];
+  e.long = !!e.lifted.long || to[1] - from[1] > 1500;  // faint: it crosses much that it has nothing to do with
   let x0 = Infinity, y0 = Infinity, x1 = -Infinity, y1 = -Infinity;
   for (const [x, y] of e.points) {
     x0 = Math.min(x0, x); x1 = Math.max(x1, x);
@@ -203,7 +219,7 @@ function route(e) {
 
 // ---- one box
 
-function layered(items, edges) {
+function layered(items, edges, leaving, entering) {
   for (const it of items) it.v = {item: it, w: it.w, up: [], down: [], layer: 0, weight: 1};
   const arcs = [];
   for (const e of edges) {
@@ -219,6 +235,7 @@ function layered(items, edges) {
     const v = items[k].v;
     if (!v.up.length && v.down.length) v.layer = v.down.reduce((m, d) => Math.min(m, d.layer), Infinity) - 1;
   }
+  wrapEnds(items);
   const layers = [];
   const put = v => {
     (layers[v.layer] ||= []).push(v);
@@ -244,6 +261,22 @@ function layered(items, edges) {
     }
     link(last, b);
   }
+  const lane = (from, to, a, b) => {  // for edges that come from outside, or go there
+    const chain = [];
+    if (to - from >= LONG) return chain;
+    for (let l = from; l <= to; ++l) {
+      const d = {item: null, w: 6, up: [], down: [], layer: l, weight: 1};
+      put(d);
+      if (chain.length) link(chain[chain.length - 1], d);
+      chain.push(d);
+    }
+    if (a && chain.length) link(a, chain[0]);
+    if (b && chain.length) link(chain[chain.length - 1], b);
+    return chain;
+  };
+  const bottom = layers.length - 1;
+  for (const it of leaving) it.leave = lane(it.v.layer + 1, bottom, it.v, null);
+  for (const it of entering) it.enter = lane(0, it.v.layer - 1, null, it.v);
   order(layers);
   positions(layers);
   let x0 = Infinity, x1 = -Infinity, y = 0;
@@ -263,12 +296,26 @@ function layered(items, edges) {
     middle.push([y, h]);
     y += h + GAP_Y;
   }
-  for (const {e} of arcs)
-    e.via = (e.chain || []).flatMap(d => {
-      const [top, h] = middle[d.layer];
-      return h > 60 ? [[d.x - x0, top], [d.x - x0, top + h]] : [[d.x - x0, top + h / 2]];
-    });
+  const points = chain => (chain || []).flatMap(d => {
+    const [top, h] = middle[d.layer];
+    return h > 60 ? [[d.x - x0, top], [d.x - x0, top + h]] : [[d.x - x0, top + h / 2]];
+  });
+  for (const {e} of arcs) e.via = points(e.chain);
+  for (const it of leaving) it.leave = points(it.leave);
+  for (const it of entering) it.enter = points(it.enter);
   return {w: x1 - x0, h: y - GAP_Y};
+}
+
+// Many that nothing reads (the updates of an optimizer) stand in rows, not in one line as wide as a street.
+function wrapEnds(items) {
+  const ends = new Map();
+  for (const it of items) if (!it.v.down.length) (ends.get(it.v.layer) || ends.set(it.v.layer, []).get(it.v.layer)).push(it.v);
+  for (const layer of [...ends.keys()].sort((a, b) => b - a)) {
+    const list = ends.get(layer), wide = Math.max(12, Math.ceil(Math.sqrt(list.length) * 1.5)), more = Math.ceil(list.length / wide) - 1;
+    if (more <= 0) continue;
+    for (const it of items) if (it.v.layer > layer) it.v.layer += more;
+    list.forEach((v, i) => v.layer += Math.floor(i / wide));
+  }
 }
 
 function link(a, b) {

@@ -42,7 +42,7 @@ class App {
     fact(asFlops(s.flops), 'a run');
     if (s.instructions) fact(asCount(s.instructions), 'instructions');
     if (d.memory) fact(asBytes(d.memory.arena), `arena${d.memory.lower ? `, ${(d.memory.arena / d.memory.lower).toFixed(2)}× the lower bound` : ''}`);
-    if (s.time) fact(asTime(s.time), `measured${s.runs ? `, mean of ${s.runs} runs` : ''}`);
+    if (s.time) fact(asTime(s.time), `measured${s.runs > 1 ? `, mean of ${s.runs} runs` : ''}`);
     if (s.source) list.push(`<span>${escapeHtml(s.source)}</span>`);
     $('facts').innerHTML = list.join('');
     const m = d.memory;
@@ -54,6 +54,7 @@ class App {
 
   setTab(tab) {
     this.tab = tab;
+    $('results').hidden = true;
     const tabs = [['graph', 'Graph'], ['memory', 'Memory'], ['ops', 'Operations'], ['fusion', 'Fusion']];
     $('tabs').innerHTML = tabs.map(([id, title]) => `<button role="tab" id="tab-${id}" aria-selected="${id === tab}" data-tab="${id}">${title}</button>`).join('');
     for (const [id] of tabs) $('pane-' + id).hidden = id !== tab;
@@ -155,7 +156,7 @@ class App {
     $('results').innerHTML = this.found.slice(from, from + 60).map((i, k) => {
       const n = g.nodes[i];
       return `<li data-hit="${from + k}" class="${from + k === this.at ? 'now' : ''}"><i style="background:${kindColor(n.kindName, dark)}"></i><span>${escapeHtml(this.pane.title(n))} <span class="quiet">${escapeHtml(this.pane.subtitle(n))}</span></span>` +
-        `<small>${escapeHtml([n.scope, n.name !== n.op ? n.name : '', asLine(n)].filter(Boolean).join(' · '))}</small></li>`;
+        `<small>${escapeHtml([n.scope, n.name !== n.op && !unnamed(n.name) ? n.name : '', asLine(n)].filter(Boolean).join(' · '))}</small></li>`;
     }).join('');
     const now = $('results').querySelector('.now');
     if (now) now.scrollIntoView({block: 'nearest'});

@@ -14,7 +14,7 @@ function valueItem(graph, v, role) {
   const from = role === 'in' ? (x.producer >= 0 ? 'from ' + nodeLink(graph, x.producer) : escapeHtml({const: 'constant', var: 'state'}[x.kind] || x.kind)) :
     x.users.length ? 'to ' + x.users.slice(0, 6).map(u => nodeLink(graph, u)).join(', ') + (x.users.length > 6 ? ' …' : '') : '<span class="quiet">not read</span>';
   return `<li><span class="mono">${escapeHtml(asTensor(x))}</span> <span class="quiet">${asBytes(x.bytes)}</span><br>` +
-    `<span class="quiet">${escapeHtml(x.name)}</span> ${from}</li>`;
+    `<span class="quiet">${unnamed(x.name) ? '' : escapeHtml(x.name)}</span> ${from}</li>`;
 }
 
 function costRows(sum, total, bytes) {
@@ -33,7 +33,7 @@ function nodeDetails(app, i) {
     `<p style="margin:4px 0 10px">${tag(kindTitle(n.kindName), kindColor(n.kindName, dark))}` +
     (n.kind === 'view' ? tag('view: no work', '#6b7785') : '') + (n.back ? tag('backward', '#8a5a00') : '') +
     (n.gone ? tag('not run: folded or merged', '#6b7785') : '') + '</p><dl>' +
-    row('Name', n.name !== n.op ? `<span class="mono">${escapeHtml(n.name)}</span>` : '') +
+    row('Name', n.name !== n.op && !unnamed(n.name) ? `<span class="mono">${escapeHtml(n.name)}</span>` : '') +
     row('Module', n.scope ? `<span class="mono">${escapeHtml(n.scope)}</span>` : '') +
     row('Line', n.file ? `<span class="mono" title="${escapeHtml(n.file)}">${escapeHtml(lastOf(n.file))}:${n.line}</span>` +
       (n.func ? ` <span class="quiet">in ${escapeHtml(n.func)}</span>` : '') : '<span class="quiet">not recorded</span>') +
@@ -142,7 +142,7 @@ function opsTables(app, sort) {
   const most = list => Math.max(...list.map(o => o[key] || 0), 1e-30), dark = app.pane.dark.matches;
   const rows = [...types.values()].sort((a, b) => (b[key] || 0) - (a[key] || 0)), m = most(rows);
   const single = ops.slice().sort((a, b) => (b[0][key] || 0) - (a[0][key] || 0)).slice(0, 200), ms = most(single.map(o => o[0]));
-  return `<h3>By op</h3><table>${head('Op')}<tbody>${rows.map(o => `<tr class="go" data-search="${escapeHtml(o.op)}"><td><i class="tag" style="padding:0 4px;background:${kindColor(o.kind, dark)}">&nbsp;</i>${escapeHtml(o.op)}</td>${cells(o)}<td style="width:22%"><span class="meter" style="width:${100 * (o[key] || 0) / m}%"></span></td></tr>`).join('')}</tbody></table>` +
+  return `<h3>By op</h3><table>${head('Op')}<tbody>${rows.map(o => `<tr class="go" data-search="${escapeHtml(o.op)}"><td class="op"><i class="tag" style="padding:0 4px;background:${kindColor(o.kind, dark)}">&nbsp;</i>${escapeHtml(o.op)}</td>${cells(o)}<td style="width:22%"><span class="meter" style="width:${100 * (o[key] || 0) / m}%"></span></td></tr>`).join('')}</tbody></table>` +
     `<h3>The ${single.length < ops.length ? single.length + ' heaviest of ' + asCount(ops.length) : asCount(ops.length)} ops</h3><table>${head('Op, where')}<tbody>${single.map(([n, i]) => `<tr class="go" data-run="${i}"><td>${escapeHtml(n.op)} <span class="quiet">${escapeHtml(n.scope || '')}</span><br><span class="quiet mono">${escapeHtml(asLine(n))}</span></td>${cells(n, 'n')}<td style="width:18%"><span class="meter" style="width:${100 * (n[key] || 0) / ms}%"></span></td></tr>`).join('')}</tbody></table>`;
 }
 
