@@ -404,11 +404,12 @@ void bind_graph(nb::module_& m) {
                    })
       .def("opr_names",
            [](PyGraph& p) {
-             nb::list out;
+             nb::dict out;
              std::vector<std::vector<std::string>> names = serial::opr_names(p.get().g);
-             for (ir::NodeId n : p.get().g.order()) out.append(nb::cast(names[static_cast<size_t>(n)]));
+             for (ir::NodeId n : p.get().g.order()) out[nb::int_(n)] = nb::cast(names[static_cast<size_t>(n)]);
              return out;
            })
+      .def("name_values", [](PyGraph& p) { serial::name_values(p.get().g); })
       .def("scope", [](PyGraph& p, ir::NodeId n) { return p.get().g.location_of(n).scope; })
       .def_prop_ro("guards",
                    [](PyGraph& p) {

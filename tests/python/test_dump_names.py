@@ -19,6 +19,7 @@ from megengine import Tensor
 from megengine.autodiff import GradManager
 from megengine.core import _core
 from megengine.jit import trace
+from megengine.utils.network import Network
 
 SEEN = json.loads((Path(__file__).parent.parent / "data" / "dump_names.json").read_text())
 
@@ -129,8 +130,11 @@ def test_as_the_original(name: str) -> None:
     if "params" in want:
         assert sorted(n for n in result.params if not n.startswith("const")) == sorted(want["params"])
     if "oprs" in want:
-        names = _core.Graph(data).opr_names()
+        names = _core.Graph(data).opr_names().values()
         assert [n for several in names for n in several] == want["oprs"]
+        loaded = Network.load(io.BytesIO(data))
+        assert [op.name for op in loaded.all_oprs if op.inputs] == want["oprs"]
+        assert [op.outputs[0].name for op in loaded.all_oprs if op.inputs] == want["oprs"]
 
 
 @pytest.mark.parametrize("text", SEEN["functions"])

@@ -66,8 +66,11 @@ def check_options(
     return _FORMATS[dump_format]
 
 
-def metadata_of(user_info: Any, word: int | None, graph_modified: bool) -> list[tuple[str, str]]:
+def metadata_of(
+    user_info: Any, word: int | None, graph_modified: bool, enable: bool, keep_opr_name: bool
+) -> list[tuple[str, str]]:
     """What a file says of itself. ``word``: the options it was optimised with, None when it was not."""
+    kept = [("keep_opr_name", "1")] if keep_opr_name else []
     items = {"graph_modified": str(int(graph_modified)), "optimized_for_inference": str(int(word is not None))}
     if word is not None:
         items["optimize_options"] = str(word)
@@ -79,7 +82,7 @@ def metadata_of(user_info: Any, word: int | None, graph_modified: bool) -> list[
                 f"dump: user_info: {e}, and a model file holds plain data alone: None, numbers, str, bytes, NumPy "
                 "arrays, and list, tuple, dict of those."
             ) from None
-    return list(items.items())
+    return [*items.items(), *kept] if enable else kept
 
 
 def read_metadata(items: Mapping[str, str]) -> dict[str, Any] | None:

@@ -205,11 +205,9 @@ def dump(
     ins = _given("arg_names", arg_names, len(self._last_args)) or [
         t.name or f"arg_{i}" for i, t in enumerate(self._last_args)
     ]
-    stored = metadata_of(user_info, word, False)
+    stored = metadata_of(user_info, word, False, enable_metadata, keep_opr_name)
     _name_captured(entry.recording)
-    model = _core.ModelDump(
-        entry.recording, ins, outs, not no_change_graph, word, rewrites, stored if enable_metadata else []
-    )
+    model = _core.ModelDump(entry.recording, ins, outs, not no_change_graph, word, rewrites, stored)
     if input_data is not None:
         inputs = dict(zip(model.describe()["inputs"], self._last_args))
         cases = read_cases(input_data, inputs, repeat, resize_input, input_transform)

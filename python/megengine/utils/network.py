@@ -248,6 +248,8 @@ class Network:
         self = cls()
         self.graph = loaded.graph
         table = _table_of(loaded.graph._ir)
+        if getattr(loaded.metadata, "keep_opr_name", "") == "1":
+            table.opr_names = loaded.graph._ir.opr_names()
         self._metadata = _metadata(loaded.metadata)
         for name, found in loaded.output_vars_dict.items():
             v = table.var(found.id)

@@ -364,7 +364,7 @@ TEST(ModelErrors, ForeignFiles) {
   EXPECT_THAT(named("mgb0000a"), HasSubstr("proprietary"));
   EXPECT_THAT(
       named("MGBS\0\0\0\0"sv),
-      HasSubstr("this is a MegEngine v1 graph file (MGBS). Reading those files is not supported in this build yet"));
+      HasSubstr("this is a MegEngine v1 graph file (MGBS). The reader of those files is not part of this build"));
   EXPECT_THAT(named("MGBC\0\0\0\0"sv), HasSubstr("v1 graph file (MGBC)"));
   EXPECT_THAT(named("\x10\x20\0\0\x18\0\0\0mgv2"sv), HasSubstr("this is a MegEngine v2 graph file"));
   EXPECT_THAT(named("mgbtest0"), HasSubstr("with test cases"));

@@ -412,6 +412,7 @@ def load_graph(fpath: str | os.PathLike[str] | IO[bytes]) -> CompGraphLoadResult
         data = fpath.read()
     ir = _core.Graph(data)
     ir.split_biases()
+    ir.name_values()
     graph = Graph(ir)
     outputs = OrderedDict((name, graph._var(id)) for name, id in ir.outputs)
     return CompGraphLoadResult(graph, outputs, list(outputs.values()), SimpleNamespace(**ir.metadata))
@@ -473,12 +474,10 @@ def _write(
 ) -> CompGraphDumpResult:
     version = _model_file.check_options(keep_var_name, dump_format, 2, compat_older_version, False)
     word = _model_file.option_word(options) if optimize_for_inference else None
-    info = _model_file.metadata_of(user_info, word, graph_modified)
+    info = _model_file.metadata_of(user_info, word, graph_modified, enable_metadata, keep_opr_name)
     found = _check_vars("dump", named.values())
     outputs = [(n, v.id) for n, v in named.items()]
-    model = found[0].graph._ir.dump(
-        outputs, [v.id for v in inputs], True, word, rewrites, info if enable_metadata else []
-    )
+    model = found[0].graph._ir.dump(outputs, [v.id for v in inputs], True, word, rewrites, info)
     return _model_file.write(
         file, model, append=append, keep_var_name=keep_var_name, keep_opr_name=keep_opr_name,
         keep_param_name=keep_param_name, keep_opr_priority=keep_opr_priority, enable_metadata=enable_metadata,
