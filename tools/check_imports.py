@@ -48,7 +48,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
     # Below functional: its collectives and synchronised normalisation are functions among the others.
     "distributed": ("core", "device", "tensor", "random", "logger", *HELPERS),
     "functional": ("core", "core._imperative_rt", "tensor", "random", "config", "distributed", *HELPERS),
-    "jit": ("core", "tensor", "_size", "module", "config", "logger", *HELPERS),
+    "jit": ("core", "tensor", "_size", "module", "config", "logger", "jit.golden", *HELPERS),
+    "jit.golden": ("data",),  # test cases of a file may be images
     # Layers that simulate quantisation; the package below is made of modules, and makes these.
     "module.qat": ("core", "tensor", "functional", "module", "quantization", "autodiff", "utils"),
     "module": (
@@ -91,6 +92,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "functional",
         "module",
         "autodiff",
+        "_pickle",
         "hub",
         "logger",
         "version",

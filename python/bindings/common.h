@@ -137,6 +137,8 @@ PyObject* to_dlpack(PyObject*, PyObject* tensor);
 PyObject* from_dlpack(PyObject*, PyObject* capsule);
 bool captures_locations();
 void capture_locations(bool on);  // off only to measure what it costs
+/// The list that running modules push their names on.
+void set_module_scopes(PyObject* list);
 TensorPtr apply1(const OpDef& op, const Attrs& attrs, std::initializer_list<Tensor*> in);
 
 }  // namespace mge::py

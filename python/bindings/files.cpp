@@ -29,7 +29,7 @@ void bind_files(nb::module_& m) {
   m.def("append_file", [text](nb::bytes path, nb::bytes data) {
     const std::string p = text(path), bytes = text(data);
     nb::gil_scoped_release release;
-    append_file(p, bytes);
+    append_file(p, bytes, /*lines=*/false);
   });
 }
 

@@ -2,6 +2,7 @@
 #include "graph.h"
 
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -12,13 +13,13 @@
 #include "ir/bind.h"
 #include "ir/builder.h"
 #include "ir/text.h"
-#include "megengine/version.h"
+#include "model.h"
 #include "op/shape/shape_ops.h"
 #include "original.h"
 #include "plan/describe.h"
 #include "plan/evaluate.h"
 #include "serial/model.h"
-#include "serial/xxh64.h"
+#include "serial/names.h"
 
 namespace nb = nanobind;
 
@@ -342,29 +343,13 @@ ir::Graph extract(const EditedGraph& p, const Named& outputs, const std::vector<
   return g;
 }
 
-nb::tuple write(PyGraph& p, const Named& outputs, nb::dict metadata, bool optimize, bool locations,
-                const std::vector<ValueId>& order) {
-  ir::Graph g = extract(p.get(), outputs, order);
-  pass::optimize(g, pipeline_options(optimize ? 2 : 1));  // level 1 drops what no output needs and keeps the ops
-  serial::ModelInfo info;
-  info.producer = "megengine " MGE_VERSION_STRING;
-  for (auto [k, v] : metadata) info.metadata.emplace_back(nb::cast<std::string>(k), nb::cast<std::string>(v));
-  std::vector<uint8_t> bytes = serial::write_model(g, info, {.locations = locations});
-  nb::dict stats;
-  nb::list inputs, params;
-  size_t weights = 0;
-  for (auto v : g.inputs()) inputs.append(g.value(v).name);
-  for (auto& c : g.constants())
-    if (c.value != kNone) {
-      weights += g.meta(c.value).bytes();
-      params.append(g.value(c.value).name);
-    }
-  stats["n_ops"] = g.n_nodes();
-  stats["weight_bytes"] = weights;
-  stats["inputs"] = inputs;
-  stats["params"] = params;
-  stats["content_hash"] = serial::xxh64(bytes);
-  return nb::make_tuple(nb::bytes(bytes.data(), bytes.size()), stats);
+ModelDump dump(PyGraph& p, const Named& outputs, const std::vector<ValueId>& order, bool change,
+               std::optional<uint64_t> options, std::vector<std::string> rewrites,
+               std::vector<std::pair<std::string, std::string>> metadata) {
+  std::vector<std::string> names;
+  for (auto& [name, v] : outputs) names.push_back(name);
+  return make_model_dump(extract(p.get(), outputs, order), names,
+                         {change, options, std::move(rewrites), std::move(metadata)});
 }
 
 // What these outputs need, optimised for evaluation: a graph of its own.
@@ -417,6 +402,15 @@ void bind_graph(nb::module_& m) {
                      for (auto& o : p.get().g.outputs()) out.append(nb::make_tuple(o.name, o.value));
                      return out;
                    })
+      .def("opr_names",
+           [](PyGraph& p) {
+             nb::dict out;
+             std::vector<std::vector<std::string>> names = serial::opr_names(p.get().g);
+             for (ir::NodeId n : p.get().g.order()) out[nb::int_(n)] = nb::cast(names[static_cast<size_t>(n)]);
+             return out;
+           })
+      .def("name_values", [](PyGraph& p) { serial::name_values(p.get().g); })
+      .def("scope", [](PyGraph& p, ir::NodeId n) { return p.get().g.location_of(n).scope; })
       .def_prop_ro("guards",
                    [](PyGraph& p) {
                      std::vector<ValueId> out;
@@ -450,8 +444,8 @@ void bind_graph(nb::module_& m) {
       .def("replaced", replaced)
       .def("optimized", optimized, nb::arg("outputs"), nb::arg("word"),
            nb::arg("rewrites") = std::vector<std::string>{})
-      .def("write", write, nb::arg("outputs"), nb::arg("metadata"), nb::arg("optimize"), nb::arg("locations"),
-           nb::arg("inputs") = std::vector<ValueId>());
+      .def("dump", dump, nb::arg("outputs"), nb::arg("inputs"), nb::arg("change"), nb::arg("options").none(),
+           nb::arg("rewrites"), nb::arg("metadata"));
   bind_graph_nodes(m);
 }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "common.h"
+#include "core/profile.h"
 
 // Frame objects are made on demand since Python 3.11, which costs as much as the rest of noting a line. Where the
 // layout of the interpreter's own frames is known they are read directly; elsewhere the public functions serve.
@@ -123,6 +124,25 @@ Place place(LocId id) {
   return g_places[static_cast<size_t>(id)];
 }
 
+// The list of names that modules push and pop while they run; null until the package gives it.
+PyObject* g_modules = nullptr;
+
+const std::string* modules() {
+  if (!g_modules) return nullptr;
+  const Py_ssize_t n = PyList_GET_SIZE(g_modules);
+  if (n == 0) return nullptr;
+  std::string path;
+  for (Py_ssize_t i = 0; i < n; ++i) {
+    const char* name = PyUnicode_AsUTF8(PyList_GET_ITEM(g_modules, i));
+    if (!name) {
+      PyErr_Clear();
+      name = "?";
+    }
+    path += (i ? "." : "") + std::string(name);
+  }
+  return profile::intern(path);
+}
+
 }  // namespace
 
 void init_locations(const char* package_dir) {
@@ -133,7 +153,9 @@ void init_locations(const char* package_dir) {
 bool captures_locations() { return g_capture; }
 void capture_locations(bool on) {
   g_capture = on;
-  set_location_hooks({on ? current : nullptr, place});
+  set_location_hooks({on ? current : nullptr, place, modules});
 }
+
+void set_module_scopes(PyObject* list) { g_modules = Py_NewRef(list); }
 
 }  // namespace mge::py

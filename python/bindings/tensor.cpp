@@ -278,6 +278,7 @@ int set_name(PyObject* o, PyObject* v, void*) {
   PyObject* old = p->name;
   p->name = Py_XNewRef(v);
   Py_XDECREF(old);
+  if (Tracer* tracer = active_tracer(); tracer && v && PyUnicode_Check(v)) tracer->on_name(*p->t, PyUnicode_AsUTF8(v));
   return 0;
 }
 

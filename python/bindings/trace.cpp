@@ -136,6 +136,12 @@ void bind_trace(nb::module_& m) {
              return describe_graph(p.r->graph({false, {}, {}}), pipeline_options(p.r->opt_level()));
            })
       .def("report", [](PyRecording& p) { return p.r->report(); })
+      .def("captured_cells",
+           [](PyRecording& p) {
+             nb::list out;
+             for (Tensor* t : p.r->captured()) out.append(reinterpret_cast<uintptr_t>(t));
+             return out;
+           })
       .def("programs", [](PyRecording& p) { return program_dicts(p.r->programs()); })
       .def("set_name",
            [](PyRecording& p, nb::handle t, const std::string& name) { p.r->set_name(tensor_of(t.ptr()), name); })
@@ -146,6 +152,10 @@ void bind_trace(nb::module_& m) {
             return ir::print(g);
           },
           nb::arg("as_constants") = false);
+  m.def(
+      "cell_of", [](nb::handle t) { return reinterpret_cast<uintptr_t>(tensor_of(t.ptr())); },
+      "The cell of a tensor as a number, which no other living one has (Recording.captured_cells).");
+  m.def("set_module_scopes", [](nb::list names) { set_module_scopes(names.ptr()); });
   m.def("is_tracing", [] { return active_tracer() != nullptr; });
   // The integers in a tensor; while a call is recorded in which they may be others, as tensors.
   m.def("sizes_in", [](nb::handle x) {

@@ -247,14 +247,14 @@ void replace_file(const std::string& path, std::string_view head, const void* da
   f.commit();
 }
 
-void append_file(const std::string& path, std::string_view text) {
+void append_file(const std::string& path, std::string_view text, bool lines) {
   Descriptor f(::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
   if (f.fd < 0) fail_to_write(path, errno);
   while (::flock(f.fd, LOCK_EX) != 0 && errno == EINTR) continue;
   char last = '\n';
   const off_t end = ::lseek(f.fd, 0, SEEK_END);
   if (end > 0 && ::pread(f.fd, &last, 1, end - 1) != 1) last = '\n';
-  const std::string whole = (last == '\n' ? "" : "\n") + std::string(text);
+  const std::string whole = (lines && last != '\n' ? "\n" : "") + std::string(text);
   if (!write_all(f.fd, whole.data(), whole.size())) {
     const int code = errno;
     const bool cut = end >= 0 && ::ftruncate(f.fd, end) == 0;  // nothing, rather than a part

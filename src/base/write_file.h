@@ -62,8 +62,8 @@ class FileWriter {
 
 /// The whole of a file in one call.
 void replace_file(const std::string& path, std::string_view head, const void* data = nullptr, size_t bytes = 0);
-/// Adds to a file, made when missing, under a lock that other appenders wait for. For logs whose reader skips a line
-/// that a kill has cut short: the next text begins on a line of its own.
-void append_file(const std::string& path, std::string_view text);
+/// Adds to a file, made when missing, under a lock that other appenders wait for. `lines`: for logs whose reader skips
+/// a line that a kill has cut short, so that the next text begins on a line of its own.
+void append_file(const std::string& path, std::string_view text, bool lines = true);
 
 }  // namespace mge

@@ -107,6 +107,8 @@ class Tracer {
   virtual void exclude_end() = 0;
   /// The call did something beside its ops that a replay would leave out.
   virtual void needs_host(const std::string& /*why*/) {}
+  /// The program gives what `t` holds a name.
+  virtual void on_name(Tensor& /*t*/, const std::string& /*name*/) {}
 };
 Tracer* active_tracer();
 void set_active_tracer(Tracer* t);

@@ -761,6 +761,7 @@ void shutdown_executor() {
 void set_location_hooks(const LocationHooks& h) { g_hooks = h; }
 LocId current_location() { return g_hooks.current ? g_hooks.current() : 0; }
 Place location_place(LocId loc) { return loc && g_hooks.place ? g_hooks.place(loc < 0 ? -loc : loc) : Place(); }
+const std::string* current_modules() { return g_hooks.modules ? g_hooks.modules() : nullptr; }
 std::string location_text(LocId loc) {
   Place p = location_place(loc);
   if (p.file.empty()) return {};

@@ -97,10 +97,13 @@ struct Place {
 struct LocationHooks {
   LocId (*current)() = nullptr;
   Place (*place)(LocId) = nullptr;
+  const std::string* (*modules)() = nullptr;
 };
 void set_location_hooks(const LocationHooks& h);
 LocId current_location();
-Place location_place(LocId loc);       // empty file when unknown
+Place location_place(LocId loc);  // empty file when unknown
+/// The path of modules that are running ("net.conv1"), interned; null: none, or nobody knows.
+const std::string* current_modules();
 std::string location_text(LocId loc);  // "train.py:31 in step", with " (backward)" when negative, or empty
 
 }  // namespace mge

@@ -124,7 +124,17 @@ bool Recording::on_op(const OpDef& op, const Attrs& attrs, std::span<Tensor* con
     match_op(op, attrs, in, out, loc);
     return !opt_.imperative && !vars_[ops_[pc_ - 1].out[0]].at_once;  // those are computed by whoever asked
   }
-  Op rec{&op, attrs, {}, {}, {}, nullptr, loc, backward_location() != 0, current_rerun(), mode::t_word & kOpModes};
+  Op rec{&op,
+         attrs,
+         {},
+         {},
+         {},
+         nullptr,
+         loc,
+         backward_location() != 0,
+         current_rerun(),
+         mode::t_word & kOpModes,
+         current_modules()};
   const bool pure = !(op.traits & (kEffect | kRandom));
   bool is_static = pure, sized = false, from_sizes = pure, any_sizes = false, late = false;
   for (auto* t : in) {
@@ -214,6 +224,10 @@ void Recording::on_read(Tensor& t) {
   for (size_t i = 0; i < n_args_; ++i)
     if (vars_[i].cell.get() == cell) refuse_read();
   reads_.push_back({TensorPtr(const_cast<Tensor*>(cell)), t.value});
+}
+
+void Recording::on_name(Tensor& t, const std::string& name) {
+  if (state_ == State::Recording && t.value->trace_epoch == epoch_) vars_[t.value->trace_var].name = name;
 }
 
 // ---- sizes

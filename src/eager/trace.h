@@ -70,6 +70,7 @@ class Recording : public RefCounted, public Tracer {
   void exclude_begin() override;
   void exclude_end() override;
   void needs_host(const std::string& why) override;
+  void on_name(Tensor& t, const std::string& name) override;
 
   // Host mode.
   void match_begin(std::span<Tensor* const> args);
@@ -142,6 +143,7 @@ class Recording : public RefCounted, public Tracer {
     ValuePtr spare;          // of the last call, which nobody has kept: the next one's
     uint32_t same = 0;       // at_once: the epoch of a call in which it is what it is in every call of these sizes
     TensorPtr sizes;         // its shape as a tensor, of the call that is open
+    std::string name;        // given by the program during the call
   };
   struct SizeVar {
     int field, element;
@@ -156,7 +158,8 @@ class Recording : public RefCounted, public Tracer {
     LocId loc;
     bool backward;
     uint64_t rerun;
-    uint32_t modes;  // of the thread, as far as they decide what an op is made of
+    uint32_t modes;              // of the thread, as far as they decide what an op is made of
+    const std::string* modules;  // that were running
   };
   struct Commit {
     TensorPtr cell;  // null for an argument

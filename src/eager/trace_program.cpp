@@ -127,12 +127,17 @@ std::string Recording::var_name(uint32_t v) const {
 
 void Recording::add_op(ir::Graph& g, const Op& op, const Attrs& attrs, std::vector<ir::ValueId>& ids) const {
   Place p = location_place(op.loc);
-  ir::LocId loc = p.file.empty() ? ir::kNoLoc : g.loc(p.file, p.line, p.function, op.backward ? "backward" : "");
+  std::string scope = op.modules ? *op.modules : "";
+  if (op.backward) scope += scope.empty() ? "backward" : ".backward";
+  ir::LocId loc = g.loc(p.file, p.line, p.function, op.backward ? "backward" : "", scope);
   SmallVec<ir::ValueId, 6> in;
   for (uint32_t v : op.in) in.push_back(ids[v]);
   ir::NodeId n = g.add_node(*op.op, attrs, {in.data(), in.size()}, loc);
   g.set_rerun(n, op.rerun);
-  for (size_t k = 0; k < op.out.size(); ++k) ids[op.out[k]] = g.node(n).outputs[k];
+  for (size_t k = 0; k < op.out.size(); ++k) {
+    ids[op.out[k]] = g.node(n).outputs[k];
+    if (!vars_[op.out[k]].name.empty()) g.set_name(ids[op.out[k]], vars_[op.out[k]].name);
+  }
 }
 
 ir::Graph Recording::segment_graph(const Segment& s, size_t n_state) const {
@@ -172,7 +177,8 @@ ir::Graph Recording::graph(const Export& e) {
       wait(*now);
       Buffer b = make_contiguous(now->meta, to_host(now->meta, now->buffer));
       size_t offset = static_cast<size_t>(b.layout.offset) * dtype_size(now->meta.dtype);
-      ids[v] = g.add_constant(now->meta, b.storage, offset, var_name(v));
+      auto named = names_.find(var.cell.get());
+      ids[v] = g.add_constant(now->meta, b.storage, offset, named == names_.end() ? std::string() : named->second);
     } else {
       var_index[var.cell.get()] = g.vars().size();
       ids[v] = g.add_var(unique(var_name(v)), var.meta);

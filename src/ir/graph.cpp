@@ -243,15 +243,17 @@ void Graph::commit(size_t var_index, ValueId v) {
   var.out = v;
 }
 
-LocId Graph::loc(std::string_view file, int line, std::string_view function, std::string_view note) {
-  if (file.empty()) return kNoLoc;
-  uint64_t h = hash_mix(hash_bytes(note, hash_bytes(function, hash_bytes(file))), static_cast<uint64_t>(line));
+LocId Graph::loc(std::string_view file, int line, std::string_view function, std::string_view note,
+                 std::string_view scope) {
+  if (file.empty() && scope.empty()) return kNoLoc;
+  uint64_t h = hash_bytes(scope, hash_bytes(note, hash_bytes(function, hash_bytes(file))));
+  h = hash_mix(h, static_cast<uint64_t>(line));
   auto same = [&](const Loc& l) {
-    return l.file == file && l.line == line && l.function == function && l.note == note;
+    return l.file == file && l.line == line && l.function == function && l.note == note && l.scope == scope;
   };
   auto [it, fresh] = loc_ids_.try_emplace(h, static_cast<LocId>(locs_.size()));
   if (!fresh && same(locs_[it->second])) return it->second;
-  locs_.push_back({std::string(file), line, std::string(function), std::string(note)});
+  locs_.push_back({std::string(file), line, std::string(function), std::string(note), std::string(scope)});
   return static_cast<LocId>(locs_.size() - 1);  // on a hash collision: a second entry, never a wrong one
 }
 

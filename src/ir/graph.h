@@ -32,11 +32,12 @@ using LocId = int32_t;
 constexpr int32_t kNone = -1;
 constexpr LocId kNoLoc = 0;
 
-/// Where in the user's program a node comes from. note: "backward", or empty.
+/// Where in the user's program a node comes from. note: "backward", or empty. scope: the path of modules that were
+/// running ("net.conv1"), or empty; it may be known where the file is not.
 struct Loc {
   std::string file;
   int line = 0;
-  std::string function, note;
+  std::string function, note, scope;
   bool operator==(const Loc&) const = default;
   std::string str() const;  // "train.py:31 in step (backward)"; empty when unknown
 };
@@ -123,12 +124,14 @@ class Graph {
   ValueId add1(std::string_view op, Attrs attrs, std::initializer_list<ValueId> in, LocId loc = kNoLoc);
   /// An empty name becomes the value's name or "out<i>".
   void add_output(std::string name, ValueId v);
+  void set_output_name(size_t index, std::string name) { outputs_[index].name = std::move(name); }
   /// Keeps only the outputs of these names, in the order they have; what only the others needed is dead code.
   void keep_outputs(std::span<const std::string> names);
   /// After a run, var `index` holds `v`; kNone takes the commit back.
   void commit(size_t var_index, ValueId v);
-  LocId loc(std::string_view file, int line, std::string_view function = {}, std::string_view note = {});
-  LocId loc(const Loc& l) { return loc(l.file, l.line, l.function, l.note); }
+  LocId loc(std::string_view file, int line, std::string_view function = {}, std::string_view note = {},
+            std::string_view scope = {});
+  LocId loc(const Loc& l) { return loc(l.file, l.line, l.function, l.note, l.scope); }
   void set_name(ValueId v, std::string name) { values_[v].name = std::move(name); }
 
   // Reading.

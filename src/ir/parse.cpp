@@ -284,20 +284,24 @@ class Parser {
   Loc location() {
     Loc l;
     skip_space();
-    if (pos_ < text_.size() && text_[pos_] == '"') {
-      l.file = quoted();
-    } else {
-      size_t start = pos_;
-      while (pos_ < text_.size() && name_char(text_[pos_]) && text_[pos_] != ':') ++pos_;
-      l.file = text_.substr(start, pos_ - start);
+    const std::string_view rest = text_.substr(pos_);
+    if (rest.substr(0, 1) != "(" && rest.substr(0, 3) != "of ") {  // otherwise the scope alone is known
+      if (rest.substr(0, 1) == "\"") {
+        l.file = quoted();
+      } else {
+        size_t start = pos_;
+        while (pos_ < text_.size() && name_char(text_[pos_]) && text_[pos_] != ':') ++pos_;
+        l.file = text_.substr(start, pos_ - start);
+      }
+      expect(":");
+      l.line = static_cast<int>(integer("a line number"));
     }
-    expect(":");
-    l.line = static_cast<int>(integer("a line number"));
     if (same_line() && word("in")) l.function = name_text("a function name");
     if (same_line() && symbol("(")) {
       l.note = name_text("a note");
       expect(")");
     }
+    if (same_line() && word("of")) l.scope = name_text("a scope");
     return l;
   }
   Attrs attributes(const OpDef& op) {

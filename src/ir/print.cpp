@@ -71,11 +71,13 @@ std::string attrs_text(const Node& n) {
 }
 
 std::string loc_text(const Loc& l) {
-  if (l.file.empty()) return {};
-  std::string s = "loc " + (plain(l.file) && l.file.find(':') == std::string::npos ? l.file : quote(l.file)) + ":" +
-                  std::to_string(l.line);
+  std::string s = "loc";
+  if (!l.file.empty())
+    s += " " + (plain(l.file) && l.file.find(':') == std::string::npos ? l.file : quote(l.file)) + ":" +
+         std::to_string(l.line);
   if (!l.function.empty()) s += " in " + (plain(l.function) ? l.function : quote(l.function));
   if (!l.note.empty()) s += " (" + (plain(l.note) ? l.note : quote(l.note)) + ")";
+  if (!l.scope.empty()) s += " of " + (plain(l.scope) ? l.scope : quote(l.scope));
   return s;
 }
 

@@ -2,7 +2,7 @@
 //   graph step(%x: f32[8,784]) vars(%w: f32[10,784]) {
 //     const %c0: f32[] = 0000003f
 //     %0 = matmul %x, %w {tb=true}                 loc train.py:31
-//     %y = mul %0, %c0                             loc train.py:32 in step (backward)
+//     %y = mul %0, %c0                             loc train.py:32 in step (backward) of net.head
 //   } returns(%y) commits(%w <- %1)
 // Attributes at their default are left out. A value without a name is printed as a number. Names with other characters
 // than letters, digits and _.-/: are quoted: %"my name". An output called otherwise than its value reads `logits=%0`. A

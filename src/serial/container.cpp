@@ -127,6 +127,24 @@ std::vector<Section> open_container(Bytes file, std::string_view who) {
   return sections;
 }
 
+std::vector<Bytes> split_models(Bytes file) {
+  std::vector<Bytes> out;
+  for (;;) {
+    Header h;
+    if (file.size() > sizeof h && std::memcmp(file.data(), kMagic, sizeof kMagic) == 0) {
+      std::memcpy(&h, file.data(), sizeof h);
+      Bytes rest = h.file_size < file.size() ? file.subspan(h.file_size) : Bytes{};
+      if (h.file_size > 0 && rest.size() >= sizeof kMagic && std::memcmp(rest.data(), kMagic, sizeof kMagic) == 0) {
+        out.push_back(file.first(h.file_size));
+        file = rest;
+        continue;
+      }
+    }
+    out.push_back(file);
+    return out;
+  }
+}
+
 void write_container(std::span<const SectionData> data, Sink& sink) {
   std::vector<Section> sections;
   uint64_t end = sizeof(Header) + data.size() * sizeof(Section);

@@ -54,6 +54,9 @@ static_assert(sizeof(Header) == 32);
 /// required are verified and left in the list.
 std::vector<Section> open_container(Bytes file, std::string_view who);
 
+/// The models of a file to which others were appended, the first one first. What is no such file comes back whole.
+std::vector<Bytes> split_models(Bytes file);
+
 /// The first bytes are those of a graph in one of MegEngine's own formats, or of one with test cases.
 bool is_original_graph(Bytes file);
 /// "a MegEngine v2 graph file …" when the first bytes belong to another format we know; empty otherwise.

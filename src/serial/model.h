@@ -47,6 +47,7 @@ struct ModelInfo {
 
 struct WriteOptions {
   bool locations = true;  // the user's file names and lines, for error messages at run time
+  bool scopes = true;     // the modules that ops belong to, of which their names are made
 };
 
 /// Value error when something cannot be written: a constant without data, two outputs of one name.
@@ -66,6 +67,7 @@ std::span<const Upgrade> builtin_upgrades();
 
 struct LoadedModel;
 struct ReadOptions {
+  size_t index = 0;  // which model of a file that holds several (dump with append)
   std::span<const Upgrade> upgrades = builtin_upgrades();
   /// Reads files of MegEngine's own formats (serial/mgb/read.h: mgb::read, which needs `evaluate`); null: they are
   /// refused by name. A pointer, so that a runtime that never meets such files does not link what they need.
@@ -78,6 +80,7 @@ struct LoadedModel {
   ModelInfo info;
   uint32_t format_version = 0;
   size_t file_bytes = 0, weight_bytes = 0;
+  size_t n_models = 1;  // in the file
   bool mapped = false;  // weights live in the mapped file
 };
 

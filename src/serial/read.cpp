@@ -202,7 +202,7 @@ class Reader {
     locs_.push_back(ir::kNoLoc);
     for (size_t i = 1; i < count(f.locs()); ++i) {
       const fb::Loc& l = *f.locs()->Get(i);
-      locs_.push_back(g.loc(text(l.file()), l.line(), text(l.function()), text(l.note())));
+      locs_.push_back(g.loc(text(l.file()), l.line(), text(l.function()), text(l.note()), text(l.scope())));
     }
   }
 
@@ -399,7 +399,7 @@ Raw hold(Bytes bytes, const std::shared_ptr<const void>& owner) {
   return raw;
 }
 
-LoadedModel read_any(Bytes file, const std::shared_ptr<const void>& owner, const std::string& who,
+LoadedModel read_one(Bytes file, const std::shared_ptr<const void>& owner, const std::string& who,
                      const ReadOptions& opt) {
   if (opt.foreign && is_original_graph(file)) return opt.foreign(file, who, opt);
   std::vector<Section> sections = open_container(file, who);
@@ -444,6 +444,22 @@ LoadedModel read_any(Bytes file, const std::shared_ptr<const void>& owner, const
     }
   }
   return out;
+}
+
+// All models are looked through, whichever is asked for: a damaged file is a damaged file.
+LoadedModel read_any(Bytes file, const std::shared_ptr<const void>& owner, const std::string& who,
+                     const ReadOptions& opt) {
+  std::vector<Bytes> models = split_models(file);
+  if (opt.index >= models.size())
+    MGE_FAIL_ENV("{}: holds {} models; there is none of index {}.", who, models.size(), opt.index);
+  for (size_t i = 0; i < models.size(); ++i)
+    if (i != opt.index) open_container(models[i], format("{} (model {} of {})", who, i + 1, models.size()));
+  Bytes bytes = models[opt.index];
+  // Constants are used in place, so they have to be where the first model of a file has them.
+  const bool aligned = static_cast<size_t>(bytes.data() - file.data()) % kAlign == 0;
+  LoadedModel m = read_one(bytes, aligned ? owner : nullptr, who, opt);
+  m.n_models = models.size();
+  return m;
 }
 
 // Whatever the graph's own checks say about a file is a fault of the file, not of the caller or of us.

@@ -181,13 +181,15 @@ class GraphWriter {
 
   uint32_t loc(ir::LocId l) {
     if (locs_.empty()) locs_.push_back(fb::CreateLoc(b_));
-    if (l == ir::kNoLoc || !opt_.locations) return 0;
+    ir::Loc x = g_.location(l);
+    if (!opt_.locations) x = {{}, 0, {}, {}, x.scope};
+    if (!opt_.scopes) x.scope.clear();
+    if (x == ir::Loc{}) return 0;
     auto [it, fresh] = loc_ids_.try_emplace(l, static_cast<uint32_t>(locs_.size()));
     if (fresh) {
-      const ir::Loc& x = g_.location(l);
       auto file = b_.CreateSharedString(x.file), function = b_.CreateSharedString(x.function);
-      auto note = b_.CreateSharedString(x.note);
-      locs_.push_back(fb::CreateLoc(b_, file, x.line, function, note));
+      auto note = b_.CreateSharedString(x.note), scope = b_.CreateSharedString(x.scope);
+      locs_.push_back(fb::CreateLoc(b_, file, x.line, function, note, scope));
     }
     return it->second;
   }

@@ -152,19 +152,12 @@ def dump_batch_norm_in_training_mode():
     f.dump(FOLDER / "f.mge")
 
 
-@mistake(RuntimeWarning, "dump", "Dropout", "training mode", "net.eval()")
+@mistake(RuntimeError, "dump", "Dropout", "training mode", "net.eval()")
 def dump_dropout_in_training_mode():
     net = M.Sequential(M.Linear(3, 4), M.Dropout(0.5))
     f = traced()(lambda x: net(x))
     f(X)
     f.dump(FOLDER / "f.mge")
-
-
-@mistake(NotImplementedError, "dump", "append=True", "a file of its own")
-def dump_behind_another_model():
-    f = traced()(lambda x: x * 2)
-    f(X)
-    f.dump(FOLDER / "f.mge", append=True)
 
 
 @mistake(ValueError, "dump", "arg_names", "2", "1")
@@ -205,11 +198,11 @@ def dump_a_function_that_returns_nothing():
     f.dump(FOLDER / "f.mge")
 
 
-@mistake(NotImplementedError, "dump", "dump_format", "'FBS'")
+@mistake(ValueError, "dump", "dump_format", "'FBS_V2'", "'ONNX'")
 def dump_in_a_format_that_is_not_there():
     f = traced()(lambda x: x * 2)
     f(X)
-    f.dump(FOLDER / "f.mge", dump_format="FBS")
+    f.dump(FOLDER / "f.mge", dump_format="ONNX")
 
 
 @mistake(NotImplementedError, "trace", "sublinear_memory_config=")

@@ -10,63 +10,44 @@ traced call (``symbolic_shape``), and a program is made for each set of sizes.
 
 from __future__ import annotations
 
-import collections
 import contextlib
-import difflib
 import functools
 import inspect
 import json
-import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
 from .. import _size as _size
-from ..core import _core, files
+from ..core import _core
 from ..core._habits import unexpected
 from ..core._trace_option import set_symbolic_shape as set_symbolic_shape
 from ..core._warn import warn_once
 from ..core.tensor.utils import KindError
-from ..module import Dropout, Module
+from ..module import Module
 from ..tensor import Tensor
 from .conditional import settle
 from .config import DTRConfig, GraphOptimizationConfig, SublinearMemoryConfig
 from .depends import HELD, TARGET, Entry, Name, function_names, grad_plan, positions, random_states
+from .dump import CompGraphDumpResult as CompGraphDumpResult
+from .dump import dump
 from .paths import CallPaths
-from .tree import CannotRebuild, Leaf, ResultPlan, flatten
-
-CompGraphDumpResult = collections.namedtuple(
-    "CompGraphDumpResult", ["nr_opr", "tot_bytes", "tensor_value_bytes", "content_hash", "inputs", "outputs", "params"]
-)
+from .tree import CannotRebuild, ResultPlan, flatten
 
 # Options of MegEngine that change nothing here. Given another value than these they are refused: a program that asks
 # for something has to hear that it does not get it.
 _TRACE_DEFAULTS: dict[str, Any] = {
     "sublinear_memory_config": None, "dtr_config": None,
 }  # fmt: skip
-_DUMP_DEFAULTS: dict[str, Any] = {
-    "append": False, "keep_var_name": 1, "keep_opr_name": False, "keep_param_name": False, "keep_opr_priority": False,
-    "strip_info_file": None, "append_json": False, "input_data": None, "input_transform": None, "resize_input": False,
-    "repeat": 1, "dump_format": None, "model_version": 2, "compat_older_version": None,
-    "enable_io16xc32": False, "enable_ioc16": False, "enable_hwcd4": False, "enable_nchw4": False,
-    "enable_nchw88": False, "enable_nchw44": False, "enable_nchw44_dot": False, "enable_nchw32": False,
-    "enable_chwn4": False, "enable_nchw64": False, "enable_fuse_preprocess": False,
-}  # fmt: skip
-# What they ask for is done in any case.
-_DONE_ANYHOW = {"enable_fuse_conv_bias_nonlinearity", "enable_fuse_conv_bias_with_z", "enable_fuse_grain"}
-
-
-_WAYS = {"append": "write each model into a file of its own"}
 
 
 def _refuse_others(who: str, given: dict[str, Any], defaults: dict[str, Any]) -> None:
     for name, default in defaults.items():
         value = given.get(name, default)
         if value is not default and value != default:
-            way = _WAYS.get(name, "leave it out")
-            raise NotImplementedError(f"{who}: {name}={value!r} is not implemented; {way}.")
+            raise NotImplementedError(f"{who}: {name}={value!r} is not implemented; leave it out.")
 
 
 def is_tracing() -> bool:
@@ -477,129 +458,4 @@ class trace(CallPaths, _core.TraceBase):
             )
         return self._last
 
-    @staticmethod
-    def _refuse_assigned_state(entry: Entry) -> None:
-        """A file holds no state, so a module that updates its own cannot be in it."""
-        assigned = entry.recording.assigned()
-        for note in entry.notes if assigned else ():
-            module = note[TARGET]
-            if not isinstance(module, Module):
-                continue
-            for name, tensor in module.named_tensors(recursive=False):
-                if any(_core.same_value(tensor, t) for t in assigned):
-                    raise RuntimeError(
-                        f"dump: the recorded call updates {name} of {module._name or 'a'} {type(module).__name__}, "
-                        "which a file cannot do; call net.eval() before the traced function is called."
-                    )
-
-    @staticmethod
-    def _warn_of_training(entry: Entry) -> None:
-        """A file in which dropout draws is hardly ever meant."""
-        for note in entry.notes:
-            module = note[TARGET]
-            if isinstance(module, Dropout) and module.training and module.drop_prob > 0:
-                warn_once(
-                    "dump",
-                    f"dump: {module._name or 'a'} {module!r} was in training mode when the function was called, so "
-                    "the file drops values at random. Call net.eval() before the traced function is called.",
-                )
-                return
-
-    def dump(
-        self,
-        file: str | os.PathLike[str] | IO[bytes],
-        *,
-        arg_names: Sequence[str] | str | None = None,
-        output_names: Sequence[str] | str | None = None,
-        append: bool = False,
-        keep_var_name: int = 1,
-        keep_opr_name: bool = False,
-        keep_param_name: bool = False,
-        keep_opr_priority: bool = False,
-        no_change_graph: bool = False,
-        strip_info_file: Any = None,
-        append_json: bool = False,
-        optimize_for_inference: bool = True,
-        user_info: Any = None,
-        enable_metadata: bool = True,
-        input_data: Any = None,
-        repeat: int = 1,
-        silent: bool = False,
-        no_assert: bool = False,
-        maxerr: float = 1e-4,
-        resize_input: bool = False,
-        input_transform: Any = None,
-        dump_format: str | None = None,
-        model_version: int = 2,
-        compat_older_version: str | None = None,
-        **kwargs: Any,
-    ) -> Any:
-        """Writes the traced function as a model file that Lite runs.
-
-        Needs ``capture_as_const=True`` and one earlier call. Parameters become constants of the file.
-        """
-        options = dict(locals())
-        if not self._capture_as_const:
-            raise ValueError(
-                "dump: you must specify capture_as_const=True at __init__ to use dump: "
-                f"@trace(capture_as_const=True) on {self.__name__}."
-            )
-        entry = self._require_recording("dump")
-        unknown = sorted(set(kwargs) - set(_DUMP_DEFAULTS) - _DONE_ANYHOW)
-        if unknown:
-            known = [*inspect.signature(self.dump).parameters, *_DUMP_DEFAULTS, *_DONE_ANYHOW]
-            near = [n for name in unknown for n in difflib.get_close_matches(name, known, 1)]
-            raise ValueError(f"dump: unknown options: {unknown}.{f' Is {near[0]} meant?' if near else ''}")
-        _refuse_others("dump", {**options, **(kwargs if optimize_for_inference else {})}, _DUMP_DEFAULTS)
-        self._refuse_assigned_state(entry)
-        self._warn_of_training(entry)
-        if entry.recording.boundaries:
-            raise RuntimeError(
-                f"dump: {self.__name__} has a part in exclude_from_trace(), which runs in Python; a file would hold "
-                "the values that it gave once. Compute them with ops, or pass them as arguments."
-            )
-        n_args, n_out = len(self._last_args), len(entry.result_tensors)
-        if n_out == 0:
-            raise ValueError(
-                "the traced function without return values cannot be dumped, "
-                "the traced function should return List[Tensor] or Dict[str, Tensor]"
-            )
-        if isinstance(entry.result_tree, dict):
-            if output_names is not None:
-                raise TypeError("output_names cannot be given when the function returns a dict; its keys are the names")
-            outs: list[str] = [""] * n_out
-            for k, leaf in entry.result_tree.items():
-                if not isinstance(leaf, Leaf) or not isinstance(k, str):
-                    what = f"a {type(leaf).__name__}" if isinstance(k, str) else f"named by a {type(k).__name__}"
-                    raise TypeError(
-                        f"dump: the traced function returns a dict whose {k!r} is {what}; an output of a model file is "
-                        "one tensor with one name. Return Dict[str, Tensor], or a list of tensors and output_names."
-                    )
-                outs[leaf.index] = k
-        else:
-            given = [output_names] if isinstance(output_names, str) else list(output_names or [])
-            outs = given or [t.name or f"out{i}" for i, t in enumerate(entry.result_tensors)]
-        names = [arg_names] if isinstance(arg_names, str) else list(arg_names or [])
-        ins = names or [t.name or f"arg_{i}" for i, t in enumerate(self._last_args)]
-        if len(ins) != n_args:
-            raise ValueError(f"dump: {len(ins)} arg_names for {n_args} arguments")
-        if len(outs) != n_out:
-            raise ValueError(f"dump: {len(outs)} output_names for {n_out} outputs")
-        for what, names in (("arg_names", ins), ("output_names", outs)):
-            twice = next((n for n in names if names.count(n) > 1), None)
-            if twice is not None:
-                raise ValueError(f"dump: {what} has {twice!r} twice; Lite finds tensors by name. Got {names}.")
-        info: dict[str, str] = {}
-        if enable_metadata and user_info is not None:
-            info["user_info"] = str(user_info)
-        data, stats = _core.dump_model(entry.recording, ins, outs, optimize_for_inference and not no_change_graph, info)
-        if hasattr(file, "write"):
-            file.write(data)
-        elif append:
-            files.append(file, data)
-        else:
-            with files.replacing(file) as f:
-                f.write(data)
-        return CompGraphDumpResult(
-            stats["n_ops"], len(data), stats["weight_bytes"], stats["content_hash"], ins, outs, stats["params"]
-        )
+    dump = dump

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, Protocol, TypeVar
 import numpy as np
 
 from ..core import _habits
-from ..core._core import bump_mutation, note_use
+from ..core._core import bump_mutation, note_use, set_module_scopes
 from ..core._habits import unexpected
 from ..logger import get_logger
 from ..tensor import Parameter, Tensor
@@ -21,6 +21,7 @@ from ..utils.naming import AutoNaming
 __all__ = ["Module"]
 
 logger = get_logger(__name__)
+set_module_scopes(AutoNaming.scopes)  # where a recording finds who is running
 
 _CONTAINERS = (list, tuple, dict)
 _ARRAYS = (Tensor, np.ndarray)

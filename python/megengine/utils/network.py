@@ -21,14 +21,17 @@
 from __future__ import annotations
 
 import fnmatch
+import io
 import os
 import re
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any, cast
 
+from .. import _pickle
 from ..core import _core
 from ..core._core import ops
+from ..core._model_file import read_metadata
 from ..core._trace_option import set_symbolic_shape
 from ..core.tensor import megbrain_graph as G
 from ..core.tensor.megbrain_graph import CompGraphDumpResult
@@ -245,6 +248,8 @@ class Network:
         self = cls()
         self.graph = loaded.graph
         table = _table_of(loaded.graph._ir)
+        if getattr(loaded.metadata, "keep_opr_name", "") == "1":
+            table.opr_names = loaded.graph._ir.opr_names()
         self._metadata = _metadata(loaded.metadata)
         for name, found in loaded.output_vars_dict.items():
             v = table.var(found.id)
@@ -570,4 +575,10 @@ def _fresh_name(v: VarNode, taken: Mapping[str, VarNode]) -> str:
 
 
 def _metadata(found: Any) -> dict[str, Any] | None:
-    return None if found is None else dict(vars(found))
+    """What a file says of itself. The original's files hold a pickle, which is read as data."""
+    items = dict(vars(found)) if found is not None else {}
+    metadata = read_metadata(items)
+    if metadata is not None and "user_info.pickle.hex" in items:
+        stored = io.BytesIO(bytes.fromhex(items["user_info.pickle.hex"]))
+        metadata["user_info"] = _pickle.Machine(stored, _pickle.find_arrays, _pickle.build).load()
+    return metadata

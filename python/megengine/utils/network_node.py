@@ -45,6 +45,7 @@ class _Table:
         self.ir = ir
         self.vars: dict[int, VarNode] = {}  # ids that were edited away lead to the variable that took their place
         self.ops: dict[int, OpNode] = {}  # by the id of the first result
+        self.opr_names: dict[int, list[Any]] = {}  # that a file has kept, by node
         self._graph: G.Graph | None = None
 
     @property
@@ -359,6 +360,7 @@ def _op_of_node(table: _Table, producer: int) -> OpNode:
     if cls is ReadOnlyOpNode:
         node.type = kind
     node.params, node._built = dict(params), params
+    node._name = table.opr_names.get(producer, [None])[-1]
     node._inputs = [table.var(i) for i in (*inputs, *sizes)]
     node._outputs = [table.var(o) for o in outputs]
     return node

@@ -25,8 +25,11 @@ int usage() {
   return 1;
 }
 
-int show(const std::string& path) {
-  serial::LoadedModel m = serial::read_model_file(path, lite::read_options());
+int show(const std::string& path, size_t index = 0) {
+  serial::ReadOptions options = lite::read_options();
+  options.index = index;
+  serial::LoadedModel m = serial::read_model_file(path, options);
+  if (m.n_models > 1) std::printf("# model %zu of %zu\n", index + 1, m.n_models);
   std::printf("# format %u, %zu bytes, %zu of them weights\n# producer: %s\n", m.format_version, m.file_bytes,
               m.weight_bytes, m.info.producer.c_str());
   for (auto& [key, value] : m.info.metadata) std::printf("# %s: %s\n", key.c_str(), value.c_str());
@@ -35,6 +38,7 @@ int show(const std::string& path) {
     std::printf("# test case '%s': %zu inputs, %zu outputs, error up to %g\n", t.name.c_str(), t.inputs.size(),
                 t.outputs.size(), t.max_error);
   std::printf("%s", ir::print(m.graph, {.types = true}).c_str());
+  if (index + 1 < m.n_models) return show(path, index + 1);
   return 0;
 }
 
@@ -98,7 +102,7 @@ int make(const std::string& text_path, const std::string& path, int cases) {
 int strip(const std::string& from, const std::string& to) {
   serial::LoadedModel m = serial::read_model_file(from, lite::read_options());
   m.info.tests.clear();
-  serial::write_model_file(to, m.graph, m.info, {.locations = false});
+  serial::write_model_file(to, m.graph, m.info, {.locations = false, .scopes = false});
   return 0;
 }
 

@@ -330,6 +330,8 @@ LoadedModel read(std::span<const uint8_t> bytes, const std::string& who, const R
       format("megengine {}.{}.{}", d.main.version / 100000, d.main.version / 100 % 1000, d.main.version % 100);
   out.info.metadata.emplace_back("format", d.main.format == 2 ? "FBS_V2" : d.main.versioned_ids ? "FBS" : "FBS 8.14");
   if (d.main.has_metadata) {
+    out.info.metadata.emplace_back("graph_modified", d.main.graph_modified ? "1" : "0");
+    out.info.metadata.emplace_back("optimized_for_inference", d.main.optimize_options ? "1" : "0");
     out.info.metadata.emplace_back("optimize_options", format("{}", d.main.optimize_options));
     std::string hex;
     for (unsigned char c : d.main.user_info) hex += format("{:02x}", c);

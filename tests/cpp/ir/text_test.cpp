@@ -27,7 +27,7 @@ TEST(IrText, RoundTripIsIdentical) {
   const %c0: f32[] = 0000003f
   const %table: i32[2] = 0100000002000000
   %0 = matmul %x, %w {tb=true}                      loc train.py:31
-  %y = mul %0, %c0                                  loc train.py:32 in step (backward)
+  %y = mul %0, %c0                                  loc train.py:32 in step (backward) of net.head
   %l, %p = softmax_xent %y, %t                      loc "my file.py":33
   %1 = sub %w, %w
 } returns(%l, probabilities=%p, %0, %table) commits(%w <- %1)

@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "ir/text.h"
 #include "serial/container.h"
+#include "serial/names.h"
 #include "serial/xxh64.h"
 
 namespace mge::serial {
@@ -29,11 +30,11 @@ constexpr const char* kText = R"(
 graph net(%x: f32[2,1,6,6], %t: f32[2,4]) vars(%m: f32[2,4]) {
   const %w: f32[1,1,3,3] = 0000803f0000803f0000803f0000803f0000803f0000803f0000803f0000803f0000803f
   const %c: f32[] = 0000003f
-  %y = conv2d %x, %w {stride=[1,1], pad=[1,1]}          loc net.py:31 in forward
+  %y = conv2d %x, %w {stride=[1,1], pad=[1,1]}          loc net.py:31 in forward of net.conv
   %p = max_pool2d %y {kernel=[3,2]}                     loc net.py:32
   %r = reshape %p {shape=[2,6]}
-  %q = slice %r {axes=[1], starts=[0], stops=[4], steps=[1]}  loc "my dir/net.py":33 in forward (backward)
-  %k = full {shape=[3], value=0.5, dtype=int32}
+  %q = slice %r {axes=[1], starts=[0], stops=[4], steps=[1]}  loc "my dir/net.py":33 in forward (backward) of "my net.0"
+  %k = full {shape=[3], value=0.5, dtype=int32}         loc of net.k
   %m1 = copy %q
 } returns(%q, twice=%q, %k) commits(%m <- %m1)
 )";
@@ -193,6 +194,63 @@ TEST(Model, RoundTripKeepsTheRest) {
   ASSERT_EQ(m.info.preprocess.size(), 1u);
   EXPECT_EQ(m.info.preprocess[0].op, "normalize");
   EXPECT_EQ(print_attr(m.info.preprocess[0].attrs[1].value), "[1,2]");
+}
+
+TEST(Model, LinesAndModulesAreKeptAsAsked) {
+  auto text = [](const WriteOptions& opt) {
+    return ir::print(read_model(write_model(ir::parse(kText), {}, opt)).graph);
+  };
+  EXPECT_THAT(text({}), AllOf(HasSubstr("loc net.py:31 in forward of net.conv"), HasSubstr("loc of net.k")));
+  EXPECT_THAT(text({.locations = false}), AllOf(HasSubstr("loc of net.conv"), Not(HasSubstr("net.py"))));
+  EXPECT_THAT(text({.scopes = false}), AllOf(HasSubstr("loc net.py:31 in forward"), Not(HasSubstr("net.conv"))));
+  EXPECT_THAT(text({.locations = false, .scopes = false}), Not(HasSubstr("loc")));
+}
+
+TEST(Model, SeveralInOneFile) {
+  std::vector<uint8_t> second = write_model(ir::parse("graph g(%a: f32[2]) {\n  %b = exp %a\n} returns(%b)\n"));
+  std::vector<uint8_t> file = sample();
+  file.insert(file.end(), second.begin(), second.end());
+  file.insert(file.end(), second.begin(), second.end());
+  LoadedModel first = read_model(file), last = read_model(file, "m", {.index = 2});
+  EXPECT_EQ(first.n_models, 3u);
+  EXPECT_EQ(ir::print(first.graph), ir::print(read_model(sample()).graph));
+  EXPECT_EQ(ir::print(last.graph), ir::print(read_model(second).graph));
+  EXPECT_THAT(error_of([&] { read_model(file, "m", {.index = 3}); }), HasSubstr("m: holds 3 models"));
+  for (size_t at : {sample().size() + 9, file.size() - 1, size_t{40}}) {
+    std::vector<uint8_t> bad = file;
+    bad[at] ^= 1;
+    EXPECT_NE(error_of([&] { read_model(bad); }), "") << at;
+  }
+  file.resize(file.size() - 5);
+  EXPECT_THAT(error_of([&] { read_model(file, "m"); }), HasSubstr("m (model 3 of 3): cut off"));
+}
+
+TEST(Names, AsTheOriginalGivesThem) {
+  Graph g = ir::parse(R"(
+graph g(%x: f32[2,3], %w: f32[4,3], %b: f32[4]) {
+  const %c0: f32[] = 00000040
+  const %c1: f32[4] = 00000040000000400000004000000040
+  %0 = matmul %x, %w, %b {tb=true}      loc of net.fc
+  %1 = relu %0                          loc of net
+  %mine = mul %1, %c0                   loc of net
+  %3 = relu %mine                       loc of net
+  %4 = add %3, %c1
+  %5 = slice %4 {axes=[0], starts=[0], stops=[1], steps=[1]}  loc a.py:1
+  %6 = squeeze %5 {axes=[0]}            loc a.py:1
+  %7 = reduce %6 {axes=[0]}
+  %8, %9 = topk %6 {k=2}
+} returns(%7, %8)
+)");
+  auto names = opr_names(g);
+  std::vector<std::string> flat;
+  for (auto& n : names) flat.insert(flat.end(), n.begin(), n.end());
+  EXPECT_EQ(flat, (std::vector<std::string>{"net.fc.MatrixMul", "net.fc.ADD", "net.RELU[0]", "net.MUL", "net.RELU[1]",
+                                            "ADD", "Subtensor:slice", "Subtensor", "Reduce[0]", "Reduce[1]", "TopK"}));
+  name_values(g);
+  EXPECT_EQ(g.value(g.outputs()[0].value).name, "Reduce[1]");
+  EXPECT_EQ(g.value(g.outputs()[1].value).name, "TopK:o0");
+  std::string text = ir::print(g);
+  EXPECT_THAT(text, AllOf(HasSubstr("%mine = mul"), HasSubstr("const<2>["), HasSubstr("const{4}[")));
 }
 
 TEST(Model, EmptyAndZeroSizeThings) {

@@ -30,11 +30,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ...tensor import Tensor
-from .. import _core, files
+from .. import _core, _model_file
 from .._core import CompNode
 from .._imperative_rt.core2 import apply as apply
 from .._imperative_rt.opdef import OpDef, OpEnum
 from .._inference import GraphInference
+from .._model_file import CompGraphDumpResult
 from ..files import replacing
 from ._graph_types import named
 
@@ -59,13 +60,8 @@ __all__ = [
     "set_priority_to_id",
 ]
 
-CompGraphDumpResult = namedtuple(
-    "CompGraphDumpResult", ["nr_opr", "tot_bytes", "tensor_value_bytes", "content_hash", "inputs", "outputs", "params"]
-)
 CompGraphLoadResult = namedtuple("CompGraphLoadResult", ["graph", "output_vars_dict", "output_vars_list", "metadata"])
 TensorAttr = namedtuple("TensorAttr", ["shape", "dtype", "device"])
-
-_KEPT_ANYHOW = ("keep_opr_name", "keep_param_name", "keep_opr_priority")
 
 
 class VarNode:
@@ -223,10 +219,9 @@ class Graph:
         """Choose what ``execute`` computes; gives the graph."""
         _check_vars("compile", args, self)
         self._compiled = list(args)
-        data, _ = self._ir.write(
-            [(str(i), v.id) for i, v in enumerate(args)], {}, self.options.graph_opt_level > 0, True
-        )
-        self._inference = GraphInference(io.BytesIO(data))
+        outputs = [(str(i), v.id) for i, v in enumerate(args)]
+        model = self._ir.dump(outputs, [], self.options.graph_opt_level > 0, None, [], [])
+        self._inference = GraphInference(io.BytesIO(model.write()))
         return self
 
     def execute(self, *args: Any) -> None:
@@ -422,6 +417,7 @@ def load_graph(fpath: str | os.PathLike[str] | IO[bytes]) -> CompGraphLoadResult
         data = fpath.read()
     ir = _core.Graph(data)
     ir.split_biases()
+    ir.name_values()
     graph = Graph(ir)
     outputs = OrderedDict((name, graph._var(id)) for name, id in ir.outputs)
     return CompGraphLoadResult(graph, outputs, list(outputs.values()), SimpleNamespace(**ir.metadata))
@@ -441,11 +437,8 @@ def dump_graph(
     dump_format: str | None = None,
     model_version: int = 2,
 ) -> tuple[bytes, CompGraphDumpResult]:
-    """A model file of what these variables need, and what is in it. Names are always kept; the order of ops, too."""
-    refused = {"strip_info_file": strip_info_file, "append_json": append_json, "dump_format": dump_format}
-    for option, value in refused.items():
-        if value:
-            raise NotImplementedError(f"dump_graph: {option}={value!r} is not implemented; leave it out.")
+    """A model file of what these variables need, and what is in it. Arguments as of ``trace.dump``."""
+    version = _model_file.check_options(keep_var_name, dump_format, model_version, None, no_change_graph)
     named = dict(output_vars) if isinstance(output_vars, dict) else {}
     if not named:
         for v in output_vars:
@@ -453,17 +446,14 @@ def dump_graph(
                 break
             named[v.name if v.name not in named else f"{v.name}[{len(named)}]"] = v
     found = _check_vars("dump_graph", named.values() if named else output_vars)
-    info = {k: str(v) for k, v in vars(metadata).items()} if metadata is not None else {}
-    data, stats = found[0].graph._ir.write([(n, v.id) for n, v in named.items()], info, False, True)
-    return data, CompGraphDumpResult(
-        stats["n_ops"],
-        len(data),
-        stats["weight_bytes"],
-        stats["content_hash"],
-        stats["inputs"],
-        list(named),
-        stats["params"],
-    )
+    info = [(k, str(v)) for k, v in vars(metadata).items()] if metadata is not None else []
+    outputs = [(n, v.id) for n, v in named.items()]
+    model = found[0].graph._ir.dump(outputs, [], not no_change_graph, None, [], info)
+    return _model_file.write(
+        None, model, version=version, keep_var_name=keep_var_name, keep_opr_name=keep_opr_name,
+        keep_param_name=keep_param_name, keep_opr_priority=keep_opr_priority, strip_info_file=strip_info_file,
+        append_json=append_json,
+    )  # fmt: skip
 
 
 def _write(
@@ -476,38 +466,28 @@ def _write(
     enable_metadata: bool = True,
     optimize_for_inference: bool = True,
     append: bool = False,
+    keep_var_name: int = 1,
+    keep_opr_name: bool = False,
+    keep_param_name: bool = False,
+    keep_opr_priority: bool = False,
+    strip_info_file: Any = None,
+    append_json: bool = False,
+    dump_format: str | None = None,
+    compat_older_version: str | None = None,
+    rewrites: Sequence[str] = (),
     **options: Any,
 ) -> CompGraphDumpResult:
-    refused = {k: v for k, v in options.items() if v and k not in ("keep_var_name", *_KEPT_ANYHOW)}
-    unknown = sorted(set(refused) - {"strip_info_file", "append_json", "dump_format", "compat_older_version"})
-    if unknown:
-        raise ValueError(f"unknown options: {unknown}.")
-    for option, value in refused.items():
-        raise NotImplementedError(f"dump: {option}={value!r} is not implemented; leave it out.")
-    info: dict[str, str] = {}
-    if enable_metadata:
-        info = {"graph_modified": str(graph_modified), "optimized_for_inference": str(optimize_for_inference)}
-        if user_info is not None:
-            info["user_info"] = str(user_info)
+    version = _model_file.check_options(keep_var_name, dump_format, 2, compat_older_version, False)
+    word = _model_file.option_word(options) if optimize_for_inference else None
+    info = _model_file.metadata_of(user_info, word, graph_modified, enable_metadata, keep_opr_name)
     found = _check_vars("dump", named.values())
-    graph = found[0].graph
-    data, stats = graph._ir.write([(n, v.id) for n, v in named.items()], info, False, True, [v.id for v in inputs])
-    if hasattr(file, "write"):
-        file.write(data)
-    elif append:
-        files.append(file, data)
-    else:
-        with files.replacing(file) as f:
-            f.write(data)
-    return CompGraphDumpResult(
-        stats["n_ops"],
-        len(data),
-        stats["weight_bytes"],
-        stats["content_hash"],
-        stats["inputs"],
-        list(named),
-        stats["params"],
-    )
+    outputs = [(n, v.id) for n, v in named.items()]
+    model = found[0].graph._ir.dump(outputs, [v.id for v in inputs], True, word, rewrites, info)
+    return _model_file.write(
+        file, model, append=append, keep_var_name=keep_var_name, keep_opr_name=keep_opr_name,
+        keep_param_name=keep_param_name, keep_opr_priority=keep_opr_priority, enable_metadata=enable_metadata,
+        strip_info_file=strip_info_file, append_json=append_json, version=version, user_info=user_info, word=word,
+    )[1]  # fmt: skip
 
 
 def optimize_for_inference(dest_vars: Sequence[VarNode], **kwargs: Any) -> tuple[list[VarNode], int]:
