@@ -36,6 +36,23 @@ struct Verifier {
     }
   }
 
+  // Without print_node, which would look them up.
+  void check_ids(NodeId n) const {
+    const Node& x = g.node(n);
+    MGE_ASSERT(x.op, "graph {}: node {} has no op", g.name(), n);
+    auto check = [&](ValueId v, bool may_be_none) {
+      MGE_ASSERT(known(v) || (may_be_none && v == kNone), "graph {}: node {} ({}) names value %{}, which there is not",
+                 g.name(), n, x.op->name, v);
+    };
+    for (ValueId v : x.inputs) check(v, false);
+    for (ValueId v : x.outputs) check(v, false);
+    for (const SizeUse& s : x.sizes) check(s.value, false);
+    check(x.token_in, true);
+    check(x.token_out, true);
+    MGE_ASSERT(x.loc >= 0 && static_cast<size_t>(x.loc) < g.n_locations(),
+               "graph {}: node {} ({}) has an unknown location", g.name(), n, x.op->name);
+  }
+
   bool known(ValueId v) const { return v >= 0 && static_cast<size_t>(v) < g.n_values(); }
 
   void check_node(NodeId n, NodeId prev) {
@@ -142,13 +159,17 @@ struct Verifier {
 
 void verify(const Graph& g, const VerifyOptions& opt) {
   Verifier v{g, opt, std::vector<char>(g.n_values()), std::vector<size_t>(g.n_values())};
+  // Links and ids first: all that follows goes by them, messages too.
+  size_t count = 0;
+  for (NodeId n = g.first(); n != kNone; n = g.node(n).next) {
+    MGE_ASSERT(n >= 0 && static_cast<size_t>(n) < g.n_node_ids(), "graph {}: the order leads to node {}, which is none",
+               g.name(), n);
+    MGE_ASSERT(++count <= g.n_nodes(), "graph {}: the order links form a cycle through node {}", g.name(), n);
+    v.check_ids(n);
+  }
   v.define_sources();
   NodeId prev = kNone;
-  size_t count = 0;
-  for (NodeId n = g.first(); n != kNone; prev = n, n = g.node(n).next) {
-    v.check_node(n, prev);
-    MGE_ASSERT(++count <= g.n_nodes(), "graph {}: the order links form a cycle", g.name());
-  }
+  for (NodeId n = g.first(); n != kNone; prev = n, n = g.node(n).next) v.check_node(n, prev);
   MGE_ASSERT(count == g.n_nodes(), "graph {}: {} nodes are linked, {} are counted", g.name(), count, g.n_nodes());
   v.check_tokens(g.order());
   v.check_results();

@@ -1,4 +1,4 @@
-"""Random graphs through every pass, alone and in any order, and graphs edited into nonsense (mge_test_integration)."""
+"""Random graphs through every pass, alone and in any order, and edited text of graphs (mge_test_integration)."""
 
 from __future__ import annotations
 
@@ -19,4 +19,4 @@ def main(budget: int, seed: int) -> dict[str, int]:
     )
     if done.returncode:
         raise SystemExit(done.stdout[-8000:] + done.stderr[-2000:])
-    return {"graphs": 4 * budget}
+    return {"graphs": 3 * budget}
