@@ -47,8 +47,8 @@ struct PlanReport {
   size_t sum_bytes = 0;     // without any sharing
   size_t output_bytes = 0;  // fresh storage per run
   size_t const_bytes = 0;
-  size_t prepared_bytes = 0;   // constants in the order of their kernels (weight_preprocess)
-  size_t workspace_bytes = 0;  // largest
+  size_t prepared_bytes = 0;      // constants in the order of their kernels (weight_preprocess)
+  size_t workspace_bytes = 0;     // largest
   size_t reordered_bytes = 0;     // that the order saves against the one the graph came with, as far as the graph tells
   size_t recomputable_bytes = 0;  // alive at the peak that cheap ops could make again: what that would save at most
   int instrs = 0, views = 0, in_place = 0, copies = 0, donated_vars = 0;

@@ -142,8 +142,7 @@ def _rewritten(data: bytes, outputs: Sequence[str] | None, optimize: bool, optio
         word = _core.inference_word([(k, bool(v)) for k, v in options.items()])
         graph = graph.optimized(chosen, word)
         chosen = graph.outputs
-    written: bytes = graph.write(chosen, {}, False, True, graph.inputs)[0]
-    return written
+    return graph.dump(chosen, graph.inputs, False, None, [], []).write()
 
 
 def _narrowed(array: npt.NDArray[Any], name: str, dtype: str) -> npt.NDArray[Any]:

@@ -13,6 +13,14 @@
 #include "plan/evaluate.h"
 #include "plan/program.h"
 
+namespace mge::ir {
+struct GraphTestPeer {
+  static Node& node(Graph& g, NodeId n) { return const_cast<Node&>(g.node(n)); }
+  static Value& value(Graph& g, ValueId v) { return const_cast<Value&>(g.value(v)); }
+  static auto& outputs(Graph& g) { return g.outputs_; }
+};
+}  // namespace mge::ir
+
 namespace mge {
 namespace {
 
@@ -185,15 +193,19 @@ TEST(PassFuzz, RewritesLeaveSoundGraphs) {
       o.graph_opt.rewrites = o.inference.rewrites = ~0u;
       o.inference.f16_io_comp = half;
       pass::optimize_for_inference(h, o);
-      const std::string once = ir::print(h);
-      pass::optimize_for_inference(h, o);
-      // A dropout whose mask was read by what is folded away goes the second time.
-      if (once.find("dropout") == std::string::npos) {
-        EXPECT_EQ(ir::print(h), once) << "not the same when done again";
+      // What one rewrite leaves (a dropout whose mask nobody reads any more, two casts that are now one value) another
+      // takes the next time: it settles.
+      std::string before;
+      for (int round = 0; round < 3; ++round) {
+        before = ir::print(h);
+        pass::optimize_for_inference(h, o);
       }
+      EXPECT_EQ(ir::print(h), before) << "not the same when done again";
       pass::optimize(h, o);
       ir::verify(h);
       EXPECT_EQ(result_types(h), types);
+      // Other random numbers may be out of a range that is checked.
+      if (before.find("check_range") != std::string::npos) continue;
       ASSERT_NO_THROW(run(h, given)) << ir::print(g, {.types = true}) << "\n" << ir::print(h, {.types = true});
     }
   }
@@ -241,4 +253,70 @@ TEST(PassFuzz, EditedTextIsAGraphOrAnError) {
 }
 
 }  // namespace
+// A graph edited into nonsense is refused with a text that names the node, and nothing crashes on the way.
+TEST(PassFuzz, NonsenseIsRefused) {
+  const int cases = env("MGE_FUZZ_CASES", 1000), first = env("MGE_FUZZ_SEED", 1);
+  int refused = 0;
+  for (int seed = first; seed < first + cases; ++seed) {
+    SCOPED_TRACE(seed);
+    RandomGraph r(static_cast<uint32_t>(seed));
+    ir::Graph g = r.make(15);
+    if (g.n_nodes() < 2) continue;
+    const auto order = g.order();
+    const ir::NodeId n = order[static_cast<size_t>(r.pick(static_cast<int>(order.size())))];
+    ir::Node& x = ir::GraphTestPeer::node(g, n);
+    const auto some = static_cast<ir::ValueId>(r.pick(static_cast<int>(g.n_values()) + 4) - 2);
+    bool names_node = true;
+    switch (r.pick(9)) {
+      case 0:
+        if (x.inputs.empty()) continue;
+        if (x.inputs[0] == some) continue;
+        x.inputs[0] = some;
+        names_node = false;  // the use list that is short may be told first
+        break;
+      case 1:
+        x.inputs.push_back(some);
+        names_node = false;
+        break;
+      case 2:
+        if (x.outputs.empty()) continue;
+        ir::GraphTestPeer::value(g, x.outputs[0]).meta.shape.push_back(7);
+        break;
+      case 3:
+        x.outputs.push_back(some);
+        break;
+      case 4:
+        ir::GraphTestPeer::outputs(g).push_back({"extra", some});
+        names_node = false;
+        break;
+      case 5:
+        x.op = nullptr;
+        break;
+      case 6:
+        x.next = order[0];
+        names_node = false;
+        break;
+      case 7:
+        x.token_in = some;
+        x.token_out = some;
+        break;
+      default:
+        x.loc = 100000;
+    }
+    try {
+      ir::verify(g);
+    } catch (const Error& e) {
+      ++refused;
+      EXPECT_EQ(e.kind(), ErrorKind::Internal);
+      EXPECT_THAT(e.text(), testing::HasSubstr("graph fuzz"));
+      if (names_node) {
+        EXPECT_THAT(e.text(), testing::AnyOf(testing::HasSubstr(" in `"), testing::HasSubstr("node ")));
+      }
+    }
+  }
+  if (cases >= 100) {
+    EXPECT_GT(refused, cases / 2);
+  }
+}
+
 }  // namespace mge
