@@ -61,7 +61,8 @@ class Swish(Function):
         self.saved = x
         return apply(custom.SwishForward(beta=self.beta), x)[0]
 
-    def backward(self, gy: mge.Tensor) -> mge.Tensor:
+    def backward(self, *output_grads: mge.Tensor) -> mge.Tensor:
+        (gy,) = output_grads
         return apply(custom.SwishBackward(beta=self.beta), self.saved, gy)[0]
 
 
@@ -78,6 +79,7 @@ def main() -> None:
             y = Swish(1.5)(x)
             gm.backward(y.sum())
         print("y  ", y.numpy().round(4))
+        assert x.grad is not None
         print("dx ", x.grad.numpy().round(4))
 
         @trace(symbolic=True, capture_as_const=True)

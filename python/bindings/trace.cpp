@@ -6,6 +6,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "common.h"
+#include "compat/names.h"
 #include "ir/text.h"
 #include "op/shape/shape_ops.h"
 #include "plan.h"
@@ -55,6 +56,44 @@ nb::list optional_tensors(const std::vector<TensorPtr>& tensors) {
 PyRecording* recording_of(PyObject* o) {
   return nb::isinstance<PyRecording>(o) ? nb::inst_ptr<PyRecording>(nb::handle(o)) : nullptr;
 }
+
+namespace {
+
+// ([(op, the original's name of it, attributes, ids of inputs, of outputs, module, place)], [(id, kind, name, meta)]).
+nb::tuple listing(const ir::Graph& g) {
+  nb::list ops, vars;
+  for (ir::NodeId n = g.first(); n != ir::kNone; n = g.node(n).next) {
+    const ir::Node& x = g.node(n);
+    nb::dict attrs;
+    if (x.attrs)
+      for (auto& a : x.attrs->values()) attrs[a.name.c_str()] = nb::steal(attr_object(a.value));
+    SmallVec<const Meta*, 4> metas;
+    nb::list in, out;
+    for (ir::ValueId v : x.inputs) {
+      metas.push_back(&g.meta(v));
+      in.append(v);
+    }
+    for (ir::ValueId v : x.outputs) out.append(v);
+    const ir::Loc& loc = g.location_of(n);
+    ops.append(nb::make_tuple(std::string(x.op->name),
+                              compat::opr_types(*x.op, x.attrs.get(), {metas.data(), metas.size()}).back(), attrs, in,
+                              out, loc.scope, loc.str()));
+  }
+  for (size_t v = 0; v < g.n_values(); ++v) {
+    const ir::Value& x = g.value(static_cast<ir::ValueId>(v));
+    if (x.erased || x.kind == ir::ValueKind::Token) continue;
+    const char* kind = x.kind == ir::ValueKind::Const    ? "const"
+                       : x.kind == ir::ValueKind::Result ? "internal"
+                                                         : "external";
+    nb::list shape;
+    for (int64_t d : x.meta.shape) shape.append(d);
+    vars.append(nb::make_tuple(v, kind, x.name, std::string(dtype_name(x.meta.dtype)), nb::tuple(shape),
+                               x.meta.cn ? x.meta.cn->logical : "xpux:0"));
+  }
+  return nb::make_tuple(ops, vars);
+}
+
+}  // namespace
 
 ir::Graph recording_graph(nb::handle recording, bool as_constants, std::vector<std::string> args,
                           std::vector<std::string> results) {
@@ -145,6 +184,10 @@ void bind_trace(nb::module_& m) {
       .def("programs", [](PyRecording& p) { return program_dicts(p.r->programs()); })
       .def("set_name",
            [](PyRecording& p, nb::handle t, const std::string& name) { p.r->set_name(tensor_of(t.ptr()), name); })
+      .def("listing",
+           [](PyRecording& p) {
+             return listing(p.r->graph({false, {}, {}}));
+           })
       .def(
           "text",
           [](PyRecording& p, bool as_constants) {

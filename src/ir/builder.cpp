@@ -217,7 +217,8 @@ bool decompose_node(Graph& g, NodeId n) {
   SmallVec<Val, 4> out(x.outputs.size());
   x.op->decompose(b, x.attrs.get(), {in.data(), in.size()}, {out.data(), out.size()});
   for (size_t i = 0; i < out.size(); ++i)
-    if (out[i]) g.replace_all_uses(x.outputs[i], GraphBuilder::id(out[i]));
+    // Parts promote what the whole takes as it is: float16 values beside float32 scales.
+    if (out[i]) g.replace_all_uses(x.outputs[i], GraphBuilder::id(cast(out[i], g.meta(x.outputs[i]).dtype)));
   g.erase(n);
   return true;
 }

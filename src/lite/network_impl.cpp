@@ -144,6 +144,8 @@ mge::pass::InferenceOptions Network::Impl::inference_options(const mge::serial::
   mge::pass::Keywords on;
   for (auto& [name, set] : layouts)
     if (set) on.emplace_back(name, true);
+  if (!on.empty())
+    log(LiteLogLevel::WARN, mge::format("lite: {} changes nothing: kernels choose layouts themselves", on[0].first));
   MGE_CHECK(on.size() < 2, Value, "lite: of the layout options only one may be on; got {} and {}.", on[0].first,
             on[1].first);
   on.emplace_back("enable_ioc16", o.enable_f16_io_comp);
@@ -333,7 +335,7 @@ void Network::Impl::store_output(IoSlot& slot, const Meta& m, const Buffer& valu
 }
 
 namespace {
-void write_text(const std::string& path, const std::string& text) {
+void write_json(const std::string& path, const std::string& text) {
   mge::FileWriter f(path);
   f.write(text.data(), text.size());
   f.commit();
@@ -366,7 +368,7 @@ void Network::Impl::run_once() {
     store_output(s, engine->output_meta(i), results[i]);
   }
   if (!text_dump.empty() || !bin_dump.empty()) dump_values(results, outputs.size());
-  if (!profile_path.empty()) write_text(profile_path, mge::profile_json(engine->latest()));
+  if (!profile_path.empty()) write_json(profile_path, mge::profile_json(engine->latest()));
   if (!memory_info.empty()) write_memory_info(memory_info);
 }
 
@@ -383,11 +385,11 @@ void Network::Impl::write_memory_info(const std::string& folder) const {
   std::filesystem::create_directories(folder, failed);
   if (failed) MGE_FAIL_ENV("lite: get_static_memory_alloc_info: cannot make {}: {}.", folder, failed.message());
   const auto programs = engine->latest();
-  write_text(folder + "/graph.json",
+  write_json(folder + "/graph.json",
              programs.empty() ? mge::graph_json(engine->graph()) : mge::graph_exec_json(programs));
   // Where sizes depend on values there is no plan before the first run.
   memory_info = programs.empty() ? folder : "";
-  if (!programs.empty()) write_text(folder + "/StaticMemoryInfo.json", mge::static_memory_json(programs));
+  if (!programs.empty()) write_json(folder + "/StaticMemoryInfo.json", mge::static_memory_json(programs));
 }
 
 void Network::Impl::dump_values(const std::vector<Buffer>& values, size_t first) {

@@ -59,7 +59,8 @@ class Fuser {
     const ir::Node& fwd = g_.node(norm);
     const bool same = fwd.outputs[0] == y && fwd.inputs[0] == x && fwd.inputs[1] == bwd.inputs[2] &&
                       fwd.outputs[1] == bwd.inputs[3] && fwd.outputs[3] == bwd.inputs[4];
-    if (!same) return false;
+    // What follows a mean over the image is one number for each: canonicalise lets its reader stretch it.
+    if (!same || !g_.meta(g_.node(slope).inputs[1]).same_type(g_.meta(x))) return false;
     const ValueId in[] = {x, g_.node(slope).inputs[1], bwd.inputs[2], bwd.inputs[3], bwd.inputs[4], fwd.inputs[2]};
     const NodeId fused = g_.add_node(OpRegistry::global().get("batch_norm_fused_bwd"),
                                      make_attrs(BatchNormFusedBwdAttrs{std::string(act->name)}), in, bwd.loc, n);

@@ -32,6 +32,7 @@ NO_GRADIENT: dict[str, str] = {
     "fill_like": "its result does not depend on the values",
     "batch_norm_fused": "made by a pass, after gradients were taken",
     "batch_norm_fused_bwd": "made by a pass, after gradients were taken",
+    "byte_table": "its input is bytes; made by a pass, after gradients were taken",
     "conv2d_fused": "made by a pass, after gradients were taken",
     "quantize": "its result has a quantised dtype",
     "dequantize": "its input has a quantised dtype",

@@ -208,7 +208,7 @@ def test_inference_with_profiling_options_and_inner_variables() -> None:
     net = Network.load(file)
     net.output_vars[0].owner.inputs[0].name = "inner"
     file = io.BytesIO()
-    net.dump(file)
+    net.dump(file, keep_var_name=2)
     x = np.array([0.0, 1.0], "float32")
     run = cgtools.GraphInference(io.BytesIO(file.getvalue()), outputs=["inner"]).run(x)
     assert list(run) == ["inner"]

@@ -226,6 +226,10 @@ OTHERS = {
     "python/megengine/utils/persistent_cache.py": "the lock file beside the cache",
     "python/megengine/distributed/server.py": "the null device, in the place of its owner's output",
     "src/dist/shm.cpp": "memory that processes share",
+    "python/megengine/core/_inference.py": "a file without a name that Lite writes a profile to",
+    "python/megengine/tools/graph_view/__init__.py": "the same",
+    "python/megengine/tools/_command.py": "the null device, when the reader of a pipe has gone",
+    "python/megengine/utils/custom_op_tools.py": "the lock file, and the library that a compiler has written",
 }
 OPENS = re.compile(
     r"""\bopen\([^)]*,\s*["'][rbt]*[wax+][rbt+]*["']|\bfopen\(|\bofstream\b|O_WRONLY|O_RDWR|O_CREAT|"""

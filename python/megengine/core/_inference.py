@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import tempfile
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import IO, Any
@@ -70,6 +69,8 @@ class GraphInference:
         self._bfloat16 = {name for name, dtype, _ in results if dtype == "bfloat16"}  # Lite gives its bits
         self._profile = None
         if profiling:
+            import tempfile
+
             self._profile = tempfile.NamedTemporaryFile(prefix="profile-", suffix=".json")
             self._network.enable_profile_performance(self._profile.name)
         known = list(self._ndim)

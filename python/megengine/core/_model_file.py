@@ -15,6 +15,7 @@ from typing import IO, Any
 
 from . import _core, files
 from ._plain import NotPlain, decode, encode
+from ._warn import warn_once
 
 __all__ = ["CompGraphDumpResult", "check_options", "metadata_of", "option_word", "read_metadata", "write"]
 
@@ -30,6 +31,13 @@ _FORMATS = {None: 0, "FBS_V2": 2, "FBS": 1}
 def option_word(options: Mapping[str, Any], known: Sequence[str] = ()) -> int:
     """Keywords like ``enable_nchw88=True`` as files know them; ``known`` are what else may have been meant."""
     ordered = [*(n for n in options if n not in _LAYOUTS), *(n for n in _LAYOUTS if n in options)]
+    for name in _LAYOUTS:
+        if options.get(name):
+            warn_once(
+                name,
+                f"dump: {name} is written into the file's options and changes nothing else: kernels here choose the "
+                "layout of what they read and write themselves.",
+            )
     try:
         return int(_core.inference_word([(n, bool(options[n])) for n in ordered]))
     except ValueError as e:

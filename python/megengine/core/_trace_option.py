@@ -23,8 +23,8 @@ def set_symbolic_shape(option: bool) -> bool:
 
     >>> x = mge.tensor([1.0, 2.0])
     >>> old = set_symbolic_shape(True)
-    >>> x.shape
-    Tensor([2], dtype=int32, device=xpux:0)
+    >>> isinstance(x.shape, mge.Tensor)
+    True
     >>> set_symbolic_shape(old), x.shape
     (True, (2,))
     """

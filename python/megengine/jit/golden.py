@@ -10,12 +10,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-from ..data._image import needs_cv2, read_image
 
 __all__ = ["read_cases"]
 
@@ -55,6 +52,8 @@ def _image(path: str, shape: tuple[int, ...], resize: bool) -> Array:
     last = shape[1] not in (1, 3) and shape[3] in (1, 3)
     channels = shape[3] if last else shape[1]
     height, width = shape[1:3] if last else shape[2:4]
+    from ..data._image import needs_cv2, read_image  # not before an image is asked for
+
     image = read_image(path)  # [height, width, BGR]
     if channels == 1:
         image = needs_cv2("dump(input_data=…) with a grey input").cvtColor(image, 6)[:, :, None]  # COLOR_BGR2GRAY
@@ -98,6 +97,8 @@ def _fitting(name: str, array: Array, like: Any, source: str) -> Array:
 def _lines(spec: str) -> list[str]:
     if not spec.startswith("@"):
         return [spec]
+    from pathlib import Path  # not before a file is named
+
     file = Path(spec[1:])
     return [line for text in file.read_text().splitlines() if (line := text.strip())]
 

@@ -33,6 +33,7 @@ from .config import DTRConfig, GraphOptimizationConfig, SublinearMemoryConfig
 from .depends import HELD, TARGET, Entry, Name, function_names, grad_plan, positions, random_states
 from .dump import CompGraphDumpResult as CompGraphDumpResult
 from .dump import dump
+from .listing import OpInfo, VarInfo, listing
 from .paths import CallPaths
 from .tree import CannotRebuild, ResultPlan, flatten
 
@@ -437,6 +438,21 @@ class trace(CallPaths, _core.TraceBase):
     def graph_text(self) -> str:
         """The recorded graph in text form (for bug reports)."""
         return self._require_recording("graph_text").recording.text(self._capture_as_const)
+
+    @property
+    def ops(self) -> list[OpInfo]:
+        """The ops of the last recorded call; empty before the first.
+
+        >>> f = trace(lambda x: F.relu(x) + 1)
+        >>> f(mge.tensor([1.0])).item(), [op.type for op in f.ops]
+        (2.0, ['RELU', 'ADD'])
+        """
+        return listing(self._last.recording if self._last else None)[0]
+
+    @property
+    def vars(self) -> list[VarInfo]:
+        """The variables that they read and make."""
+        return listing(self._last.recording if self._last else None)[1]
 
     def get_profile(self) -> dict[str, Any]:
         """Graph and times of the last run of the compiled program, as plain data: ``graph_exec`` and ``profiler``.

@@ -21,6 +21,7 @@ import subprocess
 import time
 from collections.abc import Sequence
 
+from ..core.files import replacing
 from ..core.ops import custom
 from ..logger import get_logger
 
@@ -292,7 +293,8 @@ def build(
         made = folder / f".{name}_v{version}.{os.getpid()}.so"
         _run([compiler, *flags, *folders, *extra_cflags, *files, "-o", str(made), *extra_ldflags], name, verbose)
         os.replace(made, target)
-        note.write_text(json.dumps({"hash": entry.hash, "sources": files}))
+        with replacing(note) as f:
+            f.write(json.dumps({"hash": entry.hash, "sources": files}).encode())
         return str(target)
     finally:
         baton.release()

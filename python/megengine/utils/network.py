@@ -420,14 +420,14 @@ class Network:
         """Rename all ops: a prefix, which a dot follows, or a function of the name. Inputs are known by theirs."""
         if isinstance(modifier, str):
             prefix = modifier
-            rename: Callable[[str], str] = lambda name: f"{prefix}.{name}"  # noqa: E731
+            named: Callable[[str], str] = lambda name: f"{prefix}.{name}"  # noqa: E731
         elif callable(modifier):
-            rename = modifier
+            named = modifier
         else:
             raise TypeError(f"modify_opr_names: a prefix or a function is needed; got {type(modifier).__name__}.")
         names = []
         for op in self.all_oprs:
-            name = rename(op.name)
+            name = named(op.name)
             if not isinstance(name, str) or not name:
                 raise TypeError(f"modify_opr_names: the new name of {op.name!r} is {name!r}; a name is needed.")
             names.append((op, name))

@@ -250,13 +250,13 @@ class Graph:
         """Nothing: ``execute`` returns when results are there."""
 
     def _to_json(self, filename: str | os.PathLike[str]) -> None:
-        """Write what was compiled as JSON, for ``python -m megengine.tools.draw_graph``."""
-        if not self._compiled:
-            raise RuntimeError("Graph._to_json: nothing is compiled. graph.compile(*vars) first.")
-        data, _ = dump_graph({str(i): v for i, v in enumerate(self._compiled)})
-        written = json.loads(_core.describe_model(data))["written"]
+        """Write the graph as JSON, for ``python -m megengine.tools.draw_graph``: what was compiled, or all of it."""
+        text = self._ir.json
+        if self._compiled:
+            data, _ = dump_graph({str(i): v for i, v in enumerate(self._compiled)})
+            text = json.dumps(json.loads(_core.describe_model(data))["written"])
         with replacing(os.fspath(filename)) as f:
-            f.write(json.dumps(written).encode())
+            f.write(text.encode())
 
     @property
     def text(self) -> str:
