@@ -1,5 +1,5 @@
 """The networks of examples/, trained five steps in every way there is, with changed learning rate, batch and image
-size and a step in evaluation mode: the bits of eager mode. Dumped, they give them too, in the original's format as well.
+size and a step in evaluation mode: the bits of eager mode. Dumped they give them too; in the original's format nearly.
 """
 
 from __future__ import annotations
