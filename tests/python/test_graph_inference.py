@@ -80,3 +80,13 @@ def test_bad_input(tmp_path: pathlib.Path) -> None:
     with pytest.raises(FileNotFoundError):
         Network.load("x")
     assert not isinstance(mge.tensor([1.0]), VarNode)
+
+
+def test_an_output_may_have_the_name_of_an_input() -> None:
+    """As the state of a recurrent cell does: it is the result that is given, not what was fed."""
+    f = trace(lambda h, x: {"h": h * 2 + x, "y": x - h}, capture_as_const=True)
+    f(mge.Tensor([1.0]), mge.Tensor([10.0]))
+    file = io.BytesIO()
+    f.dump(file, arg_names=["h", "x"])
+    out = GraphInference(io.BytesIO(file.getvalue())).run(np.float32([3.0]), np.float32([4.0]))
+    assert out["h"].tolist() == [10.0] and out["y"].tolist() == [1.0]

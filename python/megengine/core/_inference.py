@@ -48,7 +48,7 @@ class GraphInference:
         optimize_for_inference: bool = False,
         **kwargs: Any,
     ) -> None:
-        from megenginelite import LiteGlobal, LiteNetwork
+        from megenginelite import LiteGlobal, LiteNetwork, LiteTensorPhase
 
         if kwargs and not optimize_for_inference:
             raise ValueError(f"GraphInference: {', '.join(sorted(kwargs))} need optimize_for_inference=True.")
@@ -61,7 +61,7 @@ class GraphInference:
         inputs, results = _core.model_io(data)
         for library in _core.custom_libraries():  # Lite is a library of its own, with operators of its own
             LiteGlobal.set_loader_lib_path(library)
-        self._network = LiteNetwork()
+        self._network, self._phases = LiteNetwork(), LiteTensorPhase
         self._network.load(io.BytesIO(data))
         self._inputs = [name for name, _, _ in inputs]
         self._dtypes = {name: dtype for name, dtype, _ in inputs}
@@ -93,7 +93,8 @@ class GraphInference:
         for name, value in named.items():
             array = np.ascontiguousarray(value.numpy() if hasattr(value, "numpy") else value)
             array = _narrowed(array, name, self._dtypes[name])
-            self._network.get_io_tensor(name).set_data_by_copy(array.reshape(np.shape(value)))
+            tensor = self._network.get_io_tensor(name, self._phases.LITE_INPUT)
+            tensor.set_data_by_copy(array.reshape(np.shape(value)))
         self._network.forward()
         self._network.wait()
         return OrderedDict((n, self._result(n)) for n in self._outputs)
@@ -110,7 +111,7 @@ class GraphInference:
         return profile
 
     def _result(self, name: str) -> npt.NDArray[Any]:
-        value = self._network.get_io_tensor(name).to_numpy()
+        value = self._network.get_io_tensor(name, self._phases.LITE_OUTPUT).to_numpy()
         if name in self._bfloat16:
             value = value.view(bfloat16)
         return value.reshape(()) if self._ndim[name] == 0 else value
