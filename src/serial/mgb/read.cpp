@@ -245,6 +245,9 @@ class Translator {
       results.erase(results.begin(), results.end() - static_cast<std::ptrdiff_t>(o.outputs.size()));
     MGE_CHECK(results.size() >= o.outputs.size(), Env, "{}: damaged: {} has {} outputs, not {}.", who_, o.type,
               results.size(), o.outputs.size());
+    // Graphs of the original have no tensors without axes: a scalar is [1] there.
+    for (size_t i = 0; i < o.outputs.size(); ++i)
+      if (results[i] && results[i].meta().shape.rank == 0) results[i] = expand_dims(results[i], {0});
     for (size_t i = 0; i < o.outputs.size(); ++i)
       vars_[o.outputs[i]] = blocks ? blocked_.leave(results[i]) : results[i];
   }
