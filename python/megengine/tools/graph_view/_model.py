@@ -56,7 +56,7 @@ def _path(scope: str, backward: bool, op: str) -> list[str]:
     parts: list[str] = []
     for part in scope.split(".") if scope else []:
         parts.append(f"{parts[-1]}.{part}" if part.isdigit() and parts else part)
-    return ["backward", *parts] if backward else parts
+    return ["backward", *parts] if backward and parts[:1] != ["backward"] else parts
 
 
 def _view(exec_: Json, times: dict[str, float]) -> tuple[Json, dict[str, int]]:
