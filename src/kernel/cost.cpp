@@ -52,6 +52,14 @@ bool winograd_pays(const ConvGeom& g) {
   return sums_ns(kSavedFlops * tiles) >= move_ns(cached ? kFilterBytes : kFilterBytesMemory);
 }
 
+bool lines_can(const ConvGeom& g) { return g.groups == 1 && g.c > 0 && g.o > 0 && !g.empty(); }
+
+bool lines_pays(const ConvGeom& g) {
+  // Fewer channels leave most of a line or of a panel empty, and small images are as well off in planes.
+  if (!lines_can(g) || g.c < 16 || g.o < 16 || !library_pays(g.flops(), 1)) return false;
+  return true;
+}
+
 int64_t product_longest_sum(const ConvGeom& g) {
   return g.kh * g.kw == 1 ? 1 << 14 : g.sh * g.sw > 1 ? 1 << 12 : 1 << 10;
 }

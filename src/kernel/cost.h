@@ -23,6 +23,10 @@ bool library_pays_for_rows(int64_t rows, double flops);
 bool winograd_can(const ConvGeom& g);
 bool winograd_pays(const ConvGeom& g);
 
+/// Forward convolutions that are computed as one product over pixels (kernel/simd/conv/conv2d_last.h).
+bool lines_can(const ConvGeom& g);
+bool lines_pays(const ConvGeom& g);
+
 /// Adjoints best computed as one matrix product over all pixels (kernel/simd/conv/conv2d_last.h): many weights, few
 /// pixels. longest_sum: more pixels would lose digits.
 int64_t product_longest_sum(const ConvGeom& g);

@@ -20,10 +20,11 @@ simd::Epilogue epilogue_of(const KernelArgs& a) {
     const auto& at = a.as<Conv2dFusedAttrs>();
     Conv2dExtras x = conv2d_extras(at);
     auto extra = [&](int i) -> const float* { return i < 0 ? nullptr : a.in[static_cast<size_t>(i)].data<float>(); };
-    const bool relu = at.act == "relu", other = !relu && at.act != "none";
+    const int act = at.act == "relu" ? 1 : at.act == "relu6" ? 2 : 0;
+    const bool other = !act && at.act != "none";
     return {extra(x.bias),  extra(x.scale),
             extra(x.shift), extra(x.add),
-            relu ? 1 : 0,   other ? find_row(OpRegistry::global().get(at.act), DType::F32, DType::F32) : nullptr};
+            act,            other ? find_row(OpRegistry::global().get(at.act), DType::F32, DType::F32) : nullptr};
   } else {
     const bool bias = A::kRole == ConvRole::Forward && a.in.size() == 3;
     return {.bias = bias ? a.in[2].data<float>() : nullptr};
@@ -120,6 +121,35 @@ void run_winograd(const KernelArgs& a) {
   simd::winograd_last_fwd(g, x, a.in[1].data<float>(), y, done);
 }
 
+// ---- a product over pixels, on channels-last memory
+
+template <class A>
+const char* refuse_lines(const KernelArgs& a) {
+  if (const char* why = refuse_not_f32(a)) return why;
+  return cost::lines_can(conv_geom_of<A>(a)) ? nullptr : "groups or few channels";
+}
+template <class A>
+const char* avoid_lines(const KernelArgs& a) {
+  return cost::lines_pays(conv_geom_of<A>(a)) ? nullptr : "small";
+}
+template <class A>
+size_t lines_prepared(const KernelArgs& a) {
+  return static_cast<size_t>(simd::lines_floats(conv_geom_of<A>(a))) * sizeof(float);
+}
+template <class A>
+void prepare_lines(const KernelArgs& a, void* to) {
+  simd::lines_last_weights(conv_geom_of<A>(a), a.in[1].data<float>(), static_cast<float*>(to));
+}
+template <class A>
+void run_lines(const KernelArgs& a) {
+  const simd::Epilogue e = epilogue_of<A>(a), *done = e.any() ? &e : nullptr;
+  const ConvGeom g = conv_geom_of<A>(a);
+  const float* x = a.in[0].data<float>();
+  float* y = a.out[0].data<float>();
+  if (a.prepared) return simd::lines_last_fwd_panels(g, x, static_cast<const float*>(a.prepared), y, done);
+  simd::lines_last_fwd(g, x, a.in[1].data<float>(), y, done);
+}
+
 // ---- weights of a first layer
 
 const char* refuse_few(const KernelArgs& a) {
@@ -149,6 +179,8 @@ template <class A>
 void add_forward(KernelRegistry& r) {
   add_last<A>(r, "simd_conv2d_winograd", refuse_winograd<A>, run_winograd<A>, avoid_winograd<A>, conv2d_last_layouts<A>,
               {1, winograd_prepared<A>, prepare_winograd<A>});
+  add_last<A>(r, "simd_conv2d_lines", refuse_lines<A>, run_lines<A>, avoid_lines<A>, conv2d_last_layouts<A>,
+              {1, lines_prepared<A>, prepare_lines<A>});
   add_last<A>(r, "simd_conv2d_depthwise", refuse_depthwise<A>, run_depthwise<A>, nullptr, depthwise_layouts<A>);
   add(r, A::kOp, "simd_conv2d", run_fwd<A>);
 }

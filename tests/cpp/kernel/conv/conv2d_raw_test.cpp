@@ -178,6 +178,8 @@ TEST_P(Conv2dRaw, MatchesFloat64AndIsTheSameForAnyThreadCount) {
     const OnLast last(g, x, w, dy);
     if (g.groups == 1) {
       check(
+          y, [&](float* out) { last.fwd(lines_last_fwd, out); }, "lines_last_fwd");
+      check(
           dx, [&](float* out) { last.bwd_data(product_last_bwd_data, out); }, "product_last_bwd_data");
       check(
           dw, [&](float* out) { product_last_bwd_weight(g, last.x.data(), last.dy.data(), out); },
@@ -190,6 +192,8 @@ TEST_P(Conv2dRaw, MatchesFloat64AndIsTheSameForAnyThreadCount) {
     if (g.groups == 1 && g.kh == 3 && g.kw == 3 && g.sh * g.sw * g.dh * g.dw == 1 && g.c % 16 == 0 && g.o % 16 == 0) {
       check(
           of_one_size(y), [&](float* out) { last.fwd(winograd_last_fwd, out); }, "winograd_last_fwd");
+      check(
+          of_one_size(y), [&](float* out) { last.fwd(winograd4_last_fwd, out); }, "winograd4_last_fwd");
       check(
           of_one_size(dx), [&](float* out) { last.bwd_data(winograd_last_bwd_data, out); }, "winograd_last_bwd_data");
       check(
