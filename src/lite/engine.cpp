@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
+#include <mutex>
 
 #include "base/error.h"
 #include "jit/interp/interp.h"
@@ -27,6 +29,18 @@ void output_every_value(Graph& g) {
     }
 }
 
+// Of all engines of a model; goes with the last of them.
+std::shared_ptr<mge::PreparedWeights> prepared_weights(const mge::serial::LoadedModel* model) {
+  static std::mutex mutex;
+  static std::map<const mge::serial::LoadedModel*, std::weak_ptr<mge::PreparedWeights>> all;
+  const std::lock_guard lock(mutex);
+  std::erase_if(all, [](auto& entry) { return entry.second.expired(); });
+  auto& known = all[model];
+  auto found = known.lock();
+  if (!found) known = found = std::make_shared<mge::PreparedWeights>();
+  return found;
+}
+
 }  // namespace
 
 mge::serial::ReadOptions read_options() {
@@ -39,7 +53,7 @@ mge::serial::ReadOptions read_options() {
 }
 
 Engine::Engine(std::shared_ptr<const mge::serial::LoadedModel> model, const EngineOptions& opt)
-    : model_(std::move(model)), opt_(opt), graph_(model_->graph.clone()) {
+    : model_(std::move(model)), opt_(opt), prepared_(prepared_weights(model_.get())), graph_(model_->graph.clone()) {
   if (!opt_.outputs.empty()) graph_.keep_outputs(opt_.outputs);
   if (opt_.every_value) output_every_value(graph_);
   mge::pass::dce(graph_);
@@ -72,6 +86,7 @@ mge::RefPtr<mge::Program> Engine::compile(Graph bound) const {
   mge::CompileOptions o;
   o.record = opt_.record_level;
   o.weight_preprocess = opt_.inference.weight_preprocess;
+  o.prepared_mapped = prepared_;
   auto p = mge::Program::compile(bound, o);
   if (watched_) p->watch(true);
   return p;

@@ -22,9 +22,12 @@ simd::Epilogue epilogue_of(const KernelArgs& a) {
     auto extra = [&](int i) -> const float* { return i < 0 ? nullptr : a.in[static_cast<size_t>(i)].data<float>(); };
     const int act = at.act == "relu" ? 1 : at.act == "relu6" ? 2 : 0;
     const bool other = !act && at.act != "none";
-    return {extra(x.bias),  extra(x.scale),
-            extra(x.shift), extra(x.add),
-            act,            other ? find_row(OpRegistry::global().get(at.act), DType::F32, DType::F32) : nullptr};
+    return {extra(x.bias),
+            extra(x.scale),
+            extra(x.shift),
+            extra(x.add),
+            act,
+            other ? find_row(OpRegistry::global().get(at.act), DType::F32, DType::F32) : nullptr};
   } else {
     const bool bias = A::kRole == ConvRole::Forward && a.in.size() == 3;
     return {.bias = bias ? a.in[2].data<float>() : nullptr};
@@ -121,6 +124,31 @@ void run_winograd(const KernelArgs& a) {
   simd::winograd_last_fwd(g, x, a.in[1].data<float>(), y, done);
 }
 
+// ---- the same with tiles of 4x4, where they are asked for
+
+using Fused = Conv2dFusedAttrs;
+const char* refuse_winograd4(const KernelArgs& a) {
+  if (a.as<Fused>().tile != 4) return "not asked for";
+  return refuse_winograd<Fused>(a);
+}
+const char* avoid_winograd4(const KernelArgs& a) {
+  return cost::winograd4_pays(conv_geom_of<Fused>(a)) ? nullptr : "few channels or tiles";
+}
+size_t winograd4_prepared(const KernelArgs& a) {
+  return static_cast<size_t>(simd::winograd_floats(conv_geom_of<Fused>(a), 4)) * sizeof(float);
+}
+void prepare_winograd4(const KernelArgs& a, void* to) {
+  simd::winograd_last_weights(conv_geom_of<Fused>(a), a.in[1].data<float>(), static_cast<float*>(to), 4);
+}
+void run_winograd4(const KernelArgs& a) {
+  const simd::Epilogue e = epilogue_of<Fused>(a), *done = e.any() ? &e : nullptr;
+  const ConvGeom g = conv_geom_of<Fused>(a);
+  const float* x = a.in[0].data<float>();
+  float* y = a.out[0].data<float>();
+  if (a.prepared) return simd::winograd_last_fwd_points(g, x, static_cast<const float*>(a.prepared), y, done, 4);
+  simd::winograd4_last_fwd(g, x, a.in[1].data<float>(), y, done);
+}
+
 // ---- a product over pixels, on channels-last memory
 
 template <class A>
@@ -215,6 +243,8 @@ MGE_CONV2D(Conv2dDwAttrs)
 #undef MGE_CONV2D
 
 void register_conv2d(KernelRegistry& r) {
+  add_last<Fused>(r, "simd_conv2d_winograd4", refuse_winograd4, run_winograd4, avoid_winograd4,
+                  conv2d_last_layouts<Fused>, {1, winograd4_prepared, prepare_winograd4});
   add_forward<Conv2dAttrs>(r);
   add_forward<Conv2dFusedAttrs>(r);
 

@@ -44,27 +44,32 @@ namespace mge::simd::HWY_NAMESPACE {
 // Lines [k0, k1) of the pixels [first, first + rows), which are one tile.
 void lines_of_pixels(const ConvGeom& g, const LinesSum& s, const float* x, int64_t first, int64_t rows, int64_t k0,
                      int64_t k1, float* lines) {
+  const DF d;
   const int64_t step = rows * kLine;
   int64_t ox = first % g.ow, oy = first / g.ow % g.oh, n = first / (g.ow * g.oh);
+  const int64_t tap0 = k0 / s.channels, c_first = k0 % s.channels;
   for (int64_t r = 0; r < rows; ++r, lines += kLine) {
     float* HWY_RESTRICT to = lines;
-    for (int64_t k = k0; k < k1;) {
-      const int64_t tap = k / s.channels, c0 = k % s.channels, c1 = std::min(s.channels, c0 + k1 - k);
-      const int64_t iy = oy * g.sh - g.ph + tap / g.kw * g.dh, ix = ox * g.sw - g.pw + tap % g.kw * g.dw;
-      const bool outside = iy < 0 || iy >= g.h || ix < 0 || ix >= g.w;
-      const float* HWY_RESTRICT from = outside ? nullptr : x + ((n * g.h + iy) * g.w + ix) * g.c;
-      for (int64_t c = c0; c < c1; c += kLine, to += step) {
-        const int64_t count = outside ? 0 : std::clamp<int64_t>(g.c - c, 0, kLine);
-        if (count == kLine) {
-#pragma GCC unroll 4
-          for (int64_t i = 0; i < kLine; i += kLanes)
-            hn::Store(hn::LoadU(DF(), from + c + i), DF(), to + i);
-        } else {
-          if (count) copy_n(from + c, count, to);
-          std::fill(to + count, to + kLine, 0.f);
-        }
+    int64_t tap = tap0, c = c_first;
+    for (int64_t k = k0; k < k1; ++tap, c = 0) {
+      const int64_t end = std::min(s.channels, c + k1 - k), row = tap / g.kw, col = tap - row * g.kw;
+      const int64_t iy = oy * g.sh - g.ph + row * g.dh, ix = ox * g.sw - g.pw + col * g.dw;
+      k += end - c;
+      if (iy < 0 || iy >= g.h || ix < 0 || ix >= g.w) {
+        for (; c < end; c += kLine, to += step) std::fill_n(to, kLine, 0.f);
+        continue;
       }
-      k += c1 - c0;
+      const float* HWY_RESTRICT from = x + ((n * g.h + iy) * g.w + ix) * g.c;
+      for (const int64_t whole = std::min(end, g.c) - kLine; c <= whole; c += kLine, to += step) {
+#pragma GCC unroll 4
+        for (int64_t i = 0; i < kLine; i += kLanes) hn::Store(hn::LoadU(d, from + c + i), d, to + i);
+      }
+      if (c < end) {  // the last line
+        const int64_t count = std::min(end, g.c) - c;
+        std::fill_n(to, kLine, 0.f);
+        copy_n(from + c, count, to);
+        to += step;
+      }
     }
     if (++ox == g.ow) {
       ox = 0;
@@ -77,27 +82,43 @@ void lines_of_pixels(const ConvGeom& g, const LinesSum& s, const float* x, int64
 void lines_piece(const ConvGeom& g, const float* x, const float* weight, float* y, const Epilogue* e, int64_t row0,
                  int64_t row1, int64_t j0, int64_t j1) {
   const LinesSum s(g);
-  const int64_t block = line_block(s.k);
+  const int64_t block = line_block(s.k), cols = j1 - j0;
+  weight += j0 * s.k;
+  auto finish_whole_rows = [&](int64_t first, int64_t last) {
+    if (e && e->row)
+      for (int64_t p = first; p < last; ++p) e->finish(y + p * g.o + j0, cols);
+  };
+  // A weight that stays in L2: tile after tile of pixels, each whole before the next, since results go to memory.
+  const RowTiles rows(row1 - row0);
+  if (s.k <= block && rows.count > 8 && s.k * cols * int64_t{sizeof(float)} <= machine().l2 / 2) {
+    float* lines = scratch(Scratch::PackA, kMR * whole_lines(s.k));
+    for (int64_t t = 0; t < rows.count; ++t) {
+      const int64_t first = row0 + rows.begin(t), mr = row0 + rows.begin(t + 1) - first;
+      lines_of_pixels(g, s, x, first, mr, 0, s.k, lines);
+      const float* panel = weight;
+      for (int64_t j = 0; j < cols; j += kNR, panel += s.k * kNR)
+        multiply_panel_into(e, mr, std::min<int64_t>(kNR, cols - j), s.k, lines, panel, first, j0 + j, y, g.o, false,
+                            panel);
+      finish_whole_rows(first, first + mr);
+    }
+    return;
+  }
   // Pixels that are worked on together: their lines take a quarter of L2, the rest is for panels and sums.
   const int64_t most = std::max<int64_t>(kMR, machine().l2 / 4 / int64_t{sizeof(float)} / block / kMR * kMR);
   const int64_t groups = (row1 - row0 + most - 1) / most;
   float* lines = scratch(Scratch::PackA, (most + kMR) * block);
   for (int64_t group = 0; group < groups; ++group) {
     const int64_t first = row0 + (row1 - row0) * group / groups, last = row0 + (row1 - row0) * (group + 1) / groups;
-    const RowTiles rows(last - first);
+    const RowTiles tiles(last - first);
     for (int64_t k = 0; k < s.k; k += block) {
       const int64_t kc = std::min(block, s.k - k), pitch = whole_lines(kc);
-      for (int64_t t = 0; t < rows.count; ++t)
-        lines_of_pixels(g, s, x, first + rows.begin(t), rows.begin(t + 1) - rows.begin(t), k, k + kc,
-                        lines + rows.begin(t) * pitch);
-      multiply_lines(rows, j1 - j0, kc, lines, pitch, 0, weight + j0 * s.k + k * kNR, s.k * kNR, y + first * g.o + j0, g.o,
-                     k > 0, [&](int64_t row, int64_t count, int64_t j, int64_t cols) HWY_ATTR {
-                       if (e && k + kc == s.k)
-                         finish_rows(*e, count, first + row, j0 + j, cols, y + (first + row) * g.o, g.o);
-                     });
+      for (int64_t t = 0; t < tiles.count; ++t)
+        lines_of_pixels(g, s, x, first + tiles.begin(t), tiles.begin(t + 1) - tiles.begin(t), k, k + kc,
+                        lines + tiles.begin(t) * pitch);
+      multiply_lines(tiles, cols, kc, lines, pitch, 0, weight + k * kNR, s.k * kNR, first, j0, y, g.o, k > 0,
+                     k + kc == s.k ? e : nullptr);
     }
-    if (e && e->row)
-      for (int64_t p = first; p < last; ++p) e->finish(y + p * g.o + j0, j1 - j0);
+    finish_whole_rows(first, last);
   }
 }
 

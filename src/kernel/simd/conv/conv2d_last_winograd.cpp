@@ -13,7 +13,6 @@
 #include "base/machine.h"
 #include "base/parallel.h"
 #include "kernel/simd/conv/conv2d_last.h"
-#include "kernel/simd/conv/epilogue.h"
 #include "kernel/simd/matmul/gemm.h"
 #include "kernel/simd/matmul/gemm_scratch.h"
 #include "kernel/simd/targets.h"
@@ -22,7 +21,7 @@
 #define MGE_CONV2D_LAST_WINOGRAD_ONCE
 namespace mge::simd {
 namespace {
-constexpr int kTilePoints = 16;  // of tiles of 2x2 outputs
+constexpr int kTilePoints = 16;                                                // of tiles of 2x2 outputs
 constexpr int64_t points_of(int64_t side) { return (side + 2) * (side + 2); }  // of a transformed tile
 
 // An image of `c` channels cut into tiles of `side` outputs: tile (ty, tx) starts at row side * ty - top, column
@@ -98,7 +97,8 @@ HWY_INLINE void output_line(const VF* from, VF* to) {
     to[0] = hn::Add(hn::Add(from[0], near), far);
     to[T] = hn::MulAdd(hn::Set(d, kRootHalf), odd_near, hn::Mul(hn::Set(d, kRoot), odd_far));
     to[2 * T] = hn::MulAdd(hn::Set(d, 0.5f), near, hn::Add(far, far));
-    to[3 * T] = hn::MulAdd(hn::Set(d, kRootHalf / 2), odd_near, hn::MulAdd(hn::Set(d, 2 * kRoot), odd_far, from[5 * S]));
+    to[3 * T] =
+        hn::MulAdd(hn::Set(d, kRootHalf / 2), odd_near, hn::MulAdd(hn::Set(d, 2 * kRoot), odd_far, from[5 * S]));
   }
 }
 // Its transpose: two gradients to four points.
@@ -206,10 +206,9 @@ void multiply_points(const TileBlock& k, int64_t channels, int64_t outs, const f
   const int64_t panels = (outs + kNR - 1) / kNR, block = line_block(channels);
   for (int64_t p = p0; p < p1; ++p)
     for (int64_t c = 0; c < channels; c += block)
-      multiply_lines(
-          rows, j1 - j0, std::min(block, channels - c), k.from + p * k.count * channels, channels, c,
-          weights + (p * panels * kNR + j0) * channels + c * kNR, channels * kNR, k.to + p * k.count * outs + j0, outs,
-          c > 0, [](int64_t, int64_t, int64_t, int64_t) {});
+      multiply_lines(rows, j1 - j0, std::min(block, channels - c), k.from + p * k.count * channels, channels, c,
+                     weights + (p * panels * kNR + j0) * channels + c * kNR, channels * kNR, 0, j0,
+                     k.to + p * k.count * outs, outs, c > 0, nullptr);
 }
 
 // The outputs of the tiles [b, e) of a block from their points.
@@ -218,6 +217,7 @@ void outputs_of(const TiledImage& out, const TileBlock& k, int64_t b, int64_t e,
   constexpr int kIn = kSide + 2;
   const DF d;
   const MF all = hn::FirstN(d, kLanes);
+  const Epilogue none;
   const int64_t plane = k.count * out.c;
   for (int64_t t = b; t < e; ++t) {
     const TileAt at(out, k.first + t);
@@ -226,6 +226,7 @@ void outputs_of(const TiledImage& out, const TileBlock& k, int64_t b, int64_t e,
     const int64_t rows = std::min<int64_t>(kSide, out.h - at.y), cols = std::min<int64_t>(kSide, out.w - at.x);
     for (int64_t c = 0; c < out.c; c += kLanes) {
       VF s[kIn * kSide], v[kSide];
+      const ChannelSteps steps(done ? *done : none, c, all, kLanes);
 #pragma GCC unroll 6
       for (int i = 0; i < kIn; ++i) {
         VF m[kIn * kIn];
@@ -241,7 +242,11 @@ void outputs_of(const TiledImage& out, const TileBlock& k, int64_t b, int64_t e,
         for (int j = 0; j < kSide; ++j) {
           if (j >= cols) break;
           const int64_t to = (pixel + i * out.w + j) * out.c;
-          if (done) v[j] = finish_value(*done, v[j], c, done->add ? done->add + to : nullptr, all, kLanes);
+          if (done) {
+            v[j] = steps.before(v[j]);
+            if (done->add) v[j] = hn::Add(v[j], hn::LoadU(d, done->add + to + c));
+            v[j] = steps.after(v[j]);
+          }
           hn::StoreU(v[j], d, y + to + c);
         }
       }
@@ -285,13 +290,13 @@ HWY_INLINE hn::Vec<DI> filters(int64_t step) {
 }
 
 // The points of kLanes filters, to[..] `plane` apart; of filters rotated by half a turn for the adjoint.
-template <int kSide>
-HWY_INLINE void points_of_filters(const float* taps, hn::Vec<DI> index, bool rotated, float* to, int64_t plane) {
+template <int kSide, class Tap>
+HWY_INLINE void points_of_filters(Tap tap, bool rotated, float* to, int64_t plane) {
   constexpr int kIn = kSide + 2;
   const DF d;
   VF g[9], s[3 * kIn], u[kIn * kIn];
 #pragma GCC unroll 9
-  for (int i = 0; i < 9; ++i) g[i] = hn::GatherIndex(d, taps + i, index);
+  for (int i = 0; i < 9; ++i) g[i] = tap(i);
 #pragma GCC unroll 3
   for (int i = 0; i < 3; ++i) weight_line<kSide, 3, 3>(g + i, s + i);
 #pragma GCC unroll 6
@@ -303,17 +308,35 @@ HWY_INLINE void points_of_filters(const float* taps, hn::Vec<DI> index, bool rot
     hn::StoreU(u[i], d, to + (kSide == 2 && rotated ? kTurned[i / 4 % 4] * 4 + kTurned[i % 4] : i) * plane);
 }
 
+// Of a product from c channels to oc; of the outputs those in [b, e). Filters of neighbouring outputs lie a page or so
+// apart: they are turned around a few channels at a time.
+template <int kSide>
+void filter_points_forward(const float* wt, int64_t oc, int64_t channels, int64_t b, int64_t e, float* points) {
+  constexpr int64_t kTogether = 16;
+  HWY_ALIGN float taps[kTogether * 9 * kLanes];
+  const int64_t plane = (oc + kNR - 1) / kNR * kNR * channels;
+  for (; b < e; b += kLanes)
+    for (int64_t k0 = 0; k0 < channels; k0 += kTogether) {
+      transpose(wt + (b * channels + k0) * 9, channels * 9, kLanes, kTogether * 9, taps, kLanes);
+      for (int64_t k = 0; k < kTogether; ++k)
+        points_of_filters<kSide>([&](int i) HWY_ATTR { return hn::Load(DF(), taps + (k * 9 + i) * kLanes); }, false,
+                                 points + b / kNR * kNR * channels + (k0 + k) * kNR + b % kNR, plane);
+    }
+}
+
 // Panels of the points of wt [oc, c, 3, 3]: a product from c channels to oc, or rotated, for the adjoint, from oc to c.
 // Of the channels that it goes to those in [b, e).
 template <int kSide>
 void filter_points(const float* wt, int64_t oc, int64_t channels, int64_t b, int64_t e, bool adjoint, float* points) {
   const int64_t from = adjoint ? oc : channels, to = adjoint ? channels : oc;
   const int64_t plane = (to + kNR - 1) / kNR * kNR * from;
-  const auto index = filters(adjoint ? 1 : channels);
+  const auto index = filters(1);
+  if (!adjoint) return filter_points_forward<kSide>(wt, oc, channels, b, e, points);
   for (; b < e; b += kLanes)
     for (int64_t k = 0; k < from; ++k)
-      points_of_filters<kSide>(wt + (adjoint ? k * channels + b : b * channels + k) * 9, index, adjoint,
-                               points + b / kNR * kNR * from + k * kNR + b % kNR, plane);
+      points_of_filters<kSide>([&](int i)
+                                   HWY_ATTR { return hn::GatherIndex(DF(), wt + (k * channels + b) * 9 + i, index); },
+                               true, points + b / kNR * kNR * from + k * kNR + b % kNR, plane);
 }
 void points_of_weights(int64_t side, const float* wt, int64_t oc, int64_t channels, int64_t b, int64_t e, bool adjoint,
                        float* points) {
@@ -397,8 +420,7 @@ void multiply_few_tiles(const TiledImage& in, const TiledImage& out, int64_t til
     for (; b < e; ++b) {
       const int64_t p = b / cuts, j = b % cuts;
       HWY_DYNAMIC_DISPATCH(multiply_points)
-      (k, in.c, out.c, weights, p, p + 1, panels * j / cuts * width,
-       std::min(out.c, panels * (j + 1) / cuts * width));
+      (k, in.c, out.c, weights, p, p + 1, panels * j / cuts * width, std::min(out.c, panels * (j + 1) / cuts * width));
     }
   });
   parallel_for(tiles, grain(out.c), [&](int64_t b, int64_t e) {

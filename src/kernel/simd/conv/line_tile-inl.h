@@ -13,7 +13,7 @@
 #include <array>
 #include <utility>
 
-#include "kernel/simd/conv/conv2d_raw.h"
+#include "kernel/simd/conv/epilogue-inl.h"
 #include "kernel/simd/matmul/gemm_tile-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -76,54 +76,39 @@ inline int64_t line_block(int64_t k) {
   return whole_lines((k + blocks - 1) / blocks);
 }
 
-// C[rows][cols] = (C if add) + lines · panels over kc. Panels are `panel` floats apart; the lines of a tile start at
-// its first row times `pitch`, those of this block at k0. Panels outside, so that one comes by once; all lines stay in L2. done(row, rows, column,
-// columns) follows each tile.
-template <class Done>
-void multiply_lines(const RowTiles& rows, int64_t cols, int64_t kc, const float* lines, int64_t pitch, int64_t k0,
-                    const float* panels, int64_t panel, float* c, int64_t ldc, bool add, Done done) {
+// C[mr][cols] = (C if add) + lines · one panel over kc; cols at most kNR.
+HWY_INLINE void multiply_panel(int64_t mr, int64_t cols, int64_t kc, const float* lines, const float* panel, float* c,
+                               int64_t ldc, bool add, const float* soon) {
+  const int64_t vecs = (cols + kLanes - 1) / kLanes;
+  const int tail = static_cast<int>(cols - (vecs - 1) * kLanes);
+  kLineTiles[static_cast<size_t>((mr - 1) * 2 + vecs - 1)](kc, lines, panel, c, ldc, tail, add, soon);
+}
+
+// The same into columns [c, c + cols) of y, whose first row is pixel `row`, through an epilogue: by way of a tile that
+// stays in L1, since rows of y may be a page apart.
+HWY_INLINE void multiply_panel_into(const Epilogue* e, int64_t mr, int64_t cols, int64_t kc, const float* lines,
+                                    const float* panel, int64_t row, int64_t c, float* y, int64_t ld, bool add,
+                                    const float* soon) {
+  if (!e) return multiply_panel(mr, cols, kc, lines, panel, y + row * ld + c, ld, add, soon);
+  HWY_ALIGN float t[kMR * kNR];
+  multiply_panel(mr, cols, kc, lines, panel, t, kNR, false, soon);
+  finish_tile<kNR>(*e, mr, row, c, cols, t, add, y, ld);
+}
+
+// Columns [c, c + cols) of rows of y, the first of which is pixel `row`: (y if add) + lines · panels over kc, through
+// an epilogue. Panels are `panel` floats apart; the lines of a tile start at its first row times `pitch`, those of this
+// block at k0. Panels outside, so that one comes by once; all lines stay in L2.
+inline void multiply_lines(const RowTiles& rows, int64_t cols, int64_t kc, const float* lines, int64_t pitch,
+                           int64_t k0, const float* panels, int64_t panel, int64_t row, int64_t c, float* y, int64_t ld,
+                           bool add, const Epilogue* e) {
   for (int64_t j = 0; j < cols; j += kNR, panels += panel) {
-    const int64_t here = std::min<int64_t>(kNR, cols - j), vecs = (here + kLanes - 1) / kLanes;
-    const int tail = static_cast<int>(here - (vecs - 1) * kLanes);
-    // The next panel, in as many parts as there are tiles, each a line for every step.
+    const int64_t here = std::min<int64_t>(kNR, cols - j);
+    // The next panel in two halves, a line for every step of a tile.
     const float* soon = panels + (j + kNR < cols ? panel : 0);
     for (int64_t t = 0; t < rows.count; ++t) {
       const int64_t i = rows.begin(t), mr = rows.begin(t + 1) - i;
-      kLineTiles[static_cast<size_t>((mr - 1) * 2 + vecs - 1)](kc, lines + i * pitch + k0 * mr, panels, c + i * ldc + j, ldc,
-                                                               tail, add, soon + t % 2 * kc * kLine);
-      done(i, mr, j, here);
-    }
-  }
-}
-
-// One value of channel c through the steps of an epilogue that stay in registers; `add` is where this pixel's
-// summands start.
-HWY_INLINE VF finish_value(const Epilogue& e, VF v, int64_t c, const float* add, MF m, int lanes) {
-  auto at = [&](const float* p) HWY_ATTR { return lanes == kLanes ? hn::LoadU(DF(), p + c) : load_n(m, p + c, lanes); };
-  if (e.bias) v = hn::Add(v, at(e.bias));
-  if (e.scale) v = hn::Add(hn::Mul(v, at(e.scale)), at(e.shift));
-  if (e.add) v = hn::Add(v, at(add));
-  if (e.act) {
-    const VF six = hn::Set(DF(), 6.f);
-    if (e.act == 2) v = hn::IfThenElse(hn::Gt(v, six), six, v);
-    v = hn::IfThenElseZero(hn::Or(hn::Gt(v, hn::Zero(DF())), hn::IsNaN(v)), v);
-  }
-  return v;
-}
-
-// Columns [j, j + cols) of rows of y, `ld` apart, the first of which is pixel `row`.
-inline void finish_rows(const Epilogue& e, int64_t rows, int64_t row, int64_t j, int64_t cols, float* y, int64_t ld) {
-  const DF d;
-  for (int64_t i = 0; i < rows; ++i) {
-    float* HWY_RESTRICT to = y + i * ld;
-    const float* add = e.add ? e.add + (row + i) * ld : nullptr;
-    for (int64_t c = j; c < j + cols; c += kLanes) {
-      const int lanes = static_cast<int>(std::min<int64_t>(kLanes, j + cols - c));
-      const MF m = hn::FirstN(d, static_cast<size_t>(lanes));
-      if (lanes == kLanes)
-        hn::StoreU(finish_value(e, hn::LoadU(d, to + c), c, add, m, lanes), d, to + c);
-      else
-        store_n(finish_value(e, load_n(m, to + c, lanes), c, add, m, lanes), m, to + c, lanes);
+      multiply_panel_into(e, mr, here, kc, lines + i * pitch + k0 * mr, panels, row + i, c + j, y, ld, add,
+                          soon + t % 2 * kc * kLine);
     }
   }
 }
