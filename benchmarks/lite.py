@@ -62,7 +62,10 @@ def table(
     chosen = [o for o in options.split(",") if o]
     with tempfile.TemporaryDirectory() as folder:
         for net in nets:
-            if ask("mge", sys.executable, "lite_mge.py", "dump", net, f"{folder}/{net}.mge", *chosen, threads=2) is None:
+            if (
+                ask("mge", sys.executable, "lite_mge.py", "dump", net, f"{folder}/{net}.mge", *chosen, threads=2)
+                is None
+            ):
                 sys.exit(f"lite: {net} could not be dumped.")
             if lite_python:
                 ask("rivals", lite_python, "lite_onnx.py", "make", net, folder, threads=2)
@@ -84,7 +87,9 @@ def row(net: str, folder: str, lite_python: str, rivals: list[str], rounds: int,
     seen: dict[str, list[dict[str, Any]]] = {}
     for _ in range(rounds):
         tail = (str(threads), str(seconds))
-        lines = {"ours": ask("mge", sys.executable, "lite_mge.py", "run", net, f"{folder}/{net}.mge", *tail, threads=threads)}
+        lines = {
+            "ours": ask("mge", sys.executable, "lite_mge.py", "run", net, f"{folder}/{net}.mge", *tail, threads=threads)
+        }
         for rival in rivals if lite_python else []:
             lines[rival] = ask(rival, lite_python, "lite_onnx.py", "run", rival, net, folder, *tail, threads=threads)
         for who, line in lines.items():
@@ -125,9 +130,7 @@ def main() -> int:
     ap.add_argument("--seconds", type=float, default=1.0, help="that each process measures")
     a = ap.parse_args()
     print(time.strftime("%Y-%m-%d"))
-    table(
-        a.lite_python, a.rounds, [int(t) for t in a.threads.split(",")], a.only, a.peers, a.options, a.seconds
-    )
+    table(a.lite_python, a.rounds, [int(t) for t in a.threads.split(",")], a.only, a.peers, a.options, a.seconds)
     return 0
 
 

@@ -1,5 +1,5 @@
-"""The rivals' half of ``lite.py``, run by an interpreter that has them (requirements-lite.txt): makes ONNX graphs of the
-networks and runs them.
+"""The rivals' half of ``lite.py``, run by an interpreter that has them (requirements-lite.txt): makes ONNX graphs of
+the networks and runs them.
 
     python benchmarks/lite_onnx.py make resnet18 FOLDER           # resnet18.onnx, and what converters make of it
     python benchmarks/lite_onnx.py run PEER resnet18 FOLDER THREADS SECONDS

@@ -23,7 +23,7 @@ def report(forward: Callable[[], object], output: Callable[[], Any], seconds: fl
     values = output().reshape(-1)[:1000].tolist()
     first = since_start()
     forward()
-    times = []
+    times: list[float] = []
     deadline = time.perf_counter() + seconds
     while time.perf_counter() < deadline or len(times) < 3:
         start = time.perf_counter()

@@ -22,12 +22,13 @@ import time
 
 import conv
 import data
-import lite
 import matmul
 import ops
 import traced
 import train
 from peers import MGE13, absolute, environment, show, times
+
+import lite
 
 HERE = pathlib.Path(__file__).parent
 # (row, our case, PyTorch's case, times faster we want to be)

@@ -76,7 +76,8 @@ def test_lite_prepares_weights_of_a_mapped_file(tmp_path: pathlib.Path) -> None:
     from megenginelite import LiteNetwork
 
     mge.random.seed(5)
-    net = M.Sequential(M.Conv2d(64, 256, 3, 1, 1), M.ReLU(), M.Conv2d(256, 256, 1), M.ReLU(), M.Conv2d(256, 256, 3, 2, 1))
+    wide, one, strided = M.Conv2d(64, 256, 3, 1, 1), M.Conv2d(256, 256, 1), M.Conv2d(256, 256, 3, 2, 1)
+    net = M.Sequential(wide, M.ReLU(), one, M.ReLU(), strided)
     net.eval()
     small = np.random.RandomState(1).uniform(-1, 1, (1, 64, 14, 14)).astype("float32")
     large = np.random.RandomState(2).uniform(-1, 1, (2, 64, 17, 20)).astype("float32")

@@ -91,8 +91,8 @@ TEST(CostModel, FollowsTheConstants) {
   const ConvGeom few = square(1, 64, 14, 3), less = square(1, 256, 12, 3), weights = square(16, 512, 8, 3);
   {
     const OnMachine fitted({});
-    EXPECT_TRUE(cost::winograd_pays(few));  // 49 tiles of at least 48
-    EXPECT_FALSE(cost::winograd_pays(less));  // 36
+    EXPECT_TRUE(cost::winograd_pays(few));                           // 49 tiles of at least 48
+    EXPECT_FALSE(cost::winograd_pays(less));                         // 36
     EXPECT_TRUE(cost::product_pays(weights, ConvRole::WeightGrad));  // 1024 pixels of at most 1024
     EXPECT_TRUE(cost::library_pays(3e6, 1));
   }
