@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "ir/explain.h"
+
 namespace mge {
 
 OracleResult interpret(const ir::Graph& g, std::span<const Buffer> inputs, std::span<const Buffer> vars,
@@ -33,9 +35,8 @@ OracleResult interpret(const ir::Graph& g, std::span<const Buffer> inputs, std::
     try {
       run_op(*x.op, x.attrs.get(), {in.data(), in.size()}, {metas.data(), metas.size()}, {out.data(), out.size()},
              {.ref_only = ref_only});
-    } catch (Error& e) {
-      e.set_location(g.location_of(n).str());
-      throw;
+    } catch (const Error&) {
+      ir::rethrow(ir::tell(g, n));
     }
     for (size_t i = 0; i < out.size(); ++i)
       if (uses_left[x.outputs[i]]) val[x.outputs[i]] = out[i];
