@@ -71,6 +71,7 @@ mge::RefPtr<mge::Program> Engine::compile(Graph bound) const {
   mge::pass::optimize(bound, passes(opt_.opt_level));
   mge::CompileOptions o;
   o.record = opt_.record_level;
+  o.share_memory = opt_.share_memory;
   o.weight_preprocess = opt_.inference.weight_preprocess;
   auto p = mge::Program::compile(bound, o);
   if (watched_) p->watch(true);

@@ -25,6 +25,7 @@ struct EngineOptions {
   mge::pass::InferenceOptions inference;  // applied to the graph of the file
   int record_level = 0;                   // CompileOptions::record; 2: the graph goes with the first run
   bool every_value = false;               // every result of the graph is an output, after the real ones; for dumps
+  bool share_memory = true;               // CompileOptions::share_memory
 };
 
 class Engine {

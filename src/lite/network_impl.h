@@ -13,6 +13,7 @@
 
 #include "lite/engine.h"
 #include "lite/network.h"
+#include "lite/run/dump.h"
 
 namespace lite {
 
@@ -82,9 +83,11 @@ class Network::Impl {
   size_t threads = 1;
   bool inplace = false;
   int stream_id = 0;
-  std::string text_dump, bin_dump;  // where every value goes, when set
-  std::string profile_path;         // where the times of the last run go, when set
-  mutable std::string memory_info;  // folder that waits for the first run
+  std::string text_dump, bin_dump;                                 // where every value goes, when set
+  std::string profile_path;                                        // where the times of the last run go, when set
+  std::function<void(const std::vector<DumpedValue>&)> on_values;  // sees every value of each run, when set
+  bool share_memory = true;                                        // false: no value reuses another's (EngineOptions)
+  mutable std::string memory_info;                                 // folder that waits for the first run
 
   std::shared_ptr<const mge::serial::LoadedModel> model;
   std::unique_ptr<Engine> engine;
@@ -97,6 +100,7 @@ class Network::Impl {
 
  private:
   void check_config() const;
+  bool shows_values() const { return !text_dump.empty() || !bin_dump.empty() || on_values; }
   mge::pass::InferenceOptions inference_options(const mge::serial::LoadedModel& m) const;
   void make_slots();
   mge::Meta input_meta(const IoSlot& slot) const;

@@ -59,13 +59,13 @@ def load_and_run_with_another_number_of_channels():
 
 
 @mistake(CommandFailed, "shwo", "show")
-def mge_model_with_a_misspelt_command():
-    command("mge_model", "shwo", MODEL)
+def mge_lite_with_a_misspelt_command():
+    command("mge-lite", "shwo", MODEL)
 
 
 @mistake(CommandFailed, "/nowhere.mge", "No such file")
-def mge_model_of_a_file_that_is_not_there():
-    command("mge_model", "show", "/nowhere.mge")
+def mge_lite_of_a_file_that_is_not_there():
+    command("mge-lite", "show", "/nowhere.mge")
 
 
 @mistake(CommandFailed, "MGE_MACHINE", "'l9=3'", "l1, l2, l3", "not used")
