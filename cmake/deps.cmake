@@ -1,5 +1,5 @@
 # Third-party packages. Each is linked by one leaf only; the leaf is named beside it.
-set(MGE_APT_HINT "apt-get install libfmt-dev libhwy-dev libflatbuffers-dev flatbuffers-compiler libgloo-dev libgtest-dev libgmock-dev")
+set(MGE_APT_HINT "apt-get install libfmt-dev libhwy-dev libflatbuffers-dev flatbuffers-compiler libmbedtls-dev libgloo-dev libgtest-dev libgmock-dev")
 find_package(Threads REQUIRED)
 
 # The project's own virtual environment, when there is one, supplies Python, NumPy, nanobind and oneDNN.
@@ -41,6 +41,20 @@ find_path(MGE_FLATBUFFERS_INCLUDE flatbuffers/flatbuffers.h)
 find_program(MGE_FLATC flatc)
 if(NOT MGE_FLATBUFFERS_INCLUDE OR NOT MGE_FLATC)
   message(FATAL_ERROR "FlatBuffers or flatc not found. ${MGE_APT_HINT}")
+endif()
+
+# lite/crypt: mbedTLS, linked statically (21 kB of AES), so that nothing that we install needs it at run time.
+if(MGE_WITH_CRYPTO)
+  find_path(MGE_MBEDTLS_INCLUDE mbedtls/aes.h)
+  find_library(MGE_MBEDCRYPTO NAMES libmbedcrypto.a mbedcrypto)
+  if(NOT MGE_MBEDTLS_INCLUDE OR NOT MGE_MBEDCRYPTO)
+    if(MGE_LITE_ONLY)
+      message(STATUS "mbedTLS not found: models encrypted with AES_default will be refused. ${MGE_APT_HINT}")
+      set(MGE_WITH_CRYPTO OFF)
+    else()
+      message(FATAL_ERROR "mbedTLS not found. ${MGE_APT_HINT}, or pass -DMGE_WITH_CRYPTO=OFF.")
+    endif()
+  endif()
 endif()
 
 # Where pip put the packages of this interpreter (nanobind, oneDNN): a virtual environment or pip's build isolation folder.

@@ -402,6 +402,8 @@ Raw hold(Bytes bytes, const std::shared_ptr<const void>& owner) {
 LoadedModel read_one(Bytes file, const std::shared_ptr<const void>& owner, const std::string& who,
                      const ReadOptions& opt) {
   if (opt.foreign && is_original_graph(file)) return opt.foreign(file, who, opt);
+  MGE_CHECK(!opt.compressed, Value,
+            "{}: has_compression is for models in the original's formats; this file's weights are as they are.", who);
   std::vector<Section> sections = open_container(file, who);
   auto find = [&](SectionKind kind) -> std::optional<Bytes> {
     for (const Section& s : sections)
@@ -477,6 +479,12 @@ LoadedModel blame_file(const std::string& who, F read) {
 
 LoadedModel read_model(Bytes bytes, const std::string& who, const ReadOptions& opt) {
   return blame_file(who, [&] { return read_any(bytes, nullptr, who, opt); });
+}
+
+LoadedModel read_model(Bytes bytes, std::shared_ptr<const void> owner, const std::string& who, const ReadOptions& opt) {
+  MGE_ASSERT(reinterpret_cast<uintptr_t>(bytes.data()) % kAlign == 0, "{}: bytes to be used in place lie at {}", who,
+             static_cast<const void*>(bytes.data()));
+  return blame_file(who, [&] { return read_any(bytes, owner, who, opt); });
 }
 
 LoadedModel read_model_file(const std::string& path, const ReadOptions& opt) {

@@ -132,6 +132,21 @@ def test_profile(language: str, folder: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize("language", TWO)
+def test_encrypted(language: str, folder: pathlib.Path, expected: dict[str, np.ndarray]) -> None:
+    key = bytes(range(31, -1, -1)).hex()
+    words = ["encrypt", folder / "classifier.mge", folder / "classifier.aes", "--cryption=AES_default"]
+    run(ROOT / "build/dev/bin/mge-lite", *words, f"--key={key}")
+    out = run(*program(language, "encrypted", folder), folder / "classifier.aes", folder / "in.bin")
+    assert out == line("logits", expected["logits"]) + "\n"
+
+
+def test_packed(folder: pathlib.Path, expected: dict[str, np.ndarray]) -> None:
+    out = run(*program("cpp", "packed", folder), folder / "classifier.mge", folder / "in.bin").splitlines()
+    assert out[0].startswith("2 threads, ") and json.loads(out[0][11:])["labels"][3] == "fish"
+    assert out[1] == line("logits", expected["logits"])
+
+
+@pytest.mark.parametrize("language", TWO)
 def test_mistakes(language: str, folder: pathlib.Path) -> None:
     name = "threads"
     for arguments, text in (([], "usage: "), ([folder / "in.bin", folder / "in.bin"], "in.bin")):

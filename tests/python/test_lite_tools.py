@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -206,7 +207,7 @@ def test_every_flag_of_the_original_is_known() -> None:
 SILENT = (
     "cpu lite mdl copy_to_host optimize_for_inference enable_fuse_conv_bias_nonlinearity enable_fuse_conv_bias_with_z"
 )
-SILENT += " fuse_grain const_shape no_sanity_check enable_jit enable_chwn4"
+SILENT += " fuse_grain enable_chwn4"
 
 
 @pytest.mark.parametrize("flag", SILENT.split())
@@ -228,6 +229,14 @@ def test_a_flag_that_changes_nothing_says_so(flag: str) -> None:
         ["--share_param_mem"],
         ["--weight_preprocess"],
         ["--enable_fuse_preprocess"],
+        ["--const_shape"],
+        ["--enable_jit"],
+        ["--no_sanity_check"],
+        ["--fast_run"],
+        ["--full_run", "--reproducible"],
+        ["--fast_run", "--fast_run_shared_batch_size=1"],
+        ["--workspace_limit=0"],
+        ["--layout_transform=cpu"],
         ["--reproducible"],
         ["--binary_equal_between_batch"],
         ["--enable_nchw88"],
@@ -394,3 +403,79 @@ def test_a_case_that_differs(tmp_path: Path) -> None:
     assert "FAIL in case 0: every op gives what its reference kernel gives" in done.stdout
     report = json.loads(program("mge-lite", "verify", path, "--json", code=1).stdout)
     assert not report["pass"] and report["first_different_op"]["op"] == ""
+
+
+# ---- choices of kernels, encrypted and packed models
+
+LITE_ORIGINAL = DATA / "original"
+
+
+def test_measured_choices_are_kept(tmp_path: Path) -> None:
+    cache = tmp_path / "choices"
+    run(MODEL, "--fast_run", "--fast_run_algo_policy", cache, "--iter=1")
+    written = cache.read_bytes()
+    assert len(written) > 4
+    run(MODEL, "--fast_run_algo_policy", cache, "--iter=1")  # read: measured again is nothing
+    assert cache.read_bytes() == written
+    (tmp_path / "no").write_bytes(b"what is this")
+    assert "no: " in run(MODEL, "--fast_run_algo_policy", tmp_path / "no", "--iter=1", code=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "flags"),
+    [
+        ("mlp.aes", ["AES_default"]),
+        ("mlp.rc4", ["RC4_default"]),
+        ("mlp.sfrc4", ["SIMPLE_FAST_RC4_default"]),
+        ("mlp.packed", []),
+        ("mlp.packed_v1", []),
+        ("mlp.packed_noinfo", []),
+        ("mlp.packed_rc4", []),
+        ("mlp.packed_mixed", []),
+    ],
+)
+def test_encrypted_and_packed_models_of_the_original(name: str, flags: list[str], tmp_path: Path) -> None:
+    data = np.load(LITE_ORIGINAL / "mlp.npz")
+    np.save(tmp_path / "x.npy", data["case0.in.data"])
+    path = LITE_ORIGINAL / f"{name}.lite"
+    given = [f"--bare_model_cryption={flags[0]}"] if flags else []
+    run(path, "--input", f"data:{tmp_path}/x.npy", "--iter=1", "--out_npy", tmp_path, *given)
+    np.testing.assert_allclose(np.load(tmp_path / "prob.npy"), data["case0.file.prob"], atol=2e-5)
+    info = program("mge-lite", "info", path, *(f"--cryption={f}" for f in flags)).stdout
+    assert "matmul" in info and ("packed  " in info) == ("packed" in name)
+    if flags:
+        assert "RC4_default" in run(path, "--bare_model_cryption=nope", code=1)
+
+
+def test_encrypt_and_pack(tmp_path: Path, pixels: Path) -> None:
+    (tmp_path / "info.json").write_text(json.dumps({"name": "net", "valid": True, "extra_info": {"a": 1}}))
+    for method in ("AES_default", "RC4_default", "SIMPLE_FAST_RC4_default"):
+        out, packed = tmp_path / method, tmp_path / f"{method}.lite"
+        program("mge-lite", "encrypt", MODEL, out, "--cryption", method)
+        assert MODEL.read_bytes()[:64] not in out.read_bytes()
+        run(out, "--bare_model_cryption", method, f"--input=data:{pixels}", "--iter=1", "--out_npy", tmp_path)
+        assert np.load(tmp_path / "logits.npy").tobytes() == expected().tobytes()
+        words = ["--info", tmp_path / "info.json", "--cryption", method, "--info_cryption", "RC4_default"]
+        program("mge-lite", "pack", MODEL, packed, *words)
+        assert "PASS" in program("mge-lite", "verify", packed).stdout
+        assert json.loads(program("mge-lite", "info", packed, "--json").stdout)["packed"].startswith("'net': ")
+    assert (
+        "hex digits" in program("mge-lite", "encrypt", MODEL, out, "--cryption=AES_default", "--key=0g", code=2).stderr
+    )
+    assert "needs --cryption" in program("mge-lite", "encrypt", MODEL, out, code=2).stderr
+
+
+def test_load_and_run_packs(tmp_path: Path) -> None:
+    run(MODEL, "--fast_run", "--fast_run_algo_policy", tmp_path / "cache", "--iter=1")
+    flags = ["--pack_cache", tmp_path / "cache", "--packed_model_dump", tmp_path / "net.lite"]
+    run(MODEL, "--iter=1", *flags)
+    assert "=== verified 2 test cases: ok" in run(tmp_path / "net.lite", "--verify", "--iter=1")
+    run(MODEL, "--iter=1", "--layout_transform=cpu", "--layout_transform_dump", tmp_path / "layout.mge")
+    assert "=== verified 2 test cases: ok" in run(tmp_path / "layout.mge", "--verify", "--iter=1")
+
+
+def test_the_model_of_the_best_options(tmp_path: Path) -> None:
+    out = run(MODEL, "--fitting", "--dump_fitting_model", tmp_path / "fit.lite")
+    assert f"wrote {tmp_path}/fit.lite" in out and os.listdir(tmp_path) == ["fit.lite"]
+    assert "=== verified 2 test cases: ok" in run(tmp_path / "fit.lite", "--verify", "--iter=1")
+    assert "'packed_model': " in program("mge-lite", "info", tmp_path / "fit.lite").stdout

@@ -10,6 +10,7 @@
 #include "pass/options.h"
 #include "serial/container.h"
 #include "serial/file.h"
+#include "serial/packed.h"
 
 namespace lite {
 namespace {
@@ -39,6 +40,12 @@ const char* section_name(uint32_t kind) {
   }
 }
 
+std::string size_text(size_t bytes) {
+  if (bytes < 10000) return mge::format("{} bytes", bytes);
+  return bytes < 10000000 ? mge::format("{:.1f} kB", static_cast<double>(bytes) / 1e3)
+                          : mge::format("{:.1f} MB", static_cast<double>(bytes) / 1e6);
+}
+
 void read_container(const std::string& path, ModelFacts* f) {
   const mge::serial::File file = mge::serial::open_file(path);
   f->bytes = file.bytes.size();
@@ -50,6 +57,12 @@ void read_container(const std::string& path, ModelFacts* f) {
                       std::equal(std::begin(mge::serial::kMagic), std::end(mge::serial::kMagic), file.bytes.begin());
   if (!native) {
     f->verified = "its structure, after it was decrypted or unpacked";
+    if (mge::serial::is_packed(file.bytes)) {
+      const mge::serial::PackedModel p = mge::serial::unpack(file.bytes, path);
+      f->packing =
+          mge::format("'{}': model {} {}, info {} {}, cache {}", p.name, size_text(p.model.size()), p.model_decryption,
+                      size_text(p.info.size()), p.info_decryption, size_text(p.algo_policy.size()));
+    }
     return;
   }
   f->verified = "every byte, by checksums";
@@ -104,12 +117,6 @@ std::string joined(const auto& list, const char* between = ", ") {
   return s;
 }
 
-std::string size_text(size_t bytes) {
-  if (bytes < 10000) return mge::format("{} bytes", bytes);
-  return bytes < 10000000 ? mge::format("{:.1f} kB", static_cast<double>(bytes) / 1e3)
-                          : mge::format("{:.1f} MB", static_cast<double>(bytes) / 1e6);
-}
-
 std::string lines_text(const ModelFacts& f) {
   if (f.with_line == 0) return "stripped, or never there";
   return mge::format("kept: {} of {} ops know theirs", f.with_line, f.nodes);
@@ -141,6 +148,7 @@ std::string ModelFacts::text() const {
   auto row = [&](std::string_view key, std::string_view value) { s += mge::format("{:<12}{}\n", key, value); };
   row("file", mge::format("{}, {}{}", file, size_text(bytes), models > 1 ? mge::format(", {} models", models) : ""));
   row("format", format);
+  if (!packing.empty()) row("packed", packing);
   row("producer", producer.empty() ? "not said" : producer);
   row("verified", verified);
   for (const Section& x : sections) row("", mge::format("{}: {}", x.name, size_text(x.bytes)));
@@ -205,6 +213,7 @@ std::string ModelFacts::json() const {
   w.member("file", file);
   w.number("bytes", static_cast<double>(bytes));
   w.member("format", format);
+  w.member("packed", packing);
   w.member("producer", producer);
   w.member("verified", verified);
   w.number("models", static_cast<double>(models));

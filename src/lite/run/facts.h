@@ -32,6 +32,7 @@ struct ModelFacts {
   };
 
   std::string file, format, producer, verified;
+  std::string packing;  // of a packed model: name, and how its parts are encrypted
   size_t bytes = 0, weight_bytes = 0, weights = 0, models = 1;
   bool mapped = false;
   std::vector<Section> sections;  // of native files

@@ -9,6 +9,7 @@
 #include "base/write_file.h"
 #include "lite/convert.h"
 #include "lite/error.h"
+#include "lite/global.h"
 #include "lite/pack_model.h"
 #include "lite/run/json.h"
 #include "lite/run/session.h"
@@ -24,15 +25,9 @@ constexpr int kWarmups = 3, kRuns = 10;
 constexpr std::chrono::seconds kBudget(10);
 constexpr double kGain = 0.98;  // less than this is noise
 
-// Layout switches are not among them: kernels choose layouts themselves.
-const OptionSet kFirst[] = {
-    {},
-    {"weight_preprocess"},
-    {"weight_preprocess", "fast_run"},
-    {"layout_transform=cpu"},
-    {"layout_transform=cpu", "weight_preprocess"},
-};
-const OptionSet kSecond[] = {{"enable_fuse_preprocess"}, {"record_comp_seq"}};
+// Layout switches and --layout_transform are not among them: layouts are chosen in any case.
+const OptionSet kFirst[] = {{}, {"weight_preprocess"}, {"fast_run"}, {"weight_preprocess", "fast_run"}};
+const OptionSet kSecond[] = {{"enable_fuse_preprocess"}, {"record_comp_seq"}, {"const_shape"}};
 
 std::string text_of(const OptionSet& set) {
   std::string s = "--cpu";
@@ -125,10 +120,13 @@ void pack(const Flags& f, const OptionSet& best) {
   const std::string& path = f.text("dump_fitting_model");
   const std::string info = path + ".info.json";
   mge::replace_file(info, info_json(s));
-  ModelPacker packer(f.positional()[0], path, info, f.text("fast_run_algo_policy"));
-  packer.set_header("NONE", "NONE", true);
+  std::string cache;
+  if (chosen.on("fast_run")) dump_persistent_cache(cache = path + ".cache");
+  ModelPacker packer(f.positional()[0], path, info, cache);
+  packer.set_header(f.text("bare_model_cryption").empty() ? "NONE" : f.text("bare_model_cryption"));
   packer.pack_model();
   std::remove(info.c_str());
+  if (!cache.empty()) std::remove(cache.c_str());
   std::printf("fitting: wrote %s\n", path.c_str());
 }
 

@@ -1,6 +1,8 @@
 // mge-lite COMMAND MODEL: what a model file holds, and whether it still computes what it was recorded with. `--help`
 // has the commands. The exit status is 0 when all is well, 1 when a model differs from its test cases, 2 when a command
 // could not be carried out.
+#include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -10,9 +12,12 @@
 #include "base/philox.h"
 #include "ir/text.h"
 #include "lite/convert.h"
+#include "lite/crypt/crypt.h"
 #include "lite/engine.h"
 #include "lite/error.h"
+#include "lite/load.h"
 #include "lite/network_impl.h"
+#include "lite/pack_model.h"
 #include "lite/run/facts.h"
 #include "lite/run/flags.h"
 #include "lite/run/json.h"
@@ -31,14 +36,34 @@ using serial::TensorData;
 constexpr FlagDef kFlags[] = {
     {"json", FlagKind::Bool, "false", "info, verify: as JSON", "Flags"},
     {"threads", FlagKind::Int, "1", "verify: threads of the network", "Flags"},
-    {"cryption", FlagKind::Text, "", "info, verify: how the file is encrypted: AES_default, RC4_default ...", "Flags"},
+    {"cryption", FlagKind::Text, "", "how MODEL is, or is to be, encrypted: AES_default, RC4_default ...", "Flags"},
+    {"key", FlagKind::Text, "", "its key in hex digits, when it is not the library's", "Flags"},
+    {"info", FlagKind::File, "", "pack: the JSON that configures a network", "Flags"},
+    {"info_cryption", FlagKind::Text, "", "pack: how that is to be encrypted", "Flags"},
+    {"cache", FlagKind::File, "", "pack: choices of kernels, of load_and_run --fast_run_algo_policy", "Flags"},
     {"cases", FlagKind::Int, "0", "make: so many test cases with random inputs", "Flags"},
     {"help", FlagKind::Bool, "false", "this text", "Flags"},
     {"version", FlagKind::Bool, "false", "print the version", "Flags"},
 };
 
+std::vector<uint8_t> parse_key(const std::string& hex) {
+  std::vector<uint8_t> out;
+  for (size_t i = 0; i < hex.size(); i += 2) {
+    uint8_t byte = 0;
+    const char *begin = hex.data() + i, *end = hex.data() + std::min(hex.size(), i + 2);
+    auto r = std::from_chars(begin, end, byte, 16);
+    MGE_CHECK(r.ec == std::errc() && r.ptr == begin + 2, Value, "--key takes pairs of hex digits; got '{}'.", hex);
+    out.push_back(byte);
+  }
+  return out;
+}
+
 lite::Config config_of(const Flags& f) {
   lite::Config c;
+  if (f.given("key")) {
+    MGE_CHECK(f.given("cryption"), Value, "--key needs --cryption.");
+    lite::update_decryption(f.text("cryption"), {}, parse_key(f.text("key")));
+  }
   c.bare_model_cryption_name = f.text("cryption");
   return c;
 }
@@ -133,10 +158,12 @@ int info(const Flags& f) {
 
 // ---- show, make, strip
 
-int show(const std::string& path, size_t index = 0) {
+int show(const Flags& f, size_t index = 0) {
+  const std::string& path = f.positional()[1];
   serial::ReadOptions options = lite::read_options();
   options.index = index;
-  serial::LoadedModel m = serial::read_model_file(path, options);
+  const serial::LoadedModel m =
+      index ? serial::read_model_file(path, options) : load_bytes(lite::bytes_of_file(path), config_of(f), {}).model;
   if (m.n_models > 1) std::printf("# model %zu of %zu\n", index + 1, m.n_models);
   std::printf("# format %u, %zu bytes, %zu of them weights\n# producer: %s\n", m.format_version, m.file_bytes,
               m.weight_bytes, m.info.producer.c_str());
@@ -146,7 +173,7 @@ int show(const std::string& path, size_t index = 0) {
     std::printf("# test case '%s': %zu inputs, %zu outputs, error up to %g\n", t.name.c_str(), t.inputs.size(),
                 t.outputs.size(), t.max_error);
   std::printf("%s", ir::print(m.graph, {.types = true}).c_str());
-  if (index + 1 < m.n_models) return show(path, index + 1);
+  if (index + 1 < m.n_models) return show(f, index + 1);
   return 0;
 }
 
@@ -207,10 +234,35 @@ int make(const std::string& text_path, const std::string& path, int cases) {
   return 0;
 }
 
-int strip(const std::string& from, const std::string& to) {
-  serial::LoadedModel m = serial::read_model_file(from, lite::read_options());
+int strip(const Flags& f) {
+  serial::LoadedModel m = load_bytes(lite::bytes_of_file(f.positional()[1]), config_of(f), {}).model;
   m.info.tests.clear();
-  serial::write_model_file(to, m.graph, m.info, {.locations = false, .scopes = false});
+  serial::write_model_file(f.positional()[2], m.graph, m.info, {.locations = false, .scopes = false});
+  return 0;
+}
+
+// ---- encrypt, pack
+
+int encrypt(const Flags& f) {
+  MGE_CHECK(f.given("cryption"), Value, "encrypt needs --cryption: AES_default, RC4_default, SIMPLE_FAST_RC4_default.");
+  config_of(f);  // takes --key
+  const serial::File file = serial::open_file(f.positional()[1]);
+  const std::vector<uint8_t> bytes = lite::encrypt(f.text("cryption"), file.bytes);
+  replace_file(f.positional()[2], {}, bytes.data(), bytes.size());
+  return 0;
+}
+
+int pack(const Flags& f) {
+  config_of(f);
+  auto bytes_of = [](const std::string& path, const std::string& method) {
+    if (path.empty()) return std::vector<uint8_t>();
+    return lite::encrypt(method, serial::open_file(path).bytes);
+  };
+  auto method = [&](const char* flag) { return f.given(flag) ? f.text(flag) : std::string("NONE"); };
+  lite::ModelPacker packer(bytes_of(f.positional()[1], method("cryption")), f.positional()[2],
+                           bytes_of(f.text("info"), method("info_cryption")), bytes_of(f.text("cache"), "NONE"));
+  packer.set_header(method("cryption"), method("info_cryption"), true);
+  packer.pack_model();
   return 0;
 }
 
@@ -222,19 +274,20 @@ struct Command {
 constexpr Command kCommands[] = {
     {"info", "MODEL", "what the file holds and needs", 1, 1, info},
     {"verify", "MODEL", "runs its test cases: PASS, or the first op whose output differs, with its line", 1, 1, verify},
-    {"show", "MODEL", "the graph as text", 1, 1, [](const Flags& f) { return show(f.positional()[1]); }},
+    {"show", "MODEL", "the graph as text", 1, 1, [](const Flags& f) { return show(f); }},
     {"make", "TEXT MODEL [CASES]", "a model of graph text (src/ir/text.h)", 2, 3,
      [](const Flags& f) {
        const auto& a = f.positional();
        return make(a[1], a[2], a.size() > 3 ? std::atoi(a[3].c_str()) : static_cast<int>(f.integer("cases")));
      }},
-    {"strip", "MODEL OUT", "without test cases and source lines", 2, 2,
-     [](const Flags& f) { return strip(f.positional()[1], f.positional()[2]); }},
+    {"strip", "MODEL OUT", "without test cases and source lines", 2, 2, strip},
+    {"encrypt", "MODEL OUT", "the file encrypted by the method of --cryption", 2, 2, encrypt},
+    {"pack", "MODEL OUT", "one file of the model and what --info and --cache name", 2, 2, pack},
 };
 
 std::string usage() {
   std::string s = "usage: mge-lite COMMAND ... [flags]\n";
-  for (const Command& c : kCommands) s += format("  {:<7}{:<20}{}\n", c.name, c.arguments, c.doc);
+  for (const Command& c : kCommands) s += format("  {:<8}{:<20}{}\n", c.name, c.arguments, c.doc);
   return s;
 }
 

@@ -324,7 +324,7 @@ TestCase read_case(const File& f, const std::vector<std::string>& names, double 
 
 LoadedModel read(std::span<const uint8_t> bytes, const std::string& who, const ReadOptions& opt) {
   MGE_ASSERT(opt.evaluate, "mgb::read needs ReadOptions::evaluate");
-  const Decoded d = decode(bytes, who);
+  const Decoded d = decode(bytes, who, opt.compressed);
   LoadedModel out;
   Translator t(d.main, who, opt);
   t.run(&out);
