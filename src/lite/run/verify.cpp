@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <sstream>
 
 #include "base/error.h"
 #include "ir/bind.h"
+#include "ir/text.h"
 #include "jit/interp/interp.h"
 #include "lite/engine.h"
 #include "lite/run/dump.h"
@@ -94,10 +96,19 @@ Buffer run_optimised(const LoadedModel& model, mge::ir::ValueId v, const std::ve
   return e.run(std::move(in)).at(0);
 }
 
+/// From the line of the instruction in the program's text: "  3 simd_max_pool2d  ...   %3 = max_pool2d %2".
 std::string kernel_of(const Engine& e, mge::ir::NodeId n) {
-  for (auto& p : e.programs())
-    for (auto& i : p->info().instructions)
-      if (i.node == n) return i.kernel;
+  const std::string node = mge::ir::print_node(e.graph(), n);
+  const std::string mark = "   " + node.substr(0, node.find(" = ") + 3) + e.graph().node(n).op->name;
+  for (auto& p : e.programs()) {
+    std::istringstream lines(p->dump());
+    for (std::string line; std::getline(lines, line);) {
+      if (line.find(mark) == std::string::npos) continue;
+      std::string number, kernel;
+      std::istringstream(line) >> number >> kernel;
+      return kernel;
+    }
+  }
   return "";
 }
 
