@@ -76,9 +76,10 @@ $(BUILDS): build-%: build/%/build.ninja .venv/stamp-build
 .PHONY: build demo test bench parity
 build: build-dev ## compile; afterwards .venv/bin/python can import megengine and megenginelite
 
-demo: build ## train LeNet on handwritten digits, then run it through every way to deploy it
+demo: build ## train LeNet on handwritten digits, run it through every way to deploy it, then a file of MegEngine's
 	$(call say,demo)
 	@$(PY) examples/digits_lenet.py
+	@$(PY) examples/lite/original.py
 
 test: ## everything CI checks: lint, C++ tests, Python tests, doctests
 	@$(MAKE) lint-fast

@@ -110,6 +110,7 @@ mge::RefPtr<mge::Program> Engine::compile(Graph bound) {
   if (opt_.jit_level && opt_.opt_level < 2) mge::pass::run_pass("fuse_elementwise", bound, passes(2));
   mge::CompileOptions o;
   o.record = opt_.record_level;
+  o.share_memory = opt_.share_memory;
   o.weight_preprocess = opt_.inference.weight_preprocess;
   auto p = mge::Program::compile(bound, o);
   if (opt_.verify && opt_.record_level < 2) mge::verify_program(*p);  // level 2 keeps no graph to compare with

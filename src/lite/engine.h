@@ -26,6 +26,7 @@ struct EngineOptions {
   mge::pass::InferenceOptions inference;  // applied to the graph of the file
   int record_level = 0;                   // CompileOptions::record; 2: the graph goes with the first run
   bool every_value = false;               // every result of the graph is an output, after the real ones; for dumps
+  bool share_memory = true;               // CompileOptions::share_memory
   int jit_level = 0;                      // 1: fuse elementwise ops only; 2: reductions, too; 0: as opt_level says
   bool const_shape = false;               // the first sizes are the only ones: the graph goes once they are compiled
   bool dynamic_alloc = false;  // op by op, each result allocated when it is made and freed after its last use

@@ -220,7 +220,8 @@ void Network::Impl::load_shared(std::shared_ptr<const mge::serial::LoadedModel> 
               }());
     for (const IO& io : network_io.outputs) opt.outputs.push_back(io.name);
   }
-  if (!text_dump.empty() || !bin_dump.empty()) {
+  opt.share_memory = share_memory;
+  if (shows_values()) {
     opt.every_value = true;
     opt.opt_level = 0;  // what the passes merge would be missing from the dump
   }
@@ -545,7 +546,7 @@ void Network::Impl::run_once() {
     auto i = static_cast<size_t>(s.graph_index);
     store_output(s, engine->output_meta(i), results[i]);
   }
-  if (!text_dump.empty() || !bin_dump.empty()) dump_values(results, outputs.size());
+  if (shows_values()) dump_values(results, outputs.size());
   if (!profile_path.empty()) write_json(profile_path, mge::profile_json(engine->latest()));
   if (!memory_info.empty()) write_memory_info(memory_info);
 }
@@ -584,9 +585,12 @@ void Network::Impl::dump_values(const std::vector<Buffer>& values, size_t first)
     for (auto v : node.inputs)
       if (auto it = ids.find(v); it != ids.end())
         list.back().inputs.emplace_back(it->second, g.outputs()[first + static_cast<size_t>(it->second)].name);
+    list.back().opr = g.value(o.value).producer;
+    list.back().moves = engine->sizes_vary();
   }
   if (!text_dump.empty()) write_text_dump(text_dump, list, dumps_ > 0);
   if (!bin_dump.empty()) write_binary_dump(bin_dump, list);
+  if (on_values) on_values(list);
   ++dumps_;
 }
 

@@ -15,6 +15,7 @@
 #include "lite/engine.h"
 #include "lite/load.h"
 #include "lite/network.h"
+#include "lite/run/dump.h"
 
 namespace lite {
 
@@ -92,14 +93,16 @@ class Network::Impl {
   size_t threads = 1;
   bool inplace = false;
   int stream_id = 0;
-  uint32_t strategy = mge::kHeuristic;        // of kernel/tune.h
-  uint32_t shared_batch = 0;                  // fast-run measures with this batch size
-  bool layout_transform = false;              // dump_layout_transform_model may be asked for
-  bool shares_memory = false;                 // of its runs, with another network
-  std::shared_ptr<mge::MemorySource> memory;  // null: the pool
-  std::string text_dump, bin_dump;            // where every value goes, when set
-  std::string profile_path;                   // where the times of the last run go, when set
-  mutable std::string memory_info;            // folder that waits for the first run
+  uint32_t strategy = mge::kHeuristic;                             // of kernel/tune.h
+  uint32_t shared_batch = 0;                                       // fast-run measures with this batch size
+  bool layout_transform = false;                                   // dump_layout_transform_model may be asked for
+  bool shares_memory = false;                                      // of its runs, with another network
+  std::shared_ptr<mge::MemorySource> memory;                       // null: the pool
+  std::string text_dump, bin_dump;                                 // where every value goes, when set
+  std::string profile_path;                                        // where the times of the last run go, when set
+  mutable std::string memory_info;                                 // folder that waits for the first run
+  std::function<void(const std::vector<DumpedValue>&)> on_values;  // sees every value of each run, when set
+  bool share_memory = true;                                        // false: no value reuses another's (EngineOptions)
 
   std::shared_ptr<const mge::serial::LoadedModel> model;
   std::unique_ptr<Engine> engine;
@@ -112,6 +115,7 @@ class Network::Impl {
 
  private:
   void check_config() const;
+  bool shows_values() const { return !text_dump.empty() || !bin_dump.empty() || on_values; }
   void apply(const ModelInfo& info);
   void prepare_again();
   bool runs_aside() const;

@@ -354,7 +354,7 @@ struct Compiler {
   void reuse_in_place() {
     merged.resize(p.buffers.size());
     for (size_t b = 0; b < merged.size(); ++b) merged[b] = static_cast<int>(b);
-    if (!p.opt.in_place) return;
+    if (!p.opt.in_place || !p.opt.share_memory) return;
     for (int t = 0; t < now(); ++t)
       if (p.code[t].kernel)
         for (size_t o = 0; o < p.code[t].n_out; ++o) reuse_operand(t, o);
@@ -427,7 +427,8 @@ struct Compiler {
     for (size_t b = 0; b < p.buffers.size(); ++b) {
       const PlanBuffer& x = p.buffers[b];
       if (x.where != Where::Arena || x.home != home || merged[b] != static_cast<int>(b)) continue;
-      v.push_back({x.first, x.last, x.bytes + (p.opt.poison ? kCanaryBytes : 0)});
+      const bool alone = !p.opt.share_memory;
+      v.push_back({alone ? 0 : x.first, alone ? now() : x.last, x.bytes + (p.opt.poison ? kCanaryBytes : 0)});
       which.push_back(b);
       p.report.sum_bytes += x.bytes;
     }

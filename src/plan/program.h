@@ -20,7 +20,8 @@ namespace mge {
 
 struct CompileOptions {
   bool in_place = true;
-  bool reorder = true;  // nodes, within their dependencies, when that needs less memory (plan/schedule.h)
+  bool share_memory = true;  // false: every value has memory of its own, to look at; nothing is done in place either
+  bool reorder = true;       // nodes, within their dependencies, when that needs less memory (plan/schedule.h)
   /// Inputs arrive with these strides (a bound buffer laid out otherwise is copied). Empty: contiguous.
   std::vector<Layout> input_layouts = {};
   /// Weights that are constants are brought into the order their kernels want now, rather than in each run: faster,

@@ -1,6 +1,7 @@
 #include "lite/run/json.h"
 
 #include <charconv>
+#include <cmath>
 
 #include "base/error.h"
 
@@ -152,11 +153,23 @@ std::string quoted(std::string_view s) {
   return out + "\"";
 }
 
+std::string number_text(double d) {
+  if (!std::isfinite(d)) return "null";
+  if (d == std::floor(d) && std::fabs(d) < 1e15) return mge::format("{}", static_cast<int64_t>(d));
+  return mge::format("{:.9g}", d);
+}
+
 }  // namespace
 
-void JsonWriter::member(std::string_view key, std::string_view text) {
-  body_ += (body_.empty() ? "" : ",") + quoted(key) + ":" + quoted(text);
+void JsonWriter::member(std::string_view key, std::string_view text) { raw(key, quoted(text)); }
+void JsonWriter::number(std::string_view key, double value) { raw(key, number_text(value)); }
+void JsonWriter::flag(std::string_view key, bool on) { raw(key, on ? "true" : "false"); }
+void JsonWriter::raw(std::string_view key, std::string_view json) {
+  body_ += (body_.empty() ? "" : ",") + quoted(key) + ":";
+  body_ += json;
 }
+void JsonList::text(std::string_view text) { add(quoted(text)); }
+void JsonList::number(double value) { add(number_text(value)); }
 
 Json parse_json(std::string_view text, std::string_view who) { return Parser(text, who).document(); }
 
