@@ -26,7 +26,11 @@ using testing::AllOf;
 using testing::HasSubstr;
 
 using Data = std::vector<uint8_t>;
+#if MGE_WITH_CRYPTO
 const char* const kMethods[] = {"AES_default", "RC4_default", "SIMPLE_FAST_RC4_default"};
+#else
+const char* const kMethods[] = {"RC4_default", "SIMPLE_FAST_RC4_default"};
+#endif
 
 Data file(const std::string& path) {
   std::ifstream f(path, std::ios::binary);
@@ -64,11 +68,15 @@ TEST(Crypt, WhatIsEncryptedComesBack) {
 
 // Files that another program made from the description of the formats.
 TEST(Crypt, FilesOfTheOriginal) {
-  const Data plain = decrypt("AES_default", original("mlp.aes.lite"), "test");
-  Data same = decrypt("RC4_default", original("mlp.rc4.lite"), "test");
-  same.resize(plain.size());
-  EXPECT_EQ(same, plain);
+  Data plain = decrypt("RC4_default", original("mlp.rc4.lite"), "test");
+  plain.resize(plain.size() - 8);  // the place of the checksum
   EXPECT_EQ(encrypt("RC4_default", plain), original("mlp.rc4.lite"));
+#if MGE_WITH_CRYPTO
+  EXPECT_EQ(decrypt("AES_default", original("mlp.aes.lite"), "test"), plain);
+#else
+  EXPECT_THAT(message([] { decrypt("AES_default", original("mlp.aes.lite"), "test"); }),
+              HasSubstr("test: decrypting with AES_default: AES_default is not in this library"));
+#endif
   const Data v1 = decrypt("SIMPLE_FAST_RC4_default", original("mlp.sfrc4.lite"), "test");
   EXPECT_EQ(std::string(v1.begin(), v1.begin() + 4), "MGBC");
 }
@@ -194,9 +202,10 @@ TEST(Pack, OneThatIsRefusedConfiguresNothing) {
 
 TEST(Pack, EncryptedPartsAndAFileAgain) {
   const std::string path = temporary("pack2");
-  ModelPacker packer(encrypt("AES_default", file(test::net_path())), path, encrypt("RC4_default", bytes_of(kInfo)),
+  const std::string method = kMethods[0];
+  ModelPacker packer(encrypt(method, file(test::net_path())), path, encrypt("RC4_default", bytes_of(kInfo)),
                      bytes_of(write_cache({{"theirs", {{"k", "v"}}}})));
-  packer.set_header("AES_default", "RC4_default");
+  packer.set_header(method, "RC4_default");
   packer.pack_model();
   Network().load_model(path);
   ModelPacker again(path, path);
@@ -205,7 +214,7 @@ TEST(Pack, EncryptedPartsAndAFileAgain) {
   more.pack_model();
   const auto p = mge::serial::unpack(file(path), "test");
   EXPECT_EQ(p.name, "net");
-  EXPECT_EQ(p.model_decryption, "AES_default");
+  EXPECT_EQ(p.model_decryption, method);
   const AlgoCache cache = parse_cache(p.algo_policy, "test");
   EXPECT_EQ(cache.at("theirs").size(), 2u);
   EXPECT_EQ(cache.at("ours").size(), 1u);
