@@ -5,6 +5,7 @@
 #include <cstring>
 #include <filesystem>
 #include <map>
+#include <tuple>
 
 #include "base/parallel.h"
 #include "base/write_file.h"
@@ -189,8 +190,15 @@ void Network::Impl::apply(const ModelInfo& info) {
 void Network::Impl::load(const ModelBytes& source) {
   check_not_loaded("a second load_model");
   Loaded loaded = load_bytes(source, config, network_io, !extra.disable_configure_by_model_info);
-  if (loaded.packed) apply(loaded.info);
-  load_shared(std::make_shared<const mge::serial::LoadedModel>(std::move(loaded.model)));
+  const auto before = std::tuple(config, network_io, threads, inplace);
+  try {
+    if (loaded.packed) apply(loaded.info);
+    load_shared(std::make_shared<const mge::serial::LoadedModel>(std::move(loaded.model)));
+  } catch (...) {  // another model may be tried
+    std::tie(config, network_io, threads, inplace) = before;
+    extra_info.clear();
+    throw;
+  }
 }
 
 void Network::Impl::load_shared(std::shared_ptr<const mge::serial::LoadedModel> m) {

@@ -513,7 +513,7 @@ TEST(LiteNetwork, WhatThereIsNotSaysWhy) {
   };
   EXPECT_THAT(with([](Config& c) { c.device_type = LITE_CUDA; }), HasSubstr("device type 1: this library runs on the"));
   EXPECT_THAT(with([](Config& c) { c.has_compression = true; }), HasSubstr("has_compression is for models in the"));
-  EXPECT_THAT(with([](Config& c) { c.bare_model_cryption_name = "AES_default"; }), HasSubstr("is not encrypted"));
+  EXPECT_THAT(with([](Config& c) { c.bare_model_cryption_name = "RC4_default"; }), HasSubstr("decrypting with"));
   EXPECT_THAT(with([](Config& c) { c.discrete_input_name = "y"; }), HasSubstr("discrete_input_name is 'y'; inputs"));
   EXPECT_THAT(with([](Config& c) { c.backend = static_cast<LiteBackend>(4); }), HasSubstr("4 is no LiteBackend"));
   EXPECT_THAT(with([](Config& c) { c.options.jit_level = 3; }), HasSubstr("jit_level is 0, 1 or 2; got 3"));
