@@ -79,7 +79,9 @@ void Recording::flush() {
 void Recording::compute_recorded() {
   if (opt_.record_only) return take_back();
   for (size_t i = 0; i < segments_.size(); ++i)
-    if (segments_[i].begin >= flushed_) run_segment(i);
+    // As in host mode, state is given away when nothing but the program can fail any more. A file wants what the call
+    // began with.
+    if (segments_[i].begin >= flushed_) run_segment(i, i + 1 == segments_.size() && !opt_.capture_as_const);
   if (opt_.replay && host_only_.empty())  // from now on the whole call is one program
     for (auto& s : segments_) {
       s.programs.clear();

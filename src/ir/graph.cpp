@@ -11,7 +11,8 @@ namespace mge::ir {
 
 std::string Loc::str() const {
   if (file.empty()) return {};
-  std::string s = line > 0 ? file + ":" + std::to_string(line) : file;  // operators of a file have no lines
+  // Operators of MegEngine's files have names and no lines.
+  std::string s = line > 0 ? file + ":" + std::to_string(line) : "operator " + file + " of a file that keeps no lines";
   if (!function.empty()) s += " in " + function;
   if (!note.empty()) s += " (" + note + ")";
   return s;
