@@ -88,6 +88,8 @@ class Fuser {
     g_.set_rerun(fused, x.rerun);
     place_.resize(g_.n_node_ids(), place_[n]);
     g_.replace_all_uses(c.at, g_.node(fused).outputs[0]);
+    g_.stand_for(fused, n);
+    for (NodeId t : c.nodes) g_.stand_for(fused, t);
     for (size_t i = c.nodes.size(); i-- > 0;) g_.erase(c.nodes[i]);
     g_.erase(n);
     return true;
