@@ -82,9 +82,10 @@ $(BUILDS): build-%: build/%/build.ninja .venv/stamp-build
 .PHONY: build demo test bench parity
 build: build-dev ## compile; afterwards .venv/bin/python can import megengine and megenginelite
 
-demo: build ## train LeNet on handwritten digits, then run it through every way to deploy it
+demo: build ## train LeNet on handwritten digits, run it through every way to deploy it, then a file of MegEngine's
 	$(call say,demo)
 	@$(PY) examples/digits_lenet.py
+	@$(PY) examples/lite/original.py
 
 test: ## everything CI checks: lint, C++ tests, Python tests, doctests
 	@$(MAKE) lint-fast
@@ -164,7 +165,7 @@ format: .venv/stamp-test .stamps/apt-lint ## rewrite sources in the project's fo
 
 # ---- other builds
 
-.PHONY: test-asan test-tsan lite size wheel wheels wheels-test clean distclean
+.PHONY: test-asan test-tsan lite size wheel wheel-lite wheels wheels-test clean distclean
 test-asan: export UBSAN_OPTIONS = print_stacktrace=1:halt_on_error=1
 test-asan: build-asan .venv/stamp-test ## C++ tests and a Python subset under address and undefined-behaviour sanitizers
 	$(call say,C++ tests under asan+ubsan)
@@ -187,6 +188,10 @@ size: build-release build-lite ## stripped sizes of what ships
 wheel: .venv/stamp-build ## dist/*.whl for the Python of .venv
 	$(call say,wheel -> dist/)
 	@$(PY) -m pip wheel -q . --no-deps --no-build-isolation -w dist && ls -l dist
+
+wheel-lite: .venv/stamp-build ## dist/megenginelite-*.whl: Lite alone, small, for every Python 3
+	$(call say,wheel of Lite alone -> dist/)
+	@$(PY) -m pip wheel -q ./python/lite_wheel --no-deps --no-build-isolation -w dist && ls -l dist
 
 wheels: .stamps/apt-build ## dist/*.whl for Python 3.10 to 3.13 (PYTHONS="3.11 3.12" for some)
 	$(call say,wheels -> dist/)

@@ -135,7 +135,7 @@ def ncnn(path: pathlib.Path, x: Array, threads: int) -> tuple[Callable[[], objec
         setattr(net.opt, half, False)
     net.load_param(str(path.with_suffix(".ncnn.param")))
     net.load_model(str(path.with_suffix(".ncnn.bin")))
-    image_ = lib.Mat(x[0] if x.ndim == 4 else x)
+    image_ = lib.Mat(x[0] if x.ndim == 4 else x).clone()  # of its own: a Mat does not keep the array
     got: list[Any] = []
 
     def forward() -> None:

@@ -40,9 +40,17 @@ foreach(source IN LISTS lite_tools)
   add_executable(${program} "${source}")
   target_link_libraries(${program} PRIVATE mge_lite mge_warnings)
   if(SKBUILD_SCRIPTS_DIR)  # a wheel: the program goes to <prefix>/bin
-    set(site lib/python${Python_VERSION_MAJOR}.${Python_VERSION_MINOR}/site-packages)
-    set_target_properties(${program} PROPERTIES  # the second with pip install --target
-      INSTALL_RPATH "$ORIGIN/../${site}/megengine/core:$ORIGIN/../megengine/core")
-    install(TARGETS ${program} RUNTIME DESTINATION "${SKBUILD_SCRIPTS_DIR}")
+    set(beside megengine/core)
+    set(minors ${Python_VERSION_MINOR})
+    if(MGE_LITE_ONLY)  # one wheel for all of them
+      set(beside megenginelite/libs)
+      set(minors 10 11 12 13 14)
+    endif()
+    set(rpath "$ORIGIN/../${beside}")  # with pip install --target
+    foreach(minor IN LISTS minors)
+      string(PREPEND rpath "$ORIGIN/../lib/python3.${minor}/site-packages/${beside}:")
+    endforeach()
+    set_target_properties(${program} PROPERTIES INSTALL_RPATH "${rpath}")
+    install(TARGETS ${program} RUNTIME DESTINATION "${SKBUILD_SCRIPTS_DIR}" COMPONENT programs)
   endif()
 endforeach()

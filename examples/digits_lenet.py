@@ -139,7 +139,7 @@ def run_c_program(model: pathlib.Path, images: np.ndarray, out: pathlib.Path) ->
     cmd = [
         "cc",
         "-O2",
-        str(HERE / "lite_c" / "run_model.c"),
+        str(HERE / "lite" / "c" / "run_model.c"),
         "-I",
         str(ROOT / "include"),
         str(lib),

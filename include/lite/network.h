@@ -23,8 +23,7 @@
 
 namespace lite {
 
-/// Switches of the loader. Those that only promise speed are accepted and may have no effect; those that change layouts
-/// or precision are refused by load_model until they exist (docs/lite.md has the list).
+/// Switches of the loader; docs/lite.md says what each does. load_model refuses numbers that mean nothing.
 struct LITE_API Options {
   bool weight_preprocess = false;
   bool fuse_preprocess = false;
@@ -109,6 +108,7 @@ class LITE_API Network {
   void compute_only_configured_output();
 
   std::shared_ptr<Tensor> get_io_tensor(std::string io_name, LiteTensorPhase phase = LITE_IO);
+  /// Of Config.discrete_input_name: one tensor for each element of the batch.
   std::vector<std::shared_ptr<Tensor>> get_discrete_tensors(std::string io_name, LiteTensorPhase phase = LITE_INPUT);
   std::shared_ptr<Tensor> get_input_tensor(size_t index);
   std::vector<std::shared_ptr<Tensor>> get_input_tensors(size_t index);
@@ -156,17 +156,25 @@ class LITE_API Runtime {
   static void set_runtime_thread_affinity(std::shared_ptr<Network> network, const ThreadAffinityCallback& callback);
   static void set_cpu_inplace_mode(std::shared_ptr<Network> network);
   static bool is_cpu_inplace_mode(std::shared_ptr<Network> network);
+  /// Refused: TensorRT needs a GPU.
   static void use_tensorrt(std::shared_ptr<Network> network);
+  /// Fast-run. Before load, or the network is compiled again. Holds for this network alone; 0 leaves the strategy.
   static void set_network_algo_policy(std::shared_ptr<Network> network, LiteAlgoSelectStrategy strategy,
                                       uint32_t shared_batch_size = 0, bool binary_equal_between_batch = false);
+  /// After load. Kernels that need more scratch memory are passed over, unless no other fits.
   static void set_network_algo_workspace_limit(std::shared_ptr<Network> network, size_t workspace_limit);
+  /// Before load. Memory of runs comes from there.
   static void set_memory_allocator(std::shared_ptr<Network> network, std::shared_ptr<Allocator> allocator);
+  /// Before dst is loaded. Memory of runs is the process's, so networks that run one after the other share it anyway;
+  /// refused with a record level, which keeps it.
   static void share_runtime_memory_with(std::shared_ptr<Network> dst, std::shared_ptr<Network> src);
   /// Every value of the graph, as text into one file or as one binary file each, at every forward.
   static void enable_io_txt_dump(std::shared_ptr<Network> network, std::string io_txt_out_file);
   static void enable_io_bin_dump(std::shared_ptr<Network> network, std::string io_bin_out_dir);
   /// `dst` becomes a loaded network with the weights of `src` and memory of its own.
   static void shared_weight_with_network(std::shared_ptr<Network> dst, const std::shared_ptr<Network> src);
+  /// Before load. Layouts are chosen in any case; this allows dump_layout_transform_model, which writes the model as
+  /// it was optimised at load.
   static void enable_global_layout_transform(std::shared_ptr<Network> network);
   static void dump_layout_transform_model(std::shared_ptr<Network> network, std::string optimized_model_path);
   static NetworkIO get_model_io_info(const std::string& model_path, const Config& config = {});

@@ -325,7 +325,7 @@ class Parser {
       pos_ = end;
     }
     Attrs a;
-    located(at, [&] { a = op.schema.build(op.name, given); });
+    if (op.has_attrs) located(at, [&] { a = op.schema.build(op.name, given); });  // else "{}"
     return a;
   }
   size_t value_end() const {

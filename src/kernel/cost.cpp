@@ -31,11 +31,9 @@ bool library_pays(double flops, double gain) { return sums_ns(flops) >= kLibrary
 
 bool library_pays_for_rows(int64_t rows, double flops) {
   // NOTE(perf): GFLOP/s on 2 cores with AVX-512, simd against oneDNN: 16x1024x1024 179/158, 1024x512x512 223/222, but
-  // 128x3072x768 195/216 and 8x1024x1024 94/122. Ours has a path of its own up to 4 rows, fills its tiles from 13 on,
-  // turns the product round up to 64 and packs both operands from 256 on.
-  if (rows >= 5 && rows <= 12) return library_pays(flops, 1.0 / 2);
-  if (rows > 64 && rows < 256) return library_pays(flops, 1.0 / 16);
-  return false;
+  // 8x1024x1024 94/122; on one core 128x1536x512 102/105, 128x2048x512 106/101, 128x512x2048 99/106. Ours has a path of
+  // its own up to 4 rows, fills its tiles from 13 on, and takes weights that were packed before.
+  return rows >= 5 && rows <= 12 && library_pays(flops, 1.0 / 2);
 }
 
 bool winograd_can(const ConvGeom& g) {

@@ -14,6 +14,7 @@
 #include "pass/fuse_batch_norm.h"
 #include "pass/fuse_conv_epilogue.h"
 #include "pass/fuse_grain.h"
+#include "pass/fuse_matmul_epilogue.h"
 #include "pass/fuse_preprocess.h"
 #include "pass/half_io.h"
 #include "pass/move_casts.h"
@@ -62,6 +63,7 @@ constexpr Pass kPasses[] = {
     {"fuse_batch_norm", 2, [](Graph& g, const PipelineOptions&) { return fuse_batch_norm(g); }},
     {"fuse_conv_epilogue", 2, [](Graph& g, const PipelineOptions&) { return fuse_conv_epilogue(g); }},
     {"winograd4", 2, [](Graph& g, const PipelineOptions& o) { return o.inference.winograd4 && winograd4(g); }},
+    {"fuse_matmul_epilogue", 2, [](Graph& g, const PipelineOptions&) { return fuse_matmul_epilogue(g); }},
     {"fuse_elementwise", 2, fuse_regions},
     {"dce", 1, [](Graph& g, const PipelineOptions&) { return dce(g); }},
 };

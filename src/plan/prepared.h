@@ -5,6 +5,7 @@
 #include <map>
 #include <mutex>
 #include <tuple>
+#include <vector>
 
 #include "kernel/kernel.h"
 
@@ -12,14 +13,14 @@ namespace mge {
 
 class PreparedWeights {
  public:
-  /// What `k` makes of its operand; `with` has its pointer. Made once for each operand, kernel and size. The operand's
-  /// memory must outlive this.
+  /// What `k` makes of its operand; `with` has its pointer. The same memory where it was made before with the same
+  /// bytes. The operand's memory must outlive this.
   RefPtr<Storage> get(const Kernel& k, const KernelArgs& with, size_t bytes);
 
  private:
   using Key = std::tuple<const void*, decltype(Kernel::Prepare::run), size_t>;
   std::mutex mutex_;
-  std::map<Key, RefPtr<Storage>> made_;
+  std::map<Key, std::vector<RefPtr<Storage>>> made_;
 };
 
 }  // namespace mge

@@ -141,7 +141,7 @@ def command(*words: str, fails: bool = True, **environment: str) -> None:
     ``python`` is this one, tools come from the build.
     """
     programs = {"python": sys.executable}
-    for tool in ("load_and_run", "mge_model"):
+    for tool in ("load_and_run", "mge-lite"):
         programs[tool] = str(ROOT / "build" / "dev" / "bin" / tool)
     done = subprocess.run(
         [programs.get(words[0], words[0]), *words[1:]],

@@ -59,13 +59,13 @@ def load_and_run_with_another_number_of_channels():
 
 
 @mistake(CommandFailed, "shwo", "show")
-def mge_model_with_a_misspelt_command():
-    command("mge_model", "shwo", MODEL)
+def mge_lite_with_a_misspelt_command():
+    command("mge-lite", "shwo", MODEL)
 
 
 @mistake(CommandFailed, "/nowhere.mge", "No such file")
-def mge_model_of_a_file_that_is_not_there():
-    command("mge_model", "show", "/nowhere.mge")
+def mge_lite_of_a_file_that_is_not_there():
+    command("mge-lite", "show", "/nowhere.mge")
 
 
 @mistake(CommandFailed, "MGE_MACHINE", "'l9=3'", "l1, l2, l3", "not used")
@@ -86,3 +86,38 @@ def example_with_a_word_for_a_number():
 @mistake(CommandFailed, "--setps", "--steps")
 def example_with_a_misspelt_flag():
     command("python", str(ROOT / "examples/digits_lenet.py"), "--setps", "3")
+
+
+@mistake(CommandFailed, "x.png", "x.ppm", "np.save")
+def load_and_run_with_an_image_it_cannot_read():
+    command("load_and_run", MODEL, "--input", "data:x.png")
+
+
+@mistake(CommandFailed, "--multi_thread_core_ids", "1 cores", "2 threads")
+def load_and_run_with_fewer_cores_than_threads():
+    command("load_and_run", MODEL, "--multithread=2", "--multi_thread_core_ids=0")
+
+
+@mistake(CommandFailed, "range", "conv2d", "net.py:21", "limit is 0.0001")
+def load_and_run_with_values_out_of_range():
+    command("load_and_run", MODEL, "--range=1e-4")
+
+
+@mistake(CommandFailed, "'AES'", "AES_default")
+def load_and_run_with_a_method_that_is_not_there():
+    command("load_and_run", MODEL, "--bare_model_cryption=AES")
+
+
+@mistake(CommandFailed, "verfy", "verify", "usage")
+def mge_lite_with_a_command_that_is_misspelt():
+    command("mge-lite", "verfy", MODEL)
+
+
+@mistake(CommandFailed, "lenet.v2.mge", "no test cases", "input_data")
+def mge_lite_verify_without_cases():
+    command("mge-lite", "verify", str(ROOT / "tests/data/original/lenet.v2.mge"))
+
+
+@mistake(CommandFailed, "encrypt", "--cryption", "AES_default")
+def mge_lite_encrypt_without_a_method():
+    command("mge-lite", "encrypt", MODEL, "/tmp/never")

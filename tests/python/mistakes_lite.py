@@ -246,3 +246,56 @@ def set_threads_in_quotes():
 @mistake(TypeError, "LiteConfig", "'cpu'", "LITE_CPU")
 def configure_a_device_by_a_word():
     lite.LiteConfig(device_type="cpu")
+
+
+def encrypted(method):
+    config = lite.LiteConfig()
+    config.bare_model_cryption_name = method
+    return lite.LiteNetwork(config)
+
+
+@mistake(RuntimeError, "'AES'", "AES_default", "register_decryption_and_key")
+def decrypt_with_a_method_that_is_not_there():
+    encrypted("AES").load(MODEL)
+
+
+@mistake(RuntimeError, "net_v1.mge", "AES_default", "not encrypted")
+def decrypt_a_model_that_is_not_encrypted():
+    encrypted("AES_default").load(MODEL)
+
+
+@mistake(RuntimeError, "mlp.rc4.lite", "not a model file")
+def load_an_encrypted_model_without_saying_so():
+    lite.LiteNetwork().load(ROOT / "tests/data/lite/original/mlp.rc4.lite")
+
+
+@mistake(RuntimeError, "mlp.rc4.lite", "SIMPLE_FAST_RC4_default", "key is wrong")
+def decrypt_with_another_method():
+    encrypted("SIMPLE_FAST_RC4_default").load(ROOT / "tests/data/lite/original/mlp.rc4.lite")
+
+
+@mistake(RuntimeError, "packed", "copy the file again")
+def load_half_a_packed_model():
+    lite.LiteNetwork().load(junk((ROOT / "tests/data/lite/original/mlp.packed.lite").read_bytes()[:700]))
+
+
+@mistake(RuntimeError, "'images'", "data, bias")
+def name_a_discrete_input_that_is_not_there():
+    config = lite.LiteConfig()
+    config.discrete_input_name = "images"
+    lite.LiteNetwork(config).load(MODEL)
+
+
+@mistake(RuntimeError, "set_network_algo_workspace_limit", "load_model first")
+def limit_the_workspace_before_loading():
+    lite.LiteNetwork().set_network_algo_workspace_limit(1)
+
+
+@mistake(RuntimeError, "no fast-run cache")
+def take_a_model_for_a_cache():
+    lite.LiteGlobal.set_persistent_cache(MODEL)
+
+
+@mistake(RuntimeError, "enable_global_layout_transform", "before load_model")
+def dump_a_layout_transform_that_was_not_asked_for():
+    loaded().dump_layout_transform_model(FOLDER / "x.mge")

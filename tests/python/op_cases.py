@@ -234,6 +234,12 @@ for label, shapes, a in [
     ("bias_inner0", [(3, 0), (0, 5), (5,)], {}),
 ]:  # fmt: skip
     CASES.append(OpCase("matmul", ref.matmul, draw(shapes), a, label=label))
+CASES += [
+    OpCase("matmul_fused", ref.matmul_fused, draw([(2, 3, 4), (5, 4), (5,), (), (3, 5), (2, 3, 5)]),
+           {"tb": True, "has_bias": True, "steps": "mul(y,0) add(1,y) tanh(y) add(y,2)"}, label="chain", **NO_GRAD),
+    OpCase("matmul_fused", ref.matmul_fused, draw([(3, 4), (4, 5), (3, 5)]), {"steps": "tanh_grad(0,y)"}, label="slope",
+           **NO_GRAD),
+]  # fmt: skip
 CONVS = [
     ("3x3", (2, 3, 5, 6), (4, 3, 3, 3), {"pad": (1, 1)}),
     ("5x5", (2, 1, 7, 7), (3, 1, 5, 5), {}),

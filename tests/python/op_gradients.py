@@ -34,6 +34,7 @@ NO_GRADIENT: dict[str, str] = {
     "batch_norm_fused_bwd": "made by a pass, after gradients were taken",
     "byte_table": "its input is bytes; made by a pass, after gradients were taken",
     "conv2d_fused": "made by a pass, after gradients were taken",
+    "matmul_fused": "made by a pass, after gradients were taken",
     "quantize": "its result has a quantised dtype",
     "dequantize": "its input has a quantised dtype",
     "qconv2d": "its operands are quantised",

@@ -345,6 +345,17 @@ def matmul(a, b, bias=0, ta=False, tb=False):
     return np.matmul(np.swapaxes(a, -1, -2) if ta else a, np.swapaxes(b, -1, -2) if tb else b) + bias
 
 
+def matmul_fused(a, b, *extras, has_bias=False, steps="", **product):
+    """``steps`` is a list of calls in the product ``y`` and the numbers of further operands."""
+    rest = list(extras)
+    y = matmul(a, b, rest.pop(0) if has_bias else 0, **product)
+    calls = {"add": np.add, "mul": np.multiply, "tanh": np.tanh, "tanh_grad": lambda t, g: g * (1 - t * t)}
+    for step in steps.split():
+        name, args = step.rstrip(")").split("(")
+        y = calls[name](*(y if k == "y" else rest[int(k)] for k in args.split(",")))
+    return y
+
+
 def reduce(x, mode="sum", axes=(), keepdims=False):
     return getattr(np, mode)(x, axis=tuple(axes) or None, keepdims=keepdims)
 

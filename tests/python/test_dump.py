@@ -96,7 +96,7 @@ def test_append(tmp_path: Path) -> None:
     net = lite.LiteNetwork()
     net.load(str(path))
     assert net.get_all_output_name() == ["MUL"]
-    shown = subprocess.run([TOOLS / "mge_model", "show", path], capture_output=True, text=True, check=True).stdout
+    shown = subprocess.run([TOOLS / "mge-lite", "show", path], capture_output=True, text=True, check=True).stdout
     assert "# model 1 of 2" in shown and "# model 2 of 2" in shown and "ADD" in shown
 
 

@@ -91,3 +91,63 @@ def test_one_pass_less_for_the_activation() -> None:
     assert len(re.findall(r"^ *\d+ simd_batch_norm_fused ", report, re.M)) == 3 * programs
     assert len(re.findall(r"^ *\d+ simd_batch_norm_fused_bwd ", report, re.M)) == 2 * programs
     assert not re.findall(r"^ *\d+ simd_elementwise .* = relu ", report, re.M)
+
+
+class Layer(M.Module):
+    """A layer of a transformer: products of heads, a mask, softmax, layer norms, residual sums."""
+
+    def __init__(self, d: int, heads: int, act: Callable[..., mge.Tensor]):
+        super().__init__()
+        self.heads, self.act = heads, act
+        self.qkv, self.out, self.up, self.down = (
+            M.Linear(d, 3 * d),
+            M.Linear(d, d),
+            M.Linear(d, 2 * d),
+            M.Linear(2 * d, d),
+        )
+        self.ln0, self.ln1 = M.LayerNorm(d), M.LayerNorm(d)
+
+    def forward(self, x: mge.Tensor, mask: mge.Tensor) -> mge.Tensor:
+        b, s, d = x.shape
+        qkv = self.qkv(self.ln0(x)).reshape(b, s, 3, self.heads, d // self.heads).transpose(2, 0, 3, 1, 4)
+        weights = F.softmax(F.matmul(qkv[0], qkv[1], transpose_b=True) * (d // self.heads) ** -0.5 + mask, axis=-1)
+        x = x + self.out(F.matmul(weights, qkv[2]).transpose(0, 2, 1, 3).reshape(b, s, d))
+        return x + self.down(self.act(self.up(self.ln1(x))))
+
+
+def attend(act: Callable[..., mge.Tensor], traced: bool) -> tuple[list[np.ndarray], str]:
+    rng = np.random.RandomState(4)
+    layer, head = Layer(24, 3, act), M.Linear(24, 5)
+    params = [*layer.parameters(), *head.parameters()]
+    for p in params:
+        p[...] = mge.tensor(rng.uniform(-0.3, 0.3, p.shape).astype("float32"))
+    opt, gm = SGD(params, lr=0.05, momentum=0.9), GradManager().attach(params)
+
+    def step(x: mge.Tensor, mask: mge.Tensor, y: mge.Tensor) -> mge.Tensor:
+        with gm:
+            loss = F.nn.cross_entropy(head(layer(x, mask)).reshape(-1, 5), y)
+            gm.backward(loss)
+        opt.step().clear_grad()
+        return loss
+
+    f = trace(step, symbolic=True, without_host=True) if traced else step
+    losses = []
+    for k in range(4):
+        s = 7 + 6 * (k % 2)
+        x, mask = rng.uniform(-1, 1, (2, s, 24)).astype("float32"), np.triu(np.full((s, s), -1e9, "float32"), 1)
+        y = rng.randint(0, 5, 2 * s).astype("int32")
+        losses.append(f(mge.tensor(x), mge.tensor(mask), mge.tensor(y)).numpy())
+    return [*losses, *(p.numpy() for p in params)], f.report() if isinstance(f, trace) else ""
+
+
+@pytest.mark.parametrize("act", [F.gelu, F.relu, F.silu, F.tanh, F.leaky_relu], ids=lambda f: f.__name__)
+def test_products_take_what_follows_them(act: Callable[..., mge.Tensor]) -> None:
+    """Scale and mask of the scores, the residual sums, and in the backward pass the slope of the activation."""
+    eager, traced = attend(act, False), attend(act, True)
+    assert same(eager[0], traced[0])
+    programs = traced[1].count("program main")
+    steps = re.findall(r'steps="([^"]*)"', traced[1])
+    assert steps.count("mul(y,0) add(y,1)") == programs
+    assert steps.count("add(0,y)") >= 2 * programs
+    if act is not F.leaky_relu:
+        assert any(f"{act.__name__}_grad(0,y)" in s for s in steps)

@@ -22,7 +22,7 @@ import megenginelite as lite
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MODEL = ROOT / "tests/data/lite/net_v1.mge"
-EXAMPLE = ROOT / "examples/lite_cpp"
+EXAMPLE = ROOT / "examples/lite"
 PIXELS = (np.arange(192, dtype="float32") % 17 / 16 - 0.5).reshape(3, 1, 8, 8)
 PACKAGE = pathlib.Path(lite.__file__).parent
 TOOLS = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", "")])
@@ -118,7 +118,7 @@ def test_an_example_builds_with_cmake(ask, tmp_path: pathlib.Path) -> None:
         "-DCMAKE_CXX_FLAGS=-Wall -Wextra -Werror",
     ]
     run(tool("cmake"), "-S", EXAMPLE, "-B", build, *options)
-    run(tool("cmake"), "--build", build)
+    run(tool("cmake"), "--build", build, "--target", "run_model")
     PIXELS.tofile(tmp_path / "in.bin")
     assert run(build / "run_model", MODEL, tmp_path / "in.bin", env={}) == expected()
     wrong = subprocess.run([build / "run_model", tmp_path / "in.bin", MODEL], capture_output=True, text=True)
@@ -145,14 +145,22 @@ def test_an_example_builds_with_pkg_config(ask, tmp_path: pathlib.Path) -> None:
     env = {"PKG_CONFIG_PATH": ask("--pkgconfig-dir"), "PATH": os.environ["PATH"]}
     flags = run(tool("pkg-config"), "--cflags", "--libs", "megenginelite", env=env).split()
     assert run(tool("pkg-config"), "--modversion", "megenginelite", env=env) == mge.__version__
-    run(tool("c++"), "-std=c++17", "-pedantic-errors", EXAMPLE / "run_model.cpp", *flags, "-o", tmp_path / "run_model")
+    run(
+        tool("c++"),
+        "-std=c++17",
+        "-pedantic-errors",
+        EXAMPLE / "cpp/run_model.cpp",
+        *flags,
+        "-o",
+        tmp_path / "run_model",
+    )
     PIXELS.tofile(tmp_path / "in.bin")
     assert run(tmp_path / "run_model", MODEL, tmp_path / "in.bin", env={}) == expected()
 
 
 def test_c_builds_with_the_printed_flags(ask, tmp_path: pathlib.Path) -> None:
     flags = ask("--includes", "--libs").split()
-    source = ROOT / "examples/lite_c/run_model.c"
+    source = ROOT / "examples/lite/c/run_model.c"
     run(tool("cc"), "-std=c99", "-pedantic-errors", source, *flags, "-o", tmp_path / "run_model")
     PIXELS.tofile(tmp_path / "in.bin")
     out = run(tmp_path / "run_model", MODEL, "data", tmp_path / "in.bin", "logits", tmp_path / "out.bin", env={})

@@ -16,8 +16,9 @@ from ._command import Parser, UsageError, existing, run
 
 #: dtypes by the number that a file has for them
 _DTYPES = {
-    0: np.float32, 1: np.uint8, 2: np.int8, 3: np.int16, 4: np.int32, 8: np.float16, 13: np.bool_, 14: np.uint16,
-    100000: np.uint8, 100001: np.int32, 100002: np.int8, 100005: np.int16,
+    0: np.float32, 1: np.uint8, 2: np.int8, 3: np.int16, 4: np.int32, 9: np.float16, 12: np.bool_, 13: np.uint16,
+    14: np.complex64, 100000: np.uint8, 100001: np.int32, 100002: np.int8, 100005: np.int16,
+    200000: np.float64, 200001: np.int64,
 }  # fmt: skip
 
 

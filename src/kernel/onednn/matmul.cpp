@@ -3,6 +3,7 @@
 #include "base/parallel.h"
 #include "kernel/cost.h"
 #include "kernel/onednn/leaf.h"
+#include "kernel/simd/matmul/steps.h"
 
 namespace mge::onednn {
 namespace {
@@ -14,7 +15,7 @@ struct Plan {
 };
 
 Plan plan_of(const KernelArgs& args) {
-  const auto& at = args.as<MatmulAttrs>();
+  const MatmulAttrs& at = matmul_attrs(*args.op, args.attrs);
   const Shape &a = args.in[0].shape, &b = args.in[1].shape;
   MatmulGeom g = matmul_geom(at, a, b);
   Plan p;
@@ -30,16 +31,21 @@ Plan plan_of(const KernelArgs& args) {
   return p;
 }
 
+// Those of the product, without the operands of steps.
+std::span<const TensorArg> inputs_of(const KernelArgs& args) {
+  return args.in.first(matmul_inputs(*args.op, args.attrs, args.in.size()));
+}
+
 Gemm* gemm_of(const KernelArgs& args, const Plan& p) {
-  const auto& at = args.as<MatmulAttrs>();
-  return find_gemm(p.batch, p.a_batch, p.b_batch, p.m, p.n, p.k, at.ta, at.tb, args.in.size() == 3,
+  const MatmulAttrs& at = matmul_attrs(*args.op, args.attrs);
+  return find_gemm(p.batch, p.a_batch, p.b_batch, p.m, p.n, p.k, at.ta, at.tb, inputs_of(args).size() == 3,
                    args.in[0].dtype == DType::BF16);
 }
 
 const char* refuse(const KernelArgs& args) {
   const bool bfloat16 = args.in[0].dtype == DType::BF16;
   if (bfloat16 && !has_bfloat16()) return "the CPU has no bfloat16";
-  for (auto& t : args.in) {
+  for (auto& t : inputs_of(args)) {
     if (t.dtype != (bfloat16 ? DType::BF16 : DType::F32)) return "needs float32 or bfloat16";
     if (!t.contiguous()) return "strided operand";
   }
@@ -53,7 +59,7 @@ const char* avoid(const KernelArgs& args) {
   const Plan p = plan_of(args);
   // NOTE(perf): GFLOP/s on 2 cores with AVX-512, simd against oneDNN: 1024x512x2048 211/187, 128x3072x768 197/177,
   // 32x1024x1024 212/186.
-  const auto& at = args.as<MatmulAttrs>();
+  const MatmulAttrs& at = matmul_attrs(*args.op, args.attrs);
   if (at.ta || !at.tb) return "plain b or transposed a; simd is as fast or faster";
   const double flops = 2.0 * static_cast<double>(p.batch) * static_cast<double>(p.m) * static_cast<double>(p.n) *
                        static_cast<double>(p.k);
@@ -62,7 +68,17 @@ const char* avoid(const KernelArgs& args) {
 
 void run(const KernelArgs& args) {
   gemm_of(args, plan_of(args))
-      ->run(args.in[0].ptr, args.in[1].ptr, args.in.size() == 3 ? args.in[2].ptr : nullptr, args.out[0].ptr);
+      ->run(args.in[0].ptr, args.in[1].ptr, inputs_of(args).size() == 3 ? args.in[2].ptr : nullptr, args.out[0].ptr);
+}
+
+// The library has no way in for steps whose bits would be those of ours: a pass after it.
+const char* refuse_fused(const KernelArgs& args) {
+  return args.in[0].dtype == DType::F32 ? refuse(args) : "steps are float32";
+}
+void run_fused(const KernelArgs& args) {
+  run(args);
+  simd_nn::MatmulEpilogue(args, matmul_geom(matmul_attrs(*args.op, args.attrs), args.in[0].shape, args.in[1].shape))
+      .pass();
 }
 
 }  // namespace
@@ -115,6 +131,8 @@ void Gemm::run(const void* pa, const void* pb, const void* pbias, void* pc) {
 
 void register_matmul(KernelRegistry& r) {
   r.add("matmul", KernelTier::Library, Kernel{.name = "onednn_matmul", .refuse = refuse, .run = run, .avoid = avoid});
+  r.add("matmul_fused", KernelTier::Library,
+        Kernel{.name = "onednn_matmul_fused", .refuse = refuse_fused, .run = run_fused, .avoid = avoid});
 }
 
 }  // namespace mge::onednn

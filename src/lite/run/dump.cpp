@@ -62,6 +62,10 @@ uint32_t dump_dtype(DType t) {
       return 100002;
     case DType::QI16:
       return 100005;
+    case DType::F64:  // the original has no such types; tools here know these numbers
+      return 200000;
+    case DType::I64:
+      return 200001;
     default:
       return 8;  // plain bytes
   }
@@ -154,20 +158,25 @@ void make_folder(const std::string& dir) {
   }
 }
 
+std::string first_values(const mge::Meta& m, const void* data, size_t max_values) {
+  std::string s = "[";
+  const auto n = static_cast<size_t>(m.shape.numel());
+  for (size_t i = 0; i < n && i < max_values; ++i)
+    s += (i ? ", " : "") + number(element_value(m.dtype, data, static_cast<int64_t>(i)));
+  return s + (n > max_values ? ", ...]" : "]");
+}
+
 std::string value_text(const mge::Meta& m, const void* data, size_t max_values) {
   int64_t n = m.shape.numel();
-  std::string s = "[";
+  std::string s = first_values(m, data, max_values);
   double lo = INFINITY, hi = -INFINITY, sum = 0, squares = 0;
   for (int64_t i = 0; i < n; ++i) {
     double v = element_value(m.dtype, data, i);
-    if (static_cast<size_t>(i) < max_values) s += (i ? ", " : "") + number(v);
     lo = std::min(lo, v);
     hi = std::max(hi, v);
     sum += v;
     squares += v * v;
   }
-  if (static_cast<size_t>(n) > max_values) s += ", ...";
-  s += "]";
   if (n == 0) return s;
   auto count = static_cast<double>(n);
   double mean = sum / count;
@@ -179,9 +188,15 @@ std::string value_text(const mge::Meta& m, const void* data, size_t max_values) 
 void write_text_dump(const std::string& path, const std::vector<DumpedValue>& values, bool append) {
   std::string s = append ? "\n==== next run\n" : "";
   for (const DumpedValue& v : values) {
-    s += mge::format("var{} produced: name={} layout={} owner_opr={}{{{}}}", v.id, v.name, v.meta.str(), v.name, v.op);
+    s += mge::format("var{} produced: name={} layout={} owner_opr={}{{{}}} opr{}", v.id, v.name, v.meta.str(), v.name,
+                     v.op, v.opr);
     if (!v.location.empty()) s += " loc=" + v.location;
-    s += "\n val: " + value_text(v.meta, v.data, 8) + "\n";
+    s += v.inputs.empty() ? "\n" : "\n deps:\n";
+    for (size_t i = 0; i < v.inputs.size(); ++i) {
+      const DumpedValue& from = values[static_cast<size_t>(v.inputs[i].first)];
+      s += mge::format("  [i{}]var{}: {}\n", i, from.id, first_values(from.meta, from.data, 4));
+    }
+    s += mge::format(" val: {}{}\n", value_text(v.meta, v.data, 8), v.moves ? " d" : " s");
   }
   append ? mge::append_file(path, s) : mge::replace_file(path, s);
 }

@@ -13,13 +13,17 @@ struct DumpedValue {
   mge::Meta meta;
   const void* data;                                      // contiguous
   std::vector<std::pair<int, std::string>> inputs = {};  // of its op: those that are dumped too, by id and name
+  int opr = 0;                                           // number of its op
+  bool moves = false;                                    // its size depends on values, so it has memory in a run only
 };
 
 /// Element `i` as a number; the real part of a complex one.
 double element_value(mge::DType t, const void* data, int64_t i);
-/// "[0.5, 1, …]min=… max=… mean=… l2=… sd=…": the first values and what describes the rest.
+/// "[0.5, 1, ...]".
+std::string first_values(const mge::Meta& m, const void* data, size_t max_values);
+/// "[0.5, 1, ...]min=… max=… mean=… l2=… sd=…": the first values and what describes the rest.
 std::string value_text(const mge::Meta& m, const void* data, size_t max_values);
-/// One paragraph per value. `append` adds to the file.
+/// One paragraph per value, as MegEngine writes them. `append` adds to the file.
 void write_text_dump(const std::string& path, const std::vector<DumpedValue>& values, bool append);
 /// <dir>/<id %06x> each: u32 name length, u32 dtype, u32 7, u32 shape[7], name, raw data. The folder is made when
 /// missing.

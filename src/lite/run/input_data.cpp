@@ -1,6 +1,7 @@
 #include "lite/run/input_data.h"
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <cstring>
@@ -222,6 +223,26 @@ std::vector<InputData> read_json_inputs(const std::string& path) {
   return out;
 }
 
+/// Nothing but numbers: the model says their type and all sizes but the first, which follows from the size of the file.
+InputData read_raw(const std::string& path, const Layout& model) {
+  mge::serial::File file = mge::serial::open_file(path);
+  InputData d;
+  d.layout = model;
+  const size_t whole = layout_bytes(model);
+  const size_t row = model.ndim && model.shapes[0] ? whole / model.shapes[0] : 0;
+  MGE_CHECK(row && !file.bytes.empty() && file.bytes.size() % row == 0, Value,
+            "{}: {} bytes are no whole number of rows of {} ({} bytes each). Save it as .npy to say another shape.",
+            path, file.bytes.size(), layout_text(model), row);
+  d.layout.shapes[0] = file.bytes.size() / row;
+  set_bytes(&d, file.bytes.data(), file.bytes.size(), path);
+  return d;
+}
+
+bool ends_with_any(std::string name, std::initializer_list<const char*> endings) {
+  for (char& c : name) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return std::any_of(endings.begin(), endings.end(), [&](const char* e) { return name.ends_with(e); });
+}
+
 const IO& find_input(const std::string& name, const std::vector<IO>& model) {
   for (const IO& io : model)
     if (io.name == name) return io;
@@ -338,12 +359,20 @@ std::vector<InputData> parse_inputs(const std::string& spec, const std::vector<I
       continue;
     }
     std::string name = take_name(&entry, model);
-    LiteDataType type = find_input(name, model).config_layout.data_type;
+    const Layout& wanted = find_input(name, model).config_layout;
+    const LiteDataType type = wanted.data_type;
     InputData d;
+    if (ends_with_any(entry, {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff"}))
+      mge::fail(mge::ErrorKind::NotImplemented,
+                "input: {}: no library for such images is part of Lite. Convert it once: `convert {} x.ppm`, or with "
+                "Python np.save(\"x.npy\", np.asarray(PIL.Image.open({}))[None]).",
+                entry, entry, entry);
     if (entry.ends_with(".npy"))
       d = read_npy(entry);
     else if (entry.ends_with(".ppm") || entry.ends_with(".pgm"))
       d = read_image(entry);
+    else if (entry.ends_with(".bin") || entry.ends_with(".raw"))
+      d = read_raw(entry, wanted);
     else if (entry.size() >= 2 && entry.front() == '{' && entry.back() == '}')
       d = parse_shape(entry, type);
     else

@@ -1,4 +1,5 @@
-// What --input means (docs/lite.md): .npy, .json, .ppm/.pgm, {shape} or a nested list, each with or without a name.
+// What --input means (docs/lite.md): .npy, .json, .ppm/.pgm, .bin/.raw, {shape} or a nested list, each with or without
+// a name.
 //   for (InputData& d : parse_inputs("x:digits.npy;scale:[0.5]", infos)) …
 #pragma once
 #include <string>

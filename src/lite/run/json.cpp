@@ -1,6 +1,7 @@
 #include "lite/run/json.h"
 
 #include <charconv>
+#include <cmath>
 
 #include "base/error.h"
 
@@ -152,12 +153,40 @@ std::string quoted(std::string_view s) {
   return out + "\"";
 }
 
-}  // namespace
-
-void JsonWriter::member(std::string_view key, std::string_view text) {
-  body_ += (body_.empty() ? "" : ",") + quoted(key) + ":" + quoted(text);
+std::string number_text(double d) {
+  if (!std::isfinite(d)) return "null";
+  if (d == std::floor(d) && std::fabs(d) < 1e15) return mge::format("{}", static_cast<int64_t>(d));
+  return mge::format("{:.9g}", d);
 }
 
+}  // namespace
+
+void JsonWriter::member(std::string_view key, std::string_view text) { raw(key, quoted(text)); }
+void JsonWriter::number(std::string_view key, double value) { raw(key, number_text(value)); }
+void JsonWriter::flag(std::string_view key, bool on) { raw(key, on ? "true" : "false"); }
+void JsonWriter::raw(std::string_view key, std::string_view json) {
+  body_ += (body_.empty() ? "" : ",") + quoted(key) + ":";
+  body_ += json;
+}
+void JsonList::text(std::string_view text) { add(quoted(text)); }
+void JsonList::number(double value) { add(number_text(value)); }
+
 Json parse_json(std::string_view text, std::string_view who) { return Parser(text, who).document(); }
+
+std::string json_text(const Json& j) {
+  if (const bool* b = std::get_if<bool>(&j.value)) return *b ? "true" : "false";
+  if (const double* d = j.number()) return mge::format("{}", *d);
+  if (const std::string* t = j.text()) return quoted(*t);
+  std::string out;
+  if (const Json::Array* a = j.array()) {
+    for (const Json& x : *a) out += (out.empty() ? "" : ", ") + json_text(x);
+    return "[" + out + "]";
+  }
+  if (const Json::Object* o = j.object()) {
+    for (auto& [key, x] : *o) out += (out.empty() ? "" : ", ") + quoted(key) + ": " + json_text(x);
+    return "{" + out + "}";
+  }
+  return "null";
+}
 
 }  // namespace lite

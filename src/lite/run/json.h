@@ -1,5 +1,6 @@
-// The little JSON that Lite needs: writing flat objects, reading input files.
-//   JsonWriter w; w.member("key", "text"); w.str() == R"({"key":"text"})"
+// The little JSON that Lite needs: what tools print, and reading input files.
+//   JsonWriter w; w.member("key", "text"); w.number("n", 2); w.str() == R"({"key":"text","n":2})"
+//   JsonList l; l.add(w.str()); w.raw("list", l.str());
 //   Json j = parse_json(text, "inputs.json");
 #pragma once
 #include <map>
@@ -13,7 +14,21 @@ namespace lite {
 class JsonWriter {
  public:
   void member(std::string_view key, std::string_view text);
+  void number(std::string_view key, double value);  // null when it is not finite
+  void flag(std::string_view key, bool on);
+  void raw(std::string_view key, std::string_view json);
   std::string str() const { return "{" + body_ + "}"; }
+
+ private:
+  std::string body_;
+};
+
+class JsonList {
+ public:
+  void add(std::string_view json) { body_.append(body_.empty() ? "" : ",").append(json); }
+  void text(std::string_view text);
+  void number(double value);
+  std::string str() const { return "[" + body_ + "]"; }
 
  private:
   std::string body_;
@@ -32,5 +47,7 @@ struct Json {
 
 /// A Value error with line and column, starting with `who`.
 Json parse_json(std::string_view text, std::string_view who);
+/// On one line, members by name.
+std::string json_text(const Json& j);
 
 }  // namespace lite

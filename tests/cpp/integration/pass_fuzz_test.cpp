@@ -2,6 +2,7 @@
 // and Vars must be those of the graph as it was, to the bit (a NaN is a NaN: its payload follows the order of
 // operands). MGE_FUZZ_CASES says how many (make fuzz: more), MGE_FUZZ_SEED where to begin.
 #include <cstdlib>
+#include <set>
 
 #include <gmock/gmock.h>
 
@@ -126,8 +127,14 @@ TEST(PassFuzz, EveryPassAloneAndInAnyOrderKeepsEveryBit) {
     ++ran;
     for (ir::NodeId n : g.order()) ++ops[g.node(n).op->name];
     const auto types = result_types(g);
+    std::set<std::string_view> written;
+    for (ir::NodeId n : g.order()) written.insert(g.node(n).op->name);
     auto check = [&](ir::Graph& h, const std::string& what) {
       ir::verify(h);
+      // What nobody wrote says what it stands for (ir/explain.h).
+      for (ir::NodeId n : h.order())
+        ASSERT_TRUE(written.count(h.node(n).op->name) || !h.node(n).origins.empty() || h.node(n).op->name == "typecvt")
+            << h.node(n).op->name << " after " << what;
       std::vector<std::string> got;
       ASSERT_NO_THROW(got = run(h, given)) << what << "\n" << ir::print(g, {.types = true}) << "\n" << ir::print(h);
       ASSERT_EQ(got.size(), want.size());

@@ -60,6 +60,12 @@ TEST(IrText, TypesAttributesAndScalars) {
   EXPECT_EQ(print(parse(text), {.types = true}), text);
 }
 
+// It was a call through a null pointer.
+TEST(IrText, AnOpWithoutAttributesMayHaveEmptyBraces) {
+  EXPECT_EQ(print(parse("graph g(%x: f32[2]) {\n  %y = neg %x {}\n} returns(%y)\n")),
+            "graph g(%x: f32[2]) {\n  %y = neg %x\n} returns(%y)\n");
+}
+
 TEST(IrText, LongNamesForDtypesAreUnderstood) {
   EXPECT_EQ(print(parse("graph g(%x: float32[1]) {\n} returns(%x)")), "graph g(%x: f32[1]) {\n} returns(%x)\n");
 }

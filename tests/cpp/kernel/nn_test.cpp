@@ -550,7 +550,11 @@ TEST(NnChoice, SmallShapesGoToSimdAndLargeOnesToTheLibrary) {
                       {{1, 64, 56, 56}, {256, 64, 1, 1}, {1, 256, 1, 1}}),
                "simd_conv2d_lines");
   EXPECT_STREQ(chosen("matmul", make_attrs(MatmulAttrs{}), {{512, 512}, {512, 512}}), "simd_gemm");
-  EXPECT_STREQ(chosen("matmul", make_attrs(MatmulAttrs{false, true}), {{128, 512}, {512, 512}}), "onednn_matmul");
+  EXPECT_STREQ(chosen("matmul", make_attrs(MatmulAttrs{false, true}), {{128, 512}, {512, 512}}), "simd_gemm");
+  EXPECT_STREQ(chosen("matmul", make_attrs(MatmulAttrs{false, true}), {{8, 1024}, {1024, 1024}}), "onednn_matmul");
+  EXPECT_STREQ(chosen("matmul_fused", make_attrs(MatmulFusedAttrs{{false, true}, false, "add(y,0)"}),
+                      {{8, 1024}, {1024, 1024}, {1024}}),
+               "onednn_matmul_fused");
   EXPECT_STREQ(chosen("matmul", make_attrs(MatmulAttrs{true, false}), {{4096, 64}, {4096, 256}}), "simd_gemm");
 #endif
 }

@@ -13,6 +13,7 @@
 #include "lite/run/flags.h"
 #include "lite/run/input_data.h"
 #include "lite/run/json.h"
+#include "lite/run/value_checks.h"
 
 namespace lite {
 namespace {
@@ -36,7 +37,11 @@ constexpr FlagDef kTable[] = {{"iter", FlagKind::Int, "10", "runs"},
                               {"warmup_iter", FlagKind::Int, "1", "warm up"},
                               {"model_info", FlagKind::Bool, "false", "info"},
                               {"input", FlagKind::Text, "", "inputs"},
-                              {"tensorrt", FlagKind::Bool, "false", nullptr}};
+                              {"flagfile", FlagKind::File, "", "more flags"},
+                              {"fromenv", FlagKind::Text, "", "from the environment"},
+                              {"limit", FlagKind::Number, "0", "a number"},
+                              {"cpu", FlagKind::Bool, "false", "it is the only device", "", FlagState::Always},
+                              {"tensorrt", FlagKind::Bool, "false", "no such library", "", FlagState::Refused}};
 Flags parse(std::vector<const char*> args) {
   Flags f(kTable);
   args.insert(args.begin(), "prog");
@@ -67,7 +72,39 @@ TEST(Flags, Errors) {
   EXPECT_THAT(error_of([] { parse({"--iter=x"}); }), HasSubstr("--iter takes a whole number; got 'x'"));
   EXPECT_THAT(error_of([] { parse({"--iter"}); }), HasSubstr("--iter needs a value"));
   EXPECT_THAT(error_of([] { parse({"--model_info=maybe"}); }), HasSubstr("is true or false"));
-  EXPECT_THAT(error_of([] { parse({"--tensorrt"}); }), HasSubstr("--tensorrt is not supported in this build yet"));
+  EXPECT_THAT(error_of([] { parse({"--tensorrt"}); }), HasSubstr("--tensorrt is not supported: no such library."));
+  EXPECT_FALSE(parse({"--notensorrt"}).on("tensorrt"));  // what it does not ask for is not refused
+  EXPECT_THAT(error_of([] { parse({"--limit=big"}); }), HasSubstr("--limit takes a number; got 'big'"));
+  EXPECT_THAT(error_of([] { parse({"--fromenv=iter"}); }), HasSubstr("FLAGS_iter is not set"));
+}
+
+TEST(Flags, OrderAndNotes) {
+  Flags f = parse({"--cpu", "--input=a", "--model_info", "--iter=3"});
+  EXPECT_EQ(f.last_of({"input", "model_info", "limit"}), "model_info");
+  EXPECT_EQ(parse({"--model_info", "--nomodel_info", "--input=a"}).last_of({"model_info"}), "");
+  EXPECT_THAT(f.notes(), ElementsAre("--cpu changes nothing: it is the only device"));
+  EXPECT_EQ(parse({"--limit", "2.5"}).number("limit"), 2.5);
+}
+
+TEST(Flags, FilesAndEnvironment) {
+  const std::string path = testing::TempDir() + "flags_" + std::to_string(::getpid());
+  std::ofstream(path) << "# comment\n--iter=7\n\n  --model-info \r\n--input=a b\n";
+  setenv("FLAGS_warmup_iter", "5", 1);
+  Flags f = parse({"--flagfile", path.c_str(), "--fromenv=warmup-iter", "m"});
+  EXPECT_EQ(f.integer("iter"), 7);
+  EXPECT_EQ(f.integer("warmup_iter"), 5);
+  EXPECT_TRUE(f.on("model_info"));
+  EXPECT_EQ(f.text("input"), "a b");
+  std::ofstream(path) << "--flagfile=" << path << "\n";
+  EXPECT_THAT(error_of([&] { parse({"--flagfile", path.c_str()}); }), HasSubstr("in a circle"));
+  std::filesystem::remove(path);
+}
+
+TEST(Flags, HelpByGroup) {
+  const std::string help = parse({}).help();
+  EXPECT_LT(help.find("--iter N"), help.find("--cpu "));
+  EXPECT_LT(help.find("\nRefused\n"), help.find("--tensorrt"));
+  EXPECT_THAT(parse({}).help("warm"), AllOf(HasSubstr("--warmup_iter"), Not(HasSubstr("--input"))));
 }
 
 class Inputs : public testing::Test {
@@ -174,6 +211,50 @@ TEST_F(Inputs, Images) {
   EXPECT_THAT(error_of([&] { read_image(file("l.pgm", "P5 2 2 65535\n")); }), HasSubstr("only 8-bit"));
 }
 
+TEST_F(Inputs, RawNumbers) {
+  IO x = io("x", LITE_INT16);
+  x.config_layout = {{4, 2}, 2, LITE_INT16};
+  InputData d = parse_inputs(file("x.bin", std::string("\1\0\2\0\3\0\4\0", 8)), {x})[0];
+  EXPECT_THAT(shape(d), ElementsAre(2, 2));
+  EXPECT_THAT(values<int16_t>(d), ElementsAre(1, 2, 3, 4));
+  EXPECT_THAT(error_of([&] { parse_inputs(file("y.raw", "abc"), {x}); }),
+              AllOf(HasSubstr("3 bytes"), HasSubstr("int16[4,2]"), HasSubstr(".npy")));
+  EXPECT_THAT(error_of([&] { parse_inputs("photo.JPG", one_); }), AllOf(HasSubstr("photo.JPG"), HasSubstr("x.ppm")));
+}
+
+TEST(Checks, Ranges) {
+  mge::Meta m;
+  m.shape = {3};
+  float v[3] = {1, -9, 2};
+  ValueChecks c;
+  c.set_range(10);
+  c({{0, "y", "relu", "net.py:3", m, v}});
+  v[1] = NAN;
+  EXPECT_THAT(error_of([&] {
+                c({{0, "y", "relu", "net.py:3", m, v}});
+              }),
+              AllOf(HasSubstr("element 1 of 'y'"), HasSubstr("relu (net.py:3)"), HasSubstr("limit is 10")));
+  EXPECT_THAT(error_of([&] { c.set_range(-1); }), HasSubstr("above 0"));
+}
+
+TEST(Checks, ValuesThatChange) {
+  mge::Meta m;
+  m.shape = {1};
+  float a = 1, b = 2;
+  auto run = [&](ValueChecks& c) { c({{0, "a", "add", "", m, &a}, {1, "b", "mul", "", m, &b}}); };
+  ValueChecks c;
+  c.set_repeat("2:1");
+  run(c);
+  a = 5;  // not the one that is looked at
+  run(c);
+  run(c);  // now it is
+  b = 7;
+  a = 6;
+  EXPECT_THAT(error_of([&] { run(c); }), AllOf(HasSubstr("'a'"), HasSubstr("add")));
+  EXPECT_THAT(error_of([&] { c.set_repeat("0"); }), HasSubstr("INTERVAL"));
+  EXPECT_THAT(error_of([&] { c.set_repeat("2:x"); }), HasSubstr("got '2:x'"));
+}
+
 TEST_F(Inputs, Json) {
   auto d = parse_inputs(file("in.json", R"({"x": {"shape": [1, 2], "type": "float32", "raw": [0.5, -1e1]},
                                             "n": {"shape": [1], "type": "int32", "raw": [3]}})"),
@@ -206,6 +287,20 @@ TEST(Json, TextSurvives) {
   Json j = parse_json(w.str(), "test");
   EXPECT_EQ(*j.object()->at("k\n\"").text(), "v\\\x01");
   EXPECT_EQ(*parse_json("\"\\u00e9\\u20ac\"", "test").text(), "é€");
+}
+
+TEST(Json, Trees) {
+  JsonList l;
+  l.number(1);
+  l.number(2.5);
+  l.number(NAN);
+  l.text("x\"y");
+  JsonWriter w;
+  w.raw("list", l.str());
+  w.flag("on", true);
+  w.number("n", 3);
+  EXPECT_EQ(w.str(), R"({"list":[1,2.5,null,"x\"y"],"on":true,"n":3})");
+  EXPECT_EQ(parse_json(w.str(), "test").object()->at("list").array()->size(), 4u);
 }
 
 TEST(Dump, ValueText) {

@@ -139,6 +139,30 @@ TEST(NnInfer, Conv2dAdjointsAndFused) {
             "conv2d_fused: extra0 must have shape [2,5,6,6] (that of the convolution); got [1,5,1,1].");
 }
 
+TEST(NnInfer, MatmulFused) {
+  const Meta a = f32({2, 3, 4}), b = f32({4, 5});
+  auto attrs = [](const char* steps, bool bias = false) { return make_attrs(MatmulFusedAttrs{{}, bias, steps}); };
+  EXPECT_EQ(infer("matmul_fused", attrs("mul(y,0) add(1,y) gelu(y)", true), {a, b, f32({5}), f32({}), f32({3, 5})}),
+            "float32[2,3,5]");
+  EXPECT_EQ(
+      error("matmul_fused", attrs("gelu(y)", true), {a, b}, ErrorKind::Type),
+      "matmul_fused: attributes {ta=false, tb=false, has_bias=true, steps=\"gelu(y)\"} need 3 inputs or more; got "
+      "2.");
+  EXPECT_EQ(error("matmul_fused", attrs("add(y,1)"), {a, b, f32({5})}, ErrorKind::Type),
+            "matmul_fused: steps \"add(y,1)\" need 2 operands after the product's; got 1.");
+  EXPECT_EQ(error("matmul_fused", attrs("gelu(y)"), {a, b, f32({5})}, ErrorKind::Type),
+            "matmul_fused: steps \"gelu(y)\" use some of the 1 operands that follow the product's, not all.");
+  EXPECT_EQ(error("matmul_fused", attrs("add(y,0)"), {a, b, f32({2, 1, 5})}),
+            "matmul_fused: operand 0 of the steps must be like the result [2,3,5], one of its matrices, a row, or one "
+            "value; got [2,1,5].");
+  for (const char* bad : {"gelu", "gelu()", "gelu(x)", "add(y)", "add(0,1)", "nothing(y)", "where(y,y,y)", "softmax(y)",
+                          "add(y,-1)", "add(y,1x)", "add(y,0,0)", "lt(y,0)"})
+    EXPECT_EQ(error("matmul_fused", attrs(bad), {a, b, f32({5})}),
+              format("matmul_fused: steps are elementwise ops of y, the result so far, such as \"mul(y,0) gelu(y)\", "
+                     "where 0 is the first operand after the product's; got \"{}\".",
+                     bad));
+}
+
 TEST(NnInfer, Pooling) {
   Attrs two = make_attrs(PoolAttrs{});
   EXPECT_EQ(infer("max_pool2d", two, {f32({2, 3, 9, 8})}), "float32[2,3,4,4]");
@@ -253,7 +277,7 @@ TEST(NnRegistry, EveryOpIsDifferentiableOrSaysWhyNot) {
     EXPECT_TRUE(OpRegistry::global().get(name).vjp) << name;
   for (const char* name : {"batch_norm_bwd", "layer_norm_bwd", "softmax_bwd", "logsoftmax_bwd", "softmax_xent_bwd"})
     EXPECT_TRUE(OpRegistry::global().get(name).decompose) << name;
-  for (const char* name : {"conv2d_fused", "batch_norm_fused", "batch_norm_fused_bwd", "sgd_update",
+  for (const char* name : {"conv2d_fused", "matmul_fused", "batch_norm_fused", "batch_norm_fused_bwd", "sgd_update",
                            "sgd_momentum_update", "adam_update", "rng_uniform", "rng_normal"})
     EXPECT_TRUE(OpRegistry::global().get(name).is(kNoGrad)) << name;
 }

@@ -14,12 +14,25 @@
 namespace mge::simd {
 // Columns of a packed B: whole vectors of the widest target, so that every block of k starts aligned.
 inline int64_t packed_pitch(int64_t n) { return (n + 15) / 16 * 16; }
-// A whole operand packed by a thread for several pieces of one product: packed_pitch(columns) * k floats.
+// A whole operand packed for several pieces of one product, or for many products: packed_pitch(columns) * k floats. A
+// piece may start at a later column, a multiple of the tile's.
 struct Kept {
   float* data;
+  int64_t columns;
   bool ready = false;
+  int64_t first = 0;
+  float* block(int64_t pc, int64_t kc, int64_t j) const { return data + pc * packed_pitch(columns) + (first + j) * kc; }
 };
 enum class Way { ByShape, Straight, Turned };
+// What follows a product, for a piece that starts at this row and column of C.
+struct Finish {
+  const float* bias;  // of the columns of the piece, or null
+  const BlockFn* done;
+  int64_t row, column;
+  void operator()(int64_t i, int64_t rows, int64_t j, int64_t columns) const {
+    if (done) (*done)(row + i, rows, column + j, columns);
+  }
+};
 }  // namespace mge::simd
 #endif
 
@@ -45,15 +58,16 @@ int64_t wide_block(int64_t kc) {
   return std::max(kFewNC, bytes / int64_t{sizeof(float)} / kc / kNR * kNR);
 }
 
-// Each row of C[m,n] += bias.
-void add_bias(int64_t m, int64_t n, const float* bias, float* c, int64_t ldc) {
-  for (int64_t i = 0; i < m; ++i) add_n(bias, n, c + i * ldc);
+// Rows [i, i + m) and columns [j, j + n) of C, which are complete at `c`.
+void finish_block(const Finish& f, int64_t i, int64_t m, int64_t j, int64_t n, float* c, int64_t ldc) {
+  for (int64_t r = 0; f.bias && r < m; ++r) add_n(f.bias + j, n, c + r * ldc);
+  f(i, m, j, n);
 }
 
 // One thread's share of a product that is not of few rows.
 template <bool ta>
 void multiply(bool tb, int64_t m, int64_t n, int64_t k, const float* a, int64_t lda, const float* b, int64_t ldb,
-              float* c, int64_t ldc, bool accumulate, const float* bias, Kept* kept) {
+              float* c, int64_t ldc, bool accumulate, const Finish& finish, Kept* kept) {
   constexpr RowsAre kRows = ta ? RowsAre::Across : RowsAre::Lines;
   const int64_t kc_max = k_block(k);
   // Reading in place saves the packing pass; packing saves cache conflicts and pages when the operand is read often.
@@ -69,7 +83,7 @@ void multiply(bool tb, int64_t m, int64_t n, int64_t k, const float* a, int64_t 
       const int64_t nc = std::min(nc_max, n - jc);
       const float* b_block = tb ? b + jc * ldb + pc : b + pc * ldb + jc;
       float* packed_b = b_in_place ? nullptr
-                        : kept     ? kept->data + pc * packed_pitch(n) + jc * kc
+                        : kept     ? kept->block(pc, kc, jc)
                                    : scratch(Scratch::PackB, kc * (nc + kLanes));
       const bool packs_b = packed_b && !(kept && kept->ready);
       if (tb && packs_b) pack_columns(tb, b_block, ldb, nc, kc, packed_b);
@@ -88,7 +102,7 @@ void multiply(bool tb, int64_t m, int64_t n, int64_t k, const float* a, int64_t 
           multiply_tiles_packing<kRows>(RowTiles(mc), 0, nc, kc, rows, bo, c_block, ldc, add);
         else
           multiply_block<kRows>(mc, nc, kc, ao, bo, c_block, ldc, add);
-        if (bias && pc + kc == k) add_bias(mc, nc, bias + jc, c_block, ldc);
+        if (pc + kc == k) finish_block(finish, ic, mc, jc, nc, c_block, ldc);
       }
     }
   }
@@ -110,18 +124,20 @@ void store_turned(const float* t, int64_t mr, int64_t cols, float* c, int64_t ld
 // A·Bᵀ as the transpose of B·Aᵀ: rows of B are copied as they lie and the smaller A is turned around instead. The bits
 // are the same, since every element is the same chain of multiply-adds.
 void multiply_turned(int64_t m, int64_t n, int64_t k, const float* a, int64_t lda, const float* b, int64_t ldb,
-                     float* c, int64_t ldc, bool accumulate, const float* bias, Kept* kept) {
+                     float* c, int64_t ldc, bool accumulate, const Finish& finish, Kept* kept) {
+  constexpr int64_t kTogether = 8;  // tiles of columns that are finished in one go
   const int64_t kc_max = k_block(k);
   const RowTiles rows(n);
   HWY_ALIGN float t[kMR * kNR];
   for (int64_t pc = 0; pc < k; pc += kc_max) {
     const int64_t kc = std::min(kc_max, k - pc);
-    const bool add = accumulate || pc > 0;
+    const bool add = accumulate || pc > 0, last = pc + kc == k;
     for (int64_t ic = 0; ic < m; ic += kFewNC) {
       const int64_t mc = std::min(kFewNC, m - ic);
-      float* columns = kept ? kept->data + pc * packed_pitch(m) + ic * kc : scratch(Scratch::PackB, kc * (mc + kLanes));
+      float* columns = kept ? kept->block(pc, kc, ic) : scratch(Scratch::PackB, kc * (mc + kLanes));
       if (!(kept && kept->ready)) pack_columns(true, a + ic * lda + pc, lda, mc, kc, columns);
       float* lines = scratch(Scratch::PackA, whole_lines(kc) * kMR);
+      int64_t finished = 0;
       for (int64_t r = 0; r < rows.count; ++r) {
         const int64_t i = rows.begin(r), mr = rows.begin(r + 1) - i;
         for (int64_t j = 0; j < mc; j += kNR) {
@@ -133,7 +149,11 @@ void multiply_turned(int64_t m, int64_t n, int64_t k, const float* a, int64_t ld
                                                     lines);
           else
             multiply_tile<RowsAre::Lines>(mr, cols, kc, lines, 0, panel, ps, t, kNR, false);
-          store_turned(t, mr, cols, c + (ic + j) * ldc + i, ldc, add, bias && pc + kc == k ? bias + i : nullptr);
+          store_turned(t, mr, cols, c + (ic + j) * ldc + i, ldc, add, last && finish.bias ? finish.bias + i : nullptr);
+        }
+        if (last && finish.done && ((r + 1) % kTogether == 0 || r + 1 == rows.count)) {
+          finish(ic, mc, finished, i + mr - finished);
+          finished = i + mr;
         }
       }
     }
@@ -144,15 +164,25 @@ void multiply_turned(int64_t m, int64_t n, int64_t k, const float* a, int64_t ld
 // A·Bᵀ of few rows of A, by shape.
 bool turns(bool ta, bool tb, int64_t m, int64_t n) { return !ta && tb && m < n && m <= kFewNC; }
 
-// One thread's share: C[m,n] (+)= op(A)·op(B), then + bias if there is one. `kept` is B, or A when turned.
+// One thread's share: C[m,n] (+)= op(A)·op(B), then what follows. `kept` is B, or A when turned.
 void sgemm_serial(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const float* a, int64_t lda, const float* b,
-                  int64_t ldb, float* c, int64_t ldc, bool accumulate, const float* bias, Way way, Kept* kept) {
+                  int64_t ldb, float* c, int64_t ldc, bool accumulate, const Finish& finish, Way way, Kept* kept) {
   if (way == Way::ByShape && few_rows(ta, tb, m, n, k, a, lda, b, ldb, c, ldc, accumulate)) {
-    if (bias) add_bias(m, n, bias, c, ldc);
+    finish_block(finish, 0, m, 0, n, c, ldc);
   } else if (way == Way::Turned || (way == Way::ByShape && turns(ta, tb, m, n))) {
-    multiply_turned(m, n, k, a, lda, b, ldb, c, ldc, accumulate, bias, kept);
+    multiply_turned(m, n, k, a, lda, b, ldb, c, ldc, accumulate, finish, kept);
   } else {
-    (ta ? multiply<true> : multiply<false>)(tb, m, n, k, a, lda, b, ldb, c, ldc, accumulate, bias, kept);
+    (ta ? multiply<true> : multiply<false>)(tb, m, n, k, a, lda, b, ldb, c, ldc, accumulate, finish, kept);
+  }
+}
+
+// Panels [begin, end) of op(B)[k,n], as multiply leaves them.
+void pack_panels_of(bool tb, int64_t n, int64_t k, const float* b, int64_t ldb, int64_t begin, int64_t end, float* to) {
+  const int64_t kc_max = k_block(k), j = begin * kNR, columns = std::min(n, end * kNR) - j;
+  const Kept kept{to, n};
+  for (int64_t pc = 0; pc < k; pc += kc_max) {
+    const int64_t kc = std::min(kc_max, k - pc);
+    pack_columns(tb, tb ? b + j * ldb + pc : b + pc * ldb + j, ldb, columns, kc, kept.block(pc, kc, j));
   }
 }
 
@@ -171,6 +201,7 @@ namespace {
 HWY_EXPORT(sgemm_serial);
 HWY_EXPORT(turns);
 HWY_EXPORT(tile_shape);
+HWY_EXPORT(pack_panels_of);
 
 struct Grid {
   int64_t rows, cols;  // pieces of C
@@ -209,11 +240,13 @@ struct Product {
   int64_t ldc;
   bool accumulate;
   const float* bias;
+  const BlockFn* done;
+  int64_t row;  // of C, counted over the batch
   // Rows [i0, i1) and columns [j0, j1) of C.
   void piece(int64_t i0, int64_t i1, int64_t j0, int64_t j1, Way way = Way::ByShape, Kept* kept = nullptr) const {
     HWY_DYNAMIC_DISPATCH(sgemm_serial)
     (ta, tb, i1 - i0, j1 - j0, k, a + (ta ? i0 : i0 * lda), lda, b + (tb ? j0 * ldb : j0), ldb, c + i0 * ldc + j0, ldc,
-     accumulate, bias ? bias + j0 : nullptr, way, kept);
+     accumulate, {bias ? bias + j0 : nullptr, done, row + i0, j0}, way, kept);
   }
 };
 
@@ -245,14 +278,15 @@ bool shared_out(const Product& p, int64_t threads, double worth) {
       [&](int64_t begin, int64_t end) {
         thread_local uint64_t kept_product = 0;
         thread_local int64_t kept_block = 0;
-        thread_local Kept kept{nullptr};
+        thread_local Kept kept{nullptr, 0};
         for (int64_t t = begin; t < end; ++t) {
           const int64_t s = t / pieces, r = t % pieces;
           if (kept_product != product || kept_block != s) {
             kept_product = product, kept_block = s;
-            kept = {scratch(Scratch::PackB, floats)};
+            kept = {scratch(Scratch::PackB, floats), 0};
           }
           const int64_t s0 = cut(size, s, blocks, 16), s1 = cut(size, s + 1, blocks, 16);
+          kept.columns = s1 - s0;
           const int64_t r0 = cut(cut_size, r, pieces, mr), r1 = cut(cut_size, r + 1, pieces, mr);
           if (s0 == s1 || r0 == r1) continue;
           if (turned)
@@ -269,7 +303,7 @@ bool shared_out(const Product& p, int64_t threads, double worth) {
 
 void sgemm_batched(int64_t batch, bool ta, bool tb, int64_t m, int64_t n, int64_t k, const float* a, int64_t lda,
                    int64_t stride_a, const float* b, int64_t ldb, int64_t stride_b, float* c, int64_t ldc,
-                   int64_t stride_c, bool accumulate, const float* bias) {
+                   int64_t stride_c, bool accumulate, const float* bias, const BlockFn* done) {
   if (batch <= 0 || m <= 0 || n <= 0) return;
   if (k <= 0) {
     for (int64_t i = 0; i < batch; ++i)
@@ -278,11 +312,12 @@ void sgemm_batched(int64_t batch, bool ta, bool tb, int64_t m, int64_t n, int64_
         if (!accumulate) std::fill_n(row, n, 0.f);
         for (int64_t j = 0; bias && j < n; ++j) row[j] += bias[j];
       }
+    if (done) (*done)(0, batch * m, 0, n);
     return;
   }
   auto product = [&](int64_t i) {
-    return Product{ta,  tb,         m,   n, k, a + i * stride_a, lda, b + i * stride_b, ldb, c + i * stride_c,
-                   ldc, accumulate, bias};
+    return Product{ta,  tb,         m,    n,    k,    a + i * stride_a, lda, b + i * stride_b, ldb, c + i * stride_c,
+                   ldc, accumulate, bias, done, i * m};
   };
   const int64_t threads = num_threads();
   // Each piece packs what it reads, so there are no more than there is work for.
@@ -309,9 +344,42 @@ void sgemm_batched(int64_t batch, bool ta, bool tb, int64_t m, int64_t n, int64_
   });
 }
 
+int64_t packed_floats(int64_t n, int64_t k) { return packed_pitch(n) * k; }
+
+void pack_b(bool tb, int64_t n, int64_t k, const float* b, int64_t ldb, float* to) {
+  int64_t mr, nr;
+  HWY_DYNAMIC_DISPATCH(tile_shape)(&mr, &nr);
+  parallel_for((n + nr - 1) / nr, value_grain(4 * nr * k), [&](int64_t begin, int64_t end) {
+    HWY_DYNAMIC_DISPATCH(pack_panels_of)(tb, n, k, b, ldb, begin, end, to);
+  });
+}
+
+void sgemm_packed(bool ta, int64_t m, int64_t n, int64_t k, const float* a, int64_t lda, const float* packed, float* c,
+                  int64_t ldc, const float* bias, const BlockFn* done) {
+  if (m * n * k == 0) return sgemm(ta, false, m, n, k, a, lda, nullptr, n, c, ldc, false, bias, done);
+  int64_t mr, nr;
+  HWY_DYNAMIC_DISPATCH(tile_shape)(&mr, &nr);
+  const Product p{ta, false, m, n, k, a, lda, packed, n, c, ldc, false, bias, done, 0};
+  const double work = costs().fma * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+  const auto threads =
+      static_cast<int64_t>(std::clamp(work / std::max(costs().piece, 1e-3), 1.0, static_cast<double>(num_threads())));
+  // Nothing is packed but rows of A, so columns may be cut finely; whoever is late leaves some to others.
+  const Grid grid = threads == 1 ? Grid{1, 1} : choose_grid(m, n, threads < kManyThreads ? threads : 4 * threads);
+  parallel_for(grid.rows * grid.cols, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; ++t) {
+      const int64_t r = t % grid.rows, s = t / grid.rows;
+      const int64_t i0 = cut(m, r, grid.rows, 1), i1 = cut(m, r + 1, grid.rows, 1);
+      const int64_t j0 = cut(n, s, grid.cols, nr), j1 = cut(n, s + 1, grid.cols, nr);
+      if (i0 == i1 || j0 == j1) continue;
+      Kept kept{const_cast<float*>(packed), n, true, j0};
+      p.piece(i0, i1, j0, j1, Way::Straight, &kept);
+    }
+  });
+}
+
 void sgemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const float* a, int64_t lda, const float* b, int64_t ldb,
-           float* c, int64_t ldc, bool accumulate, const float* bias) {
-  sgemm_batched(1, ta, tb, m, n, k, a, lda, 0, b, ldb, 0, c, ldc, 0, accumulate, bias);
+           float* c, int64_t ldc, bool accumulate, const float* bias, const BlockFn* done) {
+  sgemm_batched(1, ta, tb, m, n, k, a, lda, 0, b, ldb, 0, c, ldc, 0, accumulate, bias, done);
 }
 
 }  // namespace mge::simd

@@ -59,6 +59,9 @@ struct Step {
   int64_t tiles;
   const float *packed, *in;
   float* out;
+  // Every second step goes over the weights from the end: what does not fit the second cache is then read from further
+  // away, not all of it.
+  bool from_end = false;
 };
 struct ForwardStep : Step {
   const float *gates, *c_prev;
@@ -192,21 +195,52 @@ void pack_backward(const RecurrenceGeom& g, const float* w, int64_t begin, int64
     }
 }
 
+// One row times kPanels panels of the weights, which are `next` floats apart: so many sums are under way that loads
+// never wait for them. Each is the chain of multiply-adds of a tile.
+template <int kPanels>
+void multiply_row(int64_t k, const float* HWY_RESTRICT a, const float* HWY_RESTRICT b, int64_t next,
+                  float* HWY_RESTRICT c, bool add) {
+  constexpr int kAll = kPanels * gemm::kNV;
+  const DF d;
+  VF sum[kAll];
+#pragma GCC unroll 16
+  for (VF& v : sum) v = hn::Zero(d);
+  for (int64_t p = 0; p < k; ++p, b += kNR) {
+    const VF x = hn::Set(d, a[p]);
+#pragma GCC unroll 16
+    for (int v = 0; v < kAll; ++v)
+      sum[v] = hn::MulAdd(x, hn::LoadU(d, b + v / gemm::kNV * next + v % gemm::kNV * gemm::kLanes), sum[v]);
+  }
+#pragma GCC unroll 16
+  for (int v = 0; v < kAll; ++v) {
+    float* to = c + v * gemm::kLanes;
+    hn::StoreU(add ? hn::Add(hn::LoadU(d, to), sum[v]) : sum[v], d, to);
+  }
+}
+
 // c[rows of the part][columns] = the rows in `lines` times columns [j, j + columns) of the packed weights, of which
 // there are n. Each sum is that of sgemm (gemm.h).
 void multiply_columns(const gemm::RowTiles& rows, const Part& part, int64_t k, const float* lines, const float* packed,
-                      int64_t n, int64_t j, int64_t columns, float* c) {
-  const int64_t block = gemm::k_block(k), first = rows.begin(part.tile);
+                      int64_t n, int64_t j, int64_t columns, float* c, bool from_end) {
+  constexpr int64_t kTogether = 4;  // panels beside a single row
+  const int64_t block = gemm::k_block(k), first = rows.begin(part.tile), panels = (j + columns - 1) / kNR - j / kNR + 1;
   for (int64_t pc = 0; pc < k; pc += block, lines += gemm::whole_lines(block) * rows.m) {
     const int64_t kc = std::min(block, k - pc);
-    for (int64_t at = 0, now; at < columns; at += now) {
-      const int64_t column = j + at, in_panel = column % kNR;
-      const float* panel = packed + pc * n + (column - in_panel) * kc + in_panel;
-      now = std::min<int64_t>(kNR - in_panel, columns - at);
+    auto panel_of = [&](int64_t s) { return j / kNR + (from_end ? panels - 1 - s : s); };
+    for (int64_t s = 0, now; s < panels; s += now) {
+      now = 1;
+      const int64_t last = panel_of(std::min(panels, s + kTogether) - 1), low = std::min(panel_of(s), last);
+      if (rows.m == 1 && s + kTogether <= panels && low * kNR >= j && (low + kTogether) * kNR <= j + columns) {
+        now = kTogether;
+        multiply_row<kTogether>(kc, lines, packed + pc * n + low * kNR * kc, kNR * kc, c + low * kNR - j, pc > 0);
+        continue;
+      }
+      const int64_t from = std::max(j, panel_of(s) * kNR), to = std::min(j + columns, (panel_of(s) + 1) * kNR);
+      const float* panel = packed + pc * n + panel_of(s) * kNR * kc + from % kNR;
       for (int64_t t = part.tile; t < part.last_tile; ++t) {  // inside: a panel stays in L1
         const int64_t i = rows.begin(t), mr = rows.begin(t + 1) - i;
-        gemm::multiply_tile<gemm::RowsAre::Lines>(mr, now, kc, lines + i * gemm::whole_lines(kc), 0, panel, kNR,
-                                                  c + (i - first) * columns + at, columns, pc > 0);
+        gemm::multiply_tile<gemm::RowsAre::Lines>(mr, to - from, kc, lines + i * gemm::whole_lines(kc), 0, panel, kNR,
+                                                  c + (i - first) * columns + from - j, columns, pc > 0);
       }
     }
   }
@@ -238,7 +272,7 @@ void forward_part(const ForwardStep& s, const Part& part) {
     now = std::min(kGroups, part.last_group - group);
     const int64_t columns = now * wide, u = group * kUnits, units = std::min(now * kUnits, g.hidden - u);
     float* product = simd::scratch(simd::Scratch::Out, count * columns);
-    multiply_columns(rows, part, g.hidden, s.in, s.packed, n, group * wide, columns, product);
+    multiply_columns(rows, part, g.hidden, s.in, s.packed, n, group * wide, columns, product, s.from_end);
     each_row(rows, part, [&](int64_t b, int64_t r, int64_t mr, int64_t i) {
       const int64_t at = b * g.hidden + u, gates = b * g.gates + u;
       CellRow row{g.kind, units, g.hidden, s.gates + gates, product + i * columns, nullptr, s.h + at, nullptr, nullptr};
@@ -258,7 +292,7 @@ void backward_part(const BackwardStep& s, const Part& part) {
   for (int64_t u = part.group * kUnits, units; u < last; u += units) {
     units = std::min(kGroups * kUnits, last - u);
     if (s.in)
-      multiply_columns(rows, part, g.gates, s.in, s.packed, n, u, units, dh);
+      multiply_columns(rows, part, g.gates, s.in, s.packed, n, u, units, dh, s.from_end);
     else
       std::fill_n(dh, count * units, 0.f);
     each_row(rows, part, [&](int64_t b, int64_t r, int64_t mr, int64_t i) {
@@ -338,15 +372,35 @@ struct Cut {
   int64_t rows, units, tiles;
 };
 
+RecurrenceGeom forward_geom(const KernelArgs& a) {
+  return recurrence_geom(a.as<RecurrenceAttrs>(), a.in[0].shape, a.in[1].shape);
+}
+int64_t weight_floats(const RecurrenceGeom& g) {
+  return HWY_DYNAMIC_DISPATCH(packed_floats)(HWY_DYNAMIC_DISPATCH(forward_columns)(g), g.hidden);
+}
+void pack_weight(const RecurrenceGeom& g, const float* w, float* to) {
+  const int64_t columns = HWY_DYNAMIC_DISPATCH(forward_columns)(g);
+  parallel_for(columns / kUnits, value_grain(4 * kUnits * g.hidden), [&](int64_t b, int64_t e) {
+    HWY_DYNAMIC_DISPATCH(pack_forward)(g, w, b, e, to);
+  });
+}
+size_t prepared_bytes(const KernelArgs& a) {
+  return static_cast<size_t>(weight_floats(forward_geom(a))) * sizeof(float);
+}
+void prepare(const KernelArgs& a, void* to) {
+  pack_weight(forward_geom(a), a.in[1].data<float>(), static_cast<float*>(to));
+}
+
 void run_recurrence(const KernelArgs& a) {
-  const RecurrenceGeom g = recurrence_geom(a.as<RecurrenceAttrs>(), a.in[0].shape, a.in[1].shape);
+  const RecurrenceGeom g = forward_geom(a);
   if (g.batch * g.hidden == 0) return;
   const bool lstm = g.kind == CellKind::Lstm;
-  const int64_t columns = HWY_DYNAMIC_DISPATCH(forward_columns)(g);
-  float* packed = simd::scratch(simd::Scratch::Weight, HWY_DYNAMIC_DISPATCH(packed_floats)(columns, g.hidden));
-  parallel_for(columns / kUnits, value_grain(4 * kUnits * g.hidden), [&](int64_t b, int64_t e) {
-    HWY_DYNAMIC_DISPATCH(pack_forward)(g, a.in[1].data<float>(), b, e, packed);
-  });
+  const auto* packed = static_cast<const float*>(a.prepared);
+  if (!packed) {
+    float* to = simd::scratch(simd::Scratch::Weight, weight_floats(g));
+    pack_weight(g, a.in[1].data<float>(), to);
+    packed = to;
+  }
   LinePair lines(g.batch, g.hidden);
   const Cut cut(g, g.gates * g.hidden * int64_t{sizeof(float)});
   HWY_DYNAMIC_DISPATCH(put_state)({g, cut.tiles, packed, nullptr, nullptr}, a.in[2].data<float>(), lines.in);
@@ -354,7 +408,7 @@ void run_recurrence(const KernelArgs& a) {
   float *hs = a.out[0].data<float>(), *cs = a.out[1].data<float>(), *acts = a.out[2].data<float>();
   for (int64_t k = 0; k < g.steps; ++k, lines.swap()) {
     const int64_t t = g.at(k), last = g.before(k);
-    ForwardStep step{{g, cut.tiles, packed, lines.in, k + 1 < g.steps ? lines.out : nullptr},
+    ForwardStep step{{g, cut.tiles, packed, lines.in, k + 1 < g.steps ? lines.out : nullptr, k % 2 == 1},
                      a.in[0].data<float>() + t * size,
                      nullptr,
                      hs + t * state,
@@ -388,7 +442,7 @@ void run_recurrence_bwd(const KernelArgs& a) {
   auto run = [&] { cut.run([&](const Part& part) { HWY_DYNAMIC_DISPATCH(backward_part)(step, part); }); };
   for (int64_t k = g.steps - 1; k >= 0; --k, lines.swap()) {
     const int64_t t = g.at(k);
-    step.in = k + 1 < g.steps ? lines.in : nullptr, step.out = lines.out;
+    step.in = k + 1 < g.steps ? lines.in : nullptr, step.out = lines.out, step.from_end = k % 2 == 1;
     step.h = a.in[kHs].data<float>() + t * state, step.gh = a.in[kGradHs].data<float>() + t * state;
     step.pre = pre + t * size;
     if (lstm) {
@@ -407,7 +461,11 @@ void run_recurrence_bwd(const KernelArgs& a) {
 }  // namespace
 
 void register_recurrence(KernelRegistry& r) {
-  add(r, "recurrence", "simd_recurrence", run_recurrence);
+  r.add("recurrence", KernelTier::Simd,
+        Kernel{.name = "simd_recurrence",
+               .refuse = refuse_not_f32,
+               .run = run_recurrence,
+               .prepare = {1, prepared_bytes, prepare}});
   add(r, "recurrence_bwd", "simd_recurrence_bwd", run_recurrence_bwd);
 }
 
