@@ -50,6 +50,12 @@ help: ## this list
 	@$(@D)/bin/python -m pip install -q --disable-pip-version-check -r $<
 	@touch $@
 
+.venv-bench-lite/stamp: benchmarks/requirements-lite.txt
+	$(call say,inference runtimes to compare with -> .venv-bench-lite)
+	@test -x $(@D)/bin/python || "$(PYTHON)" -m venv $(@D)
+	@$(@D)/bin/python -m pip install -q --disable-pip-version-check -r $<
+	@touch $@
+
 .venv-ray/stamp: requirements/ray.txt
 	$(call say,Ray to start processes with -> .venv-ray)
 	@test -x $(@D)/bin/python || "$(PYTHON)" -m venv $(@D)
@@ -89,10 +95,10 @@ test: ## everything CI checks: lint, C++ tests, Python tests, doctests
 	@$(MAKE) instructions
 	@$(MAKE) pytest
 
-bench: build-release .venv-bench-torch/stamp ## speed, beside PyTorch in the same run
+bench: build-release .venv-bench-torch/stamp .venv-bench-lite/stamp ## speed, beside PyTorch in the same run
 	$(call say,benchmarks with the release build)
 	@$(call stage,release)
-	@$(call staged,release) $(PY) benchmarks/run.py --torch-python .venv-bench-torch/bin/python $(if $(MGE13),--mge13-python $(MGE13))
+	@$(call staged,release) $(PY) benchmarks/run.py --torch-python .venv-bench-torch/bin/python --lite-python .venv-bench-lite/bin/python $(if $(MGE13),--mge13-python $(MGE13))
 
 parity: build-release .venv-bench-torch/stamp ## accuracy and behaviour, beside PyTorch
 	$(call say,parity with the release build)

@@ -1,5 +1,5 @@
 """Prints the speed tables: our build beside PyTorch, in alternating rounds of one run; then those of ops.py, matmul.py,
-conv.py and data.py.
+conv.py, data.py and lite.py.
 
     python benchmarks/run.py --torch-python .venv-bench-torch/bin/python [--rounds 5] [--json out.json]
         [--mge13-python .venv-mge13/bin/python] [--first]
@@ -27,6 +27,8 @@ import ops
 import traced
 import train
 from peers import MGE13, absolute, environment, show, times
+
+import lite
 
 HERE = pathlib.Path(__file__).parent
 # (row, our case, PyTorch's case, times faster we want to be)
@@ -75,6 +77,7 @@ def main() -> int:
     ap.add_argument("--rounds", type=int, default=5)
     ap.add_argument("--threads", type=int, default=2)
     ap.add_argument("--json", help="also write the figures to this file")
+    ap.add_argument("--lite-python", type=absolute, default="", help="interpreter that has Lite's rivals (lite.py)")
     ap.add_argument("--first", action="store_true", help="the first table only")
     for option, how in MGE13.items():
         ap.add_argument(option, **how)
@@ -133,6 +136,8 @@ def main() -> int:
         train.table(a.torch_python, rounds, threads, mge13_python=a.mge13_python)
         traced.table(a.torch_python, rounds, threads)
     data.table(a.torch_python, rounds)
+    lite.table(a.lite_python, rounds, sorted({1, a.threads}))
+    lite.table(a.lite_python, rounds, sorted({1, a.threads}), "resnet18,resnet50,vgg16", options="enable_winograd4")
     return 0
 
 

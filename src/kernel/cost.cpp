@@ -15,11 +15,12 @@ constexpr double kLibraryCall = 20'000;
 // Of F(2x2, 3x3): a tile needs 16 multiply-adds for each pair of channels instead of 36. Transforms cost what moving so
 // many bytes does.
 constexpr double kSavedFlops = 2 * (36 - 16);
-constexpr double kTileBytes = 40;           // a tile of one channel, in or out
-constexpr double kFilterBytes = 120;        // a filter whose points stay in the last cache
-constexpr double kFilterBytesMemory = 320;  // and one whose points go through memory
-constexpr double kPointBytes = 16 * 4;      // of one filter
-constexpr int64_t kShareOfLastCache = 8;    // the rest is for the tiles
+constexpr double kTileBytes = 40;     // a tile of one channel, in or out
+constexpr double kFilterBytes = 120;  // a filter
+// Of F(4x4, 3x3): 36 multiply-adds for 16 outputs, where four tiles of 2x2 take 64.
+constexpr double kSavedFlops4 = 2 * (64 - 36);
+constexpr double kTileBytes4 = 40;    // more than four tiles of one channel
+constexpr double kPointBytes4 = 112;  // what the points of a filter are more than those of 2x2
 
 // What a library's adjoint moves for each weight, which it wants in another order: read, allocated, written, read.
 constexpr double kReorderBytes = 4 * 4;
@@ -46,8 +47,23 @@ bool winograd_pays(const ConvGeom& g) {
   const auto tiles = static_cast<double>(g.n * ((g.oh + 1) / 2) * ((g.ow + 1) / 2));
   // A tile is worth its own transforms, and there are enough of them for those of the weight.
   if (sums_ns(kSavedFlops * c * o) < move_ns(kTileBytes * (c + o))) return false;
-  const bool cached = kPointBytes * c * o < static_cast<double>(machine().l3 / kShareOfLastCache);
-  return sums_ns(kSavedFlops * tiles) >= move_ns(cached ? kFilterBytes : kFilterBytesMemory);
+  return sums_ns(kSavedFlops * tiles) >= move_ns(kFilterBytes);
+}
+
+bool winograd4_pays(const ConvGeom& g) {
+  if (!winograd_can(g)) return false;
+  const double c = static_cast<double>(g.c), o = static_cast<double>(g.o);
+  const auto tiles = static_cast<double>(g.n * ((g.oh + 3) / 4) * ((g.ow + 3) / 4));
+  if (sums_ns(kSavedFlops4 * c * o) < move_ns(kTileBytes4 * (c + o))) return false;
+  return sums_ns(kSavedFlops4 * tiles) >= move_ns(kPointBytes4);
+}
+
+bool lines_can(const ConvGeom& g) { return g.groups == 1 && g.c > 0 && g.o > 0 && !g.empty(); }
+
+bool lines_pays(const ConvGeom& g) {
+  // Fewer channels leave most of a line or of a panel empty, and small images are as well off in planes.
+  if (!lines_can(g) || g.c < 16 || g.o < 16 || !library_pays(g.flops(), 1)) return false;
+  return true;
 }
 
 int64_t product_longest_sum(const ConvGeom& g) {

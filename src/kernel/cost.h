@@ -22,6 +22,12 @@ bool library_pays_for_rows(int64_t rows, double flops);
 /// `can` be, by their geometry; and are worth the transforms.
 bool winograd_can(const ConvGeom& g);
 bool winograd_pays(const ConvGeom& g);
+/// The same for tiles of 4x4 outputs, where they are allowed.
+bool winograd4_pays(const ConvGeom& g);
+
+/// Forward convolutions that are computed as one product over pixels (kernel/simd/conv/conv2d_last.h).
+bool lines_can(const ConvGeom& g);
+bool lines_pays(const ConvGeom& g);
 
 /// Adjoints best computed as one matrix product over all pixels (kernel/simd/conv/conv2d_last.h): many weights, few
 /// pixels. longest_sum: more pixels would lose digits.

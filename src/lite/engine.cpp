@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <mutex>
 #include <shared_mutex>
 
@@ -29,6 +30,18 @@ void output_every_value(Graph& g) {
       g.add_output(std::move(name), v);
       ++i;
     }
+}
+
+// Of all engines of a model; goes with the last of them.
+std::shared_ptr<mge::PreparedWeights> prepared_weights(const mge::serial::LoadedModel* model) {
+  static std::mutex mutex;
+  static std::map<const mge::serial::LoadedModel*, std::weak_ptr<mge::PreparedWeights>> all;
+  const std::lock_guard lock(mutex);
+  std::erase_if(all, [](auto& entry) { return entry.second.expired(); });
+  auto& known = all[model];
+  auto found = known.lock();
+  if (!found) known = found = std::make_shared<mge::PreparedWeights>();
+  return found;
 }
 
 // How kernels are chosen belongs to the process. While a network with its own way compiles, no other does.
@@ -73,7 +86,7 @@ mge::serial::ReadOptions read_options() {
 }
 
 Engine::Engine(std::shared_ptr<const mge::serial::LoadedModel> model, const EngineOptions& opt)
-    : model_(std::move(model)), opt_(opt), graph_(model_->graph.clone()) {
+    : model_(std::move(model)), opt_(opt), prepared_(prepared_weights(model_.get())), graph_(model_->graph.clone()) {
   if (!opt_.outputs.empty()) graph_.keep_outputs(opt_.outputs);
   if (opt_.every_value) output_every_value(graph_);
   mge::pass::dce(graph_);
@@ -112,6 +125,7 @@ mge::RefPtr<mge::Program> Engine::compile(Graph bound) {
   o.record = opt_.record_level;
   o.share_memory = opt_.share_memory;
   o.weight_preprocess = opt_.inference.weight_preprocess;
+  o.prepared_mapped = prepared_;
   auto p = mge::Program::compile(bound, o);
   if (opt_.verify && opt_.record_level < 2) mge::verify_program(*p);  // level 2 keeps no graph to compare with
   if (watched_) p->watch(true);

@@ -82,6 +82,7 @@ class Engine {
 
   std::shared_ptr<const mge::serial::LoadedModel> model_;
   EngineOptions opt_;
+  std::shared_ptr<mge::PreparedWeights> prepared_;  // shared by the engines of a model
   mge::Graph graph_;
   mge::Stages stages_;  // without their graphs, which `parts_` hold
   std::vector<mge::SizedGraph> parts_;

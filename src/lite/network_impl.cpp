@@ -158,6 +158,7 @@ mge::pass::InferenceOptions Network::Impl::inference_options(const mge::serial::
   on.emplace_back("enable_ioc16", o.enable_f16_io_comp);
   on.emplace_back("enable_weight_preprocess",
                   o.weight_preprocess || dumped.weight_preprocess || config.auto_optimize_inference);
+  on.emplace_back("enable_winograd4", dumped.winograd4);
   on.emplace_back("enable_fuse_preprocess", o.fuse_preprocess);
   InferenceOptions asked = mge::pass::parse_inference(on);
   if (asked.layout == mge::pass::LayoutTarget::Default) asked.layout = dumped.layout;

@@ -38,6 +38,7 @@ constexpr Flag kFlags[] = {
     {"enable_fuse_preprocess", 5, &InferenceOptions::fuse_preprocess},
     {"enable_fuse_grain", 6, &InferenceOptions::fuse_grain},
     {"enable_io_bf16", 24, &InferenceOptions::bf16_io},
+    {"enable_winograd4", 25, &InferenceOptions::winograd4},
 };
 struct LayoutName {
   const char* keyword;

@@ -72,11 +72,13 @@ struct InferenceOptions {
   bool fuse_preprocess = false;    // image bytes to a normalised tensor in one op
   bool fuse_grain = false;         // sum / count as a mean, global pooling as a reduction
   bool bf16_io = false;            // bfloat16 between ops (ours: no bit of MegEngine's)
+  bool winograd4 = false;          // 3x3 convolutions may use F(4x4, 3x3), which rounds more (ours, too)
   LayoutTarget layout = LayoutTarget::Default;
   uint32_t rewrites = 0;  // of Rewrite; not part of the word: what they did is done in the file
 
   bool operator==(const InferenceOptions&) const = default;
-  /// Bits 0-6 as above, the layout in the high half. Ours are bit 24 (bf16_io) and layout 0x100 (NHWC).
+  /// Bits 0-6 as above, the layout in the high half. Ours are bits 24 (bf16_io), 25 (winograd4) and layout 0x100
+  /// (NHWC).
   uint64_t word() const;
   /// A Value error for bits or a layout nobody knows.
   static InferenceOptions from_word(uint64_t word);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <climits>
 
+#include "core/mapped.h"
 #include "ir/builder.h"
 #include "ir/verify.h"
 #include "kernel/cost.h"
@@ -182,19 +183,26 @@ struct Compiler {
   const void* prepared(const Kernel& k, const KernelArgs& args, std::span<const ValueId> inputs,
                        std::span<const Place> at) {
     const auto i = static_cast<size_t>(k.prepare.operand);
-    if (!p.opt.weight_preprocess || !k.prepare.bytes || i >= at.size()) return nullptr;
+    if (!k.prepare.bytes || i >= at.size()) return nullptr;
     const PlanBuffer& from = p.buffers[at[i].buffer];
     const Meta& m = g.meta(inputs[i]);
     if (from.where != Where::Const || queue_of(m)) return nullptr;
+    const void* data =
+        static_cast<char*>(p.consts[from.index]->ptr) + at[i].layout.offset * static_cast<int64_t>(dtype_size(m.dtype));
+    const bool mapped = p.opt.prepared_mapped && is_mapped(data, m.bytes());
+    if (!mapped && !p.opt.weight_preprocess) return nullptr;
     const size_t bytes = k.prepare.bytes(args);
     if (!bytes) return nullptr;
     SmallVec<TensorArg, 6> in(args.in.begin(), args.in.end());
-    in[i].ptr =
-        static_cast<char*>(p.consts[from.index]->ptr) + at[i].layout.offset * static_cast<int64_t>(dtype_size(m.dtype));
+    in[i].ptr = const_cast<void*>(data);
     KernelArgs with = args;
     with.in = {in.data(), in.size()};
-    p.prepared.push_back(allocate_storage({}, bytes));
-    k.prepare.run(with, p.prepared.back()->ptr);
+    if (mapped) {
+      p.prepared.push_back(p.opt.prepared_mapped->get(k, with, bytes));
+      drop_mapped(data, m.bytes());
+    } else {
+      p.prepared.push_back(PreparedWeights().get(k, with, bytes));
+    }
     p.report.prepared_bytes += bytes;
     return p.prepared.back()->ptr;
   }

@@ -15,6 +15,7 @@
 #include "ir/graph.h"
 #include "kernel/run.h"
 #include "plan/memory.h"
+#include "plan/prepared.h"
 
 namespace mge {
 
@@ -27,6 +28,8 @@ struct CompileOptions {
   /// Weights that are constants are brought into the order their kernels want now, rather than in each run: faster,
   /// and another copy of them in memory.
   bool weight_preprocess = false;
+  /// The same for weights that lie in a mapped file, whose pages are given back for it: no more memory than before.
+  std::shared_ptr<PreparedWeights> prepared_mapped = {};
   /// Record level 1: what a run needs is resolved once, memory of intermediates included, which the program keeps; it
   /// runs on one stream. 2: the graph goes, too. Errors still name op, inputs and line; nothing can be listed.
   int record = 0;

@@ -71,6 +71,52 @@ def test_activations_are_part_of_their_convolutions(net: Net) -> None:
     assert not re.findall(r"^ *\d+ (?:simd_elementwise|interp_fused) ", report, re.M)
 
 
+def test_lite_prepares_weights_of_a_mapped_file(tmp_path: pathlib.Path) -> None:
+    """By default, with the eager bits; several networks and several sizes share what was prepared."""
+    from megenginelite import LiteNetwork
+
+    mge.random.seed(5)
+    wide, one, strided = M.Conv2d(64, 256, 3, 1, 1), M.Conv2d(256, 256, 1), M.Conv2d(256, 256, 3, 2, 1)
+    net = M.Sequential(wide, M.ReLU(), one, M.ReLU(), strided)
+    net.eval()
+    small = np.random.RandomState(1).uniform(-1, 1, (1, 64, 14, 14)).astype("float32")
+    large = np.random.RandomState(2).uniform(-1, 1, (2, 64, 17, 20)).astype("float32")
+    f = trace(lambda x: net(x), symbolic=True, capture_as_const=True)
+    f(mge.tensor(small))
+    path = str(tmp_path / "net.mge")
+    f.dump(path, arg_names=["x"], output_names=["y"])
+    first, second = LiteNetwork(), LiteNetwork()
+    first.load(path)
+    second.share_weights_with(first)
+    for data in (small, large, small):
+        want = net(mge.tensor(data)).numpy()
+        for lite in (first, second):
+            lite.get_io_tensor("x").set_data_by_copy(data)
+            lite.forward()
+            lite.wait()
+            assert lite.get_io_tensor("y").to_numpy().tobytes() == want.tobytes()
+
+
+def test_winograd4_is_asked_for_and_close(tmp_path: pathlib.Path) -> None:
+    from megenginelite import LiteNetwork
+
+    mge.random.seed(6)
+    net = M.Sequential(M.Conv2d(64, 64, 3, 1, 1), M.ReLU(), M.Conv2d(64, 64, 3, 1, 1))
+    net.eval()
+    data = np.random.RandomState(1).uniform(-1, 1, (1, 64, 40, 40)).astype("float32")
+    f = trace(lambda x: net(x), symbolic=True, capture_as_const=True)
+    want = f(mge.tensor(data)).numpy()
+    f.dump(str(tmp_path / "net.mge"), arg_names=["x"], output_names=["y"], enable_winograd4=True)
+    lite = LiteNetwork()
+    lite.load(str(tmp_path / "net.mge"))
+    lite.get_io_tensor("x").set_data_by_copy(data)
+    lite.forward()
+    lite.wait()
+    got = lite.get_io_tensor("y").to_numpy()
+    assert got.tobytes() != want.tobytes()  # another way to compute
+    np.testing.assert_allclose(got, want, rtol=0, atol=2e-6 * np.abs(want).max())
+
+
 def test_in_lite(net: Net, tmp_path: pathlib.Path) -> None:
     from megenginelite import LiteConfig, LiteNetwork, LiteOptions
 

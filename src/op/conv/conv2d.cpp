@@ -12,6 +12,7 @@ void infer_conv2d_fused(InferCtx& c) {
   const OpDef* act = OpRegistry::global().find(at.act);
   MGE_CHECK(at.act == "none" || (act && fusable_act(*act)), Value,
             "conv2d_fused: act must be none or an elementwise op of one operand, such as relu; got \"{}\".", at.act);
+  MGE_CHECK(at.tile == 0 || at.tile == 4, Value, "conv2d_fused: tile must be 0 or 4; got {}.", at.tile);
   Conv2dExtras e = conv2d_extras(at);
   size_t want = 2 + static_cast<size_t>(e.count);
   MGE_CHECK(c.n() == want, Type, "conv2d_fused: attributes {} need {} inputs; got {}.", c.attrs->print(), want, c.n());

@@ -43,9 +43,11 @@ TEST(InferenceOptions, TheWordIsMegEngines) {
     EXPECT_EQ(o.word() & ~kMegEngineOptionBits, 0u);
     EXPECT_EQ(InferenceOptions::from_word(word), o) << name;
   }
-  InferenceOptions ours = parse_inference({{"enable_io_bf16", true}, {"enable_nhwc", true}});
+  InferenceOptions ours =
+      parse_inference({{"enable_io_bf16", true}, {"enable_nhwc", true}, {"enable_winograd4", true}});
   EXPECT_EQ(InferenceOptions::from_word(ours.word()), ours);
-  EXPECT_THAT(inference_keywords(ours), testing::ElementsAre("enable_fuse_grain", "enable_io_bf16", "enable_nhwc"));
+  EXPECT_THAT(inference_keywords(ours),
+              testing::ElementsAre("enable_fuse_grain", "enable_io_bf16", "enable_winograd4", "enable_nhwc"));
 }
 
 // As in MegEngine: whatever the order of the keywords.

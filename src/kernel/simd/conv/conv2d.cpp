@@ -20,10 +20,14 @@ simd::Epilogue epilogue_of(const KernelArgs& a) {
     const auto& at = a.as<Conv2dFusedAttrs>();
     Conv2dExtras x = conv2d_extras(at);
     auto extra = [&](int i) -> const float* { return i < 0 ? nullptr : a.in[static_cast<size_t>(i)].data<float>(); };
-    const bool relu = at.act == "relu", other = !relu && at.act != "none";
-    return {extra(x.bias),  extra(x.scale),
-            extra(x.shift), extra(x.add),
-            relu ? 1 : 0,   other ? find_row(OpRegistry::global().get(at.act), DType::F32, DType::F32) : nullptr};
+    const int act = at.act == "relu" ? 1 : at.act == "relu6" ? 2 : 0;
+    const bool other = !act && at.act != "none";
+    return {extra(x.bias),
+            extra(x.scale),
+            extra(x.shift),
+            extra(x.add),
+            act,
+            other ? find_row(OpRegistry::global().get(at.act), DType::F32, DType::F32) : nullptr};
   } else {
     const bool bias = A::kRole == ConvRole::Forward && a.in.size() == 3;
     return {.bias = bias ? a.in[2].data<float>() : nullptr};
@@ -120,6 +124,60 @@ void run_winograd(const KernelArgs& a) {
   simd::winograd_last_fwd(g, x, a.in[1].data<float>(), y, done);
 }
 
+// ---- the same with tiles of 4x4, where they are asked for
+
+using Fused = Conv2dFusedAttrs;
+const char* refuse_winograd4(const KernelArgs& a) {
+  if (a.as<Fused>().tile != 4) return "not asked for";
+  return refuse_winograd<Fused>(a);
+}
+const char* avoid_winograd4(const KernelArgs& a) {
+  return cost::winograd4_pays(conv_geom_of<Fused>(a)) ? nullptr : "few channels or tiles";
+}
+size_t winograd4_prepared(const KernelArgs& a) {
+  return static_cast<size_t>(simd::winograd_floats(conv_geom_of<Fused>(a), 4)) * sizeof(float);
+}
+void prepare_winograd4(const KernelArgs& a, void* to) {
+  simd::winograd_last_weights(conv_geom_of<Fused>(a), a.in[1].data<float>(), static_cast<float*>(to), 4);
+}
+void run_winograd4(const KernelArgs& a) {
+  const simd::Epilogue e = epilogue_of<Fused>(a), *done = e.any() ? &e : nullptr;
+  const ConvGeom g = conv_geom_of<Fused>(a);
+  const float* x = a.in[0].data<float>();
+  float* y = a.out[0].data<float>();
+  if (a.prepared) return simd::winograd_last_fwd_points(g, x, static_cast<const float*>(a.prepared), y, done, 4);
+  simd::winograd4_last_fwd(g, x, a.in[1].data<float>(), y, done);
+}
+
+// ---- a product over pixels, on channels-last memory
+
+template <class A>
+const char* refuse_lines(const KernelArgs& a) {
+  if (const char* why = refuse_not_f32(a)) return why;
+  return cost::lines_can(conv_geom_of<A>(a)) ? nullptr : "groups or few channels";
+}
+template <class A>
+const char* avoid_lines(const KernelArgs& a) {
+  return cost::lines_pays(conv_geom_of<A>(a)) ? nullptr : "small";
+}
+template <class A>
+size_t lines_prepared(const KernelArgs& a) {
+  return static_cast<size_t>(simd::lines_floats(conv_geom_of<A>(a))) * sizeof(float);
+}
+template <class A>
+void prepare_lines(const KernelArgs& a, void* to) {
+  simd::lines_last_weights(conv_geom_of<A>(a), a.in[1].data<float>(), static_cast<float*>(to));
+}
+template <class A>
+void run_lines(const KernelArgs& a) {
+  const simd::Epilogue e = epilogue_of<A>(a), *done = e.any() ? &e : nullptr;
+  const ConvGeom g = conv_geom_of<A>(a);
+  const float* x = a.in[0].data<float>();
+  float* y = a.out[0].data<float>();
+  if (a.prepared) return simd::lines_last_fwd_panels(g, x, static_cast<const float*>(a.prepared), y, done);
+  simd::lines_last_fwd(g, x, a.in[1].data<float>(), y, done);
+}
+
 // ---- weights of a first layer
 
 const char* refuse_few(const KernelArgs& a) {
@@ -149,6 +207,8 @@ template <class A>
 void add_forward(KernelRegistry& r) {
   add_last<A>(r, "simd_conv2d_winograd", refuse_winograd<A>, run_winograd<A>, avoid_winograd<A>, conv2d_last_layouts<A>,
               {1, winograd_prepared<A>, prepare_winograd<A>});
+  add_last<A>(r, "simd_conv2d_lines", refuse_lines<A>, run_lines<A>, avoid_lines<A>, conv2d_last_layouts<A>,
+              {1, lines_prepared<A>, prepare_lines<A>});
   add_last<A>(r, "simd_conv2d_depthwise", refuse_depthwise<A>, run_depthwise<A>, nullptr, depthwise_layouts<A>);
   add(r, A::kOp, "simd_conv2d", run_fwd<A>);
 }
@@ -183,6 +243,8 @@ MGE_CONV2D(Conv2dDwAttrs)
 #undef MGE_CONV2D
 
 void register_conv2d(KernelRegistry& r) {
+  add_last<Fused>(r, "simd_conv2d_winograd4", refuse_winograd4, run_winograd4, avoid_winograd4,
+                  conv2d_last_layouts<Fused>, {1, winograd4_prepared, prepare_winograd4});
   add_forward<Conv2dAttrs>(r);
   add_forward<Conv2dFusedAttrs>(r);
 

@@ -21,12 +21,22 @@ void product_last_bwd_weight(const ConvGeom& geom, const float* x, const float* 
 /// with 4/9 of the multiplications. A NaN or infinity spreads to all four outputs of the tiles that read it.
 void winograd_last_fwd(const ConvGeom& geom, const float* x, const float* wt, float* y, const Epilogue* e = nullptr);
 /// The same in two steps: the weight's tiles, winograd_floats of them, once, and the rest with them.
-int64_t winograd_floats(const ConvGeom& geom);
-void winograd_last_weights(const ConvGeom& geom, const float* wt, float* points);
+int64_t winograd_floats(const ConvGeom& geom, int64_t side = 2);
+void winograd_last_weights(const ConvGeom& geom, const float* wt, float* points, int64_t side = 2);
 void winograd_last_fwd_points(const ConvGeom& geom, const float* x, const float* points, float* y,
-                              const Epilogue* e = nullptr);
+                              const Epilogue* e = nullptr, int64_t side = 2);
+/// Tiles of 4x4 outputs (side 4) need 1/4 of the multiplications and round more; a NaN spreads to sixteen outputs.
+void winograd4_last_fwd(const ConvGeom& geom, const float* x, const float* wt, float* y, const Epilogue* e = nullptr);
 void winograd_last_bwd_data(const ConvGeom& geom, const float* dy, const float* wt, float* dx);
 void winograd_last_bwd_weight(const ConvGeom& geom, const float* x, const float* dy, float* dw);
+
+/// The forward pass as a product over pixels, with any window. One group.
+void lines_last_fwd(const ConvGeom& geom, const float* x, const float* wt, float* y, const Epilogue* e = nullptr);
+/// The same in two steps: the weight in the order of the product, lines_floats of them, once, and the rest with it.
+int64_t lines_floats(const ConvGeom& geom);
+void lines_last_weights(const ConvGeom& geom, const float* wt, float* panels);
+void lines_last_fwd_panels(const ConvGeom& geom, const float* x, const float* panels, float* y,
+                           const Epilogue* e = nullptr);
 
 /// x [n,c,h,w] in planes, dy channels-last: for images of few channels. One group, oc a multiple of 16.
 void few_channels_bwd_weight(const ConvGeom& geom, const float* x, const float* dy, float* dw);

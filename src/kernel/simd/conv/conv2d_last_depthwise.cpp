@@ -11,7 +11,6 @@
 #include "base/parallel.h"
 #include "kernel/simd/conv/conv2d_last.h"
 #include "kernel/simd/conv/conv2d_raw_impl.h"
-#include "kernel/simd/conv/epilogue.h"
 #include "kernel/simd/matmul/gemm_scratch.h"
 #include "kernel/simd/targets.h"
 
@@ -20,7 +19,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "kernel/simd/matmul/gemm_lanes-inl.h"
+#include "kernel/simd/conv/epilogue-inl.h"
 
 #ifndef MGE_DEPTHWISE_ONCE
 #define MGE_DEPTHWISE_ONCE
@@ -33,6 +32,7 @@ alignas(64) inline constexpr float kZeroLanes[16] = {};  // what a tap outside t
 struct DepthRow {
   static constexpr int64_t kMaxTaps = 64;
   int64_t taps = 0, count = 0, step = 1, apart = 1, size = 0, channels = 0;
+  bool square3 = false;           // 3x3 taps side by side
   const float* row[kMaxTaps];     // start of the image row a tap reads; null: outside
   int64_t first[kMaxTaps];        // the pixel of that row which output 0 takes
   const float* weight[kMaxTaps];  // [channels]
@@ -47,7 +47,8 @@ namespace mge::simd::HWY_NAMESPACE {
 
 // Outputs [i, i + N) of one vector of channels at c. All taps lie inside their row; at an edge N is 1.
 template <int N, bool kEdge>
-HWY_INLINE void depth_tile(const DepthRow& p, int64_t i, int64_t c, MF m, int lanes, float* HWY_RESTRICT y) {
+HWY_INLINE void depth_tile(const DepthRow& p, int64_t i, int64_t c, MF m, int lanes, float* HWY_RESTRICT y,
+                           const Epilogue* done, int64_t pixel) {
   const DF d;
   VF acc[N];
 #pragma GCC unroll 8
@@ -67,6 +68,19 @@ HWY_INLINE void depth_tile(const DepthRow& p, int64_t i, int64_t c, MF m, int la
       for (int j = 0; j < N; ++j) acc[j] = hn::MulAdd(w, load_n(m, src + j * next, lanes), acc[j]);
     }
   }
+  if (done) {
+    const ChannelSteps steps(*done, c, m, lanes);
+#pragma GCC unroll 8
+    for (int j = 0; j < N; ++j) acc[j] = steps.before(acc[j]);
+    if (done->add) {
+      const float* add = done->add + (pixel + i) * p.channels + c;
+#pragma GCC unroll 8
+      for (int j = 0; j < N; ++j)
+        acc[j] = hn::Add(acc[j], whole ? hn::LoadU(d, add + j * p.channels) : load_n(m, add + j * p.channels, lanes));
+    }
+#pragma GCC unroll 8
+    for (int j = 0; j < N; ++j) acc[j] = steps.after(acc[j]);
+  }
 #pragma GCC unroll 8
   for (int j = 0; j < N; ++j) {
     float* HWY_RESTRICT to = y + (i + j) * p.apart * p.channels + c;
@@ -77,8 +91,73 @@ HWY_INLINE void depth_tile(const DepthRow& p, int64_t i, int64_t c, MF m, int la
   }
 }
 
-// A row of outputs, every channel. y points to output 0.
-void depth_row(const DepthRow& p, float* HWY_RESTRICT y) {
+// Outputs [i, i + N) of a 3x3 filter, all channels: weights stay in registers, and a pixel is loaded once for the three
+// taps of its row. Taps of an output come in the order of depth_tile.
+template <int N, int S, bool kEdge>
+void depth_tile3(const DepthRow& p, int64_t i, float* HWY_RESTRICT y, const Epilogue* done, int64_t pixel) {
+  const DF d;
+  const int64_t channels = p.channels, at = p.first[0] + i * S;
+  const MF all = hn::FirstN(d, kLanes);
+  for (int64_t c = 0; c + kLanes <= channels; c += kLanes) {
+    VF acc[N];
+#pragma GCC unroll 8
+    for (int j = 0; j < N; ++j) acc[j] = hn::Zero(d);
+#pragma GCC unroll 3
+    for (int r = 0; r < 3; ++r) {
+      VF w[3];
+#pragma GCC unroll 3
+      for (int s = 0; s < 3; ++s) w[s] = hn::LoadU(d, p.weight[3 * r + s] + c);
+      const float* HWY_RESTRICT row = p.row[3 * r] ? p.row[3 * r] + at * channels + c : nullptr;
+#pragma GCC unroll 17
+      for (int q = 0; q < (N - 1) * S + 3; ++q) {
+        const bool outside = !row || (kEdge && (at + q < 0 || at + q >= p.size));
+        const VF v = outside ? hn::Zero(d) : hn::LoadU(d, row + q * channels);
+#pragma GCC unroll 3
+        for (int s = 0; s < 3; ++s)
+          if (q >= s && (q - s) % S == 0 && (q - s) / S < N) acc[(q - s) / S] = hn::MulAdd(w[s], v, acc[(q - s) / S]);
+      }
+    }
+    float* HWY_RESTRICT to = y + i * channels + c;
+    if (done) {
+      const ChannelSteps steps(*done, c, all, kLanes);
+      const float* add = done->add ? done->add + (pixel + i) * channels + c : nullptr;
+#pragma GCC unroll 8
+      for (int j = 0; j < N; ++j) {
+        acc[j] = steps.before(acc[j]);
+        if (add) acc[j] = hn::Add(acc[j], hn::LoadU(d, add + j * channels));
+        acc[j] = steps.after(acc[j]);
+      }
+    }
+#pragma GCC unroll 8
+    for (int j = 0; j < N; ++j) hn::StoreU(acc[j], d, to + j * channels);
+  }
+  if (const int64_t c = channels / kLanes * kLanes; c < channels) {
+    const int lanes = static_cast<int>(channels - c);
+    const MF m = hn::FirstN(d, static_cast<size_t>(lanes));
+    for (int j = 0; j < N; ++j) depth_tile<1, true>(p, i + j, c, m, lanes, y, done, pixel);
+  }
+}
+
+// N outputs, then fewer; those whose taps all lie inside without asking.
+template <int S>
+void depth_row3(const DepthRow& p, int64_t lo, int64_t hi, float* y, const Epilogue* done, int64_t pixel) {
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL || HWY_TARGET == HWY_NEON
+  constexpr int kMost = 8;
+#else
+  constexpr int kMost = 4;
+#endif
+  auto tile = [&]<int N>(std::integral_constant<int, N>, int64_t i) {
+    (i >= lo && i + N <= hi ? depth_tile3<N, S, false> : depth_tile3<N, S, true>)(p, i, y, done, pixel);
+  };
+  int64_t i = 0;
+  for (; i + kMost <= p.count; i += kMost) tile(std::integral_constant<int, kMost>(), i);
+  if (kMost == 8 && i + 4 <= p.count) tile(std::integral_constant<int, 4>(), i), i += 4;
+  if (i + 2 <= p.count) tile(std::integral_constant<int, 2>(), i), i += 2;
+  if (i < p.count) tile(std::integral_constant<int, 1>(), i);
+}
+
+// A row of outputs, every channel. y points to output 0, which is that pixel of all outputs.
+void depth_row(const DepthRow& p, float* HWY_RESTRICT y, const Epilogue* done = nullptr, int64_t pixel = 0) {
   int64_t lo = 0, hi = p.count;  // outputs whose taps all lie inside
   for (int64_t t = 0; t < p.taps; ++t) {
     if (!p.row[t]) continue;
@@ -87,6 +166,8 @@ void depth_row(const DepthRow& p, float* HWY_RESTRICT y) {
   }
   lo = std::min(lo, p.count);
   hi = std::max(lo, hi);
+  if (p.square3 && p.apart == 1 && (p.step == 1 || p.step == 2))
+    return (p.step == 1 ? depth_row3<1> : depth_row3<2>)(p, lo, hi, y, done, pixel);
   // Outputs in groups, all channels of a group: memory is read and written in the order it lies in.
   auto group = [&](int64_t i, auto tile) HWY_ATTR {
     for (int64_t c = 0; c < p.channels; c += kLanes) {
@@ -95,9 +176,11 @@ void depth_row(const DepthRow& p, float* HWY_RESTRICT y) {
     }
   };
   int64_t i = 0;
-  auto edge = [&](int64_t at, int64_t c, MF m, int lanes) HWY_ATTR { depth_tile<1, true>(p, at, c, m, lanes, y); };
+  auto edge = [&](int64_t at, int64_t c, MF m, int lanes)
+                  HWY_ATTR { depth_tile<1, true>(p, at, c, m, lanes, y, done, pixel); };
   auto inside = [&]<int N>(std::integral_constant<int, N>) HWY_ATTR {
-    group(i, [&](int64_t at, int64_t c, MF m, int lanes) HWY_ATTR { depth_tile<N, false>(p, at, c, m, lanes, y); });
+    group(i, [&](int64_t at, int64_t c, MF m, int lanes)
+                 HWY_ATTR { depth_tile<N, false>(p, at, c, m, lanes, y, done, pixel); });
     i += N;
   };
   for (; i < lo; ++i) group(i, edge);
@@ -125,13 +208,14 @@ void depth_fwd(const ConvGeom& g, const float* x, const float* wt, float* y, con
     for (; b < e; ++b) {
       const float* image = x + b / g.oh * g.h * g.w * g.c;
       DepthRow p{.count = g.ow, .step = g.sw, .size = g.w, .channels = g.c};
+      p.square3 = g.kh == 3 && g.kw == 3 && g.dw == 1;
       for (int64_t r = 0; r < g.kh; ++r) {
         const int64_t iy = b % g.oh * g.sh - g.ph + r * g.dh;
         const float* row = iy < 0 || iy >= g.h ? nullptr : image + iy * g.w * g.c;
         for (int64_t s = 0; s < g.kw; ++s) p.add(row, s * g.dw - g.pw, w + (r * g.kw + s) * g.c);
       }
-      depth_row(p, y + b * g.ow * g.c);
-      if (done) epilogue_last(*done, b * g.ow, (b + 1) * g.ow, g.c, y);
+      depth_row(p, y + b * g.ow * g.c, done, b * g.ow);
+      if (done) done->finish(y + b * g.ow * g.c, g.ow * g.c);
     }
   });
 }

@@ -15,15 +15,16 @@
 namespace mge::simd {
 
 // What to do with a finished sum `v` of channel c, each step rounded on its own, absent pointers skipped:
-//   v + bias[c];  v * scale[c] + shift[c] (no fma; both or neither);  v + add[index of y];  act == 1: relu; row(v)
+//   v + bias[c];  v * scale[c] + shift[c] (no fma; both or neither);  v + add[index of y];  act: see below; row(v)
 // where there is one.
-// relu(v) = v > 0 ? v : v is NaN ? v : +0. The bits are those of running the steps as separate elementwise ops.
+// relu(v) = v > 0 ? v : v is NaN ? v : +0; relu6 is the same below 6 and 6 above. The bits are those of running the
+// steps as separate elementwise ops.
 struct Epilogue {
   const float* bias = nullptr;   // [o]
   const float* scale = nullptr;  // [o]
   const float* shift = nullptr;  // [o]
   const float* add = nullptr;    // like y, not overlapping it
-  int act = 0;                   // 0 none, 1 relu
+  int act = 0;                   // 0 none, 1 relu, 2 relu6
   RowFn row = nullptr;           // another activation, on floats
   bool any() const { return bias || scale || add || act || row; }
   /// row on y[0, n).

@@ -116,7 +116,8 @@ HWY_NOINLINE inline void apply_epilogue(const Epilogue& e, int64_t c, int64_t in
     if (e.bias) v = hn::Add(v, bias);
     if (e.scale) v = hn::Add(hn::Mul(v, scale), shift);
     if (e.add) v = hn::Add(v, load_n(m, e.add + index + i, n));
-    if (e.act == 1) v = hn::IfThenElseZero(hn::Or(hn::Gt(v, zero), hn::IsNaN(v)), v);
+    if (e.act == 2) v = hn::IfThenElse(hn::Gt(v, hn::Set(DF(), 6.f)), hn::Set(DF(), 6.f), v);
+    if (e.act) v = hn::IfThenElseZero(hn::Or(hn::Gt(v, zero), hn::IsNaN(v)), v);
     store_n(v, m, y + index + i, n);
   }
   e.finish(y + index, len);

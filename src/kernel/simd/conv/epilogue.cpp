@@ -14,6 +14,13 @@
 HWY_BEFORE_NAMESPACE();
 namespace mge::simd_nn::HWY_NAMESPACE {
 
+// relu, and relu6 when act is 2.
+HWY_INLINE VF activate(int act, VF v) {
+  const VF six = hn::Set(DF(), 6.f);
+  if (act == 2) v = hn::IfThenElse(hn::Gt(v, six), six, v);
+  return hn::IfThenElseZero(hn::Or(hn::Gt(v, hn::Zero(DF())), hn::IsNaN(v)), v);
+}
+
 void epilogue_planes(const simd::Epilogue& e, int64_t n, int64_t oc, int64_t pixels, float* y) {
   parallel_for(n * oc, grain_for(pixels), [&](int64_t b, int64_t end) {
     for (; b < end; ++b) {
@@ -27,7 +34,7 @@ void epilogue_planes(const simd::Epilogue& e, int64_t n, int64_t oc, int64_t pix
         if (e.bias) v = hn::Add(v, bias);
         if (e.scale) v = hn::Add(hn::Mul(v, scale), shift);
         if (add) v = hn::Add(v, load_n(add + i, k));
-        if (e.act == 1) v = hn::IfThenElseZero(hn::Or(hn::Gt(v, hn::Zero(DF())), hn::IsNaN(v)), v);
+        if (e.act) v = activate(e.act, v);
         store_n(v, plane + i, k);
       });
       e.finish(plane, pixels);
@@ -47,7 +54,7 @@ void epilogue_last(const simd::Epilogue& e, int64_t b, int64_t end, int64_t oc, 
         if (e.bias) v = hn::Add(v, load_n(e.bias + c, k));
         if (e.scale) v = hn::Add(hn::Mul(v, load_n(e.scale + c, k)), load_n(e.shift + c, k));
         if (add) v = hn::Add(v, load_n(add + c, k));
-        if (e.act == 1) v = hn::IfThenElseZero(hn::Or(hn::Gt(v, hn::Zero(DF())), hn::IsNaN(v)), v);
+        if (e.act) v = activate(e.act, v);
         store_n(v, pixel + c, k);
       });
     }

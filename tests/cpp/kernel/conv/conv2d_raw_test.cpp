@@ -13,6 +13,7 @@
 #include "kernel/each_target.h"
 #include "kernel/simd/conv/conv2d_last.h"
 #include "kernel/simd/conv/conv2d_raw_impl.h"
+#include "kernel/simd/conv/epilogue.h"
 
 namespace mge::simd {
 namespace {
@@ -178,6 +179,8 @@ TEST_P(Conv2dRaw, MatchesFloat64AndIsTheSameForAnyThreadCount) {
     const OnLast last(g, x, w, dy);
     if (g.groups == 1) {
       check(
+          y, [&](float* out) { last.fwd(lines_last_fwd, out); }, "lines_last_fwd");
+      check(
           dx, [&](float* out) { last.bwd_data(product_last_bwd_data, out); }, "product_last_bwd_data");
       check(
           dw, [&](float* out) { product_last_bwd_weight(g, last.x.data(), last.dy.data(), out); },
@@ -190,6 +193,8 @@ TEST_P(Conv2dRaw, MatchesFloat64AndIsTheSameForAnyThreadCount) {
     if (g.groups == 1 && g.kh == 3 && g.kw == 3 && g.sh * g.sw * g.dh * g.dw == 1 && g.c % 16 == 0 && g.o % 16 == 0) {
       check(
           of_one_size(y), [&](float* out) { last.fwd(winograd_last_fwd, out); }, "winograd_last_fwd");
+      check(
+          of_one_size(y), [&](float* out) { last.fwd(winograd4_last_fwd, out); }, "winograd4_last_fwd");
       check(
           of_one_size(dx), [&](float* out) { last.bwd_data(winograd_last_bwd_data, out); }, "winograd_last_bwd_data");
       check(
@@ -255,6 +260,74 @@ const ConvGeom kCases[] = {
 };
 INSTANTIATE_TEST_SUITE_P(Shapes, Conv2dRaw, testing::ValuesIn(kCases),
                          [](const auto& info) { return name(info.param); });
+
+// Products over pixels on random geometries: near float64, any number of threads, weights brought into order before or
+// not, and with every epilogue the bits of separate steps.
+TEST(Conv2dLines, RandomGeometries) {
+  each_target([&] {
+    std::mt19937 rng(11);
+    auto draw = [&](int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(rng); };
+    for (int round = 0; round < 25; ++round) {
+      const int64_t kh = draw(1, 5), kw = draw(1, 5), dh = draw(1, 2), dw = draw(1, 2);
+      const ConvGeom g = geom(draw(1, 3), draw(1, 90), draw(9, 20), draw(9, 20), draw(1, 100), kh, kw, draw(1, 3),
+                              draw(1, 3), draw(0, 2), draw(0, 2), dh, dw);
+      SCOPED_TRACE(name(g));
+      const int64_t ny = g.n * g.o * g.oh * g.ow;
+      const auto x = uniform(g.n * g.c * g.h * g.w, 1), w = uniform(g.o * g.c * kh * kw, 2), add = uniform(ny, 3),
+                 bias = uniform(g.o, 4), scale = uniform(g.o, 5), shift = uniform(g.o, 6);
+      std::vector<Sum> y(static_cast<size_t>(ny));
+      for_each_product(
+          g, [&](int64_t xi, int64_t wi, int64_t yi) { y[static_cast<size_t>(yi)].add(double(x[xi]) * w[wi]); });
+      const OnLast last(g, x, w, add);
+      check(
+          y, [&](float* out) { last.fwd(lines_last_fwd, out); }, "lines_last_fwd");
+      std::vector<float> sums(y.size()), want, got(y.size());
+      lines_last_fwd(g, last.x.data(), w.data(), sums.data());
+      std::vector<float> panels(static_cast<size_t>(lines_floats(g)) + 16);
+      float* at = panels.data() + (64 - reinterpret_cast<uintptr_t>(panels.data()) % 64) % 64 / sizeof(float);
+      lines_last_weights(g, w.data(), at);
+      for (int act : {0, 1, 2}) {
+        const Epilogue e{bias.data(), scale.data(), shift.data(), act ? last.dy.data() : nullptr, act};
+        want = sums;
+        epilogue_pass_last(e, g.n * g.oh * g.ow, g.o, want.data());
+        for (int threads : {1, 4, 16}) {
+          set_num_threads(threads);
+          lines_last_fwd_panels(g, last.x.data(), at, got.data(), &e);
+          ASSERT_EQ(got, want) << "act " << act << " threads " << threads;
+        }
+        set_num_threads(1);
+      }
+    }
+  });
+}
+
+// Tiles of 2x2 and 4x4 with prepared weights and an epilogue, on few and many tiles and threads.
+TEST(Conv2dWinograd, PreparedWeightsThreadsAndEpilogues) {
+  each_target([&] {
+    for (const ConvGeom& g : {geom(1, 48, 7, 9, 80, 3, 3, 1, 1, 1, 1), geom(2, 32, 29, 30, 16, 3, 3, 1, 1, 0, 2),
+                              geom(1, 528, 6, 5, 32, 3, 3, 1, 1, 1, 1)})
+      for (int64_t side : {2, 4}) {
+        SCOPED_TRACE(name(g) + " side " + std::to_string(side));
+        const int64_t ny = g.n * g.o * g.oh * g.ow;
+        const auto x = uniform(g.n * g.c * g.h * g.w, 1), w = uniform(g.o * g.c * 9, 2), add = uniform(ny, 3),
+                   bias = uniform(g.o, 4);
+        const Epilogue e{.bias = bias.data(), .add = add.data(), .act = 2};
+        std::vector<float> want(static_cast<size_t>(ny)), got(want);
+        set_num_threads(1);
+        (side == 2 ? winograd_last_fwd : winograd4_last_fwd)(g, x.data(), w.data(), want.data(), nullptr);
+        epilogue_pass_last(e, g.n * g.oh * g.ow, g.o, want.data());
+        std::vector<float> points(static_cast<size_t>(winograd_floats(g, side)) + 16);
+        float* at = points.data() + (64 - reinterpret_cast<uintptr_t>(points.data()) % 64) % 64 / sizeof(float);
+        winograd_last_weights(g, w.data(), at, side);
+        for (int threads : {1, 2, 3, 16}) {
+          set_num_threads(threads);
+          winograd_last_fwd_points(g, x.data(), at, got.data(), &e, side);
+          ASSERT_EQ(got, want) << threads << " threads";
+        }
+        set_num_threads(1);
+      }
+  });
+}
 
 TEST(Conv2dRawEpilogue, SameBitsAsSeparateSteps) {
   each_target([&] {

@@ -1,0 +1,197 @@
+// Forward convolution as one product over the pixels: rows of A are patches, copied line by line out of the image into
+// what a register tile reads (line_tile-inl.h), so that no matrix of patches exists; B is the weight in panels,
+// [panel][tap][channel][kNR]. What follows the sums is done while they are in the cache.
+//
+// A sum goes over the taps, each over its channels, in blocks of k that depend on its length alone: bits depend neither
+// on threads nor on how pixels and channels are cut.
+#include <algorithm>
+#include <cstring>
+
+#include "base/cost.h"
+#include "base/machine.h"
+#include "base/parallel.h"
+#include "kernel/simd/conv/conv2d_last.h"
+#include "kernel/simd/conv/conv2d_raw_impl.h"
+#include "kernel/simd/matmul/gemm_scratch.h"
+#include "kernel/simd/shape/moves.h"
+#include "kernel/simd/targets.h"
+
+#ifndef MGE_CONV2D_LAST_LINES_ONCE
+#define MGE_CONV2D_LAST_LINES_ONCE
+namespace mge::simd {
+namespace {
+
+// The sum of one output: `taps` times `channels`, which several taps fill up to whole lines.
+struct LinesSum {
+  int64_t taps, channels, k;
+  explicit LinesSum(const ConvGeom& g)
+      : taps(g.kh * g.kw), channels(taps == 1 ? g.c : (g.c + 15) / 16 * 16), k(taps * channels) {}
+};
+}  // namespace
+}  // namespace mge::simd
+#endif
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernel/simd/conv/conv2d_last_lines.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "kernel/simd/conv/line_tile-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace mge::simd::HWY_NAMESPACE {
+
+// Lines [k0, k1) of the pixels [first, first + rows), which are one tile.
+void lines_of_pixels(const ConvGeom& g, const LinesSum& s, const float* x, int64_t first, int64_t rows, int64_t k0,
+                     int64_t k1, float* lines) {
+  const DF d;
+  const int64_t step = rows * kLine;
+  int64_t ox = first % g.ow, oy = first / g.ow % g.oh, n = first / (g.ow * g.oh);
+  const int64_t tap0 = k0 / s.channels, c_first = k0 % s.channels;
+  for (int64_t r = 0; r < rows; ++r, lines += kLine) {
+    float* HWY_RESTRICT to = lines;
+    int64_t tap = tap0, c = c_first;
+    for (int64_t k = k0; k < k1; ++tap, c = 0) {
+      const int64_t end = std::min(s.channels, c + k1 - k), row = tap / g.kw, col = tap - row * g.kw;
+      const int64_t iy = oy * g.sh - g.ph + row * g.dh, ix = ox * g.sw - g.pw + col * g.dw;
+      k += end - c;
+      if (iy < 0 || iy >= g.h || ix < 0 || ix >= g.w) {
+        for (; c < end; c += kLine, to += step) std::fill_n(to, kLine, 0.f);
+        continue;
+      }
+      const float* HWY_RESTRICT from = x + ((n * g.h + iy) * g.w + ix) * g.c;
+      for (const int64_t whole = std::min(end, g.c) - kLine; c <= whole; c += kLine, to += step) {
+#pragma GCC unroll 4
+        for (int64_t i = 0; i < kLine; i += kLanes) hn::Store(hn::LoadU(d, from + c + i), d, to + i);
+      }
+      if (c < end) {  // the last line
+        const int64_t count = std::min(end, g.c) - c;
+        std::fill_n(to, kLine, 0.f);
+        copy_n(from + c, count, to);
+        to += step;
+      }
+    }
+    if (++ox == g.ow) {
+      ox = 0;
+      if (++oy == g.oh) oy = 0, ++n;
+    }
+  }
+}
+
+// Pixels [row0, row1) and output channels [j0, j1); j0 starts a panel.
+void lines_piece(const ConvGeom& g, const float* x, const float* weight, float* y, const Epilogue* e, int64_t row0,
+                 int64_t row1, int64_t j0, int64_t j1) {
+  const LinesSum s(g);
+  const int64_t block = line_block(s.k), cols = j1 - j0;
+  weight += j0 * s.k;
+  auto finish_whole_rows = [&](int64_t first, int64_t last) {
+    if (e && e->row)
+      for (int64_t p = first; p < last; ++p) e->finish(y + p * g.o + j0, cols);
+  };
+  // A weight that stays in L2: tile after tile of pixels, each whole before the next, since results go to memory.
+  const RowTiles rows(row1 - row0);
+  if (s.k <= block && rows.count > 8 && s.k * cols * int64_t{sizeof(float)} <= machine().l2 / 2) {
+    float* lines = scratch(Scratch::PackA, kMR * whole_lines(s.k));
+    for (int64_t t = 0; t < rows.count; ++t) {
+      const int64_t first = row0 + rows.begin(t), mr = row0 + rows.begin(t + 1) - first;
+      lines_of_pixels(g, s, x, first, mr, 0, s.k, lines);
+      const float* panel = weight;
+      for (int64_t j = 0; j < cols; j += kNR, panel += s.k * kNR)
+        multiply_panel_into(e, mr, std::min<int64_t>(kNR, cols - j), s.k, lines, panel, first, j0 + j, y, g.o, false,
+                            panel);
+      finish_whole_rows(first, first + mr);
+    }
+    return;
+  }
+  // Pixels that are worked on together: their lines take a quarter of L2, the rest is for panels and sums.
+  const int64_t most = std::max<int64_t>(kMR, machine().l2 / 4 / int64_t{sizeof(float)} / block / kMR * kMR);
+  const int64_t groups = (row1 - row0 + most - 1) / most;
+  float* lines = scratch(Scratch::PackA, (most + kMR) * block);
+  for (int64_t group = 0; group < groups; ++group) {
+    const int64_t first = row0 + (row1 - row0) * group / groups, last = row0 + (row1 - row0) * (group + 1) / groups;
+    const RowTiles tiles(last - first);
+    for (int64_t k = 0; k < s.k; k += block) {
+      const int64_t kc = std::min(block, s.k - k), pitch = whole_lines(kc);
+      for (int64_t t = 0; t < tiles.count; ++t)
+        lines_of_pixels(g, s, x, first + tiles.begin(t), tiles.begin(t + 1) - tiles.begin(t), k, k + kc,
+                        lines + tiles.begin(t) * pitch);
+      multiply_lines(tiles, cols, kc, lines, pitch, 0, weight + k * kNR, s.k * kNR, first, j0, y, g.o, k > 0,
+                     k + kc == s.k ? e : nullptr);
+    }
+    finish_whole_rows(first, last);
+  }
+}
+
+void lines_shape(int64_t* rows, int64_t* cols) { *rows = kMR, *cols = kNR; }
+
+}  // namespace mge::simd::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace mge::simd {
+namespace {
+HWY_EXPORT(lines_piece);
+HWY_EXPORT(lines_shape);
+
+struct Cut {
+  int64_t rows, cols;  // pieces
+};
+// As many pieces as there is work for. Cut by pixels each thread reads the whole weight, by channels the whole image.
+Cut cut_lines(const ConvGeom& g, int64_t pixels, int64_t mr, int64_t nr) {
+  const int64_t threads = num_threads();
+  const double worth = costs().fma * g.flops() / 2 / std::max(costs().piece, 1e-3);
+  if (threads == 1 || worth < 2) return {1, 1};
+  // Large ones in more pieces than threads: one that is late leaves some to others.
+  const auto most = static_cast<int64_t>(std::min(worth, 1e9));
+  const int64_t parts = std::min(most, worth > static_cast<double>(16 * threads) ? 3 * threads : threads);
+  const int64_t rows = std::max<int64_t>(1, pixels / mr), cols = (g.o + nr - 1) / nr;
+  Cut best{1, 1};
+  double least = 1e300;
+  for (int64_t r = 1; r <= std::min(parts, rows); ++r)
+    for (int64_t c = 1; c <= std::min(parts / r, cols); ++c) {
+      const int64_t tiles = ((pixels + r - 1) / r + mr - 1) / mr, panels = (cols + c - 1) / c;
+      const int64_t rounds = (r * c + threads - 1) / threads;
+      const double sums = static_cast<double>(rounds * tiles * panels * mr * nr);
+      // Beside the sums of the slowest thread: the lines are copied once for each piece of channels.
+      const double cost = sums + static_cast<double>(rounds * tiles * mr) * 2 + 64.0 * static_cast<double>(r * c);
+      if (cost < least) least = cost, best = {r, c};
+    }
+  return best;
+}
+
+}  // namespace
+
+int64_t lines_floats(const ConvGeom& g) { return (g.o + 31) / 32 * 32 * LinesSum(g).k; }
+
+void lines_last_weights(const ConvGeom& g, const float* wt, float* panels) {
+  const LinesSum s(g);
+  int64_t mr, nr;
+  HWY_DYNAMIC_DISPATCH(lines_shape)(&mr, &nr);
+  if (s.channels != g.c) std::fill_n(panels, (g.o + nr - 1) / nr * nr * s.k, 0.f);
+  pack_weight({g.o, g.c, s.taps, nr, s.k * nr, nr, s.channels * nr}, wt, panels);
+}
+
+void lines_last_fwd_panels(const ConvGeom& g, const float* x, const float* panels, float* y, const Epilogue* e) {
+  const int64_t pixels = g.n * g.oh * g.ow;
+  int64_t mr, nr;
+  HWY_DYNAMIC_DISPATCH(lines_shape)(&mr, &nr);
+  const Cut cut = cut_lines(g, pixels, mr, nr);
+  const int64_t across = (g.o + nr - 1) / nr;
+  parallel_for(cut.rows * cut.cols, 1, [&](int64_t b, int64_t end) {
+    for (; b < end; ++b) {
+      const int64_t r = b / cut.cols, c = b % cut.cols;
+      const int64_t j0 = across * c / cut.cols * nr, j1 = std::min(g.o, across * (c + 1) / cut.cols * nr);
+      HWY_DYNAMIC_DISPATCH(lines_piece)
+      (g, x, panels, y, e, pixels * r / cut.rows, pixels * (r + 1) / cut.rows, j0, j1);
+    }
+  });
+}
+
+void lines_last_fwd(const ConvGeom& g, const float* x, const float* wt, float* y, const Epilogue* e) {
+  float* panels = scratch(Scratch::Weight, lines_floats(g));
+  lines_last_weights(g, wt, panels);
+  lines_last_fwd_panels(g, x, panels, y, e);
+}
+
+}  // namespace mge::simd
+#endif
