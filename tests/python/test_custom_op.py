@@ -306,6 +306,23 @@ HEAD = '#include "megbrain/custom/custom.h"\n'
 ONE = HEAD + "void f(const std::vector<custom::Tensor>&, const custom::Param&, std::vector<custom::Tensor>&) {}\n"
 
 
+def test_a_failure_in_a_program_has_its_line_and_leaves_state_alone(loaded: str) -> None:
+    total = mge.Tensor(np.zeros((2, 3), np.float32))
+
+    @trace(symbolic=True)
+    def f(x: mge.Tensor) -> mge.Tensor:
+        total[...] = total + x
+        y = F.relu(x) * 2
+        return apply(custom.DemoWrong(), y)[0] + 1  # here
+
+    line = 1 + next(i for i, text in enumerate(pathlib.Path(__file__).read_text().splitlines()) if "# here" in text)
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="DemoWrong: a tensor of float32") as e:
+            f(mge.Tensor(A)).numpy()
+        assert f"test_custom_op.py:{line}" in str(e.value) and "float32[2,3]" in str(e.value), str(e.value)
+        np.testing.assert_array_equal(total.numpy(), np.zeros((2, 3)))
+
+
 def test_versions_and_what_cannot_be_loaded(tmp_path: pathlib.Path, loaded: str) -> None:
     good = ONE + "CUSTOM_OP_REG(TestOne).add_inputs(1).add_outputs(1).set_compute(f);\n"
     first = build(tmp_path, "one", good)
