@@ -29,6 +29,7 @@ struct Finish {
   const float* bias;  // of the columns of the piece, or null
   const BlockFn* done;
   int64_t row, column;
+  bool any() const { return bias || done; }
   void operator()(int64_t i, int64_t rows, int64_t j, int64_t columns) const {
     if (done) (*done)(row + i, rows, column + j, columns);
   }
@@ -102,7 +103,7 @@ void multiply(bool tb, int64_t m, int64_t n, int64_t k, const float* a, int64_t 
           multiply_tiles_packing<kRows>(RowTiles(mc), 0, nc, kc, rows, bo, c_block, ldc, add);
         else
           multiply_block<kRows>(mc, nc, kc, ao, bo, c_block, ldc, add);
-        if (pc + kc == k) finish_block(finish, ic, mc, jc, nc, c_block, ldc);
+        if (pc + kc == k && finish.any()) finish_block(finish, ic, mc, jc, nc, c_block, ldc);
       }
     }
   }

@@ -42,9 +42,9 @@ void prepare(const TensorArg& t, bool transposed, const Shape& batch, Operand* o
   }
 }
 
-// The product alone, and what is done with its blocks.
-void multiply(const KernelArgs& a, const MatmulAttrs& at, const MatmulGeom& g, bool has_bias,
-              const MatmulEpilogue* steps) {
+// The product alone, and what is done with its blocks. Inlined for the sake of small products.
+[[gnu::always_inline]] inline void multiply(const KernelArgs& a, const MatmulAttrs& at, const MatmulGeom& g,
+                                            bool has_bias, const MatmulEpilogue* steps) {
   Operand x;
   prepare(a.in[0], at.ta, g.batch, &x);
   float* c = a.out[0].data<float>();
