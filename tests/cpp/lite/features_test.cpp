@@ -121,6 +121,22 @@ TEST(LiteAllocator, ThrowingOnesAreErrors) {
               HasSubstr("not today"));
 }
 
+TEST(LiteMemory, WithoutEnoughARunFailsAndTheNextOneWorks) {
+  auto net = load_net();
+  const std::vector<float> want = run_net(*net);
+  Layout big = net->get_io_tensor("data")->get_layout();
+  const Layout small = big;
+  big.shapes[0] = 4096;
+  net->get_io_tensor("data")->set_layout(big);
+  net->get_io_tensor("data")->fill_zero();
+  mge::Pool::of({}).set_limit(mge::Pool::of({}).stats().allocated + (1 << 16));
+  const std::string text = error_of([&] { net->forward(); });
+  mge::Pool::of({}).set_limit(0);
+  EXPECT_THAT(text, HasSubstr("memory"));
+  net->get_io_tensor("data")->set_layout(small);
+  EXPECT_EQ(run_net(*net), want);
+}
+
 TEST(LiteShare, RuntimeMemoryOfNetworksThatFollowEachOther) {
   auto a = load_net(), b = std::make_shared<Network>();
   Runtime::share_runtime_memory_with(b, a);
