@@ -205,19 +205,23 @@ const Kernel* forced_kernel(const OpDef& op) { return g_forced_op == &op ? g_for
 Choice pick_kernel(const KernelRegistry& r, const KernelArgs& a, KernelTier from) {
   Tuning& t = tuning();
   std::unique_lock<std::mutex> lock(t.mutex);
-  if (!(t.strategy & (kProfile | kReproducible)) && t.workspace == SIZE_MAX) return r.find(a, from);
-  if ((t.strategy & kReproducible) && from == KernelTier::Library) from = KernelTier::Simd;
-  Candidates c = candidates(r, a, from, t.workspace);
+  const uint32_t strategy = t.strategy;
+  const size_t workspace = t.workspace;
+  lock.unlock();  // a kernel may refuse by what it finds chosen for another op, and then asks here again
+  if (!(strategy & (kProfile | kReproducible)) && workspace == SIZE_MAX) return r.find(a, from);
+  if ((strategy & kReproducible) && from == KernelTier::Library) from = KernelTier::Simd;
+  Candidates c = candidates(r, a, from, workspace);
   if (c.empty()) return r.find(a, from);  // over the limit is better than nothing; or the error that lists refusals
-  if (!(t.strategy & kProfile) || c.size() == 1) return {c[0], {}};
+  if (!(strategy & kProfile) || c.size() == 1) return {c[0], {}};
+  lock.lock();
   if (!t.loaded) load(t);
-  std::string key = key_text(a, t.strategy & kAnyBatch);
+  std::string key = key_text(a, strategy & kAnyBatch);
   if (auto known = t.winners.find(key); known != t.winners.end())
     if (const Kernel* k = by_name(c, known->second)) {
       ++t.stats.found;
       return {k, {}};
     }
-  if (t.strategy & kHeuristic) return {c[0], {}};
+  if (strategy & kHeuristic) return {c[0], {}};
   lock.unlock();  // measuring runs ops, which choose kernels
   const Kernel* best = c[0];
   double best_s = -1;

@@ -410,6 +410,14 @@ def test_a_case_that_differs(tmp_path: Path) -> None:
 LITE_ORIGINAL = DATA / "original"
 
 
+def test_fast_run_of_float16(tmp_path: Path) -> None:
+    """Kernels of float16 ask which float32 kernel there is; fast-run held its lock meanwhile and waited for itself."""
+    data = np.load(ORIGINAL / "half.v2.npz")
+    np.save(tmp_path / "x.npy", data["case0.in.x"])
+    run(ORIGINAL / "half.v2.mge", f"--input=x:{tmp_path}/x.npy", "--fast_run", "--iter=1", "--out_npy", tmp_path)
+    np.testing.assert_allclose(np.load(tmp_path / "conv.npy"), data["case0.file.conv"], rtol=4e-3, atol=4e-3)
+
+
 def test_measured_choices_are_kept(tmp_path: Path) -> None:
     cache = tmp_path / "choices"
     run(MODEL, "--fast_run", "--fast_run_algo_policy", cache, "--iter=1")
