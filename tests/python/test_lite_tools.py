@@ -418,6 +418,15 @@ def test_fast_run_of_float16(tmp_path: Path) -> None:
     np.testing.assert_allclose(np.load(tmp_path / "conv.npy"), data["case0.file.conv"], rtol=4e-3, atol=4e-3)
 
 
+def test_fast_run_of_float16_convolutions(tmp_path: Path) -> None:
+    """Kernels of float16 chose another float32 kernel when they ran than when they were compiled: wrong values."""
+    data = np.load(ORIGINAL / "conv8.v2oioc16.npz")
+    np.save(tmp_path / "x.npy", data["case0.in.data"])
+    flags = [f"--input=data:{tmp_path}/x.npy", "--iter=1", "--out_npy", tmp_path]
+    run(ORIGINAL / "conv8.v2oioc16.mge", "--fast_run", *flags)
+    np.testing.assert_allclose(np.load(tmp_path / "logits.npy"), data["case0.file.logits"], rtol=5e-3, atol=5e-3)
+
+
 def test_measured_choices_are_kept(tmp_path: Path) -> None:
     cache = tmp_path / "choices"
     run(MODEL, "--fast_run", "--fast_run_algo_policy", cache, "--iter=1")

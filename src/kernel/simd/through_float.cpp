@@ -28,11 +28,14 @@ struct Wide {
   Wide(const Wide&) = delete;
 };
 
-// Chosen as for row-major inputs, so that every question about one call gets the same kernel.
+// Chosen as for row-major inputs and by rule, never by measuring: every question about one call must get the same
+// kernel, and a network's strategy holds when its programs are compiled, not when they run.
 const Kernel& kernel_of(const KernelArgs& a) {
   Wide w(a);
   for (TensorArg& t : w.in) ask_row_major(t);
-  return KernelRegistry::global().choose(w.args);
+  const Choice c = KernelRegistry::global().find(w.args, static_cast<KernelTier>(kernel_tier()));
+  if (!c.kernel) fail_no_kernel(w.args, c);
+  return *c.kernel;
 }
 
 const char* refuse(const KernelArgs& a) {
