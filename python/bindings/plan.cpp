@@ -44,6 +44,7 @@ nb::dict buffer_dict(const ProgramInfo::Buffer& b, size_t id) {
     x["node"] = v.node;
     x["dtype"] = std::string(dtype_name(v.meta.dtype));
     x["shape"] = nb::steal(shape_tuple(v.meta.shape));
+    x["order"] = v.order;
     values.append(x);
   }
   d["values"] = values;
@@ -62,6 +63,9 @@ nb::dict instruction_dict(const ProgramInfo::Instr& c) {
   d["inputs"] = operands(c.inputs);
   d["outputs"] = operands(c.outputs);
   d["workspace"] = c.workspace;
+  nb::list orders;  // of the results
+  for (auto& o : c.outputs) orders.append(o.order);
+  d["orders"] = orders;
   return d;
 }
 
@@ -72,6 +76,9 @@ nb::dict report_dict(const PlanReport& r) {
   d["sum_bytes"] = r.sum_bytes;
   d["output_bytes"] = r.output_bytes;
   d["const_bytes"] = r.const_bytes;
+  d["converted_bytes"] = r.converted_bytes;
+  d["prepared_bytes"] = r.prepared_bytes;
+  d["copy_bytes"] = r.copy_bytes;
   d["workspace_bytes"] = r.workspace_bytes;
   d["reordered_bytes"] = r.reordered_bytes;
   d["recomputable_bytes"] = r.recomputable_bytes;
@@ -79,6 +86,10 @@ nb::dict report_dict(const PlanReport& r) {
   d["views"] = r.views;
   d["in_place"] = r.in_place;
   d["copies"] = r.copies;
+  d["converted"] = r.converted;
+  d["channels_last"] = r.channels_last;
+  d["joined"] = r.joined;
+  d["reordered"] = r.reordered;
   d["donated_vars"] = r.donated_vars;
   d["strategy"] = std::string(r.strategy);
   return d;

@@ -71,7 +71,9 @@ mge::RefPtr<mge::Program> Engine::compile(Graph bound) const {
   mge::pass::optimize(bound, passes(opt_.opt_level));
   mge::CompileOptions o;
   o.record = opt_.record_level;
-  o.weight_preprocess = opt_.inference.weight_preprocess;
+  const mge::pass::LayoutTarget target = opt_.inference.layout;
+  o.weight_preprocess = opt_.inference.weight_preprocess || mge::pass::wants_packed_weights(target);
+  if (mge::pass::wants_channels_last(target)) o.orders = mge::OrderTarget::ChannelsLast;
   auto p = mge::Program::compile(bound, o);
   if (watched_) p->watch(true);
   return p;

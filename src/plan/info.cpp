@@ -1,5 +1,8 @@
 #include "plan/info.h"
 
+#include <cstdio>
+
+#include "ir/dump.h"
 #include "ir/text.h"
 #include "plan/program_impl.h"
 
@@ -58,7 +61,12 @@ ProgramInfo Program::info() const {
   for (size_t v = 0; v < p.place.size(); ++v) {
     if (p.place[v].buffer < 0 || p.graph.value(static_cast<ir::ValueId>(v)).erased) continue;
     const ir::Value& x = p.graph.value(static_cast<ir::ValueId>(v));
-    info.buffers[number[p.place[v].buffer]].values.push_back({static_cast<int>(v), x.name, x.producer, x.meta});
+    info.buffers[number[p.place[v].buffer]].values.push_back(
+        {static_cast<int>(v), x.name, x.producer, x.meta, order_name(x.meta.shape, p.place[v].layout)});
+  }
+  for (auto& c : p.converted) {
+    const Meta& m = p.graph.meta(c.of);
+    info.buffers[number[c.at.buffer]].values.push_back({-1, "copy", -1, m, order_name(m.shape, c.at.layout)});
   }
   for (auto& c : p.code) {
     const ir::Node& n = p.graph.node(c.node);
@@ -77,8 +85,9 @@ ProgramInfo Program::info() const {
       o.buffer = number[p.refs[c.first_arg + i].buffer];
       o.meta.dtype = a.dtype;
       o.meta.shape = a.shape;
+      o.order = order_name(a.shape, a.layout);
       if (!c.kernel && i >= c.n_in && info.buffers[o.buffer].values.empty())
-        info.buffers[o.buffer].values.push_back({-1, "copy", c.node, o.meta});
+        info.buffers[o.buffer].values.push_back({-1, "copy", c.node, o.meta, o.order});
       (i < c.n_in ? x.inputs : x.outputs).push_back(o);
     }
     info.instructions.push_back(std::move(x));
@@ -88,21 +97,19 @@ ProgramInfo Program::info() const {
 
 std::string PlanReport::str() const {
   return format(
-      "{} instructions, {} views, {} in place, {} copies, {} vars donated; arena {} bytes by {}, {:.3f} of the lower "
-      "bound {} (without sharing {}, saved by order {}, recomputable {}), outputs {}, constants {}{}, largest "
-      "workspace {}",
-      instrs, views, in_place, copies, donated_vars, arena_bytes, strategy,
-      lower_bound ? static_cast<double>(arena_bytes) / static_cast<double>(lower_bound) : 1.0, lower_bound, sum_bytes,
-      reordered_bytes, recomputable_bytes, output_bytes, const_bytes,
-      prepared_bytes ? format(" and {} of them prepared", prepared_bytes) : "", workspace_bytes);
+      "{} instructions, {} views, {} in place, {} copies{}, {} vars donated; arena {} bytes by {}, {:.3f} of the lower "
+      "bound {} (without sharing {}, saved by order {}, recomputable {}), outputs {}, constants {}{}{}, largest "
+      "workspace {}; {} values channels-last",
+      instrs, views, in_place, copies, copies ? format(" of {} bytes", copy_bytes) : "", donated_vars, arena_bytes,
+      strategy, lower_bound ? static_cast<double>(arena_bytes) / static_cast<double>(lower_bound) : 1.0, lower_bound,
+      sum_bytes, reordered_bytes, recomputable_bytes, output_bytes, const_bytes,
+      converted ? format(" with {} of {} in another order", converted_bytes, converted) : "",
+      prepared_bytes ? format(" and {} of them prepared", prepared_bytes) : "", workspace_bytes, channels_last);
 }
 
 namespace {
 
-const char* order_of(const TensorArg& t) {
-  if (t.layout.is_contiguous(t.shape)) return "row-major";
-  return t.shape.rank >= 3 && t.layout.is_channels_last(t.shape) ? "channels-last" : "strided";
-}
+const char* order_of(const TensorArg& t) { return order_name(t.shape, t.layout); }
 
 // Why a copy is made: what it changes, and for which kernel.
 std::string reason_of(const Program::Impl& p, size_t t) {
@@ -115,6 +122,24 @@ std::string reason_of(const Program::Impl& p, size_t t) {
 }
 
 }  // namespace
+
+void Program::Impl::dump_layouts() {
+  for (size_t v = 0; v < place.size(); ++v) {
+    const ir::Value& x = graph.value(static_cast<ir::ValueId>(v));
+    if (place[v].buffer < 0 || x.erased || x.meta.shape.rank < 3) continue;
+    report.channels_last +=
+        !place[v].layout.is_contiguous(x.meta.shape) && place[v].layout.is_channels_last(x.meta.shape);
+  }
+  if (!ir::dump_wanted("assign_layouts")) return;
+  std::string s = format("# after assign_layouts\n# program {}: {}\n", graph.name(), report.str());
+  for (ir::NodeId n : graph.order()) {
+    s += ir::print_node(graph, n) + "  #";
+    for (ir::ValueId v : graph.node(n).outputs)
+      if (place[v].buffer >= 0) s += format(" {}", order_name(graph.meta(v).shape, place[v].layout));
+    s += "\n";
+  }
+  std::fputs(s.c_str(), stderr);
+}
 
 std::string Program::dump() const {
   const Impl& p = *impl_;

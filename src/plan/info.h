@@ -15,6 +15,7 @@ struct ProgramInfo {
     std::string name;
     int node = -1;  // that computes it; -1: it comes from outside
     Meta meta;
+    std::string order = "row-major";  // or channels-last, strided: how it lies in memory
   };
   struct Buffer {
     std::string kind;  // arena, workspace, input, var, const, output
@@ -28,6 +29,7 @@ struct ProgramInfo {
   struct Operand {
     int buffer = -1;
     Meta meta;
+    std::string order = "row-major";
   };
   struct Instr {
     std::string op, kernel, location, device;
