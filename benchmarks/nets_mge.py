@@ -171,8 +171,8 @@ class Lstm(M.Module):
         return self.fc(out[-1])
 
 
-def step(name: str, traced: bool = False) -> Callable[[], object]:
-    """One training step of the case, on fixed data; ``traced`` replays it without Python."""
+def step(name: str, without_host: bool | None = None) -> Callable[[], object]:
+    """One training step of the case, on fixed data; ``without_host``: traced, and replayed without Python or not."""
     from train import CASES
 
     case = CASES[name]
@@ -191,7 +191,7 @@ def step(name: str, traced: bool = False) -> Callable[[], object]:
         opt.step().clear_grad()
         return loss
 
-    call = trace(run, symbolic=True, without_host=True) if traced else run
+    call = run if without_host is None else trace(run, symbolic=without_host, without_host=without_host)
     return lambda: call(x, y).item()
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -145,7 +146,8 @@ def run_there(python: str, model: bytes, inputs: dict[str, np.ndarray], engine: 
             str(folder / "out.npz"),
             engine,
         ]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}  # our packages have the names of its own
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=env)
         if done.returncode:
             told = [x for x in done.stderr.splitlines() if "assertion" in x or "Error: " in x or "extra message" in x]
             raise RuntimeError(" ".join(told[:2]) or f"exit {done.returncode}")

@@ -28,7 +28,7 @@ def serve(peer: str) -> None:
             if peer == "mge":
                 import nets_mge as mine
 
-                made[what] = mine.step(name, traced=what == "traced")
+                made[what] = mine.step(name, without_host=True if what == "traced" else None)
             else:
                 import nets_torch as theirs
 

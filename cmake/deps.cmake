@@ -1,6 +1,20 @@
 # Third-party packages. Each is linked by one leaf only; the leaf is named beside it.
-set(MGE_APT_HINT "apt-get install libfmt-dev libhwy-dev libflatbuffers-dev flatbuffers-compiler libgloo-dev libgtest-dev libgmock-dev")
+set(MGE_APT_HINT "apt-get install libfmt-dev libhwy-dev libflatbuffers-dev flatbuffers-compiler libmbedtls-dev libgloo-dev libgtest-dev libgmock-dev")
 find_package(Threads REQUIRED)
+
+# mge_find_headers(<variable> <folder> <file>): where <folder>/<file> lies. A cross compiler must not see all of /usr/include,
+# so it gets a folder with a link to this one.
+function(mge_find_headers variable folder file)
+  if(CMAKE_CROSSCOMPILING)
+    if(EXISTS "/usr/include/${folder}/${file}")
+      file(MAKE_DIRECTORY "${CMAKE_BINARY_DIR}/headers")
+      file(CREATE_LINK "/usr/include/${folder}" "${CMAKE_BINARY_DIR}/headers/${folder}" SYMBOLIC)
+      set(${variable} "${CMAKE_BINARY_DIR}/headers" PARENT_SCOPE)
+    endif()
+  else()
+    find_path(${variable} "${folder}/${file}")
+  endif()
+endfunction()
 
 # The project's own virtual environment, when there is one, supplies Python, NumPy, nanobind and oneDNN.
 set(MGE_VENV "${CMAKE_SOURCE_DIR}/.venv")
@@ -15,7 +29,7 @@ endif()
 
 # base: fmt. Debian ships libfmt as a shared library only, so its one source file is instantiated here and nothing that we
 # install needs libfmt at run time.
-find_path(MGE_FMT_INCLUDE fmt/format-inl.h)
+mge_find_headers(MGE_FMT_INCLUDE fmt format-inl.h)
 if(NOT MGE_FMT_INCLUDE)
   message(FATAL_ERROR "fmt headers not found. ${MGE_APT_HINT}")
 endif()
@@ -23,12 +37,31 @@ add_library(mge_fmt STATIC "${CMAKE_SOURCE_DIR}/cmake/fmt_static.cpp")
 target_include_directories(mge_fmt SYSTEM PUBLIC "${MGE_FMT_INCLUDE}")
 
 # kernel/simd: Highway.
-find_package(hwy QUIET)
-if(NOT hwy_FOUND)
-  message(FATAL_ERROR "Highway not found. ${MGE_APT_HINT}")
+if(CMAKE_CROSSCOMPILING)
+  set(mge_highway_default "${CMAKE_SOURCE_DIR}/build/third_party/highway-1.2.0")
+endif()
+set(MGE_HIGHWAY_SOURCE "${mge_highway_default}" CACHE PATH "sources of Highway to build in; empty: the installed package")
+if(MGE_HIGHWAY_SOURCE)
+  if(NOT EXISTS "${MGE_HIGHWAY_SOURCE}/hwy/targets.cc")
+    message(FATAL_ERROR "No sources of Highway in ${MGE_HIGHWAY_SOURCE}. `tools/fetch_highway.sh` gets them from Debian.")
+  endif()
+  file(GLOB highway_sources "${MGE_HIGHWAY_SOURCE}/hwy/*.cc")
+  list(FILTER highway_sources INCLUDE REGEX "/(aligned_allocator|per_target|targets|abort)\\.cc$")
+  add_library(mge_highway STATIC ${highway_sources})
+  target_include_directories(mge_highway SYSTEM PUBLIC "${MGE_HIGHWAY_SOURCE}")
+  target_compile_definitions(mge_highway PUBLIC HWY_STATIC_DEFINE)
+  add_library(hwy::hwy ALIAS mge_highway)
+else()
+  find_package(hwy QUIET)
+  if(NOT hwy_FOUND)
+    message(FATAL_ERROR "Highway not found. ${MGE_APT_HINT}")
+  endif()
 endif()
 # Debian ships it as a shared library (39 kB) only; the wheel carries it beside our binaries.
 function(mge_install_highway destination)  # and further arguments of install()
+  if(MGE_HIGHWAY_SOURCE)
+    return()
+  endif()
   get_target_property(file hwy::hwy LOCATION)
   if(file MATCHES "\\.so")
     get_target_property(soname hwy::hwy IMPORTED_SONAME_NONE)
@@ -37,10 +70,24 @@ function(mge_install_highway destination)  # and further arguments of install()
 endfunction()
 
 # serial: FlatBuffers. The runtime is header-only; flatc compiles the schemas.
-find_path(MGE_FLATBUFFERS_INCLUDE flatbuffers/flatbuffers.h)
+mge_find_headers(MGE_FLATBUFFERS_INCLUDE flatbuffers flatbuffers.h)
 find_program(MGE_FLATC flatc)
 if(NOT MGE_FLATBUFFERS_INCLUDE OR NOT MGE_FLATC)
   message(FATAL_ERROR "FlatBuffers or flatc not found. ${MGE_APT_HINT}")
+endif()
+
+# lite/crypt: mbedTLS, linked statically (21 kB of AES), so that nothing that we install needs it at run time.
+if(MGE_WITH_CRYPTO)
+  find_path(MGE_MBEDTLS_INCLUDE mbedtls/aes.h)
+  find_library(MGE_MBEDCRYPTO NAMES libmbedcrypto.a mbedcrypto)
+  if(NOT MGE_MBEDTLS_INCLUDE OR NOT MGE_MBEDCRYPTO)
+    if(MGE_LITE_ONLY)
+      message(STATUS "mbedTLS not found: models encrypted with AES_default will be refused. ${MGE_APT_HINT}")
+      set(MGE_WITH_CRYPTO OFF)
+    else()
+      message(FATAL_ERROR "mbedTLS not found. ${MGE_APT_HINT}, or pass -DMGE_WITH_CRYPTO=OFF.")
+    endif()
+  endif()
 endif()
 
 # Where pip put the packages of this interpreter (nanobind, oneDNN): a virtual environment or pip's build isolation folder.
@@ -100,6 +147,10 @@ function(mge_install_gloo destination)
   install(FILES "${file}" DESTINATION "${destination}" RENAME libgloo.so.0)
 endfunction()
 
-if(MGE_TESTS)
+if(MGE_TESTS AND CMAKE_CROSSCOMPILING)  # Debian's libgtest-dev comes with its sources
+  set(CMAKE_WARN_DEPRECATED OFF)
+  add_subdirectory(/usr/src/googletest "${CMAKE_BINARY_DIR}/googletest" EXCLUDE_FROM_ALL)
+  unset(CMAKE_WARN_DEPRECATED)
+elseif(MGE_TESTS)
   find_package(GTest REQUIRED)
 endif()

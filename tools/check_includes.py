@@ -19,6 +19,7 @@ THIRD_PARTY = (
     (re.compile(r"hwy/"), "Highway", ("src/kernel/simd",), False),
     (re.compile(r"(oneapi/)?dnnl|omp\.h$"), "oneDNN/OpenMP", ("src/kernel/onednn",), False),
     (re.compile(r"flatbuffers/|(\w+/)+\w+_generated\.h$"), "FlatBuffers", ("src/serial",), False),
+    (re.compile(r"mbedtls/"), "mbedTLS", ("src/lite/crypt",), False),
     (re.compile(r"nanobind/|Python\.h$|structmember\.h$|internal/pycore_"), "Python", ("python/bindings",), False),
     (re.compile(r"numpy/"), "NumPy", ("python/bindings",), False),
     (re.compile(r"(mlir|llvm)/"), "MLIR", ("src/jit/mlir",), False),

@@ -32,15 +32,20 @@ LITE_API int LITE_try_coalesce_all_free_memory(void);
 LITE_API int LITE_set_log_level(LiteLogLevel level);
 LITE_API int LITE_get_log_level(LiteLogLevel* level);
 
-/* Not supported in this build yet. */
+/* Methods of decryption for LiteConfig.bare_model_cryption_name and packed models, by their names. AES_default,
+ * RC4_default and SIMPLE_FAST_RC4_default are there. An update with a null function or an empty key keeps the old one.
+ */
 LITE_API int LITE_register_decryption_and_key(const char* name, LiteDecryptionFunc func, const uint8_t* key,
                                               size_t key_size);
 LITE_API int LITE_update_decryption_or_key(const char* name, LiteDecryptionFunc func, const uint8_t* key,
                                            size_t key_size);
+/* The structs begin as the network is configured. Nonzero means failure. */
 LITE_API int LITE_register_parse_info_func(const char* info_type, LiteParseInfoFunc func);
 LITE_API int LITE_set_loader_lib_path(const char* loader_path);
+/* The fast-run cache: read now; written by dump_persistent_cache, or whenever kernels were measured (always_sync). */
 LITE_API int LITE_set_persistent_cache(const char* cache_path, int always_sync);
 LITE_API int LITE_dump_persistent_cache(const char* cache_path);
+/* These are refused: TensorRT and memory pairs belong to other devices than the CPU. */
 LITE_API int LITE_set_tensor_rt_cache(const char* cache_path);
 LITE_API int LITE_dump_tensor_rt_cache(void);
 LITE_API int LITE_register_memory_pair(void* vir_ptr, void* phy_ptr, size_t length, LiteDeviceType device,

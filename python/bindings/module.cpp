@@ -31,7 +31,6 @@ void bind_modes(nb::module_& m);
 void bind_trace(nb::module_& m);
 void bind_model(nb::module_& m);
 void bind_original(nb::module_& m);
-void bind_plan(nb::module_& m);
 void bind_files(nb::module_& m);
 void bind_dist(nb::module_& m);
 void end_dist();
@@ -341,7 +340,6 @@ NB_MODULE(_core, m) {
   bind_trace(m);
   bind_model(m);
   bind_original(m);
-  bind_plan(m);
   bind_files(m);
   bind_profile(m);
   bind_describe(m);

@@ -9,7 +9,6 @@
 #include "compat/names.h"
 #include "ir/text.h"
 #include "op/shape/shape_ops.h"
-#include "plan.h"
 #include "plan/describe.h"
 #include "recording.h"
 
@@ -181,7 +180,6 @@ void bind_trace(nb::module_& m) {
              for (Tensor* t : p.r->captured()) out.append(reinterpret_cast<uintptr_t>(t));
              return out;
            })
-      .def("programs", [](PyRecording& p) { return program_dicts(p.r->programs()); })
       .def("set_name",
            [](PyRecording& p, nb::handle t, const std::string& name) { p.r->set_name(tensor_of(t.ptr()), name); })
       .def("listing",

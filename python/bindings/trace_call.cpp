@@ -106,6 +106,7 @@ PyObject* match(Entry& e, PyObject* function, PyObject* args, PyObject* kwargs, 
     r.match_end();
   } catch (...) {
     r.match_abort();
+    e.take_back_grads();
     settle();
     throw;
   }

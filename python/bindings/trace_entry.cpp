@@ -86,6 +86,24 @@ void rebind_grads(Entry& e) {
   }
 }
 
+}  // namespace
+
+// After a call that failed: it left gradients that were never computed.
+void Entry::take_back_grads() {
+  PyObject *type, *value, *trace;
+  PyErr_Fetch(&type, &value, &trace);
+  for (Py_ssize_t i = 0; i < length(grads); ++i) {
+    Obj pair(Py_NewRef(PyList_GET_ITEM(grads, i)));
+    PyObject *tensor = PyTuple_GET_ITEM(pair.get(), 0), *was = PyTuple_GET_ITEM(pair.get(), 1);
+    Obj now(PyObject_GetAttr(tensor, grad_name()));
+    if (now && now.get() != was) PyObject_SetAttr(tensor, grad_name(), was);
+    PyErr_Clear();
+  }
+  PyErr_Restore(type, value, trace);
+}
+
+namespace {
+
 void run_hooks(Entry& e) {
   if (e.prepared_refresh != e.refresh || e.hooks.size() != static_cast<size_t>(length(e.refresh))) {
     e.hooks.clear();

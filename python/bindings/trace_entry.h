@@ -37,6 +37,7 @@ struct Entry {
   bool holds(const ArgTensors& args);
   /// What hooks and new gradients ask for, before the recording runs again.
   void bring_up_to_date();
+  void take_back_grads();
   /// New reference.
   PyObject* replay(const ArgTensors& args);
 };

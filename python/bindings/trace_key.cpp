@@ -528,20 +528,6 @@ void add_call(KeyBuilder& b, PyObject* args, PyObject* kwargs, const ArgTensors&
   b.gradients({ts.data(), ts.size()});
 }
 
-PyObject* call_key(PyObject*, PyObject* const* args, Py_ssize_t n) {
-  MGE_PY_TRY
-  MGE_CHECK(n == 4 || n == 5, Type, "call_key(args, kwargs, modes, strict, any_size=False)");
-  Obj held = check(PyList_New(0));
-  ArgTensors tensors;
-  KeyBuilder b(PyObject_IsTrue(args[3]) ? Mode::Strict : Mode::Loose, held.get(), &tensors);
-  b.set_any_size(n == 5 && PyObject_IsTrue(args[4]));
-  b.add(args[2]);
-  add_call(b, args[0], args[1], tensors);
-  Obj list(tensor_list(tensors));
-  return Py_BuildValue("(y#OO)", b.bytes.data(), static_cast<Py_ssize_t>(b.bytes.size()), list.get(), held.get());
-  MGE_PY_CATCH(nullptr)
-}
-
 PyObject* note_of(PyObject*, PyObject* const* args, Py_ssize_t n) {
   MGE_PY_TRY
   MGE_CHECK(n == 4, Type, "note(target, name, volatile, deep)");
@@ -608,8 +594,6 @@ PyObject* mutation(PyObject*, PyObject*) {
 }
 
 PyMethodDef functions[] = {
-    {"call_key", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(call_key)), METH_FASTCALL,
-     "call_key(args, kwargs, modes, strict, any_size=False): (bytes, tensors, what must be kept alive)."},
     {"note", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(note_of)), METH_FASTCALL,
      "note(target, name, volatile, deep): the state of an object, or of one entry of a dict, as it is now."},
     {"note_use", note_use, METH_O, "A call being recorded on this thread depends on the state of the object."},

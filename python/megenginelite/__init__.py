@@ -1,7 +1,8 @@
 """Inference with models dumped by ``megengine.jit.trace``: ctypes over the C API of liblite.so."""
 
-from .global_setting import LiteGlobal, decryption_func, get_log_level, get_version, set_log_level
-from .network import LiteNetwork, get_model_io_info
+from .base import check_misc, config_env, get_log_level, set_log_level
+from .global_setting import LiteGlobal, decryption_func, get_version
+from .network import LiteNetwork, get_model_io_info, start_finish_callback, wrap_async_callback
 from .struct import (
     LiteAlgoSelectStrategy,
     LiteBackend,
@@ -42,11 +43,15 @@ __all__ = [
     "LiteTensorConcat",
     "LiteTensorPhase",
     "TensorBatchCollector",
+    "check_misc",
+    "config_env",
     "decryption_func",
     "get_log_level",
     "get_model_io_info",
     "get_version",
     "lite_dtype_2_numpy",
     "set_log_level",
+    "start_finish_callback",
     "version",
+    "wrap_async_callback",
 ]

@@ -9,10 +9,51 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from .base import call
-from .struct import LiteBackend, LiteDeviceType, LiteLogLevel
+from .base import call, raised
+from .network import LiteNetwork, get_model_io_info, start_finish_callback, wrap_async_callback
+from .struct import (
+    LiteAlgoSelectStrategy,
+    LiteBackend,
+    LiteConfig,
+    LiteDataType,
+    LiteDeviceType,
+    LiteExtraConfig,
+    LiteIO,
+    LiteIOType,
+    LiteLayout,
+    LiteLogLevel,
+    LiteNetworkIO,
+    LiteOptions,
+    LiteTensorPhase,
+    lite_dtype_2_numpy,
+)
+from .tensor import LiteTensor, LiteTensorConcat
 
-__all__ = ["LiteGlobal", "decryption_func", "get_log_level", "get_version", "set_log_level"]
+__all__ = [  # with what the original's module of this name has
+    "LiteAlgoSelectStrategy",
+    "LiteBackend",
+    "LiteConfig",
+    "LiteDataType",
+    "LiteDeviceType",
+    "LiteExtraConfig",
+    "LiteGlobal",
+    "LiteIO",
+    "LiteIOType",
+    "LiteLayout",
+    "LiteLogLevel",
+    "LiteNetwork",
+    "LiteNetworkIO",
+    "LiteOptions",
+    "LiteTensor",
+    "LiteTensorConcat",
+    "LiteTensorPhase",
+    "decryption_func",
+    "get_model_io_info",
+    "get_version",
+    "lite_dtype_2_numpy",
+    "start_finish_callback",
+    "wrap_async_callback",
+]
 
 _DecryptionFunc = ctypes.CFUNCTYPE(
     ctypes.c_size_t,
@@ -32,48 +73,52 @@ def get_version() -> str:
     return ".".join(str(n.value) for n in numbers)
 
 
-def set_log_level(level: LiteLogLevel | int) -> None:
-    call("set_log_level", [ctypes.c_int], int(level))
-
-
-def get_log_level() -> LiteLogLevel:
-    level = ctypes.c_int()
-    call("get_log_level", [ctypes.POINTER(ctypes.c_int)], ctypes.byref(level))
-    return LiteLogLevel(level.value)
-
-
 def decryption_func(func: Callable[[Any, Any, Any], int]) -> Any:
     """Adapt ``f(in_array, key_array, out_array_or_None) -> length`` for ``register_decryption_and_key``.
 
-    It is called twice: first without an output array, to say how long the result is.
+    It is called twice: first without an output array, to say how long the result is; then to fill one of that length.
     """
+    length = 0
+
+    def bytes_at(address: Any, size: int) -> Any:
+        if not size:
+            return np.empty(0, np.uint8)
+        return np.ctypeslib.as_array(ctypes.cast(address, ctypes.POINTER(ctypes.c_uint8)), (size,))
 
     def run(data: int, size: int, key: Any, key_size: int, out: int) -> int:
-        source = np.ctypeslib.as_array(ctypes.cast(data, ctypes.POINTER(ctypes.c_uint8)), (size,))
-        keys = np.ctypeslib.as_array(key, (key_size,))
-        if not out:
-            return func(source, keys, None)
-        length = func(source, keys, None)
-        return func(source, keys, np.ctypeslib.as_array(ctypes.cast(out, ctypes.POINTER(ctypes.c_uint8)), (length,)))
+        nonlocal length
+        try:
+            if not out:
+                length = int(func(bytes_at(data, size), bytes_at(key, key_size), None))
+                return max(length, 0)
+            return max(int(func(bytes_at(data, size), bytes_at(key, key_size), bytes_at(out, length))), 0)
+        except BaseException as error:  # C code is on the stack; it takes 0 for a failure, and `call` raises
+            raised.error = error
+            return 0
 
     return _DecryptionFunc(run)
 
 
+def _array(key: Sequence[int]) -> Any:
+    return (ctypes.c_uint8 * len(key))(*key)
+
+
 class LiteGlobal:
-    """Functions of the whole process. What is not there yet raises "not supported in this build yet"."""
+    """Functions of the whole process."""
 
     _kept: ClassVar[list[Any]] = []  # C may call these functions until the process ends
 
     @staticmethod
-    def register_decryption_and_key(decryption_name: str, func: Any, key: Sequence[int]) -> None:
-        LiteGlobal._kept.append(func)
-        array = (ctypes.c_uint8 * len(key))(*key)
-        call("register_decryption_and_key", _keys, decryption_name.encode(), func, array, len(key))
+    def register_decryption_and_key(decryption_name: str, decryption_func: Any, key: Sequence[int]) -> None:
+        """A method of decryption for ``LiteConfig.bare_model_cryption_name`` and packed models, by its name."""
+        LiteGlobal._kept.append(decryption_func)
+        call("register_decryption_and_key", _keys, decryption_name.encode(), decryption_func, _array(key), len(key))
 
     @staticmethod
     def update_decryption_key(decryption_name: str, key: Sequence[int]) -> None:
-        array = (ctypes.c_uint8 * len(key))(*key)
-        call("update_decryption_or_key", _keys, decryption_name.encode(), _DecryptionFunc(), array, len(key))
+        """Another key for a registered method; those of this library are AES_default, RC4_default and
+        SIMPLE_FAST_RC4_default."""
+        call("update_decryption_or_key", _keys, decryption_name.encode(), _DecryptionFunc(), _array(key), len(key))
 
     @staticmethod
     def set_loader_lib_path(path: str | os.PathLike[str]) -> None:

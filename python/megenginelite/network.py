@@ -9,22 +9,50 @@ from collections.abc import Callable
 from io import BufferedIOBase, RawIOBase
 from typing import Any
 
-from .base import call
+from .base import call, raised
 from .struct import (
     LiteAlgoSelectStrategy,
+    LiteBackend,
     LiteConfig,
+    LiteDataType,
+    LiteDeviceType,
     LiteExtraConfig,
     LiteIO,
+    LiteIOType,
     LiteLayout,
+    LiteLogLevel,
     LiteNetworkIO,
+    LiteOptions,
     LiteTensorPhase,
     _bytes,
     _LiteNetworkIO,
     _text,
+    lite_dtype_2_numpy,
 )
-from .tensor import LiteTensor
+from .tensor import LiteTensor, LiteTensorConcat
 
-__all__ = ["LiteNetwork", "get_model_io_info"]
+__all__ = [  # with what the original's module of this name has
+    "LiteAlgoSelectStrategy",
+    "LiteBackend",
+    "LiteConfig",
+    "LiteDataType",
+    "LiteDeviceType",
+    "LiteExtraConfig",
+    "LiteIO",
+    "LiteIOType",
+    "LiteLayout",
+    "LiteLogLevel",
+    "LiteNetwork",
+    "LiteNetworkIO",
+    "LiteOptions",
+    "LiteTensor",
+    "LiteTensorConcat",
+    "LiteTensorPhase",
+    "get_model_io_info",
+    "lite_dtype_2_numpy",
+    "start_finish_callback",
+    "wrap_async_callback",
+]
 
 _Handle = ctypes.c_void_p
 _int_p = ctypes.POINTER(ctypes.c_int)
@@ -36,6 +64,42 @@ _AsyncCallback = ctypes.CFUNCTYPE(ctypes.c_int)
 _IoCallback = ctypes.CFUNCTYPE(ctypes.c_int, _io_p, _handle_p, ctypes.c_size_t)
 
 IoCallback = Callable[[dict[LiteIO, LiteTensor]], Any]
+
+
+def _io_arguments(ios: Any, tensors: Any, size: int, keep: Any) -> dict[LiteIO, LiteTensor]:
+    arguments: dict[LiteIO, LiteTensor] = {}
+    for i in range(size):
+        io = LiteIO(ios[i].name, bool(ios[i].is_host), ios[i].io_type, LiteLayout())
+        io.config_layout = ios[i].config_layout
+        arguments[io] = LiteTensor._wrap(_Handle(tensors[i]), keep)
+    return arguments
+
+
+def start_finish_callback(func: IoCallback) -> Any:
+    """``func({LiteIO: LiteTensor})`` as the C function that ``LITE_set_start_callback`` and its like take.
+
+    ``LiteNetwork.set_start_callback`` and ``set_finish_callback`` do this themselves. Keep the result as long as the
+    network may call it.
+    """
+
+    def run(ios: Any, tensors: Any, size: int) -> int:
+        return _guarded(lambda: func(_io_arguments(ios, tensors, size, None)))
+
+    return _IoCallback(run)
+
+
+def wrap_async_callback(func: Callable[[], Any]) -> Any:
+    """``func()`` as the C function that ``LITE_set_async_callback`` takes; ``async_with_callback`` does it itself."""
+    return _AsyncCallback(lambda: _guarded(func))
+
+
+def _guarded(body: Callable[[], Any]) -> int:
+    try:
+        body()
+    except BaseException as error:  # C code is on the stack: the call that waits for it fails, with this as its cause
+        raised.error = error
+        return -1
+    return 0
 
 
 class LiteNetwork:
@@ -95,15 +159,15 @@ class LiteNetwork:
 
     # ---- loading
 
-    def load(self, path: str | os.PathLike[str] | BufferedIOBase | RawIOBase) -> None:
+    def load(self, file: str | os.PathLike[str] | BufferedIOBase | RawIOBase) -> None:
         """A file name, or an open binary file that is read to its end."""
-        if isinstance(path, (BufferedIOBase, RawIOBase)):
-            data = path.read() or b""
+        if isinstance(file, (BufferedIOBase, RawIOBase)):
+            data = file.read() or b""
             self._call("load_model_from_mem", [ctypes.c_char_p, ctypes.c_size_t], data, len(data))
-        elif isinstance(path, (str, bytes, os.PathLike)):
-            self._call("load_model_from_path", [ctypes.c_char_p], os.fsencode(path))
+        elif isinstance(file, (str, bytes, os.PathLike)):
+            self._call("load_model_from_path", [ctypes.c_char_p], os.fsencode(file))
         else:
-            raise TypeError(f"LiteNetwork.load: needs a path or an open binary file; got a {type(path).__name__}.")
+            raise TypeError(f"LiteNetwork.load: needs a path or an open binary file; got a {type(file).__name__}.")
         self._warn_of_names()
 
     def _warn_of_names(self) -> None:
@@ -260,12 +324,7 @@ class LiteNetwork:
     def _set_io_callback(self, which: str, callback: IoCallback) -> None:
         def run(ios: Any, tensors: Any, size: int) -> int:
             def body() -> None:
-                arguments: dict[LiteIO, LiteTensor] = {}
-                for i in range(size):
-                    io = LiteIO(ios[i].name, bool(ios[i].is_host), ios[i].io_type, LiteLayout())
-                    io.config_layout = ios[i].config_layout
-                    arguments[io] = LiteTensor._wrap(_Handle(tensors[i]), self)
-                self._callbacks[which](arguments)
+                self._callbacks[which](_io_arguments(ios, tensors, size, self))
 
             return self._guard(body)
 

@@ -13,12 +13,21 @@ from .base import call
 from .struct import (
     LiteDataType,
     LiteDeviceType,
+    LiteIOType,
     LiteLayout,
     LiteTensorDesc,
     lite_dtype_2_numpy,
 )
 
-__all__ = ["LiteTensor", "LiteTensorConcat", "lite_dtype_2_numpy"]
+__all__ = [
+    "LiteDataType",
+    "LiteDeviceType",
+    "LiteIOType",
+    "LiteLayout",
+    "LiteTensor",
+    "LiteTensorConcat",
+    "lite_dtype_2_numpy",
+]
 
 _Handle = ctypes.c_void_p
 _int_p = ctypes.POINTER(ctypes.c_int)

@@ -10,10 +10,37 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .struct import LiteDataType, LiteDeviceType, LiteLayout
-from .tensor import LiteTensor
+from .base import check_misc, get_log_level, set_log_level
+from .struct import (
+    LiteAlgoSelectStrategy,
+    LiteBackend,
+    LiteDataType,
+    LiteDeviceType,
+    LiteIOType,
+    LiteLayout,
+    LiteLogLevel,
+    LiteTensorPhase,
+    lite_dtype_2_numpy,
+)
+from .tensor import LiteTensor, LiteTensorConcat
 
-__all__ = ["TensorBatchCollector"]
+__all__ = [  # with what the original's module of this name has
+    "LiteAlgoSelectStrategy",
+    "LiteBackend",
+    "LiteDataType",
+    "LiteDeviceType",
+    "LiteIOType",
+    "LiteLayout",
+    "LiteLogLevel",
+    "LiteTensor",
+    "LiteTensorConcat",
+    "LiteTensorPhase",
+    "TensorBatchCollector",
+    "check_misc",
+    "get_log_level",
+    "lite_dtype_2_numpy",
+    "set_log_level",
+]
 
 
 class TensorBatchCollector:
@@ -102,9 +129,9 @@ class TensorBatchCollector:
                     raise RuntimeError(f"lite: slot {index} is not in use.")
             self._free_list = sorted([*self._free_list, *indexes])
 
-    def get_tensor_at(self, index: int) -> LiteTensor:
+    def get_tensor_at(self, idx: int) -> LiteTensor:
         """The slot as a tensor of shape [1, ...] that shares memory."""
-        return self._tensor.slice([index], [index + 1])
+        return self._tensor.slice([idx], [idx + 1])
 
     def get(self) -> LiteTensor:
         """The whole batch."""

@@ -63,16 +63,15 @@ void deformable_conv(Emitter&, const ConvPolicy& p, In in, Out& out) {
             (Shape{n, parts * taps, oh, ow}).str(), mask.shape().str());
   MGE_CHECK(w[w.rank - 3] * groups == c, Value, "DeformableConv: the weight {} does not fit {} channels in {} groups.",
             w.str(), c, groups);
-  std::vector<double> base_y, base_x;  // where each tap would lie without offsets
+  std::vector<double> base;  // where each tap would lie without offsets: its rows, then its columns
   for (int64_t t = 0; t < taps; ++t)
-    for (int64_t i = 0; i < oh; ++i)
-      for (int64_t j = 0; j < ow; ++j) {
-        base_y.push_back(static_cast<double>(t / kw * p.dilate_h + i * p.stride_h - p.pad_h));
-        base_x.push_back(static_cast<double>(t % kw * p.dilate_w + j * p.stride_w - p.pad_w));
-      }
-  const Val moved = shaped(offset, {n, parts, taps, 2, oh, ow});
-  const Val y = pick(moved, 3, 0) + float_table(image, base_y, Shape{taps, oh, ow});
-  const Val x = pick(moved, 3, 1) + float_table(image, base_x, Shape{taps, oh, ow});
+    for (const bool rows : {true, false})
+      for (int64_t i = 0; i < oh; ++i)
+        for (int64_t j = 0; j < ow; ++j)
+          base.push_back(static_cast<double>(rows ? t / kw * p.dilate_h + i * p.stride_h - p.pad_h
+                                                  : t % kw * p.dilate_w + j * p.stride_w - p.pad_w));
+  const Val at = shaped(offset, {n, parts, taps, 2, oh, ow}) + float_table(image, base, Shape{taps, 2, oh, ow});
+  const Val y = pick(at, 3, 0), x = pick(at, 3, 1);
   const int64_t points = taps * oh * ow;
   Val seen = samples_at(shaped(image, {n, parts, c / parts, xs[2], xs[3]}), shaped(y, {n, parts, points}),
                         shaped(x, {n, parts, points}));

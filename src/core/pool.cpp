@@ -15,6 +15,7 @@
 
 #include "base/error.h"
 #include "core/backend.h"
+#include "core/memory_source.h"
 
 namespace mge {
 namespace {
@@ -450,7 +451,43 @@ Storage::~Storage() {
   if (owner) owner();
 }
 
+namespace {
+
+std::atomic<int> g_sources{0};  // UseMemory objects that live: without any, allocation pays one load
+thread_local std::shared_ptr<MemorySource> t_source;
+
+RefPtr<Storage> allocate_from(const std::shared_ptr<MemorySource>& source, size_t bytes) {
+  auto take = [&](size_t n) {
+    void* p = source->allocate(n, kAlign);
+    MGE_CHECK(p, Memory, "memory: the allocator that the program gave has no {} bytes.", n);
+    return p;
+  };
+  bytes = std::max<size_t>(bytes, 1);
+  void* p = take(bytes);
+  if (reinterpret_cast<uintptr_t>(p) % kAlign) {  // it does not look at the alignment: there is one inside of more
+    source->free(p);
+    p = take(bytes + kAlign);
+  }
+  void* first = reinterpret_cast<void*>(align_up(reinterpret_cast<uintptr_t>(p), kAlign));  // NOLINT
+  return wrap_storage(first, bytes, true, [source, p] { source->free(p); });
+}
+
+}  // namespace
+
+UseMemory::UseMemory(std::shared_ptr<MemorySource> source) : on_(source != nullptr) {
+  if (!on_) return;
+  before_ = std::exchange(t_source, std::move(source));
+  ++g_sources;
+}
+UseMemory::~UseMemory() {
+  if (!on_) return;
+  --g_sources;
+  t_source = std::move(before_);
+}
+
 RefPtr<Storage> allocate_storage(Device device, size_t bytes, Stream* home) {
+  if (g_sources.load(std::memory_order_relaxed) && t_source && device.kind == DeviceKind::Cpu) [[unlikely]]
+    return allocate_from(t_source, bytes);
   Pool& pool = Pool::of(device);
   void* p = pool.allocate(bytes, home);
   auto s = make_ref<Storage>();

@@ -198,8 +198,11 @@ class Recording : public RefCounted, public Tracer {
   const Var* find_var(const Tensor& t) const { return const_cast<Recording*>(this)->find_var(t); }
   /// Somebody besides this recording holds the result.
   static bool lives(const Var& v) { return v.value ? v.value->ref_count() > 1 : v.life->ref_count() > 1; }
+  // What dispatch goes by besides the op and its inputs, and the tape.
+  static constexpr uint32_t kOpModes = mode::kSettings | mode::kRule;
   void enter(State s);
   void leave();
+  void next_epoch();
   void check_arguments(std::span<Tensor* const> args, bool metas) const;
   void finish_match();
   void finish_recording();

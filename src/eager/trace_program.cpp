@@ -1,5 +1,6 @@
 // The programs of a recording: its segments for host mode, the whole of it for replay.
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "core/profile.h"
@@ -142,12 +143,15 @@ void Recording::add_op(ir::Graph& g, const Op& op, const Attrs& attrs, std::vect
 
 ir::Graph Recording::segment_graph(const Segment& s, size_t n_state) const {
   ir::Graph g("segment");
+  std::set<std::string> taken;
   std::vector<ir::ValueId> ids(vars_.size(), ir::kNone);
   const size_t n_in = s.in.size() - n_state, n_out = s.out.size() - n_state;
   for (size_t i = 0; i < s.in.size(); ++i) {
     const uint32_t v = s.in[i];
     const Meta& m = vars_[v].value->meta;
-    ids[v] = i < n_in ? g.add_input(format("v{}", v), m) : g.add_var(format("v{}", v), m);
+    std::string name = vars_[v].external ? var_name(v) : format("v{}", v);  // for errors
+    if (!taken.insert(name).second) name = format("v{}", v);
+    ids[v] = i < n_in ? g.add_input(name, m) : g.add_var(name, m);
   }
   for (size_t i = s.begin; i < s.end; ++i)
     if (!vars_[ops_[i].out[0]].at_once) add_op(g, ops_[i], ops_[i].sizes.empty() ? ops_[i].attrs : ops_[i].now, ids);
@@ -351,14 +355,22 @@ bool Recording::is_given_by(size_t begin, size_t end, int slot) const {
   return false;
 }
 
+// All of it or, when a part has failed, nothing.
 void Recording::assign_state(const std::vector<ValuePtr>& slots, bool late) {
-  for (size_t i = 0; i < whole_vars_.size(); ++i) {
-    const int slot = stages_.commits[i];
-    if (slot < 0 || is_given_by(stages_.late_from, parts_.size(), slot) != late) continue;
-    Tensor& cell = *vars_[whole_vars_[i]].cell;
-    cell.value = slots[static_cast<size_t>(slot)];
+  auto each = [&](auto f) {
+    for (size_t i = 0; i < whole_vars_.size(); ++i) {
+      const int slot = stages_.commits[i];
+      if (slot >= 0 && is_given_by(stages_.late_from, parts_.size(), slot) == late)
+        f(*vars_[whole_vars_[i]].cell, slots[static_cast<size_t>(slot)]);
+    }
+  };
+  each([](Tensor&, const ValuePtr& v) {
+    if (!v->ready()) wait(*v);
+  });
+  each([](Tensor& cell, const ValuePtr& v) {
+    cell.value = v;
     cell.links.clear();
-  }
+  });
 }
 
 std::vector<TensorPtr> Recording::replay_parts(std::span<Tensor* const> args) {

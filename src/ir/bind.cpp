@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "ir/builder.h"
+#include "ir/explain.h"
 
 namespace mge::ir {
 namespace {
@@ -25,10 +26,9 @@ class Binder {
         bind_sizes(n);
         g_.infer(n);
         if (fold(n) || drop_if_same(n)) continue;
-      } catch (Error& e) {
+      } catch (const Error&) {
         check_guards(false);  // the reason behind it
-        if (!e.located()) e.set_location(g_.location_of(n).str());
-        throw;
+        rethrow(tell(g_, n));
       }
     }
     check_guards(true);

@@ -212,6 +212,7 @@ bool decompose_node(Graph& g, NodeId n) {
   const Node& x = g.node(n);
   if (!x.op->decompose) return false;
   GraphBuilder b(&g, {x.loc, n});
+  Rewrite rewrite(g);
   SmallVec<Val, 6> in;
   for (ValueId v : x.inputs) in.push_back(b.val(v));
   SmallVec<Val, 4> out(x.outputs.size());
@@ -219,7 +220,7 @@ bool decompose_node(Graph& g, NodeId n) {
   for (size_t i = 0; i < out.size(); ++i)
     // Parts promote what the whole takes as it is: float16 values beside float32 scales.
     if (out[i]) g.replace_all_uses(x.outputs[i], GraphBuilder::id(cast(out[i], g.meta(x.outputs[i]).dtype)));
-  g.erase(n);
+  rewrite.erase(n);
   return true;
 }
 

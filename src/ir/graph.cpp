@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "ir/explain.h"
+
 namespace mge::ir {
 
 std::string Loc::str() const {
@@ -257,6 +259,76 @@ LocId Graph::loc(std::string_view file, int line, std::string_view function, std
   return static_cast<LocId>(locs_.size() - 1);  // on a hash collision: a second entry, never a wrong one
 }
 
+namespace {
+
+// Of values that people gave a name; those that a recording numbers have none to speak of.
+std::string name_shown(const Value& v) {
+  const std::string& s = v.name;
+  if (s.starts_with("const{")) return {};
+  for (std::string_view made : {"v", "slot", "o"})
+    if (s.starts_with(made) && s.size() > made.size() &&
+        s.find_first_not_of("0123456789", made.size()) == std::string::npos)
+      return {};
+  return s;
+}
+
+constexpr size_t kMaxOrigins = 32;
+
+}  // namespace
+
+// Ops that check what another is given say for whom.
+std::string written_name(const Node& x) {
+  if (x.op->name == "wrap_index" || x.op->name == "check_range")
+    for (auto& a : x.attrs->values())
+      if (a.name == "who") return std::get<std::string>(a.value);
+  return x.op->name;
+}
+
+std::string describe_node(const Graph& g, NodeId n) {
+  const Node& x = g.node(n);
+  std::string s = x.op->name + "(";
+  for (size_t i = 0; i < x.inputs.size(); ++i) {
+    const std::string name = name_shown(g.value(x.inputs[i]));
+    s += (i ? ", " : "") + name + (name.empty() ? "" : ": ") + g.meta(x.inputs[i]).str();
+  }
+  s += ")";
+  if (x.attrs) s += " " + x.attrs->print();
+  return s;
+}
+
+void Graph::add_origin(NodeId made, const Origin& o) {
+  auto& of = nodes_[made].origins;
+  for (int32_t id : of)
+    if (origins_[static_cast<size_t>(id)] == o) return;
+  if (of.size() >= kMaxOrigins) return;
+  size_t id = origins_.size();
+  // As a rule it is one of the last that were made.
+  for (size_t back = 1; back <= std::min<size_t>(kMaxOrigins, origins_.size()); ++back)
+    if (origins_[origins_.size() - back] == o) id = origins_.size() - back;
+  if (id == origins_.size()) origins_.push_back(o);
+  of.push_back(static_cast<int32_t>(id));
+}
+
+void Graph::stand_for(NodeId made, NodeId of) {
+  const auto ids = nodes_[of].origins;
+  if (ids.empty()) return add_origin(made, {written_name(nodes_[of]), describe_node(*this, of), nodes_[of].loc});
+  for (int32_t id : ids) add_origin(made, Origin(origins_[static_cast<size_t>(id)]));
+}
+
+void Graph::stand_for(NodeId made, const Graph& other, NodeId of) {
+  for (int32_t id : other.node(of).origins) {
+    Origin o = other.origin(id);
+    o.loc = loc(other.location(o.loc));
+    add_origin(made, o);
+  }
+}
+
+void Rewrite::erase(NodeId n) {
+  for (size_t made = first_; made < g_.n_node_ids(); ++made)
+    if (const auto id = static_cast<NodeId>(made); !g_.node(id).erased && id != n) g_.stand_for(id, n);
+  g_.erase(n);
+}
+
 const OpDef* Graph::producer_op(ValueId v) const {
   NodeId p = values_[v].producer;
   return p == kNone ? nullptr : nodes_[p].op;
@@ -427,9 +499,8 @@ void Graph::infer(NodeId n) {
   SmallVec<Meta, 4> out(x.outputs.size());
   try {
     infer_op(*x.op, x.attrs.get(), {in.data(), in.size()}, {out.data(), out.size()});
-  } catch (Error& e) {
-    e.set_location(location_of(n).str());
-    throw;
+  } catch (const Error&) {
+    rethrow(tell(*this, n));
   }
   for (size_t i = 0; i < out.size(); ++i) {
     if (!out[i].cn) out[i].cn = values_[x.outputs[i]].meta.cn;  // of an op without inputs

@@ -42,6 +42,13 @@ struct Loc {
   std::string str() const;  // "train.py:31 in step (backward)"; empty when unknown
 };
 
+/// An op as the user wrote it, of which a pass or a decomposition made something else.
+struct Origin {
+  std::string op, call;  // "div", "div(x: float32[4], float32[]) {…}"
+  LocId loc = kNoLoc;
+  bool operator==(const Origin&) const = default;
+};
+
 enum class ValueKind : uint8_t { Input, Const, Var, Result, Token };
 
 struct Value {
@@ -69,6 +76,7 @@ struct Node {
   ValueId token_in = kNone, token_out = kNone;  // kEffect and kRandom nodes only
   int32_t domain = kNone;                       // and what they act on
   LocId loc = kNoLoc;
+  SmallVec<int32_t, 1> origins;  // what it stands for (Graph::origin); none: it is the user's op itself
   uint64_t rerun = 0;  // computed again on purpose, to keep nothing meanwhile: equal to nodes of the same rerun alone
   bool erased = false;
   NodeId prev = kNone, next = kNone;
@@ -133,8 +141,17 @@ class Graph {
             std::string_view scope = {});
   LocId loc(const Loc& l) { return loc(l.file, l.line, l.function, l.note, l.scope); }
   void set_name(ValueId v, std::string name) { values_[v].name = std::move(name); }
+  /// `made` does what `of` did, which is still there: it stands for what that stood for, or for that itself.
+  void stand_for(NodeId made, NodeId of);
+  /// Likewise for a node of another graph.
+  void stand_for(NodeId made, const Graph& other, NodeId of);
+  void add_origin(NodeId made, const Origin& o);
+  /// Lines were known and left out when the graph was written to a file.
+  void set_stripped(bool on) { stripped_ = on; }
 
   // Reading.
+  const Origin& origin(int32_t id) const { return origins_[static_cast<size_t>(id)]; }
+  bool is_stripped() const { return stripped_; }
   const std::string& name() const { return name_; }
   const Node& node(NodeId n) const { return nodes_[n]; }
   const Value& value(ValueId v) const { return values_[v]; }
@@ -221,11 +238,30 @@ class Graph {
   std::vector<Output> outputs_;
   std::vector<Guard> guards_;
   size_t n_sizes_ = 0;
+  bool stripped_ = false;
+  std::vector<Origin> origins_;
   std::vector<Loc> locs_;  // [0] is "unknown"
   std::unordered_map<uint64_t, LocId> loc_ids_;
   NodeId head_ = kNone, tail_ = kNone;
   std::vector<std::pair<std::string, ValueId>> domains_;  // what domain_of says, and the token it starts with
   size_t live_ = 0;
+};
+
+/// What the node does, as errors say it: op, inputs with their names where they have any, attributes.
+std::string describe_node(const Graph& g, NodeId n);
+
+/// A rewrite that adds nodes and erases others: those added stand for those erased. Nodes are erased through it.
+///   Rewrite r(g);
+///   NodeId made = g.add_node(...);
+///   r.erase(old);
+class Rewrite {
+ public:
+  explicit Rewrite(Graph& g) : g_(g), first_(g.n_node_ids()) {}
+  void erase(NodeId n);
+
+ private:
+  Graph& g_;
+  size_t first_;
 };
 
 /// Ops whose order is fixed by tokens.

@@ -46,10 +46,18 @@ uint64_t checksum(std::string_view s) {
 }
 
 // Everything that decides which kernel is fastest here, as one line of text.
-std::string key_text(const KernelArgs& a) {
+std::string key_text(const KernelArgs& a, bool any_batch) {
   std::string s = format("{} {} threads={}", a.op->name, a.attrs ? a.attrs->print() : "", num_threads());
+  // What has the batch in front: the first input, and others that look like the result. Weights are second, and may
+  // look like anything.
+  auto batched = [&](const TensorArg& t) {
+    if (!any_batch || t.shape.rank == 0 || a.out.empty()) return false;
+    const auto i = &t - a.in.data();
+    return i == 0 || (t.shape == a.out[0].shape && (i > 1 || t.shape == a.in[0].shape));
+  };
   for (auto& t : a.in) {
-    s += format(" {}{}", dtype_name(t.dtype), t.shape.str());
+    s += format(" {}{}{}", dtype_name(t.dtype), batched(t) ? "N" : "",
+                batched(t) ? Shape(t.shape.begin() + 1, t.shape.rank - 1u).str() : t.shape.str());
     if (t.contiguous()) continue;
     for (int i = 0; i < t.shape.rank; ++i) s += format("{}{}", i ? "," : "@", t.layout.stride[i]);
   }
@@ -204,18 +212,19 @@ const Kernel* forced_kernel(const OpDef& op) { return g_forced_op == &op ? g_for
 Choice pick_kernel(const KernelRegistry& r, const KernelArgs& a, KernelTier from) {
   Tuning& t = tuning();
   std::unique_lock<std::mutex> lock(t.mutex);
-  if (t.strategy == kHeuristic && t.workspace == SIZE_MAX) return r.find(a, from);
+  if (!(t.strategy & (kProfile | kReproducible)) && t.workspace == SIZE_MAX) return r.find(a, from);
   if ((t.strategy & kReproducible) && from == KernelTier::Library) from = KernelTier::Simd;
   Candidates c = candidates(r, a, from, t.workspace);
   if (c.empty()) return r.find(a, from);  // over the limit is better than nothing; or the error that lists refusals
   if (!(t.strategy & kProfile) || c.size() == 1) return {c[0], {}};
   if (!t.loaded) load(t);
-  std::string key = key_text(a);
+  std::string key = key_text(a, t.strategy & kAnyBatch);
   if (auto known = t.winners.find(key); known != t.winners.end())
     if (const Kernel* k = by_name(c, known->second)) {
       ++t.stats.found;
       return {k, {}};
     }
+  if (t.strategy & kHeuristic) return {c[0], {}};
   lock.unlock();  // measuring runs ops, which choose kernels
   const Kernel* best = c[0];
   double best_s = -1;
@@ -236,7 +245,7 @@ Choice pick_kernel(const KernelRegistry& r, const KernelArgs& a, KernelTier from
 
 double measured_ns(const Kernel& k, const KernelArgs& a) {
   Tuning& t = tuning();
-  const std::string key = format("{}{} {}", kTimeOf, k.name, key_text(a));
+  const std::string key = format("{}{} {}", kTimeOf, k.name, key_text(a, false));
   {
     std::lock_guard<std::mutex> lock(t.mutex);
     if (!t.loaded) load(t);
@@ -244,6 +253,7 @@ double measured_ns(const Kernel& k, const KernelArgs& a) {
       ++t.stats.found;
       return known->second;
     }
+    if (t.strategy & kHeuristic) return -1;  // what is known, and nothing is measured
   }
   double seconds = -1;
   try {
@@ -259,7 +269,7 @@ double measured_ns(const Kernel& k, const KernelArgs& a) {
 }
 
 void set_kernel_strategy(uint32_t flags) {
-  MGE_CHECK(flags && !(flags & ~7u) && (flags & 3u) != 3u, Value,
+  MGE_CHECK((flags & 7u) && !(flags & ~15u), Value,
             "kernel strategy: expected heuristic (1) or profile (2), and reproducible (4) if wanted; got {}.", flags);
   {
     std::lock_guard<std::mutex> lock(tuning().mutex);
@@ -295,6 +305,21 @@ void set_tuning_file(std::string path) {
 std::string tuning_file() {
   std::lock_guard<std::mutex> lock(tuning().mutex);
   return tuning().file;
+}
+std::vector<std::pair<std::string, std::string>> tuned_choices() {
+  std::lock_guard<std::mutex> lock(tuning().mutex);
+  if (!tuning().loaded) load(tuning());
+  std::vector<std::pair<std::string, std::string>> out(tuning().winners.begin(), tuning().winners.end());
+  std::sort(out.begin(), out.end());
+  return out;
+}
+void add_tuned_choices(const std::vector<std::pair<std::string, std::string>>& choices) {
+  {
+    std::lock_guard<std::mutex> lock(tuning().mutex);
+    if (!tuning().loaded) load(tuning());
+    for (auto& [key, winner] : choices) tuning().winners[key] = winner;
+  }
+  forget_kernel_choices();
 }
 TuningStats tuning_stats() {
   std::lock_guard<std::mutex> lock(tuning().mutex);

@@ -4,6 +4,8 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "kernel/kernel.h"
 
@@ -13,8 +15,10 @@ enum KernelStrategy : uint32_t {
   kHeuristic = 1,
   kProfile = 2,
   kReproducible = 4,  // only kernels whose bits do not depend on the number of threads
+  kAnyBatch = 8,      // one choice for all sizes of the first dimension: the winner of the first that was measured
 };
-/// A union of the flags above; forgets all choices made so far.
+/// A union of the flags above; profile with heuristic measures nothing: a winner that is known, else the first of the
+/// list. Forgets all choices made so far.
 void set_kernel_strategy(uint32_t flags);
 uint32_t kernel_strategy();
 /// Kernels that need more scratch memory than this are passed over, unless no other accepts. Forgets all choices.
@@ -29,6 +33,10 @@ std::string tuning_file();
 /// MGE_FASTRUN_CACHE_TYPE=MEMORY.
 std::string default_tuning_file();
 
+/// Winners as (key, kernel) texts, for files of other forms: all that are known, and more to be known.
+std::vector<std::pair<std::string, std::string>> tuned_choices();
+void add_tuned_choices(const std::vector<std::pair<std::string, std::string>>& choices);
+
 struct TuningStats {
   uint64_t measured = 0;  // choices made by measuring
   uint64_t found = 0;     // choices found in memory or in the file
@@ -38,7 +46,7 @@ TuningStats tuning_stats();
 /// The slow path of choose(): applies strategy, limits and tuning table.
 Choice pick_kernel(const KernelRegistry& r, const KernelArgs& a, KernelTier from);
 /// How long the kernel takes with inputs laid out as they are here; measured once and kept like the choices. Below 0:
-/// there is no memory to measure with.
+/// nothing is to be measured, or there is no memory to do it with.
 double measured_ns(const Kernel& k, const KernelArgs& a);
 /// Set while a kernel is being measured: choose() returns it.
 const Kernel* forced_kernel(const OpDef& op);

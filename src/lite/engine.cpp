@@ -2,12 +2,16 @@
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
+#include <shared_mutex>
 
 #include "base/error.h"
 #include "jit/interp/interp.h"
+#include "lite/algo_cache.h"
 #include "pass/dce.h"
 #include "pass/pipeline.h"
 #include "plan/evaluate.h"
+#include "plan/oracle.h"
 #include "serial/mgb/read.h"
 
 namespace lite {
@@ -26,6 +30,36 @@ void output_every_value(Graph& g) {
       ++i;
     }
 }
+
+// How kernels are chosen belongs to the process. While a network with its own way compiles, no other does.
+class KernelPolicy {
+ public:
+  KernelPolicy(uint32_t strategy, size_t workspace)
+      : shared_(mutex(), std::defer_lock), alone_(mutex(), std::defer_lock) {
+    if (strategy == mge::kHeuristic && workspace == SIZE_MAX) {
+      shared_.lock();
+      return;
+    }
+    alone_.lock();
+    mge::set_kernel_strategy(strategy);
+    mge::set_workspace_limit(workspace);
+  }
+  ~KernelPolicy() {
+    if (!alone_) return;
+    mge::set_kernel_strategy(mge::kHeuristic);
+    mge::set_workspace_limit(SIZE_MAX);
+  }
+  KernelPolicy(const KernelPolicy&) = delete;
+  KernelPolicy& operator=(const KernelPolicy&) = delete;
+
+ private:
+  static std::shared_mutex& mutex() {
+    static auto* m = new std::shared_mutex;
+    return *m;
+  }
+  std::shared_lock<std::shared_mutex> shared_;
+  std::unique_lock<std::shared_mutex> alone_;
+};
 
 }  // namespace
 
@@ -63,20 +97,59 @@ mge::pass::PipelineOptions Engine::passes(int level) const {
   o.evaluate = mge::kernel_evaluator();
   o.can_fuse = mge::interp_can_fuse;
   o.inference = opt_.inference;
+  if (opt_.jit_level == 1) o.graph_opt.jit_fuse_reduce = mge::pass::Switch::Off;
   return o;
 }
 
-mge::RefPtr<mge::Program> Engine::compile(Graph bound) const {
+mge::RefPtr<mge::Program> Engine::compile(Graph bound) {
+  uint32_t strategy = opt_.strategy;
+  if ((strategy & mge::kProfile) && opt_.tune_once && std::exchange(tuned_, true)) strategy |= mge::kHeuristic;
+  const KernelPolicy policy(strategy, opt_.workspace);
   mge::install_interp();
   mge::pass::optimize(bound, passes(opt_.opt_level));
+  if (opt_.jit_level && opt_.opt_level < 2) mge::pass::run_pass("fuse_elementwise", bound, passes(2));
   mge::CompileOptions o;
   o.record = opt_.record_level;
   const mge::pass::LayoutTarget target = opt_.inference.layout;
   o.weight_preprocess = opt_.inference.weight_preprocess || mge::pass::wants_packed_weights(target);
   if (mge::pass::wants_channels_last(target)) o.orders = mge::OrderTarget::ChannelsLast;
   auto p = mge::Program::compile(bound, o);
+  if (opt_.verify && opt_.record_level < 2) mge::verify_program(*p);  // level 2 keeps no graph to compare with
   if (watched_) p->watch(true);
+  if (strategy & mge::kProfile) sync_cache_file();
   return p;
+}
+
+void Engine::forget_programs() {
+  MGE_CHECK(!dropped_, Assertion,
+            "lite: how kernels are chosen cannot change any more: comp_node_seq_record_level 2 has dropped the graph.");
+  parts_.clear();
+  inputs_.clear();
+  current_ = nullptr;
+  tuned_ = false;
+}
+void Engine::set_strategy(uint32_t strategy, int64_t shared_batch) {
+  forget_programs();
+  opt_.strategy = strategy;
+  opt_.shared_batch = shared_batch;
+}
+void Engine::set_workspace(size_t bytes) {
+  forget_programs();
+  opt_.workspace = bytes;
+}
+
+// A program for the shared batch is compiled first, so that its kernels are measured with it; other batches find them.
+void Engine::measure_shared_batch(const std::vector<Meta>& inputs) {
+  if (!opt_.shared_batch || !(opt_.strategy & mge::kProfile) || (opt_.strategy & mge::kHeuristic) || sizes_vary())
+    return;
+  std::vector<Meta> shared = inputs;
+  int64_t batch = -1;
+  for (Meta& m : shared) {
+    if (m.shape.rank == 0) continue;
+    if (batch < 0) batch = m.shape[0];
+    if (m.shape[0] == batch) m.shape[0] = opt_.shared_batch;
+  }
+  parts_[0].program(shared);
 }
 
 void Engine::watch(bool on) {
@@ -107,6 +180,7 @@ void Engine::prepare(const std::vector<Meta>& given) {
       parts_.emplace_back(std::move(part.graph), [this](Graph g) { return compile(std::move(g)); });
     const std::vector<bool>& host = stages_.parts[0].host;
     reads_inputs_ = std::find(host.begin(), host.end(), true) != host.end();
+    measure_shared_batch(inputs);
   }
   MGE_CHECK(!opt_.record_level || !sizes_vary(), Value,
             "lite: comp_node_seq_record_level {} needs sizes that follow from those of the inputs; in this model they "
@@ -123,6 +197,7 @@ void Engine::prepare(const std::vector<Meta>& given) {
   current_ = nullptr;
   if (sizes_vary()) return;
   current_ = parts_[0].program(inputs);
+  if (opt_.const_shape) parts_[0].drop_graph();
   for (size_t i = 0; i < current_->n_outputs(); ++i) outputs_.push_back(current_->output_meta(i));
 }
 
@@ -193,6 +268,13 @@ std::vector<Buffer> Engine::run(std::vector<Buffer> inputs) {
     for (size_t i = 0; i < current_->n_outputs(); ++i) outputs_.push_back(current_->output_meta(i));
   }
   mge::Program& p = *current_;
+  if (opt_.dynamic_alloc) {
+    mge::OracleResult r = mge::interpret(p.graph(), inputs, vars_, false);
+    vars_ = std::move(r.vars);
+    std::vector<Buffer> out;
+    for (size_t i = 0; i < p.n_outputs(); ++i) out.push_back(on_host(p.output_meta(i), r.outputs[i]));
+    return out;
+  }
   for (size_t i = 0; i < inputs.size(); ++i) p.bind_input(i, std::move(inputs[i]));
   for (size_t i = 0; i < vars_.size(); ++i) p.bind_var(i, std::move(vars_[i]));
   // Vars come back whatever happens: a failed run must not leave the network without its state.

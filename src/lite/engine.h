@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "kernel/tune.h"
 #include "pass/pipeline.h"
 #include "plan/sizes.h"
 #include "serial/model.h"
@@ -25,6 +26,16 @@ struct EngineOptions {
   mge::pass::InferenceOptions inference;  // applied to the graph of the file
   int record_level = 0;                   // CompileOptions::record; 2: the graph goes with the first run
   bool every_value = false;               // every result of the graph is an output, after the real ones; for dumps
+  int jit_level = 0;                      // 1: fuse elementwise ops only; 2: reductions, too; 0: as opt_level says
+  bool const_shape = false;               // the first sizes are the only ones: the graph goes once they are compiled
+  bool dynamic_alloc = false;  // op by op, each result allocated when it is made and freed after its last use
+  bool verify = false;         // prove of every program that no result is overwritten too early
+
+  // How kernels are chosen (kernel/tune.h).
+  uint32_t strategy = mge::kHeuristic;
+  size_t workspace = SIZE_MAX;
+  int64_t shared_batch = 0;  // measured with this batch, and what wins is taken for all
+  bool tune_once = false;    // only for the first sizes; later ones use what is known
 };
 
 class Engine {
@@ -37,6 +48,9 @@ class Engine {
 
   /// Errors name the op and the user's line.
   void prepare(const std::vector<mge::Meta>& inputs);
+  /// From the next prepare on kernels are chosen so; what was compiled is compiled again.
+  void set_strategy(uint32_t strategy, int64_t shared_batch);
+  void set_workspace(size_t bytes);
   /// All that were compiled and kept.
   std::vector<mge::RefPtr<mge::Program>> programs() const;
   size_t n_programs() const { return programs().size(); }
@@ -60,7 +74,9 @@ class Engine {
  private:
   mge::pass::PipelineOptions passes(int level) const;
   void drop_graph();
-  mge::RefPtr<mge::Program> compile(mge::Graph bound) const;
+  mge::RefPtr<mge::Program> compile(mge::Graph bound);
+  void forget_programs();
+  void measure_shared_batch(const std::vector<mge::Meta>& inputs);
   std::vector<mge::Buffer> run_parts(std::vector<mge::Buffer> inputs);
 
   std::shared_ptr<const mge::serial::LoadedModel> model_;
@@ -71,6 +87,7 @@ class Engine {
   std::vector<mge::Buffer> vars_;
   std::vector<mge::Meta> inputs_, outputs_;
   bool watched_ = false;
+  bool tuned_ = false;                 // kernels of the first sizes were measured
   bool dropped_ = false;               // the graph, after the first run of record level 2
   bool reads_inputs_ = false;          // sizes depend on the values of inputs
   mge::RefPtr<mge::Program> current_;  // null: sizes depend on values, so programs are found by run

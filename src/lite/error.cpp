@@ -33,10 +33,6 @@ std::string current_error_text() {
   }
 }
 
-void not_supported(const char* what) {
-  mge::fail(mge::ErrorKind::NotImplemented, "lite: {} is not supported in this build yet.", what);
-}
-
 void set_last_error(const std::string& text) noexcept {
   try {
     last_error() = {LITE_INTERNAL_ERROR, text};

@@ -23,8 +23,6 @@ auto guarded(F&& body) -> decltype(body()) {
   }
 }
 
-[[noreturn]] void not_supported(const char* what);
-
 /// For C functions. Never throws.
 void set_last_error(const std::string& text) noexcept;
 template <class F>

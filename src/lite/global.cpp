@@ -4,9 +4,11 @@
 #include <cstdio>
 
 #include "core/pool.h"
+#include "lite/algo_cache.h"
+#include "lite/crypt/crypt.h"
 #include "lite/error.h"
+#include "lite/info.h"
 #include "lite/log.h"
-#include "lite/pack_model.h"
 #include "megengine/version.h"
 #include "op/custom/custom.h"
 
@@ -14,10 +16,13 @@ namespace lite {
 namespace {
 
 std::atomic<LiteLogLevel> g_level{ERROR};
-[[noreturn]] void refuse(const char* what) {
-  guarded([&] { not_supported(what); });
+[[noreturn]] void refuse(const char* what, const char* why) {
+  guarded([&] { mge::fail(mge::ErrorKind::NotImplemented, "lite: {}: {}.", what, why); });
   __builtin_unreachable();
 }
+constexpr const char* kNoTensorRt = "TensorRT needs a GPU, and this library runs on the CPU";
+constexpr const char* kNoPairs =
+    "addresses of a program and of a device are the same on the CPU, which is all that this library runs on";
 
 }  // namespace
 
@@ -39,31 +44,45 @@ void set_log_level(LiteLogLevel level) {
 }
 LiteLogLevel get_log_level() { return g_level; }
 
-size_t get_device_count(LiteDeviceType type) { return type == LITE_CPU || type == LITE_DEVICE_DEFAULT ? 1 : 0; }
+size_t get_device_count(LiteDeviceType type) {
+  guarded([&] {
+    const int n = static_cast<int>(type);
+    MGE_CHECK(n >= LITE_CPU && n <= LITE_DEVICE_DEFAULT && n != 2 && n != 6, Value, "lite: {} is no LiteDeviceType.",
+              n);
+  });
+  return type == LITE_CPU || type == LITE_DEVICE_DEFAULT ? 1 : 0;
+}
 void try_coalesce_all_free_memory() {
   guarded([] { mge::Pool::of({}).trim(); });
 }
 
-bool register_decryption_and_key(std::string, const DecryptionFunc&, const std::vector<uint8_t>&) {
-  refuse("decryption");
+bool register_decryption_and_key(std::string name, const DecryptionFunc& func, const std::vector<uint8_t>& key) {
+  guarded([&] { add_decryption(name, func, key); });
+  return true;
 }
-bool update_decryption_or_key(std::string, const DecryptionFunc&, const std::vector<uint8_t>&) { refuse("decryption"); }
-bool register_parse_info_func(std::string, const ParseInfoFunc&) { refuse("register_parse_info_func (packed models)"); }
+bool update_decryption_or_key(std::string name, const DecryptionFunc& func, const std::vector<uint8_t>& key) {
+  guarded([&] { update_decryption(name, func, key); });
+  return true;
+}
+bool register_parse_info_func(std::string info_type, const ParseInfoFunc& func) {
+  guarded([&] { add_info_parser(info_type, func); });
+  return true;
+}
 void set_loader_lib_path(const std::string& path) {
   guarded([&] { mge::load_custom_library(path, true); });
 }
-void set_persistent_cache(const std::string&, bool) { refuse("the persistent cache"); }
-void dump_persistent_cache(const std::string&) { refuse("the persistent cache"); }
-void set_tensor_rt_cache(std::string) { refuse("TensorRT"); }
-void dump_tensor_rt_cache() { refuse("TensorRT"); }
-bool register_memory_pair(void*, void*, size_t, LiteDeviceType, LiteBackend) { refuse("register_memory_pair"); }
-bool clear_memory_pair(void*, void*, LiteDeviceType, LiteBackend) { refuse("clear_memory_pair"); }
-void* lookup_physic_ptr(void*, LiteDeviceType, LiteBackend) { refuse("lookup_physic_ptr"); }
-
-ModelPacker::ModelPacker(std::string, std::string, std::string, std::string, std::string) {}
-ModelPacker::ModelPacker(std::vector<uint8_t>, std::string, std::vector<uint8_t>, std::vector<uint8_t>,
-                         std::vector<uint8_t>) {}
-void ModelPacker::set_header(std::string, std::string, bool) {}
-void ModelPacker::pack_model() { refuse("packing models"); }
+void set_persistent_cache(const std::string& path, bool always_sync) {
+  guarded([&] { open_cache_file(path, always_sync); });
+}
+void dump_persistent_cache(const std::string& path) {
+  guarded([&] { write_cache_file(path); });
+}
+void set_tensor_rt_cache(std::string) { refuse("set_tensor_rt_cache", kNoTensorRt); }
+void dump_tensor_rt_cache() { refuse("dump_tensor_rt_cache", kNoTensorRt); }
+bool register_memory_pair(void*, void*, size_t, LiteDeviceType, LiteBackend) {
+  refuse("register_memory_pair", kNoPairs);
+}
+bool clear_memory_pair(void*, void*, LiteDeviceType, LiteBackend) { refuse("clear_memory_pair", kNoPairs); }
+void* lookup_physic_ptr(void*, LiteDeviceType, LiteBackend) { refuse("lookup_physic_ptr", kNoPairs); }
 
 }  // namespace lite

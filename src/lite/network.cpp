@@ -9,11 +9,6 @@
 namespace lite {
 namespace {
 
-mge::serial::LoadedModel read_memory(const void* mem, size_t size) {
-  MGE_CHECK(mem || size == 0, Value, "lite: load_model got a null pointer.");
-  return mge::serial::read_model({static_cast<const uint8_t*>(mem), size}, "model in memory", read_options());
-}
-
 std::vector<std::string> names(const std::vector<IoSlot>& slots) {
   std::vector<std::string> out;
   for (const IoSlot& s : slots) out.push_back(s.io.name);
@@ -38,13 +33,13 @@ Network::~Network() = default;
 void Network::load_model(void* mem, size_t size) {
   locked(*impl_, [&] {
     impl_->check_not_loaded("a second load_model");
-    impl_->load(read_memory(mem, size));
+    impl_->load(bytes_in_memory(mem, size));
   });
 }
 void Network::load_model(std::string path) {
   locked(*impl_, [&] {
     impl_->check_not_loaded("a second load_model");
-    impl_->load(mge::serial::read_model_file(path, read_options()));
+    impl_->load(bytes_of_file(path));
   });
 }
 void Network::compute_only_configured_output() {
@@ -55,18 +50,16 @@ void Network::compute_only_configured_output() {
 }
 
 std::shared_ptr<Tensor> Network::get_io_tensor(std::string name, LiteTensorPhase phase) {
-  return locked(*impl_, [&] { return impl_->find_io(name, phase).tensor; });
+  return locked(*impl_, [&] { return impl_->tensor_of(impl_->find_io(name, phase)); });
 }
-std::vector<std::shared_ptr<Tensor>> Network::get_discrete_tensors(std::string, LiteTensorPhase) {
-  guarded([] { not_supported("get_discrete_tensors"); });
-  return {};
+std::vector<std::shared_ptr<Tensor>> Network::get_discrete_tensors(std::string name, LiteTensorPhase phase) {
+  return locked(*impl_, [&] { return impl_->discrete_tensors(impl_->find_io(name, phase)); });
 }
 std::shared_ptr<Tensor> Network::get_input_tensor(size_t index) {
-  return locked(*impl_, [&] { return impl_->at(impl_->inputs, index, "input").tensor; });
+  return locked(*impl_, [&] { return impl_->tensor_of(impl_->at(impl_->inputs, index, "input")); });
 }
-std::vector<std::shared_ptr<Tensor>> Network::get_input_tensors(size_t) {
-  guarded([] { not_supported("get_input_tensors (discrete inputs)"); });
-  return {};
+std::vector<std::shared_ptr<Tensor>> Network::get_input_tensors(size_t index) {
+  return locked(*impl_, [&] { return impl_->discrete_tensors(impl_->at(impl_->inputs, index, "input")); });
 }
 std::shared_ptr<Tensor> Network::get_output_tensor(size_t index) {
   return locked(*impl_, [&] { return impl_->at(impl_->outputs, index, "output").tensor; });

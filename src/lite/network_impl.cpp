@@ -28,11 +28,6 @@ std::string list(const std::vector<IoSlot>& slots) {
   return s.empty() ? "none" : s;
 }
 
-struct Switch {
-  bool on;
-  const char* what;
-};
-
 std::unordered_map<std::string, std::pair<IO, std::shared_ptr<Tensor>>> io_map(const std::vector<IoSlot>& slots) {
   std::unordered_map<std::string, std::pair<IO, std::shared_ptr<Tensor>>> m;
   for (const IoSlot& s : slots) m.emplace(s.io.name, std::make_pair(s.io, s.tensor));
@@ -105,19 +100,30 @@ void Network::Impl::check_loaded(const char* what) const {
 
 void Network::Impl::check_config() const {
   MGE_CHECK(config.device_type == LITE_CPU || config.device_type == LITE_DEVICE_DEFAULT, NotImplemented,
-            "lite: device type {} is not supported in this build yet; use LITE_CPU.",
+            "lite: device type {}: this library runs on the CPU; use LITE_CPU or LITE_DEVICE_DEFAULT.",
             static_cast<int>(config.device_type));
+  MGE_CHECK(config.backend == LITE_DEFAULT, Value, "lite: {} is no LiteBackend; there is LITE_DEFAULT (0).",
+            static_cast<int>(config.backend));
+  for (auto* ios : {&network_io.inputs, &network_io.outputs})
+    for (const IO& io : *ios)
+      MGE_CHECK(io.io_type == LITE_IO_VALUE || io.io_type == LITE_IO_SHAPE, Value,
+                "lite: the io_type of '{}' is {}; it must be LITE_IO_VALUE (0) or LITE_IO_SHAPE (1).", io.name,
+                static_cast<int>(io.io_type));
   const Options& o = config.options;
-  const Switch refused[] = {
-      {config.has_compression, "has_compression (compressed weights)"},
-      {!config.bare_model_cryption_name.empty(), "bare_model_cryption_name (encrypted models)"},
-      {!config.discrete_input_name.empty(), "discrete_input_name"},
-  };
-  for (const Switch& s : refused)
-    if (s.on) not_supported(s.what);
   MGE_CHECK(!(o.force_output_dynamic_alloc && o.force_output_use_user_specified_memory), Value,
             "lite: force_output_dynamic_alloc and force_output_use_user_specified_memory exclude each other.");
   MGE_CHECK(o.comp_node_seq_record_level <= 2, Value, "lite: comp_node_seq_record_level is 0, 1 or 2; got {}.",
+            static_cast<int>(o.comp_node_seq_record_level));
+  MGE_CHECK(o.jit_level <= 2, Value, "lite: jit_level is 0, 1 or 2; got {}.", static_cast<int>(o.jit_level));
+  MGE_CHECK(o.graph_opt_level <= 3, Value, "lite: graph_opt_level is 0 to 3; got {}.",
+            static_cast<int>(o.graph_opt_level));
+  MGE_CHECK(o.async_exec_level <= 7, Value, "lite: async_exec_level is 0 to 7; got {}.", o.async_exec_level);
+  MGE_CHECK(!(o.force_dynamic_alloc && o.comp_node_seq_record_level), Value,
+            "lite: force_dynamic_alloc and comp_node_seq_record_level {} exclude each other: recorded memory stays.",
+            static_cast<int>(o.comp_node_seq_record_level));
+  MGE_CHECK(!(shares_memory && o.comp_node_seq_record_level), NotImplemented,
+            "lite: comp_node_seq_record_level {} keeps the memory of its runs, so that it cannot be shared with "
+            "another network. Use level 0, or do not call share_runtime_memory_with.",
             static_cast<int>(o.comp_node_seq_record_level));
   MGE_CHECK(!(async_callback && o.force_output_use_user_specified_memory), Value,
             "lite: an async callback cannot be used with force_output_use_user_specified_memory.");
@@ -147,7 +153,8 @@ mge::pass::InferenceOptions Network::Impl::inference_options(const mge::serial::
   MGE_CHECK(on.size() < 2, Value, "lite: of the layout options only one may be on; got {} and {}.", on[0].first,
             on[1].first);
   on.emplace_back("enable_ioc16", o.enable_f16_io_comp);
-  on.emplace_back("enable_weight_preprocess", o.weight_preprocess || dumped.weight_preprocess);
+  on.emplace_back("enable_weight_preprocess",
+                  o.weight_preprocess || dumped.weight_preprocess || config.auto_optimize_inference);
   on.emplace_back("enable_fuse_preprocess", o.fuse_preprocess);
   InferenceOptions asked = mge::pass::parse_inference(on);
   const std::string_view others = mge::pass::layout_of_others(asked.layout);
@@ -160,18 +167,54 @@ mge::pass::InferenceOptions Network::Impl::inference_options(const mge::serial::
   return asked;
 }
 
-void Network::Impl::load(mge::serial::LoadedModel m) {
-  load_shared(std::make_shared<const mge::serial::LoadedModel>(std::move(m)));
+// What a packed model says about the network. The rest of it came with the configuration.
+void Network::Impl::apply(const ModelInfo& info) {
+  config = info.config;
+  network_io = info.io;
+  extra_info = info.extra_info;
+  for (auto& [key, value] : info.isolated) {
+    if (key == "device_id") {
+      config.device_id = value.safe_cast<int32_t>();
+    } else if (key == "number_threads") {
+      threads = value.safe_cast<uint32_t>();
+      MGE_CHECK(threads >= 1 && threads <= 256, Value, "model info: number_threads must be 1..256; got {}.", threads);
+    } else if (key == "enable_inplace_model") {
+      inplace = value.safe_cast<bool>();
+    } else if (key == "use_tensorrt") {
+      MGE_CHECK(!value.safe_cast<bool>(), NotImplemented,
+                "model info: use_tensorrt: TensorRT needs a GPU, and this library runs on the CPU. Load the model with "
+                "disable_configure_by_model_info.");
+    } else {
+      log(WARN, mge::format("lite: the model's info says '{}', which this library does not know", key));
+    }
+  }
+}
+
+void Network::Impl::load(const ModelBytes& source) {
+  check_not_loaded("a second load_model");
+  Loaded loaded = load_bytes(source, config, network_io, !extra.disable_configure_by_model_info);
+  if (loaded.packed) apply(loaded.info);
+  load_shared(std::make_shared<const mge::serial::LoadedModel>(std::move(loaded.model)));
 }
 
 void Network::Impl::load_shared(std::shared_ptr<const mge::serial::LoadedModel> m) {
   check_not_loaded("a second load");
   check_config();
-  if (!m->info.preprocess.empty()) not_supported("a pre-processing section in a model");
+  MGE_CHECK(
+      m->info.preprocess.empty(), NotImplemented,
+      "lite: the model has a pre-processing section, whose steps this library does not run. Make them part of the "
+      "traced function and dump it again.");
   EngineOptions opt;
   opt.opt_level = config.options.graph_opt_level;
   opt.record_level = config.options.comp_node_seq_record_level;
   opt.inference = inference_options(*m);
+  opt.jit_level = config.options.jit_level;
+  opt.const_shape = config.options.const_shape;
+  opt.dynamic_alloc = config.options.force_dynamic_alloc;
+  opt.verify = config.options.var_sanity_check_first_run;
+  opt.strategy = strategy;
+  opt.shared_batch = shared_batch;
+  opt.tune_once = config.options.no_profiling_on_shape_change;
   if (only_configured_outputs) {
     MGE_CHECK(!network_io.outputs.empty(), Value,
               "lite: compute_only_configured_output needs NetworkIO.outputs; outputs of this model: {}.", [&] {
@@ -185,6 +228,7 @@ void Network::Impl::load_shared(std::shared_ptr<const mge::serial::LoadedModel> 
     opt.every_value = true;
     opt.opt_level = 0;  // what the passes merge would be missing from the dump
   }
+  const mge::UseMemory use(memory);
   try {
     model = std::move(m);
     engine = std::make_unique<Engine>(model, opt);
@@ -192,10 +236,14 @@ void Network::Impl::load_shared(std::shared_ptr<const mge::serial::LoadedModel> 
     make_slots();
     const mge::ThreadLimit limit(static_cast<int>(threads));
     engine->prepare(input_metas());
+    if (config.options.const_shape) check_const_shape(input_metas());
     set_output_layouts();
-    JsonWriter json;
-    for (auto& [key, value] : model->info.metadata) json.member(key, value);
-    extra_info = json.str();
+    make_discrete();
+    if (extra_info.empty()) {
+      JsonWriter json;
+      for (auto& [key, value] : model->info.metadata) json.member(key, value);
+      extra_info = json.str();
+    }
   } catch (...) {
     model.reset();
     engine.reset();
@@ -213,7 +261,7 @@ void Network::Impl::make_slots() {
   };
   auto make = [&](std::vector<IoSlot>& slots, const std::vector<IO>& given, const std::string& name, const char* what,
                   const Meta& m) {
-    IoSlot s{configured(given, name), nullptr, m, static_cast<int>(slots.size())};
+    IoSlot s{configured(given, name), nullptr, {}, m, static_cast<int>(slots.size())};
     s.io.is_host = true;  // host and device are the same memory on a CPU
     auto impl = std::make_shared<Tensor::Impl>();
     impl->device_id = config.device_id;
@@ -243,6 +291,8 @@ void Network::Impl::make_slots() {
 
 IoSlot& Network::Impl::find_io(const std::string& name, LiteTensorPhase phase) {
   check_loaded("get_io_tensor");
+  MGE_CHECK(phase >= LITE_IO && phase <= LITE_OUTPUT, Value, "lite: {} is no LiteTensorPhase.",
+            static_cast<int>(phase));
   if (phase != LITE_OUTPUT)
     for (IoSlot& s : inputs)
       if (s.io.name == name) return s;
@@ -252,6 +302,120 @@ IoSlot& Network::Impl::find_io(const std::string& name, LiteTensorPhase phase) {
   const char* what = phase == LITE_INPUT ? "input" : phase == LITE_OUTPUT ? "output" : "input or output";
   mge::fail(mge::ErrorKind::Index, "lite: the model has no {} '{}'. Inputs: {}. Outputs: {}.", what, name, list(inputs),
             list(outputs));
+}
+
+// ---- discrete inputs: a batch whose elements lie in memory of their own
+
+void Network::Impl::make_discrete() {
+  const std::string& name = config.discrete_input_name;
+  if (name.empty()) return;
+  auto it = std::find_if(inputs.begin(), inputs.end(), [&](const IoSlot& s) { return s.io.name == name; });
+  MGE_CHECK(it != inputs.end(), Value, "lite: discrete_input_name is '{}'; inputs of the model are {}.", name,
+            list(inputs));
+  Layout l = it->tensor->get_layout();
+  MGE_CHECK(l.ndim > 1, Value, "lite: discrete_input_name: input '{}' {} is no batch.", name, layout_text(l));
+  const size_t batch = l.shapes[0];
+  l.shapes[0] = 1;
+  for (size_t i = 0; i < batch; ++i) {
+    auto impl = std::make_shared<Tensor::Impl>();
+    impl->device_id = config.device_id;
+    impl->set_layout(l);
+    it->discrete.push_back(TensorAccess::make(std::move(impl)));
+  }
+}
+
+std::vector<std::shared_ptr<Tensor>> Network::Impl::discrete_tensors(const IoSlot& slot) const {
+  MGE_CHECK(!slot.discrete.empty(), Value,
+            "lite: '{}' is no discrete input; Config.discrete_input_name is '{}'. Use get_io_tensor, or name it there.",
+            slot.io.name, config.discrete_input_name);
+  return slot.discrete;
+}
+
+const std::shared_ptr<Tensor>& Network::Impl::tensor_of(const IoSlot& slot) const {
+  MGE_CHECK(slot.discrete.empty(), Value,
+            "lite: '{}' is a discrete input (Config.discrete_input_name): it has {} tensors. Use get_discrete_tensors.",
+            slot.io.name, slot.discrete.size());
+  return slot.tensor;
+}
+
+void Network::Impl::gather_discrete() const {
+  for (const IoSlot& s : inputs) {
+    if (s.discrete.empty()) continue;
+    Tensor::Impl& all = TensorAccess::impl(*s.tensor);
+    const size_t bytes = all.layout.ndim ? layout_bytes(all.layout) / std::max<size_t>(s.discrete.size(), 1) : 0;
+    char* to = static_cast<char*>(all.ptr());
+    for (auto& part : s.discrete) {
+      Layout want = all.layout;
+      want.shapes[0] = 1;
+      const Layout got = part->get_layout();
+      MGE_CHECK(got == want, Value, "lite: a tensor of the discrete input '{}' is {}; it must be {}.", s.io.name,
+                layout_text(got), layout_text(want));
+      Tensor::Impl place;
+      place.set_layout(want);
+      place.adopt(to, bytes);
+      std::lock_guard<std::recursive_mutex> lock(TensorAccess::impl(*part).mutex);
+      place.copy_from(TensorAccess::impl(*part));
+      to += bytes;
+    }
+  }
+}
+
+// ---- how kernels are chosen, and what the result is
+
+void Network::Impl::prepare_again() {
+  const mge::ThreadLimit limit(static_cast<int>(threads));
+  const mge::UseMemory use(memory);
+  engine->prepare(input_metas());
+  if (engine->knows_outputs()) set_output_layouts();
+}
+
+void Network::Impl::set_algo_policy(uint32_t policy, uint32_t batch, bool same_bits) {
+  MGE_CHECK((policy & ~15u) == 0, Value, "lite: {} is no combination of LiteAlgoSelectStrategy.", policy);
+  // Kernels that are not optimised are asked last anyway, so LITE_ALGO_OPTIMIZED asks for nothing more.
+  if (policy) strategy = policy & (LITE_ALGO_HEURISTIC | LITE_ALGO_PROFILE | LITE_ALGO_REPRODUCIBLE);
+  if (!(strategy & 3u)) strategy |= mge::kHeuristic;
+  shared_batch = batch;
+  if (batch || same_bits) strategy |= mge::kAnyBatch;
+  if (same_bits) strategy |= mge::kReproducible;
+  if (!engine) return;
+  log(WARN, "lite: set_network_algo_policy after load_model: the network is compiled again");
+  engine->set_strategy(strategy, shared_batch);
+  prepare_again();
+}
+
+void Network::Impl::set_workspace_limit(size_t bytes) {
+  check_loaded("set_network_algo_workspace_limit");
+  engine->set_workspace(bytes);
+  prepare_again();
+}
+
+// Memory of runs comes from the pool of the process and goes back to it after each, so networks that run one after the
+// other use the same; a recorded run keeps its own.
+void Network::Impl::share_runtime_memory(const Impl& src) {
+  MGE_CHECK(src.config.options.comp_node_seq_record_level == 0, NotImplemented,
+            "lite: share_runtime_memory_with: the other network keeps the memory of its runs "
+            "(comp_node_seq_record_level {}). Use level 0 for both.",
+            static_cast<int>(src.config.options.comp_node_seq_record_level));
+  MGE_CHECK(config.options.comp_node_seq_record_level == 0, NotImplemented,
+            "lite: share_runtime_memory_with: comp_node_seq_record_level {} keeps the memory of its runs. Use level 0 "
+            "for both.",
+            static_cast<int>(config.options.comp_node_seq_record_level));
+  shares_memory = true;
+  memory = src.memory;
+}
+
+void Network::Impl::write_optimised(const std::string& path) const {
+  check_loaded("dump_layout_transform_model");
+  MGE_CHECK(layout_transform, Assertion,
+            "lite: dump_layout_transform_model needs enable_global_layout_transform before load_model.");
+  MGE_CHECK(!engine->dropped(), Assertion,
+            "lite: dump_layout_transform_model: comp_node_seq_record_level 2 has dropped the graph. Dump before the "
+            "first forward, or use level 1.");
+  MGE_CHECK(!path.empty(), Value, "lite: dump_layout_transform_model needs the name of a file.");
+  mge::serial::ModelInfo info = model->info;
+  for (auto& [key, value] : info.metadata)
+    if (key == "optimized_for_inference") value = "1";
+  mge::serial::write_model_file(path, engine->graph(), info);
 }
 
 IoSlot& Network::Impl::at(std::vector<IoSlot>& slots, size_t index, const char* what) {
@@ -338,6 +502,16 @@ void Network::Impl::store_output(IoSlot& slot, const Meta& m, const Buffer& valu
   t.copy_from(source);
 }
 
+// Where sizes vary with values nothing was compiled yet; the shapes of the file, or configured ones, hold there, too.
+void Network::Impl::check_const_shape(const std::vector<Meta>& metas) {
+  if (const_inputs_.empty()) const_inputs_ = metas;
+  for (size_t i = 0; i < metas.size(); ++i)
+    MGE_CHECK(metas[i].same_type(const_inputs_[i]), Value,
+              "lite: input '{}' is {} now and was {} when the model was loaded; Options.const_shape promised that it "
+              "would not change. Load without const_shape.",
+              inputs[i].io.name, metas[i].str(), const_inputs_[i].str());
+}
+
 namespace {
 void write_json(const std::string& path, const std::string& text) {
   mge::FileWriter f(path);
@@ -348,6 +522,7 @@ void write_json(const std::string& path, const std::string& text) {
 
 void Network::Impl::run_once() {
   const mge::ThreadLimit limit(static_cast<int>(threads));
+  const mge::UseMemory use(memory);
   // Other threads find inputs and outputs as they were before the run or as they are after it.
   std::vector<Tensor::Impl*> tensors;
   for (auto* slots : {&inputs, &outputs})
@@ -356,10 +531,13 @@ void Network::Impl::run_once() {
   const bool fake = std::exchange(config.options.fake_next_exec, false);
   std::vector<Meta> metas;
   std::vector<Buffer> in;
-  if (fake)
+  if (fake) {
     metas = input_metas();
-  else
+  } else {
+    gather_discrete();
     take_inputs(&metas, &in);
+  }
+  if (config.options.const_shape) check_const_shape(metas);
   engine->prepare(metas);
   if (engine->knows_outputs()) set_output_layouts();
   if (fake) return;
@@ -449,11 +627,14 @@ void Network::Impl::set_async_callback(const AsyncCallback& callback) {
   async_callback = callback;
 }
 
+// On a thread of its own: with an async callback, or when async_exec_level says always.
+bool Network::Impl::runs_aside() const { return async_callback || ((config.options.async_exec_level & 4) && !inplace); }
+
 void Network::Impl::forward() {
   std::unique_lock<std::recursive_mutex> lock(mutex);
   check_loaded("forward");
   const StartCallback start = start_callback;  // a copy: the callback may set another
-  if (!async_callback) {
+  if (!runs_aside()) {
     MGE_CHECK(!std::exchange(in_forward_, true), Assertion,
               "lite: forward was called from a callback of the same network. Call it after forward has returned.");
     struct Leave {
@@ -482,9 +663,10 @@ void Network::Impl::forward() {
     } catch (...) {
       error = std::current_exception();
     }
-    done();  // also after a failure, which wait() reports: whoever waits for the callback must not wait forever
+    if (done)
+      done();  // also after a failure, which wait() reports: whoever waits for the callback must not wait forever
     if (error) std::rethrow_exception(error);
-    call_finish();
+    if (done) call_finish();  // without a callback wait() does it
   });
 }
 

@@ -11,7 +11,9 @@
 #include <thread>
 #include <vector>
 
+#include "core/memory_source.h"
 #include "lite/engine.h"
+#include "lite/load.h"
 #include "lite/network.h"
 
 namespace lite {
@@ -19,8 +21,9 @@ namespace lite {
 struct IoSlot {
   IO io;
   std::shared_ptr<Tensor> tensor;
-  mge::Meta meta;       // in the file
-  int graph_index = 0;  // position among the graph's inputs or outputs
+  std::vector<std::shared_ptr<Tensor>> discrete;  // of Config.discrete_input_name: one for each element of the batch
+  mge::Meta meta;                                 // in the file
+  int graph_index = 0;                            // position among the graph's inputs or outputs
 };
 
 /// Runs one job at a time on a thread of its own. Made on the first async forward.
@@ -52,12 +55,15 @@ class Network::Impl {
   Impl(const Config& c, const NetworkIO& io) : config(c), network_io(io) {}
   ~Impl();
 
-  void load(mge::serial::LoadedModel model);
+  void load(const ModelBytes& source);
   void load_shared(std::shared_ptr<const mge::serial::LoadedModel> model);
   void check_not_loaded(const char* what) const;
   void check_loaded(const char* what) const;
 
   IoSlot& find_io(const std::string& name, LiteTensorPhase phase);
+  std::vector<std::shared_ptr<Tensor>> discrete_tensors(const IoSlot& slot) const;
+  /// The one tensor of an input or output; a discrete input has several.
+  const std::shared_ptr<Tensor>& tensor_of(const IoSlot& slot) const;
   IoSlot& at(std::vector<IoSlot>& slots, size_t index, const char* what);
 
   // These take the mutex themselves: who waits for the worker must not hold it.
@@ -66,6 +72,10 @@ class Network::Impl {
   /// Times from the next run on are written to this file after each.
   void enable_profile(std::string path);
   void write_memory_info(const std::string& folder) const;
+  void set_algo_policy(uint32_t strategy, uint32_t shared_batch, bool same_bits);
+  void set_workspace_limit(size_t bytes);
+  void share_runtime_memory(const Impl& src);
+  void write_optimised(const std::string& path) const;
   void set_async_callback(const AsyncCallback& callback);
   /// Whether this is the thread on which an async callback runs.
   bool inside_callback() const;
@@ -82,9 +92,14 @@ class Network::Impl {
   size_t threads = 1;
   bool inplace = false;
   int stream_id = 0;
-  std::string text_dump, bin_dump;  // where every value goes, when set
-  std::string profile_path;         // where the times of the last run go, when set
-  mutable std::string memory_info;  // folder that waits for the first run
+  uint32_t strategy = mge::kHeuristic;        // of kernel/tune.h
+  uint32_t shared_batch = 0;                  // fast-run measures with this batch size
+  bool layout_transform = false;              // dump_layout_transform_model may be asked for
+  bool shares_memory = false;                 // of its runs, with another network
+  std::shared_ptr<mge::MemorySource> memory;  // null: the pool
+  std::string text_dump, bin_dump;            // where every value goes, when set
+  std::string profile_path;                   // where the times of the last run go, when set
+  mutable std::string memory_info;            // folder that waits for the first run
 
   std::shared_ptr<const mge::serial::LoadedModel> model;
   std::unique_ptr<Engine> engine;
@@ -97,8 +112,14 @@ class Network::Impl {
 
  private:
   void check_config() const;
+  void apply(const ModelInfo& info);
+  void prepare_again();
+  bool runs_aside() const;
   mge::pass::InferenceOptions inference_options(const mge::serial::LoadedModel& m) const;
   void make_slots();
+  void make_discrete();
+  void gather_discrete() const;
+  void check_const_shape(const std::vector<mge::Meta>& metas);
   mge::Meta input_meta(const IoSlot& slot) const;
   std::vector<mge::Meta> input_metas() const;
   void take_inputs(std::vector<mge::Meta>* metas, std::vector<mge::Buffer>* buffers) const;
@@ -114,6 +135,7 @@ class Network::Impl {
   bool finished_ = false;           // a forward whose finish callback has not been called yet
   bool in_forward_ = false;         // on the thread that has the mutex
   int dumps_ = 0;
+  std::vector<mge::Meta> const_inputs_;  // of Options.const_shape
 };
 
 struct NetworkAccess {

@@ -76,37 +76,55 @@ bool Runtime::is_cpu_inplace_mode(std::shared_ptr<Network> network) {
 void Runtime::use_tensorrt(std::shared_ptr<Network> network) {
   guarded([&] {
     Held held(network);
-    not_supported("TensorRT");
+    mge::fail(mge::ErrorKind::NotImplemented,
+              "lite: use_tensorrt: TensorRT needs a GPU, and this library runs on the CPU.");
   });
 }
 
-void Runtime::set_network_algo_policy(std::shared_ptr<Network> network, LiteAlgoSelectStrategy strategy, uint32_t,
-                                      bool) {
+void Runtime::set_network_algo_policy(std::shared_ptr<Network> network, LiteAlgoSelectStrategy strategy,
+                                      uint32_t shared_batch_size, bool binary_equal_between_batch) {
   guarded([&] {
-    Held held(network);
-    // Kernels are chosen by rule and always give the same bits, so every strategy but profiling is met already.
-    MGE_CHECK((static_cast<unsigned>(strategy) & ~15u) == 0, Value,
-              "lite: {} is no combination of LiteAlgoSelectStrategy.", static_cast<int>(strategy));
-    if (static_cast<unsigned>(strategy) & LITE_ALGO_PROFILE) not_supported("LITE_ALGO_PROFILE (fast-run)");
+    Held(network)->set_algo_policy(static_cast<uint32_t>(strategy), shared_batch_size, binary_equal_between_batch);
   });
 }
-void Runtime::set_network_algo_workspace_limit(std::shared_ptr<Network> network, size_t) {
-  guarded([&] {
-    Held(network)->check_loaded("set_network_algo_workspace_limit");
-    not_supported("a workspace limit");
-  });
+void Runtime::set_network_algo_workspace_limit(std::shared_ptr<Network> network, size_t limit) {
+  guarded([&] { Held(network)->set_workspace_limit(limit); });
 }
-void Runtime::set_memory_allocator(std::shared_ptr<Network> network, std::shared_ptr<Allocator>) {
+
+namespace {
+
+// The user's allocator as the engine asks for memory.
+class UserMemory final : public mge::MemorySource {
+ public:
+  UserMemory(std::shared_ptr<Allocator> a, int device_id) : allocator_(std::move(a)), device_id_(device_id) {}
+  void* allocate(size_t bytes, size_t align) override {
+    return allocator_->allocate(LITE_CPU, device_id_, bytes, align);
+  }
+  void free(void* ptr) override { allocator_->free(LITE_CPU, device_id_, ptr); }
+
+ private:
+  std::shared_ptr<Allocator> allocator_;
+  int device_id_;
+};
+
+}  // namespace
+
+void Runtime::set_memory_allocator(std::shared_ptr<Network> network, std::shared_ptr<Allocator> allocator) {
   guarded([&] {
-    Held(network)->check_not_loaded("set_memory_allocator");
-    not_supported("a user-defined allocator");
+    Held impl(network);
+    impl->check_not_loaded("set_memory_allocator");
+    MGE_CHECK(allocator, Value, "lite: set_memory_allocator got no allocator.");
+    impl->memory = std::make_shared<UserMemory>(std::move(allocator), impl->config.device_id);
   });
 }
 void Runtime::share_runtime_memory_with(std::shared_ptr<Network> dst, std::shared_ptr<Network> src) {
   guarded([&] {
-    Held(dst)->check_not_loaded("share_runtime_memory_with");
-    Held held(src);
-    not_supported("sharing runtime memory between networks");
+    MGE_CHECK(dst && src, Value, "lite: the network is null.");
+    MGE_CHECK(dst != src, Value, "lite: share_runtime_memory_with needs two networks.");
+    Network::Impl &a = NetworkAccess::impl(*dst), &b = NetworkAccess::impl(*src);
+    std::scoped_lock lock(a.mutex, b.mutex);
+    a.check_not_loaded("share_runtime_memory_with");
+    a.share_runtime_memory(b);
   });
 }
 
@@ -142,25 +160,20 @@ void Runtime::shared_weight_with_network(std::shared_ptr<Network> dst, const std
 }
 void Runtime::enable_global_layout_transform(std::shared_ptr<Network> network) {
   guarded([&] {
-    Held held(network);
-    not_supported("the global layout transform");
+    Held impl(network);
+    impl->check_not_loaded("enable_global_layout_transform");
+    impl->layout_transform = true;  // layouts are chosen when programs are compiled in any case; this allows the dump
   });
 }
-void Runtime::dump_layout_transform_model(std::shared_ptr<Network> network, std::string) {
-  guarded([&] {
-    Held held(network);
-    not_supported("the global layout transform");
-  });
+void Runtime::dump_layout_transform_model(std::shared_ptr<Network> network, std::string path) {
+  guarded([&] { Held(network)->write_optimised(path); });
 }
 
-NetworkIO Runtime::get_model_io_info(const std::string& path, const Config&) {
-  return guarded([&] { return io_of(mge::serial::read_model_file(path, read_options())); });
+NetworkIO Runtime::get_model_io_info(const std::string& path, const Config& config) {
+  return guarded([&] { return io_of(load_bytes(bytes_of_file(path), config, {}, false).model); });
 }
-NetworkIO Runtime::get_model_io_info(const void* mem, size_t size, const Config&) {
-  return guarded([&] {
-    MGE_CHECK(mem || size == 0, Value, "lite: get_model_io_info got a null pointer.");
-    return io_of(mge::serial::read_model({static_cast<const uint8_t*>(mem), size}, "model in memory", read_options()));
-  });
+NetworkIO Runtime::get_model_io_info(const void* mem, size_t size, const Config& config) {
+  return guarded([&] { return io_of(load_bytes(bytes_in_memory(mem, size), config, {}, false).model); });
 }
 
 }  // namespace lite

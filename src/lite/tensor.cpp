@@ -13,7 +13,7 @@ namespace {
 
 void check_device(LiteDeviceType type) {
   MGE_CHECK(type == LITE_CPU || type == LITE_DEVICE_DEFAULT, NotImplemented,
-            "lite: tensors on device type {} are not supported in this build yet; use LITE_CPU.",
+            "lite: there are no tensors on device type {}: this library runs on the CPU; use LITE_CPU.",
             static_cast<int>(type));
 }
 

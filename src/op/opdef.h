@@ -111,6 +111,7 @@ struct OpDef {
   /// `state`.
   std::string (*domain)(const AttrsBase*) = nullptr;
   double (*cost)(const InferCtx&) = nullptr;  // floating-point operations; null = one per output element
+  uint32_t refuses = 0;  // bit i: some values of input i are an error when it runs; a variadic input has the last bit
   int version = 1;
 
   bool is(Trait t) const { return traits & t; }
@@ -162,6 +163,8 @@ class OpBuilder {
   /// It acts on something outside of the graph, named by the attributes (OpDef::domain).
   OpBuilder& effect(std::string (*domain)(const AttrsBase*)) { return d_->domain = domain, traits(kEffect); }
   OpBuilder& cost(double (*f)(const InferCtx&)) { return d_->cost = f, *this; }
+  /// What is said of such values is said before anything is written, so that a result over an operand is safe.
+  OpBuilder& refuses(uint32_t inputs) { return d_->refuses = inputs, *this; }
   OpBuilder& version(int v) { return d_->version = v, *this; }
   OpBuilder& doc(const char* text) { return d_->doc = text, *this; }
   OpBuilder& scalar(const ScalarBody* b) {

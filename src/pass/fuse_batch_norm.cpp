@@ -64,6 +64,7 @@ class Fuser {
     const ValueId in[] = {x, g_.node(slope).inputs[1], bwd.inputs[2], bwd.inputs[3], bwd.inputs[4], fwd.inputs[2]};
     const NodeId fused = g_.add_node(OpRegistry::global().get("batch_norm_fused_bwd"),
                                      make_attrs(BatchNormFusedBwdAttrs{std::string(act->name)}), in, bwd.loc, n);
+    g_.stand_for(fused, slope);
     take_over(n, fused, bwd.outputs);
     g_.erase(slope);
     return true;
@@ -97,6 +98,8 @@ class Fuser {
     const NodeId fused = g_.add_node(OpRegistry::global().get("batch_norm_fused"), make_attrs(std::move(at)),
                                      {in.data(), in.size()}, norm.loc, n);
     g_.replace_all_uses(y, g_.node(fused).outputs[0]);
+    g_.stand_for(fused, n);
+    for (NodeId t : taken) g_.stand_for(fused, t);
     for (size_t i = taken.size(); i-- > 0;) g_.erase(taken[i]);
     take_over(n, fused, norm.outputs, 1);
     return true;
@@ -107,6 +110,7 @@ class Fuser {
   void take_over(NodeId old, NodeId fused, const Outputs& outputs, size_t first = 0) {
     place_.resize(g_.n_node_ids(), place_[old]);
     g_.set_rerun(fused, g_.node(old).rerun);
+    g_.stand_for(fused, old);
     for (size_t o = first; o < outputs.size(); ++o) g_.replace_all_uses(outputs[o], g_.node(fused).outputs[o]);
     g_.erase(old);
   }

@@ -89,6 +89,8 @@ bool fuse_one(Graph& g, NodeId conv) {
   NodeId fused = g.add_node(OpRegistry::global().get(Conv2dFusedAttrs::kOp), make_attrs(f), {in.data(), in.size()},
                             x.loc, c.nodes.back());
   g.replace_all_uses(c.at, g.node(fused).outputs[0]);
+  g.stand_for(fused, conv);
+  for (NodeId n : c.nodes) g.stand_for(fused, n);
   for (size_t i = c.nodes.size(); i-- > 0;) g.erase(c.nodes[i]);
   g.erase(conv);
   return true;

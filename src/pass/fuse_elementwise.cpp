@@ -150,6 +150,7 @@ class Fuser {
     g_.set_rerun(fused, g_.node(root).rerun);
     place_.resize(g_.n_node_ids(), place_[last]);
     for (size_t o = 0; o < results.size(); ++o) g_.replace_all_uses(results[o], g_.node(fused).outputs[o]);
+    for (NodeId n : members) g_.stand_for(fused, n);  // in the order of its steps
     for (size_t i = members.size(); i-- > 0;) g_.erase(members[i]);
   }
 

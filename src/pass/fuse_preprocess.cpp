@@ -151,6 +151,7 @@ bool fuse_from(Graph& g, ValueId bytes, NodeId first, const ir::Evaluator& evalu
   const ValueId in[] = {bytes, g.add_constant(t.meta, t.storage, t.offset)};
   const NodeId made = g.add_node(ops.get("byte_table"), make_attrs(a), in, g.node(c.nodes.front()).loc, last);
   replace_value(g, c.at, g.node(made).outputs[0]);
+  for (NodeId n : c.nodes) g.stand_for(made, n);
   for (size_t i = c.nodes.size(); i-- > 0;) g.erase(c.nodes[i]);
   return true;
 }

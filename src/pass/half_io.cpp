@@ -102,6 +102,7 @@ struct HalfIo {
     for (size_t i = 0; i < x.inputs.size(); ++i) in.push_back(halved(i) ? half_of(x.inputs[i], n) : x.inputs[i]);
     const NodeId made = g.add_node(*x.op, attrs, {in.data(), in.size()}, x.loc, n);
     for (auto& s : x.sizes) g.add_size(made, s);
+    g.stand_for(made, n);
     for (size_t i = 0; i < x.outputs.size(); ++i) {
       const ValueId was = x.outputs[i], now = g.node(made).outputs[i];
       if (g.meta(now).same_type(g.meta(was))) {

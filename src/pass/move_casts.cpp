@@ -48,6 +48,8 @@ bool sink(Graph& g, NodeId mover) {
   const NodeId again =
       g.add_node(*g.node(cast).op, g.node(cast).attrs, {&g.node(moved).outputs[0], 1}, g.node(cast).loc, mover);
   replace_value(g, out, g.node(again).outputs[0]);
+  g.stand_for(moved, mover);
+  g.stand_for(again, cast);
   g.erase(mover);
   g.erase(cast);
   return true;
@@ -68,6 +70,8 @@ bool hoist(Graph& g, NodeId cast) {
   const NodeId moved =
       g.add_node(*g.node(mover).op, g.node(mover).attrs, {&g.node(first).outputs[0], 1}, g.node(mover).loc, cast);
   replace_value(g, out, g.node(moved).outputs[0]);
+  g.stand_for(first, cast);
+  g.stand_for(moved, mover);
   g.erase(cast);
   g.erase(mover);
   hoist(g, first);

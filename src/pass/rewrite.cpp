@@ -166,6 +166,11 @@ void replace_value(Graph& g, ValueId from, ValueId to) {
 }
 
 void erase_unread(Graph& g, NodeId n) {
+  ir::Rewrite rewrite(g);
+  erase_unread(g, n, rewrite);
+}
+
+void erase_unread(Graph& g, NodeId n, ir::Rewrite& rewrite) {
   std::vector<NodeId> look{n};
   while (!look.empty()) {
     const NodeId at = look.back();
@@ -177,7 +182,7 @@ void erase_unread(Graph& g, NodeId n) {
     if (read) continue;
     auto inputs = x.inputs;
     for (auto& s : x.sizes) inputs.push_back(s.value);
-    g.erase(at);
+    rewrite.erase(at);
     for (ValueId v : inputs)
       if (g.value(v).kind == ir::ValueKind::Result) look.push_back(g.value(v).producer);
   }
@@ -197,12 +202,13 @@ bool apply_rules(Rewriter r, std::span<const Rule> rules) {
       auto found = table.find(r.node().op);
       if (found == table.end()) continue;
       for (const Rule* rule : found->second) {
+        ir::Rewrite rewrite(r.g);
         const ValueId from = r.node().outputs[0], to = rule->rewrite(r);
         if (to == kNone) continue;
         more = changed = true;
         if (to == from) continue;  // changed in its place
         replace_value(r.g, from, to);
-        erase_unread(r.g, n);
+        erase_unread(r.g, n, rewrite);
         break;
       }
     }

@@ -50,6 +50,7 @@ bool apply_rules(Rewriter r, std::span<const Rule> rules);
 void replace_value(Graph& g, ir::ValueId from, ir::ValueId to);
 /// Erases the node if nobody reads it, and then what only it read.
 void erase_unread(Graph& g, ir::NodeId n);
+void erase_unread(Graph& g, ir::NodeId n, ir::Rewrite& rewrite);
 
 /// Every value of `from` is one of `to`: casting there loses nothing.
 bool holds_exactly(DType to, DType from);

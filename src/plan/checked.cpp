@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "kernel/copy.h"
+#include "op/elementwise/fused.h"
 #include "plan/oracle.h"
 #include "plan/program_impl.h"
 
@@ -87,6 +88,29 @@ void check_as_asked(CompileOptions& opt) {
   }
 }
 
+// Each step of a fused op as an op of its own, so that the one that makes the first NaN is found.
+void unfuse(ir::Graph& g) {
+  for (ir::NodeId n : g.order()) {
+    const ir::Node& x = g.node(n);
+    auto* fused = dynamic_cast<const AttrsOf<FusedRegion>*>(x.attrs.get());
+    if (!fused) continue;
+    const FusedRegion& r = fused->value;
+    const bool one_each = x.origins.size() == r.steps.size();
+    std::vector<ir::ValueId> made;
+    for (size_t k = 0; k < r.steps.size(); ++k) {
+      SmallVec<ir::ValueId, 3> in;
+      for (int a : r.steps[k].args) in.push_back(a >= 0 ? x.inputs[a] : made[static_cast<size_t>(-1 - a)]);
+      const ir::NodeId step = g.add_node(*r.steps[k].op, r.steps[k].attrs, {in.data(), in.size()}, x.loc, n);
+      made.push_back(g.node(step).outputs[0]);
+      for (size_t o = 0; o < x.origins.size(); ++o)
+        if (!one_each || o == k) g.add_origin(step, ir::Origin(g.origin(x.origins[o])));
+    }
+    for (size_t o = 0; o < x.outputs.size(); ++o)
+      g.replace_all_uses(x.outputs[o], r.outputs.empty() ? made.back() : made[static_cast<size_t>(-1 - r.outputs[o])]);
+    g.erase(n);
+  }
+}
+
 void Program::Impl::poison_all() const {
   for (auto& h : homes) std::memset(h.arena->ptr, kPoison, h.arena->bytes);
   for (size_t b = 0; b < buffers.size(); ++b)
@@ -149,11 +173,11 @@ void Program::Impl::compare_with_oracle() const {
       bool close = is_float(m.dtype) && std::abs(x - y) <= opt.oracle_atol + opt.oracle_rtol * std::abs(y);
       if (same || close) continue;
       ir::NodeId n_id = graph.value(v).producer;
-      Error e(ErrorKind::Assertion,
-              format("program {}: '{}' differs from the reference interpreter at element {} of {}: {} instead of {}.",
-                     graph.name(), name, k, m.str(), x, y));
-      if (n_id != ir::kNone) e.set_location(graph.location_of(n_id).str());
-      throw e;
+      const std::string text =
+          format("program {}: '{}' differs from the reference interpreter at element {} of {}: {} instead of {}.",
+                 graph.name(), name, k, m.str(), x, y);
+      if (n_id == ir::kNone) throw Error(ErrorKind::Assertion, text);
+      throw ir::explained(ir::tell(graph, n_id), ErrorKind::Assertion, text);
     }
   };
   for (size_t i = 0; i < graph.outputs().size(); ++i) {

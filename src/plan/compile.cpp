@@ -8,6 +8,8 @@
 #include "kernel/cost.h"
 #include "plan/layouts.h"
 #include "plan/program_impl.h"
+#include "plan/recompute.h"
+#include "plan/refusals.h"
 #include "plan/schedule.h"
 
 namespace mge {
@@ -289,17 +291,12 @@ struct Compiler {
         if (!whole) {
           NodeId before = g.node(n).prev, after = g.node(n).next;
           replaced.push_back({n, after});
-          auto& known = p.whole[n];
-          auto call =
-              known ? known : std::make_shared<Impl::Whole>(Impl::Whole{g.node(n).op->name, describe_node(g, n)});
           ir::decompose_node(g, n);
           grow();
           n = before == kNone ? g.first() : g.node(before).next;
-          for (NodeId part = n; part != after; part = g.node(part).next) p.whole[part] = call;
         }
-      } catch (Error& e) {
-        e.set_location(g.location_of(n).str());
-        throw;
+      } catch (const Error&) {
+        ir::rethrow(ir::tell(g, n));
       }
       if (!whole) continue;
       p.done[n] = g.node(n).outputs.empty() ? now() : p.ready[g.node(n).outputs[0]];
@@ -320,6 +317,16 @@ struct Compiler {
       put(c.value, new_buffer(Where::Const, static_cast<int>(p.consts.size() - 1), g.meta(c.value), -1),
           Layout::contiguous(g.meta(c.value).shape), 0);
     }
+  }
+
+  void find_settled() {
+    const Refusals may(g);
+    for (int t = 0; t < now(); ++t)
+      if (p.code[t].kernel && may.refuse(p.code[t].node)) p.settled = t;
+    p.first_commit = now();
+    for (auto& v : g.vars())
+      if (v.out != kNone && p.ready[v.out] > 0) p.first_commit = std::min(p.first_commit, p.ready[v.out] - 1);
+    p.first_commit = std::max(p.first_commit, p.settled);
   }
 
   void mark_escapes() {
@@ -390,7 +397,7 @@ struct Compiler {
       int b = find(p.refs[c.first_arg + i].buffer);
       PlanBuffer &from = p.buffers[b], &to = p.buffers[result];
       if (from.last != t) continue;  // read again later, or escapes
-      if (from.where == Where::Var && from.index == var && to.last == kForever) {
+      if (from.where == Where::Var && from.index == var && to.last == kForever && t >= p.settled) {
         to.donor = var;
         ++p.report.donated_vars;
         return;
@@ -492,6 +499,7 @@ struct Compiler {
     p.report.reordered = orders.changed;
     place_sources();
     lower_all();
+    find_settled();
     mark_escapes();
     let_effects_go_on();
     reuse_in_place();
@@ -510,7 +518,23 @@ struct Compiler {
 
 }  // namespace
 
+// What the graph tells of memory is not all: kernels want more, and pieces do not fit together. So the aim is lowered
+// by what the plan is too large.
 RefPtr<Program> Program::compile(const ir::Graph& g, const CompileOptions& opt) {
+  if (opt.recompute_to == CompileOptions::kComputeOnce) return compile_once(g, opt, opt.recompute_to);
+  RefPtr<Program> best = compile_once(g, opt, CompileOptions::kComputeOnce);
+  size_t aim = opt.recompute_to;
+  for (int tries = 0; tries < 3 && best->report().arena_bytes > opt.recompute_to; ++tries) {
+    RefPtr<Program> p = compile_once(g, opt, aim);
+    const size_t bytes = p->report().arena_bytes, above = bytes > opt.recompute_to ? bytes - opt.recompute_to : 0;
+    if (bytes < best->report().arena_bytes) best = p;
+    if (!above || !aim) break;
+    aim = aim > above ? aim - above : 0;
+  }
+  return best;
+}
+
+RefPtr<Program> Program::compile_once(const ir::Graph& g, const CompileOptions& opt, size_t recompute_to) {
   MGE_CHECK(opt.record >= 0 && opt.record <= 2, Value, "record level: expected 0, 1 or 2; got {}.", opt.record);
   MGE_ASSERT(opt.input_layouts.empty() || opt.input_layouts.size() == g.inputs().size(),
              "{} input layouts for {} inputs", opt.input_layouts.size(), g.inputs().size());
@@ -522,10 +546,13 @@ RefPtr<Program> Program::compile(const ir::Graph& g, const CompileOptions& opt) 
   p.graph = g.clone();
   p.opt = opt;
   check_as_asked(p.opt);
+  if (p.opt.check_nan) unfuse(p.graph);
   if (opt.reorder) {
     const ScheduleReport r = schedule_for_memory(p.graph);
     p.report.reordered_bytes = r.before - r.after;
   }
+  if (recompute_to != CompileOptions::kComputeOnce) p.again = recompute_for_memory(p.graph, recompute_to);
+  p.report.recomputed = static_cast<int>(p.again.size());
   Compiler{p, p.graph, {}, {}, {}}.run();
   p.dump_layouts();
 #ifdef MGE_DEBUG_CHECKS

@@ -243,11 +243,14 @@ void chunks(JsonText& j, const Ids& id, const Program::Impl& p) {
     const int b = p.place[v].buffer;
     if (b >= 0 && owner[static_cast<size_t>(b)] < 0) owner[static_cast<size_t>(b)] = static_cast<int>(v);
   }
-  std::vector<bool> scratch(p.buffers.size());
+  // Without those whose values went into an operand's.
+  std::vector<bool> scratch(p.buffers.size()), used(p.buffers.size());
   for (auto& c : p.code)
     if (c.workspace >= 0) scratch[static_cast<size_t>(c.workspace)] = true;
+  for (auto& r : p.refs) used[static_cast<size_t>(r.buffer)] = true;
   for (size_t b = 0; b < p.buffers.size(); ++b) {
     const PlanBuffer& x = p.buffers[b];
+    if (!used[b] && !scratch[b] && owner[b] < 0) continue;
     const std::string key = chunk_name(id.base, static_cast<int>(b));
     j.key(key).open('{').key("node_type").text("mem_chunk").key("id").text(key);
     j.key("size").number(static_cast<int64_t>(x.bytes)).key("owner_var");
@@ -262,7 +265,8 @@ void chunks(JsonText& j, const Ids& id, const Program::Impl& p) {
         .number(x.home)
         .key("address")
         .number(static_cast<int64_t>(x.offset));
-    j.key("first").number(x.first).key("last").number(x.last).close();
+    j.key("first").number(x.first).key("last").number(std::min<int64_t>(x.last, static_cast<int64_t>(p.code.size())));
+    j.key("donor").number(x.donor).close();
   }
 }
 
@@ -284,9 +288,13 @@ void report(JsonText& j, const Program::Impl& p) {
   bytes("prepared_bytes", r.prepared_bytes);
   bytes("copy_bytes", r.copy_bytes);
   bytes("workspace_bytes", r.workspace_bytes);
+  bytes("reordered_bytes", r.reordered_bytes);
+  bytes("recomputable_bytes", r.recomputable_bytes);
   j.key("instructions").number(r.instrs).key("views").number(r.views).key("in_place").number(r.in_place);
   j.key("copies").number(r.copies).key("donated_vars").number(r.donated_vars);
-  j.key("converted").number(r.converted).key("channels_last").number(r.channels_last).key("joined").number(r.joined);
+  j.key("converted").number(r.converted).key("channels_last").number(r.channels_last).key("reordered");
+  j.number(r.reordered);
+  j.key("recomputed").number(r.recomputed);
   j.key("estimate").real(p.total_ns / 1e9).close();
 }
 

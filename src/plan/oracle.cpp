@@ -2,9 +2,12 @@
 
 #include <algorithm>
 
+#include "ir/explain.h"
+
 namespace mge {
 
-OracleResult interpret(const ir::Graph& g, std::span<const Buffer> inputs, std::span<const Buffer> vars) {
+OracleResult interpret(const ir::Graph& g, std::span<const Buffer> inputs, std::span<const Buffer> vars,
+                       bool ref_only) {
   MGE_ASSERT(inputs.size() == g.inputs().size() && vars.size() == g.vars().size(),
              "oracle: {} inputs and {} vars for {} and {}", inputs.size(), vars.size(), g.inputs().size(),
              g.vars().size());
@@ -16,9 +19,9 @@ OracleResult interpret(const ir::Graph& g, std::span<const Buffer> inputs, std::
     if (c.value == ir::kNone) continue;
     MGE_CHECK(c.storage, Value, "oracle: constant %{} has no data; the text it was read from left it out.", c.value);
     const Meta& m = g.meta(c.value);
-    Buffer b = allocate_buffer(m);  // a copy: storage offsets are in bytes, layouts in elements
-    std::copy_n(static_cast<const char*>(c.data()), m.bytes(), static_cast<char*>(b.storage->ptr));
-    val[c.value] = b;
+    // Storage of its own: offsets of constants are in bytes, those of layouts in elements.
+    val[c.value] = {wrap_storage(const_cast<void*>(c.data()), m.bytes(), false, [keep = c.storage] {}),
+                    Layout::contiguous(m.shape)};
   }
   for (size_t v = 0; v < g.n_values(); ++v) uses_left[v] = g.use_count(static_cast<ir::ValueId>(v));
 
@@ -31,10 +34,9 @@ OracleResult interpret(const ir::Graph& g, std::span<const Buffer> inputs, std::
     SmallVec<Buffer, 4> out(x.outputs.size());
     try {
       run_op(*x.op, x.attrs.get(), {in.data(), in.size()}, {metas.data(), metas.size()}, {out.data(), out.size()},
-             {.ref_only = true});
-    } catch (Error& e) {
-      e.set_location(g.location_of(n).str());
-      throw;
+             {.ref_only = ref_only});
+    } catch (const Error&) {
+      ir::rethrow(ir::tell(g, n));
     }
     for (size_t i = 0; i < out.size(); ++i)
       if (uses_left[x.outputs[i]]) val[x.outputs[i]] = out[i];

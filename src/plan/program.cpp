@@ -1,8 +1,10 @@
 #include "plan/program.h"
 
+#include <algorithm>
 #include <cstring>
 #include <optional>
 
+#include "core/pool.h"
 #include "kernel/copy.h"
 #include "plan/program_impl.h"
 
@@ -186,7 +188,9 @@ void Program::Impl::close_work() {
     if (h.work && !std::exchange(h.borrowed, true)) h.work->close();
 }
 
-void Program::begin(Work* command, Explain explain) {
+void Program::begin(Work* command, Explain explain) { prepare(command, explain); }
+
+void Program::prepare(Work* command, const Explain& explain) {
   Impl& p = *impl_;
   MGE_CHECK(
       !p.busy.exchange(true), Assertion,
@@ -215,25 +219,17 @@ void Program::begin(Work* command, Explain explain) {
   }
 }
 
-// The user called the whole of what runs as parts.
-Program::Impl::Told Program::Impl::tell(size_t instr) const {
-  if (!told.empty()) return told[instr];
-  const ir::NodeId n = code[instr].node;
-  auto part = whole.find(n);
-  Told t{graph.node(n).op->name, {}, graph.location_of(n).str()};
-  if (part != whole.end()) t.op = part->second->op;
-  t.call = part == whole.end() ? describe_node(graph, n) : part->second->call;
-  return t;
+ir::Told Program::Impl::tell(size_t instr) const {
+  return told.empty() ? ir::tell(graph, code[instr].node) : told[instr];
 }
 
 void Program::Impl::drop_graph() {
-  std::vector<Told> all;
+  std::vector<ir::Told> all;
   for (size_t t = 0; t < code.size(); ++t) {
     all.push_back(tell(t));
     attrs.push_back(graph.node(code[t].node).attrs);
   }
   told = std::move(all);
-  whole.clear();
   graph.drop_nodes();
 }
 
@@ -245,21 +241,25 @@ void Program::Impl::check_graph() const {
 
 // Called inside a catch block: adds what the kernel could not know.
 void Program::Impl::rethrow(size_t instr) const {
-  const Told t = tell(instr);
-  auto named = [&](ErrorKind kind, const std::string& text) {
-    const bool says = text.starts_with(t.op);
-    Error e(kind, format("{}{}{}\n  in {}", says ? "" : t.op, says ? "" : ": ", text, t.call));
-    e.set_location(t.where);
-    return e;
-  };
-  try {
-    throw;
-  } catch (Error& e) {
-    if (e.located()) throw;  // it was told where it happened
-    throw named(e.kind(), e.text());
-  } catch (const std::exception& e) {
-    throw named(ErrorKind::Internal, e.what());
+  ir::Told t = tell(instr);
+  t.call += state_left(instr);
+  ir::rethrow(t);
+}
+
+// Of a failure that could not be foreseen, such as a lost connection or a library out of memory: which vars hold their
+// next values by then. Empty when none does.
+std::string Program::Impl::state_left(size_t instr) const {
+  constexpr size_t kNamed = 8;
+  std::string names;
+  size_t changed = 0, all = 0;
+  for (auto& v : graph.vars()) {
+    if (v.out == ir::kNone) continue;
+    ++all;
+    if (!is_committed(v, instr)) continue;
+    if (changed++ < kNamed) names += (names.empty() ? "" : ", ") + graph.value(v.in).name;
   }
+  if (!changed) return {};
+  return format("\n  after {} of {} tensors were assigned: {}{}", changed, all, names, changed > kNamed ? ", ..." : "");
 }
 
 // Inside a catch block: who wants the memory is the instruction that needs most of it at once.
@@ -268,7 +268,7 @@ void Program::Impl::rethrow_no_memory(const Home& h) const {
     throw;
   } catch (const Error& e) {
     if (h.peak < 0) throw;
-    const Told t = tell(static_cast<size_t>(h.peak));
+    const ir::Told t = tell(static_cast<size_t>(h.peak));
     size_t largest = 0;
     for (auto& b : buffers)
       if (b.where == Where::Arena && &homes[b.home] == &h && b.first <= h.peak && h.peak <= b.last)
@@ -287,7 +287,7 @@ profile::Event Program::Impl::event_of(size_t instr) {
   const Instr& c = code[instr];
   if (c.node == ir::kNone) return profile::Event(&kCopy);
   if (where.empty()) where.resize(code.size());
-  if (!where[instr]) where[instr] = profile::intern(tell(instr).where);
+  if (!where[instr]) where[instr] = profile::intern(told.empty() ? graph.location_of(c.node).str() : told[instr].where);
   profile::Event e(c.kernel ? &c.args.op->name : &kCopy);
   e.where = where[instr];
   e.scope = profile::scope();
@@ -338,7 +338,8 @@ void Program::run_until(size_t end) {
   try {
     for (; p.pc < end; ++p.pc) {
       Instr& c = p.code[p.pc];
-      if (__builtin_expect(patience && (since += c.ns) > kLookNs, 0)) {
+      // Ctrl-C comes before the first tensor is assigned, or after the last.
+      if (__builtin_expect(patience && (since += c.ns) > kLookNs && static_cast<int>(p.pc) <= p.first_commit, 0)) {
         since = 0;
         patience->look();
       }
@@ -473,9 +474,70 @@ void Program::finish() {
 }
 
 void Program::run(Work* command, Explain explain) {
-  begin(command, std::move(explain));
+  if (__builtin_expect(roomy_ != nullptr, 0)) widen();
+  try {
+    prepare(command, explain);
+  } catch (const Error& e) {
+    if (e.kind() != ErrorKind::Memory || !shrink()) throw;
+    prepare(command, explain);
+  }
   run_until(n_instrs());
   finish();
+}
+
+// ---- memory that is scarce
+
+namespace {
+
+// What may still be allocated; 0: nobody knows.
+size_t room(Device device) {
+  const PoolStats s = Pool::of(device).stats();
+  return s.limit ? s.limit - s.allocated : 0;
+}
+size_t bytes_of_results(const Program::Impl& p) {
+  size_t bytes = 0;
+  for (int b : p.out_buffers) bytes += p.buffers[static_cast<size_t>(b)].bytes;
+  return bytes;
+}
+
+}  // namespace
+
+// There was not enough for this plan: true when there is one that needs less, which is in its place now. Work that was
+// enqueued before knows the old one, so this is for programs that run where they are called.
+bool Program::shrink() {
+  Impl& p = *impl_;
+  for (int b : p.out_buffers) p.out_storage[static_cast<size_t>(b)].reset();
+  const bool enqueued = std::ranges::any_of(p.homes, [](const Home& h) { return h.queue; });
+  if (roomy_ || enqueued || p.homes.size() != 1 || p.opt.record || !p.told.empty()) return false;
+  CompileOptions opt = p.opt;
+  const size_t free = room(p.homes[0].device), results = bytes_of_results(p);
+  opt.recompute_to = free > results ? free - results : 0;
+  RefPtr<Program> less = compile(p.graph, opt);
+  if (less->report().arena_bytes >= p.report.arena_bytes) return false;
+  roomy_ = std::move(less->impl_);
+  swap_plans();
+  return true;
+}
+
+// Back to the faster plan when there is memory for it again.
+void Program::widen() {
+  const size_t limit = Pool::of(impl_->homes[0].device).stats().limit;
+  if (impl_->busy || (limit && room(impl_->homes[0].device) < roomy_->homes[0].bytes + bytes_of_results(*roomy_)))
+    return;
+  swap_plans();
+  roomy_ = nullptr;
+}
+
+void Program::swap_plans() {
+  impl_.swap(roomy_);
+  Impl& from = *roomy_;
+  for (size_t i = 0; i < from.in.size(); ++i)
+    if (from.in[i].storage) bind_input(i, std::move(from.in[i]));
+  for (size_t i = 0; i < from.var.size(); ++i)
+    if (from.var[i].storage) bind_var(i, std::move(from.var[i]));
+  for (auto* bound : {&from.in, &from.var}) std::ranges::fill(*bound, Buffer{});
+  from.unbound_inputs = from.in.size();
+  if (!from.times.empty()) watch(true);
 }
 
 bool Program::has_effects() const { return !impl_->domains.empty(); }
@@ -486,8 +548,7 @@ Buffer Program::output(size_t i) const { return impl_->buffer_of(impl_->graph.ou
 Buffer Program::var(size_t i) const {
   const Impl& p = *impl_;
   const ir::Var& v = p.graph.vars()[i];
-  bool committed = v.out != ir::kNone && static_cast<size_t>(p.ready[v.out]) <= p.pc;
-  return committed ? p.buffer_of(v.out) : p.var[i];
+  return p.is_committed(v, p.pc) ? p.buffer_of(v.out) : p.var[i];
 }
 
 void Program::release_buffers() {

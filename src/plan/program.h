@@ -14,7 +14,6 @@
 
 #include "ir/graph.h"
 #include "kernel/run.h"
-#include "plan/info.h"
 #include "plan/layouts.h"
 #include "plan/memory.h"
 
@@ -33,6 +32,11 @@ struct CompileOptions {
   /// Record level 1: what a run needs is resolved once, memory of intermediates included, which the program keeps; it
   /// runs on one stream. 2: the graph goes, too. Errors still name op, inputs and line; nothing can be listed.
   int record = 0;
+  /// Intermediates are to need no more than so many bytes, as far as computing cheap ops again helps
+  /// (plan/recompute.h); 0: as few as possible. It costs time. A run that does not get the memory it needs tries it
+  /// before it gives up.
+  static constexpr size_t kComputeOnce = SIZE_MAX;
+  size_t recompute_to = kComputeOnce;
   /// release_buffers() keeps input bindings (Lite binds once and writes into the same memory).
   bool keep_inputs = false;
 
@@ -56,10 +60,9 @@ struct PlanReport {
   size_t workspace_bytes = 0;     // largest
   size_t reordered_bytes = 0;     // that the order saves against the one the graph came with, as far as the graph tells
   size_t recomputable_bytes = 0;  // alive at the peak that cheap ops could make again: what that would save at most
-  int instrs = 0, views = 0, in_place = 0, copies = 0, donated_vars = 0;
+  int instrs = 0, views = 0, in_place = 0, copies = 0, donated_vars = 0, recomputed = 0;
   int converted = 0;      // constants made anew in another order
   int channels_last = 0;  // values that lie so
-  int joined = 0;         // operands of concats computed in their place
   int reordered = 0;      // nodes that work in another order than eager execution would have them
   const char* strategy = "";
   std::string str() const;
@@ -114,8 +117,6 @@ class Program : public RefCounted {
 
   const PlanReport& report() const;
   struct Impl;
-  /// Buffers and instructions, for tools.
-  ProgramInfo info() const;
   /// One line per instruction: op, kernel, operands with their places, location.
   std::string dump() const;
 
@@ -132,7 +133,13 @@ class Program : public RefCounted {
   friend class RefPtr<Program>;
   using RefCounted::release;  // hidden: `p->release()` would drop a reference; release_buffers() is what callers mean
   Program();
+  static RefPtr<Program> compile_once(const ir::Graph& g, const CompileOptions& opt, size_t recompute_to);
+  void prepare(Work* command, const Explain& explain);
+  bool shrink();
+  void widen();
+  void swap_plans();
   std::unique_ptr<Impl> impl_;
+  std::unique_ptr<Impl> roomy_;  // the plan that was left for one that needs less memory and more time
 };
 
 /// Replays the instructions symbolically and proves that every operand still holds the value its node produced, byte by

@@ -1,10 +1,11 @@
 // What a Program is made of. Private to plan; compile.cpp fills it, program.cpp runs it, verify.cpp proves it.
 #pragma once
+#include <algorithm>
 #include <atomic>
-#include <unordered_map>
 #include <vector>
 
 #include "core/profile.h"
+#include "ir/explain.h"
 #include "plan/beside.h"
 #include "plan/program.h"
 
@@ -98,23 +99,24 @@ struct Program::Impl {
   int n_copies = 0;                  // of both kinds
   std::vector<Home> homes;
   std::vector<std::string> domains;
-  // Nodes that are parts of an op without a kernel: the op and what it was called with.
-  struct Whole {
-    std::string op, call;
-  };
-  std::unordered_map<ir::NodeId, std::shared_ptr<const Whole>> whole;
   // What errors say of an instruction; and, when the graph is gone (record level 2), for all of them, with the
   // attributes that arguments point at.
-  struct Told {
-    std::string op, call, where;
-  };
-  Told tell(size_t instr) const;
-  std::vector<Told> told;
+  ir::Told tell(size_t instr) const;
+  std::vector<ir::Told> told;
   std::vector<Attrs> attrs;
   void dump_layouts();  // counts them, and prints them if MGE_DUMP_IR asks
   void drop_graph();
-  void check_graph() const;  // that it is there
-  double total_ns = 0;       // estimated, of a run
+  void check_graph() const;       // that it is there
+  double total_ns = 0;            // estimated, of a run
+  std::vector<ir::NodeId> again;  // nodes that compute what was computed before (CompileOptions::recompute_to)
+  // The last instruction that may refuse a value (plan/refusals.h), or -1. Nothing before it writes over state, and
+  // nothing is committed until it has run, so whatever is refused leaves state as it was.
+  int settled = -1;
+  int first_commit = 0;  // the first instruction that assigns, once all before `settled` have run
+  /// Whether the var holds its next value when the instructions before `pc` have run.
+  bool is_committed(const ir::Var& v, size_t pc) const {
+    return v.out != ir::kNone && static_cast<size_t>(std::max(ready[v.out], settled + 1)) <= pc;
+  }
 
   // State of one run.
   std::vector<Buffer> in, var;               // as bound; storage null = not bound
@@ -148,6 +150,7 @@ struct Program::Impl {
   void abandon();
   void end_run();
   [[noreturn]] void rethrow(size_t instr) const;
+  std::string state_left(size_t instr) const;
   profile::Event event_of(size_t instr);
   void take_time(size_t instr);
 
@@ -165,11 +168,10 @@ constexpr size_t kCanaryBytes = 64;
 /// MGE_MEMORY_ORDER=cost, channels-last or local (plan/layouts.h).
 void check_as_asked(CompileOptions& opt);
 
+void unfuse(ir::Graph& g);
+
 /// Bytes alive at the peak, not needed there, that elementwise ops could make again from operands still there when they
 /// are: what computing twice would save at most.
 size_t recomputable_bytes(const Program::Impl& p, int home);
-
-/// What the node does, as eager execution says it: op, inputs, attributes.
-std::string describe_node(const ir::Graph& g, ir::NodeId n);
 
 }  // namespace mge

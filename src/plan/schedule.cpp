@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <deque>
+#include <queue>
 
 #include "core/shape.h"
 #include "plan/memory.h"
+#include "plan/refusals.h"
 
 namespace mge {
 namespace {
@@ -18,8 +20,9 @@ size_t at(int32_t id) { return static_cast<size_t>(id); }
 class Scheduler {
  public:
   explicit Scheduler(const ir::Graph& g) : g_(g), order_(g.order()) {
-    find_blocks();
     find_edges();
+    refuse_first();
+    find_blocks();
   }
 
   const std::vector<NodeId>& order() const { return order_; }
@@ -159,11 +162,6 @@ class Scheduler {
     stays_.resize(g_.n_node_ids());
     std::vector<size_t> place(g_.n_node_ids());
     for (size_t i = 0; i < order_.size(); ++i) place[at(order_[i])] = i;
-    auto edge = [&](NodeId from, NodeId to) {
-      if (from == kNone || from == to) return;
-      after_[at(from)].push_back(to);
-      ++n_before_[at(to)];
-    };
     for (NodeId n : order_) {
       const ir::Node& x = g_.node(n);
       stays_[at(n)] = ir::takes_token(*x.op);
@@ -184,6 +182,57 @@ class Scheduler {
       for (NodeId reader : g_.value(v.in).users)
         if (place[at(reader)] < place[at(updater)]) edge(reader, updater);
     }
+  }
+
+  // What may refuse a value comes before the first assignment of state, as far as it does not depend on it: then state
+  // may be written over, and is whole when the run fails (Program::Impl::settled).
+  void refuse_first() {
+    constexpr size_t kMaxEdges = 1 << 18;  // beyond, state that is assigned before gets other memory
+    const Refusals may(g_);
+    std::vector<NodeId> updaters;
+    for (auto& v : g_.vars())
+      if (v.out != kNone && g_.value(v.out).producer != kNone) updaters.push_back(g_.value(v.out).producer);
+    std::ranges::sort(updaters);
+    updaters.erase(std::ranges::unique(updaters).begin(), updaters.end());
+    if (may.all().empty() || updaters.empty() || may.all().size() * updaters.size() > kMaxEdges) return;
+    std::vector<bool> needed(g_.n_node_ids());  // by something that may refuse, or it itself
+    for (NodeId n : may.all()) needed[at(n)] = true;
+    for (size_t i = order_.size(); i-- > 0;)
+      for (NodeId after : after_[at(order_[i])])
+        if (needed[at(after)]) needed[at(order_[i])] = true;
+    bool late = false;
+    std::vector<size_t> place(g_.n_node_ids());
+    for (size_t i = 0; i < order_.size(); ++i) place[at(order_[i])] = i;
+    for (NodeId u : updaters)
+      if (!needed[at(u)])
+        for (NodeId n : may.all()) {
+          edge(n, u);
+          late |= place[at(n)] > place[at(u)];
+        }
+    if (late) sort_again(place);
+  }
+  // By the edges; of those that may come next the first of the recorded order.
+  void sort_again(const std::vector<size_t>& place) {
+    std::vector<int> waits = n_before_;
+    std::priority_queue<size_t, std::vector<size_t>, std::greater<>> ready;
+    for (NodeId n : order_)
+      if (!waits[at(n)]) ready.push(place[at(n)]);
+    std::vector<NodeId> out;
+    while (!ready.empty()) {
+      const NodeId n = order_[ready.top()];
+      ready.pop();
+      out.push_back(n);
+      for (NodeId after : after_[at(n)])
+        if (--waits[at(after)] == 0) ready.push(place[at(after)]);
+    }
+    MGE_ASSERT(out.size() == order_.size(), "{} of {} nodes of graph {} can be ordered", out.size(), order_.size(),
+               g_.name());
+    order_ = std::move(out);
+  }
+  void edge(NodeId from, NodeId to) {
+    if (from == kNone || from == to) return;
+    after_[at(from)].push_back(to);
+    ++n_before_[at(to)];
   }
 
   const ir::Graph& g_;
@@ -207,6 +256,7 @@ ScheduleReport schedule_for_memory(ir::Graph& g) {
   ScheduleReport r;
   r.before = r.after = s.peak(s.order());
   std::vector<NodeId> best;
+  if (s.order() != g.order()) best = s.order();
   auto keep = [&](std::vector<NodeId> order) {
     const size_t peak = s.peak(order);
     if (peak >= r.after) return;

@@ -4,7 +4,8 @@
 //   w1 = sgd_update w, gw         ...
 // Dependencies hold, those of tokens too, so no random number and no communication changes places with another of its
 // domain. What reads the result of a communication stays where it was: the time in between is what it overlaps with.
-// Readers of a var stay before its new value, which may then take its memory.
+// Readers of a var stay before its new value, which may then take its memory. So does whatever may refuse a value, as
+// far as it does not depend on that: a failed run then leaves state as it was without a copy of it.
 #pragma once
 #include "ir/graph.h"
 

@@ -176,6 +176,7 @@ class Splitter {
       for (ValueId v : x.inputs) in.push_back(id(v));
       NodeId made = s.graph.add_node(*x.op, x.attrs, {in.data(), in.size()}, s.graph.loc(g_.location_of(n)));
       s.graph.set_rerun(made, x.rerun);
+      s.graph.stand_for(made, g_, n);
       for (auto& u : x.sizes) s.graph.add_size(made, {u.field, u.element, id(u.value)});
       for (size_t i = 0; i < x.outputs.size(); ++i) {
         ids[at(x.outputs[i])] = s.graph.node(made).outputs[i];

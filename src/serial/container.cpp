@@ -28,7 +28,7 @@ constexpr Foreign kForeign[] = {
     {0, "mgbtest0"sv, "a MegEngine graph file with test cases (mgbtest0). "},
     {0, "mgb0001"sv, "a MegEngine file in the old proprietary format (mgb0001), which only its makers could read"},
     {0, "mgb0000a"sv, "a MegEngine file in the old proprietary format (mgb0000a), which only its makers could read"},
-    {0, "packed_model"sv, "a packed Lite model; packed models are not supported in this build yet"},
+    {0, "packed_model"sv, "a packed Lite model; megenginelite and load_and_run read those"},
     {0, "PK\x03\x04"sv, "a zip archive (PyTorch .pt, NumPy .npz or similar), not a model of ours"},
     {0, "\x93NUMPY"sv, "a NumPy array (.npy), not a model"},
     {0, "GGUF"sv, "a GGUF file, not a model of ours"},

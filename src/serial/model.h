@@ -3,6 +3,7 @@
 //   LoadedModel m = read_model_file("net.mge");     weights stay in the mapped file
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <utility>
@@ -73,6 +74,7 @@ struct ReadOptions {
   /// refused by name. A pointer, so that a runtime that never meets such files does not link what they need.
   LoadedModel (*foreign)(std::span<const uint8_t> bytes, const std::string& who, const ReadOptions& opt) = nullptr;
   ir::Evaluator evaluate = {};
+  bool compressed = false;  // of MegEngine's own formats: weights are stored compressed, which the file does not say
 };
 
 struct LoadedModel {
@@ -86,6 +88,9 @@ struct LoadedModel {
 
 /// Copies the weights out of `bytes`. `who` starts every message. Env error for anything wrong with the bytes.
 LoadedModel read_model(std::span<const uint8_t> bytes, const std::string& who = "model", const ReadOptions& opt = {});
+/// Uses them in place, while `owner` lives. They must start at a multiple of 64.
+LoadedModel read_model(std::span<const uint8_t> bytes, std::shared_ptr<const void> owner, const std::string& who,
+                       const ReadOptions& opt = {});
 LoadedModel read_model_file(const std::string& path, const ReadOptions& opt = {});
 
 }  // namespace mge::serial

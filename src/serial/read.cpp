@@ -204,6 +204,12 @@ class Reader {
       const fb::Loc& l = *f.locs()->Get(i);
       locs_.push_back(g.loc(text(l.file()), l.line(), text(l.function()), text(l.note()), text(l.scope())));
     }
+    g.set_stripped(f.stripped());
+    for (size_t i = 0; i < count(f.origins()); ++i) {
+      const fb::Origin& o = *f.origins()->Get(i);
+      if (o.loc() >= locs_.size()) broken("an op of the source has location {} of {}", o.loc(), locs_.size());
+      origins_.push_back({text(o.op()), text(o.call()), locs_[o.loc()]});
+    }
   }
 
   const fb::Value& value(uint32_t v) {
@@ -267,6 +273,11 @@ class Reader {
       if (count(n.outputs()) != results) broken("{} has {} results, not {}", op.name, results, count(n.outputs()));
       ir::NodeId id = g.add_node(op, std::move(attrs), {in.data(), in.size()}, loc);
       for (size_t i = 0; i < count(n.sizes()); ++i) read_size(*n.sizes()->Get(i), id, g);
+      for (size_t i = 0; i < count(n.origins()); ++i) {
+        const uint32_t o = n.origins()->Get(i);
+        if (o >= origins_.size()) broken("node {} stands for op {} of {}", index, o, origins_.size());
+        g.add_origin(id, origins_[o]);
+      }
       for (size_t i = 0; i < results; ++i) {
         uint32_t v = n.outputs()->Get(i);
         const Meta &stored = value_type(v), &inferred = g.meta(g.node(id).outputs[i]);
@@ -359,6 +370,7 @@ class Reader {
   std::vector<Meta> types_;
   std::vector<OpUse> ops_;
   std::vector<ir::LocId> locs_;
+  std::vector<ir::Origin> origins_;
   std::vector<ir::ValueId> ids_;
 };
 
@@ -402,6 +414,8 @@ Raw hold(Bytes bytes, const std::shared_ptr<const void>& owner) {
 LoadedModel read_one(Bytes file, const std::shared_ptr<const void>& owner, const std::string& who,
                      const ReadOptions& opt) {
   if (opt.foreign && is_original_graph(file)) return opt.foreign(file, who, opt);
+  MGE_CHECK(!opt.compressed, Value,
+            "{}: has_compression is for models in the original's formats; this file's weights are as they are.", who);
   std::vector<Section> sections = open_container(file, who);
   auto find = [&](SectionKind kind) -> std::optional<Bytes> {
     for (const Section& s : sections)
@@ -477,6 +491,12 @@ LoadedModel blame_file(const std::string& who, F read) {
 
 LoadedModel read_model(Bytes bytes, const std::string& who, const ReadOptions& opt) {
   return blame_file(who, [&] { return read_any(bytes, nullptr, who, opt); });
+}
+
+LoadedModel read_model(Bytes bytes, std::shared_ptr<const void> owner, const std::string& who, const ReadOptions& opt) {
+  MGE_ASSERT(reinterpret_cast<uintptr_t>(bytes.data()) % kAlign == 0, "{}: bytes to be used in place lie at {}", who,
+             static_cast<const void*>(bytes.data()));
+  return blame_file(who, [&] { return read_any(bytes, owner, who, opt); });
 }
 
 LoadedModel read_model_file(const std::string& path, const ReadOptions& opt) {

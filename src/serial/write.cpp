@@ -143,7 +143,9 @@ class GraphWriter {
     auto ns = b_.CreateVector(nodes);
     auto outs = b_.CreateVector(outputs);
     auto gs = b_.CreateVector(guards);
-    return fb::CreateGraph(b_, name, types, values, ins, vs, cs, ops, locs, ns, outs, gs);
+    auto origins = b_.CreateVector(origins_);
+    return fb::CreateGraph(b_, name, types, values, ins, vs, cs, ops, locs, ns, outs, gs, origins,
+                           !opt_.locations || g_.is_stripped());
   }
 
  private:
@@ -222,7 +224,20 @@ class GraphWriter {
       sizes.push_back(fb::CreateSizeUse(b_, attr, s.element, id(s.value)));
     }
     auto ss = b_.CreateVector(sizes);
-    return fb::CreateNode(b_, op_id, attrs, ins, outs, loc_id, ss);
+    std::vector<uint32_t> origins;
+    for (int32_t o : n.origins) origins.push_back(origin(o));
+    auto os = origins.empty() ? Offset<flatbuffers::Vector<uint32_t>>() : b_.CreateVector(origins);
+    return fb::CreateNode(b_, op_id, attrs, ins, outs, loc_id, ss, os);
+  }
+
+  uint32_t origin(int32_t o) {
+    auto [it, fresh] = origin_ids_.try_emplace(o, static_cast<uint32_t>(origins_.size()));
+    if (fresh) {
+      const ir::Origin& x = g_.origin(o);
+      auto name = b_.CreateSharedString(x.op), call = b_.CreateSharedString(x.call);
+      origins_.push_back(fb::CreateOrigin(b_, name, call, loc(x.loc)));
+    }
+    return it->second;
   }
 
   std::vector<Offset<fb::Var>> write_vars() {
@@ -268,10 +283,12 @@ class GraphWriter {
   std::map<std::vector<int64_t>, uint32_t> type_ids_;
   std::map<std::string, uint32_t> op_ids_;
   std::map<ir::LocId, uint32_t> loc_ids_;
+  std::map<int32_t, uint32_t> origin_ids_;
   std::vector<Offset<fb::Type>> types_;
   std::vector<Offset<fb::Value>> values_;
   std::vector<Offset<fb::Op>> ops_;
   std::vector<Offset<fb::Loc>> locs_;
+  std::vector<Offset<fb::Origin>> origins_;
 };
 
 std::vector<Offset<fb::TensorRef>> write_tensors(FlatBufferBuilder& b, const std::vector<TensorData>& tensors,

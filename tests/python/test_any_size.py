@@ -275,6 +275,7 @@ NN = [
     Case("deformable_conv2d", _deformable, image),
     Case("max_pool2d", lambda x: F.max_pool2d(x, 3, 2, 1), image),
     Case("avg_pool2d", lambda x: F.avg_pool2d(x, 2, 2, 1), image),
+    Case("mean_by_sizes", lambda x: F.sum(x, (2, 3)) / (x.shape[2] * x.shape[3]), image),
     Case("avg_pool2d_all", lambda x: F.avg_pool2d(x, (x.shape[2], x.shape[3])), image),
     Case("max_pool2d_all", lambda x: F.max_pool2d(x, x.shape[2:]), image),
     Case("adaptive_avg", lambda x: F.adaptive_avg_pool2d(x, (2, 3)), image),

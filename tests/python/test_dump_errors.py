@@ -50,8 +50,8 @@ def inverse(x: Tensor) -> Tensor:
 
 INDEX, WRONG = np.array([1, 2], "int32"), np.array([1, 9], "int32")
 CASES: list[tuple[Any, Any, Any, str, str]] = [
-    (plain, INDEX, WRONG, "take", "float32[4,3], int32[2]"),
-    (composed, INDEX, WRONG, "softmax_xent", "float32[2,4], int32[2]"),
+    (plain, INDEX, WRONG, "take", "float32[4,3], arg_0: int32[2]"),
+    (composed, INDEX, WRONG, "softmax_xent", "float32[2,4], arg_0: int32[2]"),
     (inverse, np.eye(3, dtype="float32"), np.zeros((3, 3), "float32"), "matinv", "float32[3,3]"),
     (fused, np.ones((1, 3, 8, 8), "float32"), np.ones((1, 5, 8, 8), "float32"), "conv2d", "[1,5,8,8]"),
     (broadcast, np.ones((2, 3), "float32"), np.ones((2, 5), "float32"), "add", "[2,5]"),

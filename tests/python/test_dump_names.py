@@ -187,3 +187,21 @@ def test_scopes_are_kept_by_passes_and_files() -> None:
     traced.dump(file, enable_metadata=False, keep_opr_name=True)
     text = _core.Graph(file.getvalue()).text
     assert "loc of simple.linear" in text and "test_dump_names.py" not in text
+
+
+class Named(M.Module):
+    def __init__(self) -> None:
+        super().__init__(name="net")
+        self.fc, self.conv, self.bn = M.Linear(4, 5), M.Conv2d(3, 3, 3), M.BatchNorm2d(3)
+
+    def forward(self, x: Tensor, image: Tensor) -> tuple[Tensor, Tensor]:
+        return F.relu(self.fc(x)), self.bn(self.conv(image))
+
+
+def test_files_of_the_original_keep_the_names_of_ops() -> None:
+    net = Named()
+    net.eval()
+    _, data = dumped(lambda x, i: net(x, i), ones(2, 4), ones(1, 3, 6, 6), dump_format="FBS_V2")
+    names = {o.name for o in Network.load(io.BytesIO(data)).all_oprs}
+    seen = "net.fc.MatrixMul net.fc.ADD net.RELU net.conv.Convolution net.conv.ADD net.bn.BatchNorm"  # in 1.13's files
+    assert set(seen.split()) <= names

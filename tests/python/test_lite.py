@@ -157,7 +157,7 @@ def test_dtypes(name: str) -> None:
 def test_errors_are_runtime_errors(net: lite.LiteNetwork, tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match=r"no input or output 'dta'\. Inputs: data, bias\. Outputs: logits, prob"):
         net.get_io_tensor("dta")
-    with pytest.raises(RuntimeError, match=r"conv2d: input has 2 channels.*\n.*net\.py:21"):
+    with pytest.raises(RuntimeError, match=r"(?s)conv2d: input has 2 channels.*in conv2d\(data: float.*net\.py:21"):
         run(net, np.zeros((1, 2, 8, 8), "float32"))
     with pytest.raises(RuntimeError, match="is float32.* its tensor is int32"):
         run(net, PIXELS.astype("int32"))
@@ -196,9 +196,9 @@ def test_configuration() -> None:
     config = lite.LiteConfig()
     config.bare_model_cryption_name = "AES_default"
     assert config.bare_model_cryption_name == "AES_default"
-    with pytest.raises(RuntimeError, match="not supported in this build yet"):
+    with pytest.raises(RuntimeError, match="is not encrypted"):
         lite.LiteNetwork(config).load(MODEL)
-    with pytest.raises(RuntimeError, match="not supported in this build yet"):
+    with pytest.raises(RuntimeError, match="this library runs on the CPU"):
         lite.LiteNetwork(lite.LiteConfig(lite.LiteDeviceType.LITE_CUDA)).load(MODEL)
 
 
@@ -276,15 +276,21 @@ def test_global_settings() -> None:
     lite.set_log_level(lite.LiteLogLevel.ERROR)
     assert lite.LiteGlobal.get_device_count(lite.LiteDeviceType.LITE_CPU) == 1
     lite.LiteGlobal.try_coalesce_all_free_memory()
-    later = "not supported in this build yet"
-    with pytest.raises(RuntimeError, match=later):
-        lite.LiteGlobal.register_decryption_and_key("k", lite.decryption_func(lambda i, k, o: 0), [1])
-    with pytest.raises(RuntimeError, match=later):
+    with pytest.raises(RuntimeError, match="no decryption method 'k'"):
         lite.LiteGlobal.update_decryption_key("k", [1])
-    with pytest.raises(RuntimeError, match=later):
-        lite.LiteGlobal.set_tensorrt_cache("x")
-    with pytest.raises(RuntimeError, match=later):
-        lite.LiteGlobal.lookup_physic_ptr(None, lite.LiteDeviceType.LITE_CPU)
+    for refused in (lambda: lite.LiteGlobal.set_tensorrt_cache("x"), lite.LiteGlobal.dump_tensorrt_cache):
+        with pytest.raises(RuntimeError, match="tensor_rt_cache: TensorRT needs a GPU"):
+            refused()
+    cpu = lite.LiteDeviceType.LITE_CPU
+    for name, refused in (
+        ("lookup_physic_ptr", lambda: lite.LiteGlobal.lookup_physic_ptr(None, cpu)),
+        ("register_memory_pair", lambda: lite.LiteGlobal.register_memory_pair(None, None, 0, cpu)),
+        ("clear_memory_pair", lambda: lite.LiteGlobal.clear_memory_pair(None, None, cpu)),
+    ):
+        with pytest.raises(RuntimeError, match=f"{name}: addresses of a program and of a device"):
+            refused()
+    lite.check_misc()
+    lite.config_env()
 
 
 def test_batch_collector() -> None:
@@ -419,3 +425,91 @@ def test_record_level_1_takes_other_sizes(net: lite.LiteNetwork) -> None:
 def test_a_record_level_that_there_is_not() -> None:
     with pytest.raises(RuntimeError, match="comp_node_seq_record_level is 0, 1 or 2; got 3"):
         recorded(3)
+
+
+def test_discrete_inputs() -> None:
+    config = lite.LiteConfig()
+    config.discrete_input_name = "data"
+    network = lite.LiteNetwork(config)
+    network.load(MODEL)
+    for i in range(2):
+        network.get_discrete_tensor("data", i).set_data_by_copy(PIXELS[i : i + 1])
+    network.forward()
+    network.wait()
+    plain = lite.LiteNetwork()
+    plain.load(MODEL)
+    np.testing.assert_array_equal(network.get_io_tensor("logits").to_numpy(), run(plain))
+    with pytest.raises(RuntimeError, match="Use get_discrete_tensors"):
+        network.get_io_tensor("data")
+    with pytest.raises(RuntimeError, match="tensor 2 of the discrete input 'data', which has 2"):
+        network.get_discrete_tensor("data", 2)
+
+
+def test_networks_share_runtime_memory(net: lite.LiteNetwork) -> None:
+    other = lite.LiteNetwork()
+    other.share_runtime_memroy(net)
+    other.load(MODEL)
+    np.testing.assert_array_equal(run(other), run(net))
+    with pytest.raises(RuntimeError, match="must come before load"):
+        other.share_runtime_memroy(net)
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [
+        ("const_shape", 1),
+        ("force_dynamic_alloc", 1),
+        ("no_profiling_on_shape_change", 1),
+        ("jit_level", 1),
+        ("jit_level", 2),
+        ("async_exec_level", 0),
+        ("async_exec_level", 4),
+        ("var_sanity_check_first_run", 0),
+        ("weight_preprocess", 1),
+        ("graph_opt_level", 0),
+        ("graph_opt_level", 3),
+    ],
+)
+def test_options_keep_every_bit(net: lite.LiteNetwork, name: str, value: int) -> None:
+    option = lite.LiteOptions()
+    setattr(option, name, value)
+    network = lite.LiteNetwork(lite.LiteConfig(option=option))
+    network.load(MODEL)
+    np.testing.assert_array_equal(run(network), run(net))
+
+
+def test_const_shape_and_wrong_levels() -> None:
+    option = lite.LiteOptions()
+    option.const_shape = 1
+    network = lite.LiteNetwork(lite.LiteConfig(option=option))
+    network.load(MODEL)
+    with pytest.raises(RuntimeError, match="const_shape promised"):
+        run(network, PIXELS[:1])
+    for name, bad in (("jit_level", 3), ("graph_opt_level", 4), ("async_exec_level", 8), ("graph_opt_level", -1)):
+        option = lite.LiteOptions()
+        setattr(option, name, bad)
+        with pytest.raises(RuntimeError, match=name):
+            lite.LiteNetwork(lite.LiteConfig(option=option)).load(MODEL)
+
+
+def test_the_layout_transform_writes_a_model(tmp_path: Path, net: lite.LiteNetwork) -> None:
+    network = lite.LiteNetwork()
+    network.enable_global_layout_transform()
+    network.load(MODEL)
+    network.dump_layout_transform_model(tmp_path / "fast.mge")
+    again = lite.LiteNetwork()
+    again.load(tmp_path / "fast.mge")
+    np.testing.assert_array_equal(run(again), run(net))
+
+
+def test_callbacks_as_c_functions(net: lite.LiteNetwork) -> None:
+    seen: list[str] = []
+    start = lite.start_finish_callback(lambda ios: seen.extend(sorted(io.name for io in ios)))
+    done = threading.Event()
+    finished = lite.wrap_async_callback(done.set)
+    net._call("set_start_callback", [type(start)], start)
+    net._call("set_async_callback", [type(finished)], finished)
+    net.forward()
+    assert done.wait(10)
+    net.wait()
+    assert seen == ["bias", "data"]

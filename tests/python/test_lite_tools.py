@@ -145,7 +145,7 @@ def test_parallel_copies() -> None:
         (["--input", "[1]"], "names no input|does not fit|conv2d"),
         (["--input", "nope:[1]"], "no input 'nope'; its inputs are data, bias"),
         (["--input", "data:/nowhere.npy"], "cannot open"),
-        (["--input", "data:{2,3,8,8}"], "conv2d: input has 3 channels.*\n.*net.py:21"),
+        (["--input", "data:{2,3,8,8}"], "conv2d: input has 3 channels.*\n  in conv2d.*\n.*net.py:21"),
         (["second.mge"], "one model file is needed; got 2"),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import gc
+import json
 import pathlib
 from collections.abc import Callable
 from typing import Any
@@ -60,6 +61,16 @@ def batch() -> tuple[mge.Tensor, mge.Tensor]:
     return mge.Tensor(rng.standard_normal(IMAGES, np.float32)), mge.Tensor(rng.integers(0, 10, 8).astype(np.int32))
 
 
+def told(f: Any) -> Any:
+    """The programs of a traced function, as tools see them."""
+    return json.loads(f._last.recording.profile())["graph_exec"]
+
+
+def plan_of(f: Any) -> Any:
+    (report,) = told(f)["programs"]
+    return report
+
+
 def peaks(fn: Callable[..., Any], calls: int = 4) -> list[int]:
     """Bytes each call needs beyond what there is before it."""
     x, y = batch()
@@ -106,8 +117,7 @@ def test_state_is_updated_in_place(without_host: bool) -> None:
     traced = peaks(f)
     weights = 4 * 12288 * 256
     assert max(traced[1:]) < 1.5 * weights, traced  # one gradient, no second parameter, no second momentum
-    kept = f._last.recording.programs()[0]["report"]
-    assert kept["donated_vars"] == 12, kept
+    assert plan_of(f)["donated_vars"] == 12, plan_of(f)
 
 
 def test_state_that_somebody_else_holds_stays_what_it_was() -> None:
@@ -157,7 +167,7 @@ def test_between_runs_a_program_holds_no_memory() -> None:
     f(x, y).numpy()
     gc.collect()
     assert _core.memory_stats()["allocated"] == held
-    arena = f._last.recording.programs()[0]["report"]["arena_bytes"]
+    arena = plan_of(f)["arena_bytes"]
     assert arena > 1 << 20
     del f
     gc.collect()
@@ -180,21 +190,24 @@ def test_programs_as_data(without_host: bool) -> None:
     f = trace(step(), symbolic=True, without_host=without_host)
     for _ in range(2):
         f(*batch()).numpy()
-    (program,) = f._last.recording.programs()
-    code, buffers, report = program["instructions"], program["buffers"], program["report"]
-    assert report["instrs"] == len(code) and report["lower_bound"] <= report["arena_bytes"] <= report["sum_bytes"]
+    listed, report = told(f), plan_of(f)
+    code = [listed["operator"][op] for op in listed["comp_seq"]]
+    assert report["instructions"] == len(code) and report["lower_bound"] <= report["arena_bytes"] <= report["sum_bytes"]
     live = [0] * len(code)
-    for b in buffers:
+    for b in listed["mem_chunk"].values():
         if b["kind"] not in ("arena", "workspace"):
             continue
-        assert b["address"] + b["bytes"] <= report["arena_bytes"]
+        assert b["address"] + b["size"] <= report["arena_bytes"]
         for t in range(b["first"], b["last"] + 1):
-            live[t] += (b["bytes"] + 63) // 64 * 64
+            live[t] += (b["size"] + 63) // 64 * 64
     assert max(live) == report["lower_bound"]
-    assert any(c["op"] == "conv2d" and c["flops"] > 1e6 and "test_trace_memory.py" in c["location"] for c in code)
+    here = pathlib.Path(__file__).name
+    assert any(
+        c["type"] == "conv2d" and c["extra"]["flops"] > 1e6 and here in c["extra"]["location"]["file"] for c in code
+    )
     for c in code:
-        for buffer, dtype, shape in c["inputs"] + c["outputs"]:
-            assert 0 <= buffer < len(buffers) and dtype and isinstance(shape, tuple)
+        for v in c["input"] + c["output"]:
+            assert listed["var"][v]["dtype"] and listed["var"][v]["mem_plan"]["mem_chunk_id"] in listed["mem_chunk"]
 
 
 def test_the_plan_of_a_file(tmp_path: Any) -> None:
@@ -204,10 +217,13 @@ def test_the_plan_of_a_file(tmp_path: Any) -> None:
     f(batch()[0])
     f.dump(str(tmp_path / "net.mge"), arg_names=["x"])
     data = (tmp_path / "net.mge").read_bytes()
-    plan = _core.plan_model(data)
-    assert [v["name"] for b in plan["buffers"] if b["kind"] == "input" for v in b["values"]] == ["x"]
-    larger = _core.plan_model(data, {"x": (16, 3, 64, 64)})
-    assert larger["report"]["arena_bytes"] > plan["report"]["arena_bytes"]
+
+    def plan(shapes: dict[str, list[int]]) -> Any:
+        return json.loads(_core.describe_model(data, shapes))["program"]["graph_exec"]
+
+    assert [v["name"] for v in plan({})["var"].values() if v["kind"] == "input"] == ["x"]
+    large, small = (p["programs"][0]["arena_bytes"] for p in (plan({"x": [16, 3, 64, 64]}), plan({})))
+    assert large > small
 
 
 def test_the_page_about_memory() -> None:

@@ -308,6 +308,9 @@ class trace(CallPaths, _core.TraceBase):
             reason = self._finish(entry, result, tensors, grads, strict)
         except BaseException:
             recording.record_abort()
+            if self._symbolic or self._record_only:  # gradients that were never computed
+                for tensor, was in grads.values():
+                    tensor._grad = was
             settle()
             raise
         finally:

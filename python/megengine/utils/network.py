@@ -218,6 +218,18 @@ class NodeFilterName(NodeFilter):
         return (node for node in self._iter if self._re.match(node.name))
 
 
+def _kept_names(loaded: G.CompGraphLoadResult) -> dict[int, list[str]]:
+    """The names of ops that a file has kept, by node."""
+    ir = loaded.graph._ir
+    names: dict[int, list[str]] = ir.opr_names()
+    if getattr(loaded.metadata, "format", "").startswith("FBS"):  # there a variable has the name of its op
+        for node in names:
+            outputs = ir.node(node)[3]
+            if outputs and (name := ir.value(outputs[0])[0]):
+                names[node] = [re.sub(r":o\d+$", "", name)]
+    return names
+
+
 class Network:
     """A graph with its outputs, which can be looked into, changed and dumped. Made by ``Network.load``."""
 
@@ -249,7 +261,7 @@ class Network:
         self.graph = loaded.graph
         table = _table_of(loaded.graph._ir)
         if getattr(loaded.metadata, "keep_opr_name", "") == "1":
-            table.opr_names = loaded.graph._ir.opr_names()
+            table.opr_names = _kept_names(loaded)
         self._metadata = _metadata(loaded.metadata)
         for name, found in loaded.output_vars_dict.items():
             v = table.var(found.id)

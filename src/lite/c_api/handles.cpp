@@ -158,6 +158,12 @@ Config to_cpp(const LiteConfig& c) {
   out.auto_optimize_inference = c.auto_optimize_inference;
   if (c.discrete_input_name) out.discrete_input_name = c.discrete_input_name;
   const LiteOptions& o = c.options;
+  const std::pair<const char*, int> levels[] = {{"jit_level", o.jit_level},
+                                                {"comp_node_seq_record_level", o.comp_node_seq_record_level},
+                                                {"graph_opt_level", o.graph_opt_level},
+                                                {"async_exec_level", o.async_exec_level}};
+  for (auto& [name, value] : levels)  // load_model knows what each may be; here they are cut to the fields of C++
+    MGE_CHECK(value >= 0 && value <= 255, Value, "lite: LiteOptions.{} is a small number; got {}.", name, value);
   out.options = {.weight_preprocess = o.weight_preprocess != 0,
                  .fuse_preprocess = o.fuse_preprocess != 0,
                  .fake_next_exec = o.fake_next_exec != 0,
@@ -179,6 +185,43 @@ Config to_cpp(const LiteConfig& c) {
                  .enable_nchw32 = o.enable_nchw32 != 0,
                  .enable_nchw64 = o.enable_nchw64 != 0,
                  .enable_f16_io_comp = false};
+  return out;
+}
+
+LiteConfig to_c(const Config& c) {
+  const Options& o = c.options;
+  return {c.has_compression,
+          c.device_id,
+          c.device_type,
+          c.backend,
+          c.bare_model_cryption_name.c_str(),
+          {o.weight_preprocess,
+           o.fuse_preprocess,
+           o.fake_next_exec,
+           o.var_sanity_check_first_run,
+           o.const_shape,
+           o.force_dynamic_alloc,
+           o.force_output_dynamic_alloc,
+           o.force_output_use_user_specified_memory,
+           o.no_profiling_on_shape_change,
+           o.jit_level,
+           o.comp_node_seq_record_level,
+           o.graph_opt_level,
+           o.async_exec_level,
+           o.enable_nchw44,
+           o.enable_nchw44_dot,
+           o.enable_nchw88,
+           o.enable_nhwcd4,
+           o.enable_nchw4,
+           o.enable_nchw32,
+           o.enable_nchw64},
+          c.auto_optimize_inference,
+          c.discrete_input_name.c_str()};
+}
+
+std::vector<LiteIO> to_c(const std::vector<IO>& ios) {
+  std::vector<LiteIO> out;
+  for (const IO& io : ios) out.push_back({io.name.c_str(), io.is_host, io.io_type, to_c(io.config_layout)});
   return out;
 }
 

@@ -32,6 +32,9 @@ Layout to_cpp(const LiteLayout& l);
 LiteLayout to_c(const Layout& l);
 Config to_cpp(const LiteConfig& c);
 NetworkIO to_cpp(const LiteNetworkIO& io);
+/// Texts in the results are those of the arguments.
+LiteConfig to_c(const Config& c);
+std::vector<LiteIO> to_c(const std::vector<IO>& ios);
 
 template <class T>
 T* not_null(T* p, const char* what) {

@@ -116,8 +116,16 @@ int LITE_get_io_tensor(LiteNetwork network, const char* name, LiteTensorPhase ph
     *tensor = network_tensor(network, net->get_io_tensor(not_null(name, "io_name"), phase));
   });
 }
-int LITE_get_discrete_tensor(LiteNetwork network, const char* name, size_t, LiteTensorPhase phase, LiteTensor*) {
-  return c_guarded([&] { find_network(network)->get_discrete_tensors(not_null(name, "io_name"), phase); });
+int LITE_get_discrete_tensor(LiteNetwork network, const char* name, size_t index, LiteTensorPhase phase,
+                             LiteTensor* tensor) {
+  return c_guarded([&] {
+    auto net = find_network(network);
+    not_null(tensor, "tensor");
+    const auto all = net->get_discrete_tensors(not_null(name, "io_name"), phase);
+    MGE_CHECK(index < all.size(), Index, "lite: tensor {} of the discrete input '{}', which has {}.", index, name,
+              all.size());
+    *tensor = network_tensor(network, all[index]);
+  });
 }
 int LITE_get_input_name(const LiteNetwork network, size_t index, const char** name) {
   return c_guarded(
@@ -240,8 +248,28 @@ int LITE_set_runtime_thread_affinity(LiteNetwork network, const LiteThreadAffini
                                          [callback](int id) { check_callback(callback(id), "affinity"); });
   });
 }
-int LITE_set_memory_allocator(LiteNetwork network, const LiteAllocate, const LiteFree) {
-  return c_guarded([&] { Runtime::set_memory_allocator(find_network(network), nullptr); });
+namespace {
+class CAllocator final : public Allocator {
+ public:
+  CAllocator(LiteAllocate allocate, LiteFree free) : allocate_(allocate), free_(free) {}
+  void* allocate(LiteDeviceType type, int id, size_t size, size_t align) override {
+    return allocate_(type, id, size, align);
+  }
+  void free(LiteDeviceType type, int id, void* ptr) override { free_(type, id, ptr); }
+
+ private:
+  LiteAllocate allocate_;
+  LiteFree free_;
+};
+}  // namespace
+
+int LITE_set_memory_allocator(LiteNetwork network, const LiteAllocate allocate, const LiteFree free) {
+  return c_guarded([&] {
+    auto net = find_network(network);
+    not_null(allocate, "allocate_fun");
+    not_null(free, "free_fun");
+    Runtime::set_memory_allocator(net, std::make_shared<CAllocator>(allocate, free));
+  });
 }
 int LITE_share_runtime_memroy(LiteNetwork dst, LiteNetwork src) {
   return c_guarded([&] { Runtime::share_runtime_memory_with(find_network(dst), find_network(src)); });

@@ -160,4 +160,20 @@ void JsonWriter::member(std::string_view key, std::string_view text) {
 
 Json parse_json(std::string_view text, std::string_view who) { return Parser(text, who).document(); }
 
+std::string json_text(const Json& j) {
+  if (const bool* b = std::get_if<bool>(&j.value)) return *b ? "true" : "false";
+  if (const double* d = j.number()) return mge::format("{}", *d);
+  if (const std::string* t = j.text()) return quoted(*t);
+  std::string out;
+  if (const Json::Array* a = j.array()) {
+    for (const Json& x : *a) out += (out.empty() ? "" : ", ") + json_text(x);
+    return "[" + out + "]";
+  }
+  if (const Json::Object* o = j.object()) {
+    for (auto& [key, x] : *o) out += (out.empty() ? "" : ", ") + quoted(key) + ": " + json_text(x);
+    return "{" + out + "}";
+  }
+  return "null";
+}
+
 }  // namespace lite

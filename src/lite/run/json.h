@@ -32,5 +32,7 @@ struct Json {
 
 /// A Value error with line and column, starting with `who`.
 Json parse_json(std::string_view text, std::string_view who);
+/// On one line, members by name.
+std::string json_text(const Json& j);
 
 }  // namespace lite

@@ -150,6 +150,7 @@ void register_custom(OpRegistry& r) {
       .attrs<CustomAttrs>()
       .variadic_in("xs")
       .variadic_out("ys", n_results)
+      .refuses(0b1)
       .infer(infer_custom)
       .traits(kQuantised | kNoGrad)
       .doc("An operator of a user's library. Wrap it in autodiff.Function to give it a gradient.");

@@ -173,6 +173,7 @@ void register_indexing(OpRegistry& r) {
       .attrs<OneHotAttrs>()
       .in("x", "index")
       .out("y")
+      .refuses(0b10)
       .infer(infer_indexing_one_hot)
       .decompose(decompose_indexing_one_hot)
       .doc("y[..] = x[.., index[..], ..]: one element along the axis for each position; index is int32.");
@@ -181,6 +182,7 @@ void register_indexing(OpRegistry& r) {
       .attrs<OneHotAttrs>()
       .in("x", "index", "v")
       .out("y")
+      .refuses(0b10)
       .infer(infer_set_one_hot)
       .decompose(decompose_set_one_hot)
       .doc("x with y[.., index[..], ..] = v[..].");
@@ -189,6 +191,7 @@ void register_indexing(OpRegistry& r) {
       .attrs<TakeAttrs>()
       .in("x", "index")
       .out("y")
+      .refuses(0b10)
       .infer(infer_take)
       .decompose(decompose_take)
       .doc(
@@ -198,6 +201,7 @@ void register_indexing(OpRegistry& r) {
       .attrs<WrapIndexAttrs>()
       .in("index")
       .out("y")
+      .refuses(0b1)
       .infer(infer_wrap_index)
       .traits(kNoGrad)
       .doc(
@@ -207,6 +211,7 @@ void register_indexing(OpRegistry& r) {
       .attrs<CheckRangeAttrs>()
       .in("x")
       .out("y")
+      .refuses(0b1)
       .infer(infer_check_range)
       .keeps_format(KeepsFormat::First)
       .doc("x; an error when an element lies outside low..high. NaN passes.");
@@ -229,6 +234,7 @@ void register_indexing(OpRegistry& r) {
       .attrs<TakeBwdAttrs>()
       .in("gy", "index")
       .out("gx")
+      .refuses(0b10)
       .infer(infer_take_bwd)
       .decompose(decompose_take_bwd)
       .doc("Adjoint of take: adds each slice of gy to where it came from, in index order, so the bits never vary.");

@@ -88,6 +88,7 @@ void register_multi_index(OpRegistry& r) {
       .in("x")
       .variadic_in("indices")
       .out("y")
+      .refuses(0b10)
       .infer(infer_get)
       .keeps_format(KeepsFormat::First)
       .doc("x[i, j, ..]: elements at the positions that the int32 indices name together; negative from the end.");
@@ -96,6 +97,7 @@ void register_multi_index(OpRegistry& r) {
       .in("x")
       .variadic_in("indices")
       .out("y")
+      .refuses(0b10)
       .infer(infer_get)
       .decompose(decompose_get_last)
       .doc("index_get, with 0 where a later position names the same element: the adjoint of index_set in v.");
@@ -105,6 +107,7 @@ void register_multi_index(OpRegistry& r) {
       .in("x", "v")
       .variadic_in("indices")
       .out("y")
+      .refuses(0b100)
       .infer(infer_put)
       .doc("x with x[i, j, ..] = v; of equal positions the last wins.");
   r.op("index_incr")
@@ -112,6 +115,7 @@ void register_multi_index(OpRegistry& r) {
       .in("x", "v")
       .variadic_in("indices")
       .out("y")
+      .refuses(0b100)
       .infer(infer_incr)
       .doc("x with v added at x[i, j, ..], equal positions one after the other, so the bits never vary.");
 }

@@ -117,6 +117,7 @@ void register_sort(OpRegistry& r) {
       .attrs<GatherAttrs>()
       .in("x", "index")
       .out("y")
+      .refuses(0b10)
       .infer(infer_gather)
       .decompose(decompose_gather)
       .doc("y[i][j] = x[index[i][j]][j] for axis 0, and so on; index is int32, negative counts from the end.");
@@ -124,6 +125,7 @@ void register_sort(OpRegistry& r) {
       .attrs<GatherBwdAttrs>()
       .in("gy", "index")
       .out("gx")
+      .refuses(0b10)
       .infer(infer_gather_bwd)
       .decompose(decompose_gather_bwd)
       .doc("Adjoint of gather: adds each element of gy to where it came from, in index order.");

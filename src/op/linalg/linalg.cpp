@@ -66,6 +66,7 @@ void register_linalg(OpRegistry& r) {
   r.op("matinv")
       .in("x")
       .out("y")
+      .refuses(0b1)
       .infer(infer_matinv)
       .cost(cost_matinv)
       .promote(Promote::Float)

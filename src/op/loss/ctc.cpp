@@ -174,6 +174,7 @@ void register_ctc(OpRegistry& r) {
       .attrs<CtcAttrs>()
       .in("pred", "pred_lengths", "label", "label_lengths")
       .out("loss")
+      .refuses(0b1110)
       .infer(infer_ctc)
       .decompose(decompose_ctc)
       .doc("-log p(label | pred) for each sequence, summed over all alignments in log space and double.");
@@ -181,6 +182,7 @@ void register_ctc(OpRegistry& r) {
       .attrs<CtcAttrs>()
       .in("pred", "pred_lengths", "label", "label_lengths", "gy")
       .out("gpred")
+      .refuses(0b1110)
       .infer(infer_ctc_bwd)
       .decompose(decompose_ctc_bwd)
       .doc("Gradient of ctc_loss in pred, by the forward and backward recursions.");

@@ -61,6 +61,7 @@ void register_loss(OpRegistry& r) {
       .attrs<XentAttrs>()
       .in("x", "label")
       .out("loss", "p")
+      .refuses(0b10)
       .infer(infer_softmax_xent)
       .decompose(decompose_softmax_xent)
       .amp(Amp::High)
@@ -71,6 +72,7 @@ void register_loss(OpRegistry& r) {
       .attrs<XentAttrs>()
       .in("p", "label", "gloss")
       .out("gx")
+      .refuses(0b10)
       .infer(infer_softmax_xent_bwd)
       .decompose(decompose_softmax_xent_bwd)
       .doc("(p - one_hot(label)) * gloss.");

@@ -131,6 +131,7 @@ void register_rng(OpRegistry& r) {
       .attrs<MultinomialAttrs>()
       .in("weights", "state")
       .out("y")
+      .refuses(0b1)
       .infer(infer_multinomial)
       .decompose(decompose_rng_multinomial)
       .traits(kRandom | kNoGrad)

@@ -189,6 +189,25 @@ void count_entries(const Span& s, size_t* total, size_t n) {
   if (*total > static_cast<size_t>(s.end - s.begin)) s.damaged("lists overlap");
 }
 
+Bytes value_bytes(const Span& s, const Meta& m, Bytes stored) {
+  if (!s.owner || !s.owner->compressed) return stored;
+  if (stored.empty() || stored[0] > 2) s.damaged("has_compression is on and a value is not stored so");
+  const int method = stored[0];
+  stored = stored.subspan(1);
+  if (method == 0) return stored;
+  const auto n = static_cast<size_t>(m.shape.numel());
+  if (m.dtype != DType::F32 || stored.size() != 8 + n * static_cast<size_t>(method))
+    s.damaged(format("a value of {} compressed by method {} has {} bytes", m.str(), method, stored.size()));
+  const float stride = load<float>(stored.data()), base = load<float>(stored.data() + 4);
+  uint8_t* out = s.owner->room(n * 4);
+  for (size_t i = 0; i < n; ++i) {
+    const uint8_t* p = stored.data() + 8 + i * static_cast<size_t>(method);
+    const float v = stride * static_cast<float>(method == 1 ? *p : load<uint16_t>(p)) + base;
+    std::memcpy(out + 4 * i, &v, 4);
+  }
+  return {out, n * 4};
+}
+
 namespace {
 
 std::string text(const flatbuffers::String* s) { return s ? s->str() : std::string(); }
@@ -206,7 +225,7 @@ void read_tensor(const Span& s, const v2::Tensor& f, Tensor* t) {
   }
   if (!f.data()) return;
   t->has_data = true;
-  t->data = {f.data()->data(), f.data()->size()};
+  t->data = value_bytes(s, t->meta, {f.data()->data(), f.data()->size()});
   if (t->layout == Layout::Default && t->data.size() != stored_bytes(t->meta))
     s.damaged(format("tensor '{}' {} has {} bytes", t->name, t->meta.str(), t->data.size()));
 }
@@ -242,13 +261,13 @@ void read_opr(const Span& s, const v2::Operator& f, Opr* o, uint32_t* next, size
   }
 }
 
-File decode2(Bytes bytes, const Damage& damaged) {
+File decode2(Decoded& owner, Bytes bytes, const Damage& damaged) {
   if (bytes.size() >= FLATBUFFERS_MAX_BUFFER_SIZE) damaged(format("a file of {} bytes", bytes.size()));
   flatbuffers::Verifier v(bytes.data(), bytes.size(), 16, 10'000'000);
   if (!v2::VerifySizePrefixedModelBuffer(v)) damaged("the buffer does not verify");
   const v2::Model& f = *v2::GetSizePrefixedModel(bytes.data());
   const Span s{reinterpret_cast<const char*>(bytes.data()), reinterpret_cast<const char*>(bytes.data() + bytes.size()),
-               damaged};
+               damaged, &owner};
   File out;
   out.version = f.mge_version();
   uint32_t next = 0;
@@ -291,9 +310,10 @@ File decode2(Bytes bytes, const Damage& damaged) {
 
 }  // namespace
 
-Decoded decode(Bytes bytes, const std::string& who) {
+Decoded decode(Bytes bytes, const std::string& who, bool compressed) {
   const Damage damaged{who};
   Decoded out;
+  out.compressed = compressed;
   uint32_t cases = 0;
   if (starts(bytes, 0, kWrapper)) {
     if (bytes.size() < 12) damaged("cut off after the first bytes");
@@ -307,7 +327,7 @@ Decoded decode(Bytes bytes, const std::string& who) {
     if (is_v2(bytes)) {
       const size_t size = size_t{load<uint32_t>(bytes.data())} + 4;
       if (size > bytes.size()) damaged(format("cut off: {} of {} bytes are there", bytes.size(), size));
-      *file = decode2(out.aligned(bytes.first(size)), damaged);
+      *file = decode2(out, out.aligned(bytes.first(size)), damaged);
       bytes = bytes.subspan(size);
     } else if (is_v1(bytes)) {
       *file = decode1(out, &bytes, damaged);
@@ -320,9 +340,10 @@ Decoded decode(Bytes bytes, const std::string& who) {
 
 Bytes Decoded::aligned(Bytes b) {
   if (reinterpret_cast<uintptr_t>(b.data()) % 8 == 0) return b;
-  auto& copy = copies.emplace_back(b.size() / 8 + 1);
-  std::memcpy(copy.data(), b.data(), b.size());
-  return {reinterpret_cast<const uint8_t*>(copy.data()), b.size()};
+  uint8_t* copy = room(b.size());
+  std::memcpy(copy, b.data(), b.size());
+  return {copy, b.size()};
 }
+uint8_t* Decoded::room(size_t bytes) { return reinterpret_cast<uint8_t*>(copies.emplace_back(bytes / 8 + 1).data()); }
 
 }  // namespace mge::serial::mgb

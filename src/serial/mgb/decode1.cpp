@@ -132,6 +132,7 @@ void read_tensor(const Span& s, const v1::Tensor& f, Values* values, Tensor* t) 
   values->at += f.offset();
   t->has_data = f.data_size() > 0 || stored_bytes(t->meta) == 0;
   t->data = values->bytes.subspan(values->at, f.data_size());
+  if (f.data_size()) t->data = value_bytes(s, t->meta, t->data);
   values->at += f.data_size();
 }
 
@@ -211,7 +212,7 @@ File decode1(Decoded& owner, Bytes* bytes, const Damage& damaged) {
   if (!v1::VerifySizePrefixedGraphBuffer(v)) damaged("the graph does not verify");
   const v1::Graph& f = *v1::GetSizePrefixedGraph(graph.data());
   const Span s{reinterpret_cast<const char*>(graph.data()), reinterpret_cast<const char*>(graph.data() + graph.size()),
-               damaged};
+               damaged, &owner};
   File out;
   out.format = 1;
   out.versioned_ids = versioned;

@@ -167,7 +167,11 @@ class Translator {
 
   void translate(const Opr& o, LoadedModel* out) {
     const std::string& name = !o.name.empty() || o.outputs.empty() ? o.name : f_.vars[o.outputs[0]].name;
-    b_.set_at({g_.loc(name.empty() ? o.type : name, 0), ir::kNone});
+    // A kept name is that of the module, a dot, and the kind of op.
+    const size_t dot = o.name.rfind('.');
+    b_.set_at({g_.loc(name.empty() ? o.type : name, 0, {}, {},
+                      dot == std::string::npos ? std::string_view() : std::string_view(o.name).substr(0, dot)),
+               ir::kNone});
     try {
       if (const Special* s = special(o)) {
         if (s->role == Role::Value || s->role == Role::Values)
@@ -324,7 +328,7 @@ TestCase read_case(const File& f, const std::vector<std::string>& names, double 
 
 LoadedModel read(std::span<const uint8_t> bytes, const std::string& who, const ReadOptions& opt) {
   MGE_ASSERT(opt.evaluate, "mgb::read needs ReadOptions::evaluate");
-  const Decoded d = decode(bytes, who);
+  const Decoded d = decode(bytes, who, opt.compressed);
   LoadedModel out;
   Translator t(d.main, who, opt);
   t.run(&out);
@@ -332,6 +336,9 @@ LoadedModel read(std::span<const uint8_t> bytes, const std::string& who, const R
   out.info.producer =
       format("megengine {}.{}.{}", d.main.version / 100000, d.main.version / 100 % 1000, d.main.version % 100);
   out.info.metadata.emplace_back("format", d.main.format == 2 ? "FBS_V2" : d.main.versioned_ids ? "FBS" : "FBS 8.14");
+  if (std::any_of(d.main.oprs.begin(), d.main.oprs.end(),
+                  [](const Opr& o) { return !o.inputs.empty() && !o.name.empty(); }))
+    out.info.metadata.emplace_back("keep_opr_name", "1");
   if (d.main.has_metadata) {
     out.info.metadata.emplace_back("graph_modified", d.main.graph_modified ? "1" : "0");
     out.info.metadata.emplace_back("optimized_for_inference", d.main.optimize_options ? "1" : "0");

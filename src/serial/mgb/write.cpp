@@ -11,6 +11,7 @@
 #include "ir/builder.h"
 #include "serial/mgb/encode.h"
 #include "serial/mgb/write_impl.h"
+#include "serial/names.h"
 #include "serial/xxh64.h"
 
 namespace mge::serial::mgb {
@@ -389,7 +390,21 @@ class Writer {
       var.has_shape = true;
       var.shape = s.rank ? s : Shape{1};
     }
-    for (size_t i = first; i < w_.file.oprs.size(); ++i) places_.resize(i + 1, n);
+    name_oprs(n, first);
+  }
+
+  // What a node's oprs are called where their vars have no name of their own: as the original's, if it made as many.
+  void name_oprs(NodeId n, size_t first) {
+    const std::string& scope = g_.location_of(n).scope;
+    const std::vector<std::string>& known = known_[static_cast<size_t>(n)];
+    std::vector<size_t> made;
+    for (size_t i = first; i < w_.file.oprs.size(); ++i)
+      if (w_.file.oprs[i].type != "ImmutableTensor") made.push_back(i);
+    names_.resize(w_.file.oprs.size());
+    for (size_t k = 0; k < made.size(); ++k) {
+      const std::string plain = plain_name(w_.file.oprs[made[k]]);
+      names_[made[k]] = made.size() == known.size() ? known[k] : scope.empty() ? plain : scope + "." + plain;
+    }
   }
 
   // err = max(|expect - get| / max(min(|expect|, |get|), 1))
@@ -439,7 +454,7 @@ class Writer {
           var.shape = o.tensors[0].meta.shape;
           continue;
         }
-        std::string base = !var.name.empty() ? var.name : value ? std::string("const") : plain_name(o);
+        std::string base = !var.name.empty() ? var.name : value ? std::string("const") : name_of(i);
         if (var.name.empty() && o.outputs.size() > 1) base += format(":o{}", k);
         var.name = naming.fresh(std::move(base));
         if (value) {
@@ -448,11 +463,18 @@ class Writer {
         }
       }
       if (value && opt_.keep_param_name) o.tensors[0].name = f.vars[o.outputs[0]].name;
-      if (opt_.keep_op_name) o.name = f.vars[o.outputs[0]].name;
+      if (opt_.keep_op_name) {
+        o.name = f.vars[o.outputs[0]].name;
+        if (o.outputs.size() > 1 && o.name.ends_with(":o0")) o.name.resize(o.name.size() - 3);
+      }
       if (opt_.version == 1 && opt_.keep_var_name < 2)
         for (uint32_t v : o.outputs)
           if (!output[v] || opt_.keep_var_name == 0) f.vars[v].name.clear();
     }
+  }
+
+  std::string name_of(size_t i) const {
+    return i < names_.size() && !names_[i].empty() ? names_[i] : plain_name(w_.file.oprs[i]);
   }
 
   /// "ADD" of an Elemwise, "Convolution" of a ConvolutionV2.
@@ -470,7 +492,8 @@ class Writer {
   const WriteOptions& opt_;
   Oprs w_;
   std::map<VarId, std::string> outputs_;
-  std::vector<NodeId> places_;
+  std::vector<std::vector<std::string>> known_ = opr_names(g_);  // of each node
+  std::vector<std::string> names_;                               // of each opr; empty: none but its type
 };
 
 /// A graph of constants, in the order of their names; always in the second format.

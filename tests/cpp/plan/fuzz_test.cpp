@@ -221,9 +221,12 @@ TEST_P(Fuzz, ProgramAgreesWithOracle) {
     Fuzzer f{(seed * 10 + static_cast<uint32_t>(GetParam())) * 1000003 + round};
     f.build(8 + static_cast<int>(f.next(40)));
     ASSERT_EQ(ir::print(ir::parse(ir::print(f.g))), ir::print(f.g));
-    for (uint32_t mode = 0; mode < 8; ++mode) {
+    for (uint32_t mode = 0; mode < 16; ++mode) {
       SCOPED_TRACE(format("case {} of seed {}, mode {}", round, seed * 10 + static_cast<uint32_t>(GetParam()), mode));
-      check_graph(f.g, {.in_place = (mode & 1) != 0, .reorder = (mode & 4) != 0, .poison = (mode & 2) != 0});
+      check_graph(f.g, {.in_place = (mode & 1) != 0,
+                        .reorder = (mode & 4) != 0,
+                        .recompute_to = mode & 8 ? 0 : CompileOptions::kComputeOnce,
+                        .poison = (mode & 2) != 0});
       if (HasFatalFailure()) return;
       if (mode % 4 == 3) f.shuffle();
     }

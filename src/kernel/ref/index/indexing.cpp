@@ -42,7 +42,6 @@ void run_indexing_one_hot(const KernelArgs& a) {
 // x may be a broadcast zero, so it is read through its strides; index and v are made contiguous here.
 void run_set_one_hot(const KernelArgs& a) {
   size_t bytes = dtype_size(a.in[0].dtype);
-  if (a.out[0].ptr != a.in[0].ptr) copy_strided(a.in[0], a.out[0]);
   std::vector<char> memory[2];
   SmallVec<TensorArg, 3> in(a.in.begin(), a.in.end());
   for (size_t i : {1, 2}) {
@@ -57,6 +56,8 @@ void run_set_one_hot(const KernelArgs& a) {
   }
   KernelArgs c = a;
   c.in = {in.data(), in.size()};
+  each_picked(c, one_hot_geom(a), [](int64_t, int64_t) {});  // an error comes before the first element is written
+  if (a.out[0].ptr != a.in[0].ptr) copy_strided(a.in[0], a.out[0]);
   each_picked(c, one_hot_geom(a), [&](int64_t row, int64_t at) {
     std::memcpy(a.out[0].data<char>() + static_cast<size_t>(at) * bytes,
                 in[2].data<char>() + static_cast<size_t>(row) * bytes, bytes);
@@ -81,22 +82,26 @@ void run_wrap_index(const KernelArgs& a) {
   const int64_t lo = at.negative ? -at.size : 0, n = x.numel();
   int64_t whole[kRowTile];
   double real[kRowTile];
-  for (int64_t from = 0; from < n; from += kRowTile) {
-    const int64_t m = std::min(kRowTile, n - from);
-    const char* p = x.data<char>() + from * static_cast<int64_t>(dtype_size(x.dtype));
-    load_row(x.dtype, p, 1, Compute::I64, whole, m);
-    if (is_float(x.dtype)) {
-      load_row(x.dtype, p, 1, Compute::F64, real, m);
-      for (int64_t i = 0; i < m; ++i)
-        MGE_CHECK(real[i] == std::trunc(real[i]), Value, "{}: {} must be whole numbers; got {} at position {}.", at.who,
-                  at.what, real[i], from + i);
+  auto each_tile = [&](bool write) {
+    for (int64_t from = 0; from < n; from += kRowTile) {
+      const int64_t m = std::min(kRowTile, n - from);
+      const char* p = x.data<char>() + from * static_cast<int64_t>(dtype_size(x.dtype));
+      load_row(x.dtype, p, 1, Compute::I64, whole, m);
+      if (is_float(x.dtype)) {
+        load_row(x.dtype, p, 1, Compute::F64, real, m);
+        for (int64_t i = 0; i < m; ++i)
+          MGE_CHECK(real[i] == std::trunc(real[i]), Value, "{}: {} must be whole numbers; got {} at position {}.",
+                    at.who, at.what, real[i], from + i);
+      }
+      for (int64_t i = 0; i < m; ++i) {
+        const int64_t k = whole[i];
+        if (k < lo || k >= at.size) throw_bad_index(at.who.c_str(), at.what.c_str(), k, lo, at.size, from + i);
+        if (write) y[from + i] = static_cast<int32_t>(k < 0 ? k + at.size : k);
+      }
     }
-    for (int64_t i = 0; i < m; ++i) {
-      const int64_t k = whole[i];
-      if (k < lo || k >= at.size) throw_bad_index(at.who.c_str(), at.what.c_str(), k, lo, at.size, from + i);
-      y[from + i] = static_cast<int32_t>(k < 0 ? k + at.size : k);
-    }
-  }
+  };
+  if (a.out[0].ptr == x.ptr && n > kRowTile) each_tile(false);  // an error comes before the operand is written over
+  each_tile(true);
 }
 
 void run_check_range(const KernelArgs& a) {
