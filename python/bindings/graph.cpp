@@ -371,6 +371,10 @@ void bind_graph(nb::module_& m) {
       [](const std::vector<std::pair<std::string, bool>>& keywords) { return pass::parse_inference(keywords).word(); },
       "The option word of keywords like enable_io16xc32 (name, on), in the order given.");
   m.def(
+      "layout_of_others",
+      [](uint64_t word) { return std::string(pass::layout_of_others(pass::InferenceOptions::from_word(word).layout)); },
+      "Whose layout an option word asks for, if not a CPU's; else empty.");
+  m.def(
       "inference_keywords",
       [](uint64_t word) { return pass::inference_keywords(pass::InferenceOptions::from_word(word)); },
       "The keywords that an option word has on.");

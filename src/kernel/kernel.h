@@ -51,10 +51,12 @@ struct KernelArgs {
 enum class KernelTier : uint8_t { Library, Simd, Ref };  // MGB_USE_MEGDNN_DBG = 0, 1, 2 starts the search here
 
 enum KernelFlags : uint32_t {
-  kStridedInputs = 1,  // takes any input strides; without it the caller hands over contiguous copies
-  kInPlace0 = 2,       // out[0] may be the same memory as in[0] when dtype, shape and layout agree
-  kInPlaceAny = 4,     // out[0] may be the same memory as any such input
-  kInPlaceAll = 8,     // every output may be, each with another one
+  kStridedInputs = 1,    // takes any input strides; without it the caller hands over contiguous copies
+  kInPlace0 = 2,         // out[0] may be the same memory as in[0] when dtype, shape and layout agree
+  kInPlaceAny = 4,       // out[0] may be the same memory as any such input
+  kInPlaceAll = 8,       // every output may be, each with another one
+  kStridedOutputs = 16,  // writes a result of any strides, whatever its inputs' are, in one pass; `layouts` is what it
+                         // would choose. Of ops that may be views: where the result is a view of the input's shape
 };
 
 struct Kernel {

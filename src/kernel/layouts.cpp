@@ -4,6 +4,21 @@
 
 namespace mge {
 
+bool runs_along_channels(const TensorArg& t) {
+  const int rank = t.shape.rank;
+  if (rank < 3 || rank > 5 || t.shape[1] < 2) return false;
+  int64_t past = t.layout.stride[1] * (t.shape[1] - 1);  // the last channel of a pixel; the next pixel lies behind it
+  if (past <= 0) return false;
+  bool pixels = false;
+  for (int i = rank - 1; i >= 0; --i) {
+    if (i == 1 || t.shape[i] == 1) continue;
+    if (t.layout.stride[i] <= past) return false;
+    past = t.layout.stride[i] * (t.shape[i] - 1);
+    pixels |= i > 1;
+  }
+  return pixels;
+}
+
 void keep_channels_last(const KernelArgs& a, TensorArg* in, TensorArg* out) {
   const int rank = out[0].shape.rank;
   if (rank < 3 || rank > 5) return;

@@ -9,6 +9,8 @@ namespace mge {
 inline bool in_channels_last(const TensorArg& t) {
   return t.shape.rank >= 3 && t.layout.is_channels_last(t.shape) && !t.contiguous();
 }
+/// In the order of channels-last, with or without gaps: a slice of such a tensor, too.
+bool runs_along_channels(const TensorArg& t);
 inline void ask_channels_last(TensorArg& t) { t.layout = Layout::channels_last(t.shape); }
 inline void ask_row_major(TensorArg& t) { t.layout = Layout::contiguous(t.shape); }
 

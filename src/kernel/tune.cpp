@@ -31,6 +31,7 @@ struct Tuning {
   std::string file;
   bool loaded = false;
   std::unordered_map<std::string, std::string> winners;  // key -> kernel name
+  std::unordered_map<std::string, double> times;         // key of a kernel in one order -> ns
   TuningStats stats;
 };
 Tuning& tuning() {
@@ -90,6 +91,8 @@ class LockedFile {
   int fd_;
 };
 
+constexpr std::string_view kTimeOf = "time of ";  // keys of times; no op is called so
+
 // line: checksum of the rest, key, winner, microseconds; separated by tabs
 void load(Tuning& t) {
   t.loaded = true;
@@ -107,7 +110,11 @@ void load(Tuning& t) {
     if (format("{:016x}", checksum(body)) != line.substr(0, tab)) continue;
     size_t key_end = body.find('\t'), name_end = key_end == body.npos ? body.npos : body.find('\t', key_end + 1);
     if (name_end == body.npos) continue;
-    t.winners[std::string(body.substr(0, key_end))] = std::string(body.substr(key_end + 1, name_end - key_end - 1));
+    const std::string key(body.substr(0, key_end));
+    if (key.starts_with(kTimeOf))
+      t.times[key] = std::strtod(std::string(body.substr(name_end + 1)).c_str(), nullptr) * 1e3;
+    else
+      t.winners[key] = std::string(body.substr(key_end + 1, name_end - key_end - 1));
   }
 }
 
@@ -240,6 +247,31 @@ Choice pick_kernel(const KernelRegistry& r, const KernelArgs& a, KernelTier from
   return {best, {}};
 }
 
+double measured_ns(const Kernel& k, const KernelArgs& a) {
+  Tuning& t = tuning();
+  const std::string key = format("{}{} {}", kTimeOf, k.name, key_text(a, false));
+  {
+    std::lock_guard<std::mutex> lock(t.mutex);
+    if (!t.loaded) load(t);
+    if (auto known = t.times.find(key); known != t.times.end()) {
+      ++t.stats.found;
+      return known->second;
+    }
+    if (t.strategy & kHeuristic) return -1;  // what is known, and nothing is measured
+  }
+  double seconds = -1;
+  try {
+    seconds = measure(k, a);
+  } catch (const Error&) {
+    return -1;
+  }
+  std::lock_guard<std::mutex> lock(t.mutex);
+  ++t.stats.measured;
+  t.times[key] = seconds * 1e9;
+  save(t, key, k.name, seconds);
+  return seconds * 1e9;
+}
+
 void set_kernel_strategy(uint32_t flags) {
   MGE_CHECK((flags & 7u) && !(flags & ~15u), Value,
             "kernel strategy: expected heuristic (1) or profile (2), and reproducible (4) if wanted; got {}.", flags);
@@ -270,6 +302,7 @@ void set_tuning_file(std::string path) {
     tuning().file = std::move(path);
     tuning().loaded = false;
     tuning().winners.clear();
+    tuning().times.clear();
   }
   forget_kernel_choices();
 }

@@ -45,6 +45,9 @@ TuningStats tuning_stats();
 
 /// The slow path of choose(): applies strategy, limits and tuning table.
 Choice pick_kernel(const KernelRegistry& r, const KernelArgs& a, KernelTier from);
+/// How long the kernel takes with inputs laid out as they are here; measured once and kept like the choices. Below 0:
+/// nothing is to be measured, or there is no memory to do it with.
+double measured_ns(const Kernel& k, const KernelArgs& a);
 /// Set while a kernel is being measured: choose() returns it.
 const Kernel* forced_kernel(const OpDef& op);
 

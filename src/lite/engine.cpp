@@ -124,7 +124,9 @@ mge::RefPtr<mge::Program> Engine::compile(Graph bound) {
   mge::CompileOptions o;
   o.record = opt_.record_level;
   o.share_memory = opt_.share_memory;
-  o.weight_preprocess = opt_.inference.weight_preprocess;
+  const mge::pass::LayoutTarget target = opt_.inference.layout;
+  o.weight_preprocess = opt_.inference.weight_preprocess || mge::pass::wants_packed_weights(target);
+  if (mge::pass::wants_channels_last(target)) o.orders = mge::OrderTarget::ChannelsLast;
   o.prepared_mapped = prepared_;
   auto p = mge::Program::compile(bound, o);
   if (opt_.verify && opt_.record_level < 2) mge::verify_program(*p);  // level 2 keeps no graph to compare with

@@ -151,8 +151,6 @@ mge::pass::InferenceOptions Network::Impl::inference_options(const mge::serial::
   mge::pass::Keywords on;
   for (auto& [name, set] : layouts)
     if (set) on.emplace_back(name, true);
-  if (!on.empty())
-    log(LiteLogLevel::WARN, mge::format("lite: {} changes nothing: kernels choose layouts themselves", on[0].first));
   MGE_CHECK(on.size() < 2, Value, "lite: of the layout options only one may be on; got {} and {}.", on[0].first,
             on[1].first);
   on.emplace_back("enable_ioc16", o.enable_f16_io_comp);
@@ -161,6 +159,12 @@ mge::pass::InferenceOptions Network::Impl::inference_options(const mge::serial::
   on.emplace_back("enable_winograd4", dumped.winograd4);
   on.emplace_back("enable_fuse_preprocess", o.fuse_preprocess);
   InferenceOptions asked = mge::pass::parse_inference(on);
+  const std::string_view others = mge::pass::layout_of_others(asked.layout);
+  MGE_CHECK(
+      others.empty(), NotImplemented,
+      "lite: {} is a layout for {}; this device has none of them. Leave it out: memory orders are chosen by cost, "
+      "and enable_nchw44 or enable_nchw88 pack weights as well.",
+      on[0].first, others);
   if (asked.layout == mge::pass::LayoutTarget::Default) asked.layout = dumped.layout;
   return asked;
 }

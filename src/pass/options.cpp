@@ -43,15 +43,26 @@ constexpr Flag kFlags[] = {
 struct LayoutName {
   const char* keyword;
   LayoutTarget target;
+  bool packed;         // weights, once
+  const char* others;  // whose it is, if not a CPU's
 };
 // MegEngine's order: of several that are on, the last here wins, whatever the order they were given in.
 constexpr LayoutName kLayouts[] = {
-    {"enable_hwcd4", LayoutTarget::NHWCD4},  {"enable_nchw4", LayoutTarget::NCHW4},
-    {"enable_nchw88", LayoutTarget::NCHW88}, {"enable_nchw32", LayoutTarget::NCHW32},
-    {"enable_nchw44", LayoutTarget::NCHW44}, {"enable_nchw44_dot", LayoutTarget::NCHW44_DOT},
-    {"enable_chwn4", LayoutTarget::CHWN4},   {"enable_nchw64", LayoutTarget::NCHW64},
-    {"enable_nhwc", LayoutTarget::NHWC},
+    {"enable_hwcd4", LayoutTarget::NHWCD4, false, "images of OpenCL, four channels to a texel"},
+    {"enable_nchw4", LayoutTarget::NCHW4, false, "dot products of CUDA, blocks of 4 int8 channels"},
+    {"enable_nchw88", LayoutTarget::NCHW88, true, nullptr},
+    {"enable_nchw32", LayoutTarget::NCHW32, false, "tensor cores of CUDA, blocks of 32 int8 channels"},
+    {"enable_nchw44", LayoutTarget::NCHW44, true, nullptr},
+    {"enable_nchw44_dot", LayoutTarget::NCHW44_DOT, true, nullptr},
+    {"enable_chwn4", LayoutTarget::CHWN4, false, "dot products of CUDA, 4 int8 channels of each image together"},
+    {"enable_nchw64", LayoutTarget::NCHW64, false, "tensor cores of CUDA, blocks of 64 int4 channels"},
+    {"enable_nhwc", LayoutTarget::NHWC, false, nullptr},
 };
+const LayoutName* named(LayoutTarget t) {
+  for (auto& l : kLayouts)
+    if (l.target == t) return &l;
+  return nullptr;
+}
 // Other spellings: Lite's and load_and_run's.
 struct Alias {
   const char *name, *keyword;
@@ -91,9 +102,16 @@ uint32_t parse_rewrites(std::span<const std::string> names) {
 }
 
 std::string_view layout_name(LayoutTarget t) {
-  for (auto& l : kLayouts)
-    if (l.target == t) return std::string_view(l.keyword).substr(7);
-  return "default";
+  const LayoutName* l = named(t);
+  return l ? std::string_view(l->keyword).substr(7) : "default";
+}
+bool wants_packed_weights(LayoutTarget t) {
+  const LayoutName* l = named(t);
+  return l && l->packed;
+}
+std::string_view layout_of_others(LayoutTarget t) {
+  const LayoutName* l = named(t);
+  return l && l->others ? l->others : "";
 }
 
 uint64_t InferenceOptions::word() const {

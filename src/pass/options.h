@@ -48,7 +48,8 @@ struct GraphOptimizationConfig {
   uint32_t rewrites = 0;                       // of Rewrite
 };
 
-/// Which physical layout convolutions are to work in. The numbers are MegEngine's, except NHWC.
+/// Which physical layout convolutions are to work in. The numbers are MegEngine's, except NHWC. On a CPU blocks of
+/// channels are inside kernels: the targets that MegEngine has for CPUs have weights packed into them once.
 enum class LayoutTarget : uint32_t {
   Default,
   NCHW4,
@@ -62,6 +63,12 @@ enum class LayoutTarget : uint32_t {
   NHWC = 0x100,
 };
 std::string_view layout_name(LayoutTarget t);  // "nchw44_dot"; "default"
+/// Images are channels-last wherever a kernel has that order, not only where it costs least.
+inline bool wants_channels_last(LayoutTarget t) { return t == LayoutTarget::NHWC; }
+/// Weights are packed when a program is compiled, as with weight_preprocess.
+bool wants_packed_weights(LayoutTarget t);
+/// Empty, or whose layout it is, if not a CPU's: nothing here works in it.
+std::string_view layout_of_others(LayoutTarget t);
 
 struct InferenceOptions {
   bool f16_io_f32_comp = false;              // float16 between ops, products add up in float32

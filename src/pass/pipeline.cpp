@@ -18,6 +18,7 @@
 #include "pass/fuse_preprocess.h"
 #include "pass/half_io.h"
 #include "pass/move_casts.h"
+#include "pass/move_transposes.h"
 #include "pass/remove_dropout.h"
 #include "pass/winograd4.h"
 #include "pass/write_out.h"
@@ -59,6 +60,11 @@ constexpr Pass kPasses[] = {
     // After folding: equal constants appear there.
     {"cse", 1, [](Graph& g, const PipelineOptions&) { return cse(g); }},
     {"move_casts", 2, [](Graph& g, const PipelineOptions&) { return move_casts(g); }},
+    // Before fusion, which ends at transpositions; cse, which runs before, would not find what it makes twice.
+    {"move_transposes", 2,
+     [](Graph& g, const PipelineOptions& o) {
+       return o.graph_opt.jit_fuse_dimshuffle == Switch::On && move_transposes(g);
+     }},
     // Before elementwise fusion, which would swallow what they take.
     {"fuse_batch_norm", 2, [](Graph& g, const PipelineOptions&) { return fuse_batch_norm(g); }},
     {"fuse_conv_epilogue", 2, [](Graph& g, const PipelineOptions&) { return fuse_conv_epilogue(g); }},
@@ -117,8 +123,8 @@ struct Dumps {
     for (s.remove_prefix(6);;) {
       const size_t comma = s.find(',');
       const std::string_view name = s.substr(0, comma);
-      MGE_CHECK(known(name), Value, "MGE_DUMP_IR: there is no pass '{}'. There are trace (before any), {}.", name,
-                list());
+      MGE_CHECK(known(name), Value, "MGE_DUMP_IR: there is no pass '{}'. There are trace (before any), {}, {}.", name,
+                list(), kLayouts);
       names.push_back(name);
       if (comma == std::string_view::npos) break;
       s.remove_prefix(comma + 1);
@@ -128,7 +134,8 @@ struct Dumps {
 
   static bool known(std::string_view name) {
     auto is = [&](const Pass& p) { return p.name == name; };
-    return name == "trace" || std::ranges::any_of(kPasses, is) || std::ranges::any_of(kInference, is);
+    return name == "trace" || name == kLayouts || std::ranges::any_of(kPasses, is) ||
+           std::ranges::any_of(kInference, is);
   }
   static std::string list() {
     std::vector<std::string_view> seen;
@@ -142,6 +149,7 @@ struct Dumps {
     std::ranges::for_each(kInference, add);
     return s;
   }
+  static constexpr std::string_view kLayouts = "assign_layouts";  // printed by plan, which assigns them
 };
 
 void dump(const Dumps& dumps, const Graph& g, const char* pass) {

@@ -56,7 +56,21 @@ bool has_canary(const PlanBuffer& b) { return b.where == Where::Arena || (b.wher
 
 }  // namespace
 
+namespace {
+
+void order_as_asked(CompileOptions& opt) {
+  const char* env = std::getenv("MGE_MEMORY_ORDER");
+  if (!env || !*env) return;
+  const std::string_view word = env;
+  MGE_CHECK(word == "cost" || word == "channels-last" || word == "local", Value,
+            "MGE_MEMORY_ORDER: expected cost, channels-last or local; got '{}'.", word);
+  opt.orders = word == "cost" ? OrderTarget::Cost : word == "local" ? OrderTarget::Local : OrderTarget::ChannelsLast;
+}
+
+}  // namespace
+
 void check_as_asked(CompileOptions& opt) {
+  order_as_asked(opt);
   const char* env = std::getenv("MGE_CHECK_PROGRAMS");
   if (!env) return;
   std::string_view left = env;

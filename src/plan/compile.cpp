@@ -7,7 +7,7 @@
 #include "ir/builder.h"
 #include "ir/verify.h"
 #include "kernel/cost.h"
-#include "kernel/layouts.h"
+#include "plan/layouts.h"
 #include "plan/program_impl.h"
 #include "plan/recompute.h"
 #include "plan/refusals.h"
@@ -27,8 +27,13 @@ using Impl = Program::Impl;
 struct Compiler {
   Impl& p;
   ir::Graph& g;
-  std::vector<int> merged;                  // per buffer: the buffer it was folded into by in-place reuse, or itself
-  std::vector<SmallVec<int, 2>> copies_of;  // per graph value: argument references of its copies in other layouts
+  std::vector<int> merged;  // per buffer: the buffer it was folded into by in-place reuse, or itself
+  struct Copy {
+    int value;  // as ArgRef::value says it
+    Place at;
+  };
+  std::vector<SmallVec<Copy, 2>> copies_of;  // per graph value: in other layouts
+  Orders orders;
 
   int home_of(const Meta& m) {
     const Device device = device_of(m);
@@ -120,28 +125,49 @@ struct Compiler {
   int now() const { return static_cast<int>(p.code.size()); }
   void touch(int buffer) { p.buffers[buffer].last = std::max(p.buffers[buffer].last, now()); }
 
-  // An explicit copy instruction; one copy per layout serves all readers of the value.
+  // One copy per layout serves all readers of the value. That of a constant is made now, any other by an instruction.
   Place copy_to(NodeId n, ValueId v, const Layout& want, int* copy_value) {
     const Meta& m = g.meta(v);
-    for (int ref : copies_of[v])
-      if (p.args[ref].layout.same_strides(m.shape, want)) {
-        *copy_value = p.refs[ref].value;
-        return {p.refs[ref].buffer, p.args[ref].layout};
+    for (const Copy& c : copies_of[v])
+      if (c.at.layout.same_strides(m.shape, want)) {
+        *copy_value = c.value;
+        return c.at;
       }
-    Place at{new_buffer(Where::Arena, -1, m, now()), want};
+    *copy_value = -2 - p.n_copies++;
+    Place at{-1, want};
     at.layout.offset = 0;
+    if (p.buffers[p.place[v].buffer].where == Where::Const && !queue_of(m))
+      convert(v, *copy_value, at);
+    else
+      emit_copy(n, v, *copy_value, at);
+    copies_of[v].push_back({*copy_value, at});
+    return at;
+  }
+  void convert(ValueId v, int copy_value, Place& at) {
+    const Meta& m = g.meta(v);
+    Buffer from{p.consts[p.buffers[p.place[v].buffer].index], p.place[v].layout};
+    p.consts.push_back(relayout(m, from, at.layout).storage);
+    at.buffer = new_buffer(Where::Const, static_cast<int>(p.consts.size() - 1), m, -1);
+    p.converted.push_back({copy_value, v, at});
+    ++p.report.converted;
+    p.report.converted_bytes += m.bytes();
+    p.report.const_bytes += m.bytes();
+  }
+  void emit_copy(NodeId n, ValueId v, int copy_value, Place& at) {
+    const Meta& m = g.meta(v);
+    if (at.buffer < 0) at.buffer = new_buffer(Where::Arena, -1, m, now());
     Instr c;
     c.node = n;
     c.home = c.from = home_of(m);
     c.first_arg = static_cast<uint32_t>(p.args.size());
     c.n_in = c.n_out = 1;
     touch(p.place[v].buffer);
+    touch(at.buffer);
     push_arg(m, p.place[v], v);
-    copies_of[v].push_back(static_cast<int>(p.refs.size()));
-    *copy_value = -2 - p.report.copies++;
-    push_arg(m, at, *copy_value);
+    push_arg(m, at, copy_value);
     p.code.push_back(c);
-    return at;
+    ++p.report.copies;
+    p.report.copy_bytes += m.bytes();
   }
 
   // The one op whose result may be elsewhere than its input.
@@ -220,7 +246,7 @@ struct Compiler {
     if (!chosen && x.op->decompose) return false;
     if (!chosen) fail_no_kernel(args, none);
     const Kernel& k = *chosen;
-    if (k.layouts) k.layouts(args, in.data(), out.data());
+    ask_layouts(k, args, orders.of(n), in.data(), out.data());
 
     SmallVec<Place, 6> at;
     SmallVec<int, 6> value;
@@ -228,8 +254,6 @@ struct Compiler {
       ValueId v = x.inputs[i];
       at.push_back(p.place[v]);
       value.push_back(v);
-      if (k.flags & kStridedInputs) continue;
-      if (!k.layouts) ask_row_major(in[i]);
       if (!at[i].layout.same_strides(in[i].shape, in[i].layout)) at[i] = copy_to(n, v, in[i].layout, &value[i]);
     }
     Instr c;
@@ -480,6 +504,8 @@ struct Compiler {
     p.place.resize(g.n_values());
     p.ready.resize(g.n_values());
     copies_of.resize(g.n_values());
+    orders = assign_layouts(g, p.opt.input_layouts, p.opt.orders);
+    p.report.reordered = orders.changed;
     place_sources();
     lower_all();
     find_settled();
@@ -536,7 +562,8 @@ RefPtr<Program> Program::compile_once(const ir::Graph& g, const CompileOptions& 
   }
   if (recompute_to != CompileOptions::kComputeOnce) p.again = recompute_for_memory(p.graph, recompute_to);
   p.report.recomputed = static_cast<int>(p.again.size());
-  Compiler{p, p.graph, {}, {}}.run();
+  Compiler{p, p.graph, {}, {}, {}}.run();
+  p.dump_layouts();
 #ifdef MGE_DEBUG_CHECKS
   verify_program(*prog);
 #endif

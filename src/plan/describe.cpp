@@ -222,6 +222,7 @@ void variables(JsonText& j, const ir::Graph& g, const Ids& id, const Program::Im
     if (at && at->buffer >= 0) {
       j.open('{').key("mem_chunk_id").text(chunk_name(id.base, at->buffer));
       layout(j, x.meta, at->layout);
+      j.key("order").text(order_name(x.meta.shape, at->layout));
       j.key("offset_byte").number(static_cast<int64_t>(dtype_bytes(x.meta.dtype, at->layout.offset))).close();
     } else {
       j.null();
@@ -283,11 +284,16 @@ void report(JsonText& j, const Program::Impl& p) {
   bytes("sum_bytes", r.sum_bytes);
   bytes("output_bytes", r.output_bytes);
   bytes("const_bytes", r.const_bytes);
+  bytes("converted_bytes", r.converted_bytes);
+  bytes("prepared_bytes", r.prepared_bytes);
+  bytes("copy_bytes", r.copy_bytes);
   bytes("workspace_bytes", r.workspace_bytes);
   bytes("reordered_bytes", r.reordered_bytes);
   bytes("recomputable_bytes", r.recomputable_bytes);
   j.key("instructions").number(r.instrs).key("views").number(r.views).key("in_place").number(r.in_place);
   j.key("copies").number(r.copies).key("donated_vars").number(r.donated_vars);
+  j.key("converted").number(r.converted).key("channels_last").number(r.channels_last).key("reordered");
+  j.number(r.reordered);
   j.key("recomputed").number(r.recomputed);
   j.key("estimate").real(p.total_ns / 1e9).close();
 }

@@ -1,6 +1,8 @@
 // Programs as text.
 #include <algorithm>
+#include <cstdio>
 
+#include "ir/dump.h"
 #include "ir/text.h"
 #include "plan/program_impl.h"
 
@@ -8,22 +10,20 @@ namespace mge {
 
 std::string PlanReport::str() const {
   return format(
-      "{} instructions, {} views, {} in place, {} copies, {} vars donated; arena {} bytes by {}, {:.3f} of the lower "
-      "bound {} (without sharing {}, saved by order {}, recomputable {}), outputs {}, constants {}{}, largest "
-      "workspace {}{}",
-      instrs, views, in_place, copies, donated_vars, arena_bytes, strategy,
-      lower_bound ? static_cast<double>(arena_bytes) / static_cast<double>(lower_bound) : 1.0, lower_bound, sum_bytes,
-      reordered_bytes, recomputable_bytes, output_bytes, const_bytes,
+      "{} instructions, {} views, {} in place, {} copies{}, {} vars donated; arena {} bytes by {}, {:.3f} of the lower "
+      "bound {} (without sharing {}, saved by order {}, recomputable {}), outputs {}, constants {}{}{}, largest "
+      "workspace {}{}; {} values channels-last",
+      instrs, views, in_place, copies, copies ? format(" of {} bytes", copy_bytes) : "", donated_vars, arena_bytes,
+      strategy, lower_bound ? static_cast<double>(arena_bytes) / static_cast<double>(lower_bound) : 1.0, lower_bound,
+      sum_bytes, reordered_bytes, recomputable_bytes, output_bytes, const_bytes,
+      converted ? format(" with {} of {} in another order", converted_bytes, converted) : "",
       prepared_bytes ? format(" and {} of them prepared", prepared_bytes) : "", workspace_bytes,
-      recomputed ? format(", {} ops computed again to save memory", recomputed) : "");
+      recomputed ? format(", {} ops computed again to save memory", recomputed) : "", channels_last);
 }
 
 namespace {
 
-const char* order_of(const TensorArg& t) {
-  if (t.layout.is_contiguous(t.shape)) return "row-major";
-  return t.shape.rank >= 3 && t.layout.is_channels_last(t.shape) ? "channels-last" : "strided";
-}
+const char* order_of(const TensorArg& t) { return order_name(t.shape, t.layout); }
 
 // Why a copy is made: what it changes, and for which kernel.
 std::string reason_of(const Program::Impl& p, size_t t) {
@@ -36,6 +36,24 @@ std::string reason_of(const Program::Impl& p, size_t t) {
 }
 
 }  // namespace
+
+void Program::Impl::dump_layouts() {
+  for (size_t v = 0; v < place.size(); ++v) {
+    const ir::Value& x = graph.value(static_cast<ir::ValueId>(v));
+    if (place[v].buffer < 0 || x.erased || x.meta.shape.rank < 3) continue;
+    report.channels_last +=
+        !place[v].layout.is_contiguous(x.meta.shape) && place[v].layout.is_channels_last(x.meta.shape);
+  }
+  if (!ir::dump_wanted("assign_layouts")) return;
+  std::string s = format("# after assign_layouts\n# program {}: {}\n", graph.name(), report.str());
+  for (ir::NodeId n : graph.order()) {
+    s += ir::print_node(graph, n) + "  #";
+    for (ir::ValueId v : graph.node(n).outputs)
+      if (place[v].buffer >= 0) s += format(" {}", order_name(graph.meta(v).shape, place[v].layout));
+    s += "\n";
+  }
+  std::fputs(s.c_str(), stderr);
+}
 
 std::string Program::dump() const {
   const Impl& p = *impl_;

@@ -14,6 +14,7 @@
 
 #include "ir/graph.h"
 #include "kernel/run.h"
+#include "plan/layouts.h"
 #include "plan/memory.h"
 #include "plan/prepared.h"
 
@@ -25,6 +26,8 @@ struct CompileOptions {
   bool reorder = true;       // nodes, within their dependencies, when that needs less memory (plan/schedule.h)
   /// Inputs arrive with these strides (a bound buffer laid out otherwise is copied). Empty: contiguous.
   std::vector<Layout> input_layouts = {};
+  /// How memory orders are assigned (plan/layouts.h). No bit depends on it.
+  OrderTarget orders = OrderTarget::Cost;
   /// Weights that are constants are brought into the order their kernels want now, rather than in each run: faster,
   /// and another copy of them in memory.
   bool weight_preprocess = false;
@@ -56,10 +59,15 @@ struct PlanReport {
   size_t output_bytes = 0;  // fresh storage per run
   size_t const_bytes = 0;
   size_t prepared_bytes = 0;      // constants in the order of their kernels (weight_preprocess)
+  size_t converted_bytes = 0;     // constants in another order, made once; among const_bytes
+  size_t copy_bytes = 0;          // written in each run by copies to another order
   size_t workspace_bytes = 0;     // largest
   size_t reordered_bytes = 0;     // that the order saves against the one the graph came with, as far as the graph tells
   size_t recomputable_bytes = 0;  // alive at the peak that cheap ops could make again: what that would save at most
   int instrs = 0, views = 0, in_place = 0, copies = 0, donated_vars = 0, recomputed = 0;
+  int converted = 0;      // constants made anew in another order
+  int channels_last = 0;  // values that lie so
+  int reordered = 0;      // nodes that work in another order than eager execution would have them
   const char* strategy = "";
   std::string str() const;
 };

@@ -44,7 +44,7 @@ struct Place {
 
 /// What an argument block entry points at, beside the TensorArg itself.
 struct ArgRef {
-  int value = -1;  // graph value; -2-k for the result of copy k
+  int value = -1;  // graph value; -2-k for copy k, made by an instruction or, of a constant, when compiled
   int buffer = -1;
   int64_t offset = 0;  // bytes
 };
@@ -90,6 +90,13 @@ struct Program::Impl {
   std::vector<int> input_buffer, var_buffer, out_buffers;
   std::vector<RefPtr<Storage>> prepared;  // Kernel::prepare
   std::vector<RefPtr<Storage>> consts;    // per buffer of kind Const, by PlanBuffer::index
+  struct Converted {
+    int copy;  // as ArgRef::value says it
+    int of;    // graph value
+    Place at;
+  };
+  std::vector<Converted> converted;  // constants in another order
+  int n_copies = 0;                  // of both kinds
   std::vector<Home> homes;
   std::vector<std::string> domains;
   // What errors say of an instruction; and, when the graph is gone (record level 2), for all of them, with the
@@ -97,6 +104,7 @@ struct Program::Impl {
   ir::Told tell(size_t instr) const;
   std::vector<ir::Told> told;
   std::vector<Attrs> attrs;
+  void dump_layouts();  // counts them, and prints them if MGE_DUMP_IR asks
   void drop_graph();
   void check_graph() const;       // that it is there
   double total_ns = 0;            // estimated, of a run
@@ -156,7 +164,8 @@ struct Program::Impl {
 
 constexpr size_t kCanaryBytes = 64;
 
-/// Turns on the checks that the environment asks for: MGE_CHECK_PROGRAMS=memory,nan,oracle or all.
+/// Turns on what the environment asks for: MGE_CHECK_PROGRAMS=memory,nan,oracle or all, and
+/// MGE_MEMORY_ORDER=cost, channels-last or local (plan/layouts.h).
 void check_as_asked(CompileOptions& opt);
 
 void unfuse(ir::Graph& g);

@@ -51,7 +51,7 @@ void verify_program(const Program& prog) {
   const Program::Impl& p = *prog.impl_;
   const ir::Graph& g = p.graph;
   std::map<int, Contents> memory;
-  std::vector<int> tag(g.n_values(), -1), copy_tag(static_cast<size_t>(p.report.copies), -1);
+  std::vector<int> tag(g.n_values(), -1), copy_tag(static_cast<size_t>(p.n_copies), -1);
   auto tag_of = [&](int value) -> int& { return value >= 0 ? tag[value] : copy_tag[-2 - value]; };
   int next_tag = 0;
 
@@ -89,6 +89,11 @@ void verify_program(const Program& prog) {
   for (auto& v : g.vars()) define_source(v.in);
   for (auto& c : g.constants())
     if (c.value != ir::kNone) define_source(c.value);
+  for (auto& c : p.converted) {
+    const Meta& m = g.meta(c.of);
+    const Span s = span_of(c.at.buffer, 0, m.shape, c.at.layout, m.dtype);
+    memory[s.space].write(s.lo, s.hi, tag_of(c.copy) = next_tag++);
+  }
 
   struct Open {  // an effect that goes on: nobody writes what it works on, nobody reads its results
     size_t instr;

@@ -31,15 +31,16 @@ _FORMATS = {None: 0, "FBS_V2": 2, "FBS": 1}
 def option_word(options: Mapping[str, Any], known: Sequence[str] = ()) -> int:
     """Keywords like ``enable_nchw88=True`` as files know them; ``known`` are what else may have been meant."""
     ordered = [*(n for n in options if n not in _LAYOUTS), *(n for n in _LAYOUTS if n in options)]
-    for name in _LAYOUTS:
-        if options.get(name):
+    try:
+        word = int(_core.inference_word([(n, bool(options[n])) for n in ordered]))
+        if others := _core.layout_of_others(word):
+            name = next(n for n in reversed(_LAYOUTS) if options.get(n))
             warn_once(
                 name,
-                f"dump: {name} is written into the file's options and changes nothing else: kernels here choose the "
-                "layout of what they read and write themselves.",
+                f"dump: {name} is written into the file for whoever loads it there: it is a layout for {others}. A CPU "
+                "has none of them and chooses memory orders by cost.",
             )
-    try:
-        return int(_core.inference_word([(n, bool(options[n])) for n in ordered]))
+        return word
     except ValueError as e:
         near = [n for name in options for n in difflib.get_close_matches(name, known, 1)]
         raise ValueError(f"dump: {e}{f' Is {near[0]} meant?' if near else ''}") from None

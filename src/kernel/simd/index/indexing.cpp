@@ -109,18 +109,37 @@ void run_concat(const KernelArgs& a) {
 // All of them: reading one of several in the other order costs more than it saves.
 void concat_layouts(const KernelArgs& a, TensorArg* in, TensorArg* out) {
   for (size_t i = 0; i < a.in.size(); ++i)
-    if (!in_channels_last(in[i])) return;
+    if (!runs_along_channels(in[i])) return;
   ask_channels_last(out[0]);
 }
 
 void run_copy(const KernelArgs& a) { copy_strided(a.in[0], a.out[0]); }
 
+// The result as if it had the shape of the input. False: its strides have none there.
+bool as_input(const KernelArgs& a, const TensorArg& out, TensorArg* to) {
+  *to = out;
+  to->shape = a.in[0].shape;
+  if (!a.op->view({a.attrs, out.shape, out.layout, a.in[0].shape, &to->layout})) return false;
+  to->layout.offset = 0;
+  return true;
+}
 // Elements keep their row-major order: one copy from however they lie.
 void run_reshape(const KernelArgs& a) {
-  TensorArg to = a.out[0];
-  to.shape = a.in[0].shape;
-  ask_row_major(to);
+  TensorArg to;
+  as_input(a, a.out[0], &to);
   copy_strided(a.in[0], to);
+}
+// Where neighbours in memory are channels of the result, it keeps them together: channels that were shuffled.
+void reshape_layouts(const KernelArgs& a, TensorArg* in, TensorArg* out) {
+  const int rank = out[0].shape.rank;
+  if (rank < 3 || rank > 5 || in[0].contiguous() || in[0].layout.overlaps(in[0].shape)) return;
+  TensorArg last = out[0], to;
+  ask_channels_last(last);
+  if (!in_channels_last(last) || !as_input(a, last, &to)) return;
+  int nearest = -1;
+  for (int i = 0; i < in[0].shape.rank; ++i)
+    if (in[0].shape[i] > 1 && (nearest < 0 || in[0].layout.stride[i] < in[0].layout.stride[nearest])) nearest = i;
+  if (nearest >= 0 && to.layout.stride[nearest] < out[0].shape[1]) out[0].layout = last.layout;
 }
 
 }  // namespace
@@ -132,12 +151,18 @@ void register_simd_indexing(KernelRegistry& r) {
            return dtype_size(a.in[0].dtype) ? nullptr : "packed dtype";
          },
          .run = run_take});
-  r.add("concat", KernelTier::Simd,
-        {.name = "simd_concat", .run = run_concat, .flags = kStridedInputs, .layouts = concat_layouts});
+  r.add(
+      "concat", KernelTier::Simd,
+      {.name = "simd_concat", .run = run_concat, .flags = kStridedInputs | kStridedOutputs, .layouts = concat_layouts});
   for (const char* op : {"reshape", "expand_dims", "squeeze", "flatten"})
-    r.add(op, KernelTier::Simd, {.name = "simd_reshape", .run = run_reshape, .flags = kStridedInputs});
-  r.add("copy", KernelTier::Simd,
-        {.name = "simd_copy", .run = run_copy, .flags = kStridedInputs, .layouts = keep_channels_last});
+    r.add(op, KernelTier::Simd,
+          {.name = "simd_reshape",
+           .run = run_reshape,
+           .flags = kStridedInputs | kStridedOutputs,
+           .layouts = reshape_layouts});
+  r.add(
+      "copy", KernelTier::Simd,
+      {.name = "simd_copy", .run = run_copy, .flags = kStridedInputs | kStridedOutputs, .layouts = keep_channels_last});
 }
 
 }  // namespace mge
