@@ -249,10 +249,11 @@ Choice pick_kernel(const KernelRegistry& r, const KernelArgs& a, KernelTier from
 
 double measured_ns(const Kernel& k, const KernelArgs& a) {
   Tuning& t = tuning();
-  const std::string key = format("{}{} {}", kTimeOf, k.name, key_text(a, false));
+  std::string key;
   {
     std::lock_guard<std::mutex> lock(t.mutex);
     if (!t.loaded) load(t);
+    key = format("{}{} {}", kTimeOf, k.name, key_text(a, t.strategy & kAnyBatch));
     if (auto known = t.times.find(key); known != t.times.end()) {
       ++t.stats.found;
       return known->second;
@@ -314,6 +315,7 @@ std::vector<std::pair<std::string, std::string>> tuned_choices() {
   std::lock_guard<std::mutex> lock(tuning().mutex);
   if (!tuning().loaded) load(tuning());
   std::vector<std::pair<std::string, std::string>> out(tuning().winners.begin(), tuning().winners.end());
+  for (auto& [key, ns] : tuning().times) out.emplace_back(key, format("{:.1f}", ns));
   std::sort(out.begin(), out.end());
   return out;
 }
@@ -321,7 +323,11 @@ void add_tuned_choices(const std::vector<std::pair<std::string, std::string>>& c
   {
     std::lock_guard<std::mutex> lock(tuning().mutex);
     if (!tuning().loaded) load(tuning());
-    for (auto& [key, winner] : choices) tuning().winners[key] = winner;
+    for (auto& [key, found] : choices)
+      if (!key.starts_with(kTimeOf))
+        tuning().winners[key] = found;
+      else if (const double ns = std::strtod(found.c_str(), nullptr); ns > 0)
+        tuning().times[key] = ns;
   }
   forget_kernel_choices();
 }

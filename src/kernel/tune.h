@@ -33,7 +33,8 @@ std::string tuning_file();
 /// MGE_FASTRUN_CACHE_TYPE=MEMORY.
 std::string default_tuning_file();
 
-/// Winners as (key, kernel) texts, for files of other forms: all that are known, and more to be known.
+/// Winners as (key, kernel) texts and times as (key, ns), for files of other forms: all that are known, and more to be
+/// known.
 std::vector<std::pair<std::string, std::string>> tuned_choices();
 void add_tuned_choices(const std::vector<std::pair<std::string, std::string>>& choices);
 

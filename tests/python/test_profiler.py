@@ -111,7 +111,7 @@ def test_compiled_programs_show_their_instructions(without_host: bool) -> None:
         got = step(x).numpy()
     np.testing.assert_array_equal(got, want)
     programs = [e for e in ops(p) if e["name"] == "program"]
-    matmul = next(e for e in ops(p) if e["name"] == "matmul")
+    matmul = next(e for e in ops(p) if e["name"] == "matmul_fused")  # with the sum and * 2
     assert in_module(matmul) and any(q["ts"] <= matmul["ts"] and ends(matmul) <= ends(q) + 0.001 for q in programs)
 
 
