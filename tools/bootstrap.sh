@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Usage: tools/bootstrap.sh build|lint|count|mpi|browser. Makes sure that the Debian packages of that set are installed.
+# Usage: tools/bootstrap.sh build|lint|count|mpi|browser|cross. Makes sure that the Debian packages of that set are installed.
 # As root on Debian it installs the missing ones; otherwise it prints the command to run and stops. SKIP_APT=1 skips it.
 set -euo pipefail
 
@@ -14,7 +14,8 @@ case "$1" in
   count) packages=(valgrind) ;;
   mpi) packages=(openmpi-bin) ;;  # starts processes in a test
   browser) packages=(chromium fonts-dejavu-core) ;;  # looks at pages in a test
-  *) echo "usage: $0 build|lint|count|mpi|browser"; exit 2 ;;
+  cross) packages=(g++-aarch64-linux-gnu g++-riscv64-linux-gnu g++-arm-linux-gnueabihf qemu-user libgtest-dev) ;;
+  *) echo "usage: $0 build|lint|count|mpi|browser|cross"; exit 2 ;;
 esac
 [ "${SKIP_APT:-0}" = 1 ] && exit 0
 
