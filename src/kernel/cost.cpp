@@ -62,8 +62,7 @@ bool lines_can(const ConvGeom& g) { return g.groups == 1 && g.c > 0 && g.o > 0 &
 
 bool lines_pays(const ConvGeom& g) {
   // Fewer channels leave most of a line or of a panel empty, and small images are as well off in planes.
-  if (!lines_can(g) || g.c < 16 || g.o < 16 || !library_pays(g.flops(), 1)) return false;
-  return true;
+  return lines_can(g) && g.c >= 16 && g.o >= 16 && library_pays(g.flops(), 1);
 }
 
 int64_t product_longest_sum(const ConvGeom& g) {
