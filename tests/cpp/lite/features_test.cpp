@@ -20,16 +20,12 @@ namespace {
 using test::error_of;
 using test::fill;
 using test::floats;
+using test::kAffine;
 using test::load;
 using test::load_net;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-constexpr const char* kAffine = R"(
-graph affine(%x: f32[2,3], %b: f32[3]) {
-  %y = add %x, %b   loc model.py:7 in forward
-} returns(%y)
-)";
 // Elementwise ops around a reduction: what fusion would merge.
 constexpr const char* kChain = R"(
 graph chain(%x: f32[4,64]) {

@@ -13,6 +13,12 @@
 
 namespace lite::test {
 
+inline constexpr const char* kAffine = R"(
+graph affine(%x: f32[2,3], %b: f32[3]) {
+  %y = add %x, %b   loc model.py:7 in forward
+} returns(%y)
+)";
+
 inline std::string net_path() { return MGE_TEST_DATA "/lite/net_v1.mge"; }
 inline std::vector<uint8_t> model_of(const std::string& text, const mge::serial::ModelInfo& info = {}) {
   return mge::serial::write_model(mge::ir::parse(text), info);

@@ -23,17 +23,12 @@ namespace {
 using test::error_of;
 using test::fill;
 using test::floats;
+using test::kAffine;
 using test::load;
 using test::load_net;
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-constexpr const char* kAffine = R"(
-graph affine(%x: f32[2,3], %b: f32[3]) {
-  %y = add %x, %b   loc model.py:7 in forward
-} returns(%y)
-)";
 
 float pixel(size_t i) { return static_cast<float>(i % 17) / 16 - 0.5f; }
 Layout f32(std::initializer_list<size_t> dims) {
