@@ -143,7 +143,8 @@ nb::bytes write(const ModelDump& d, int keep_var_name, bool keep_param_name, boo
 nb::tuple write_original(const ModelDump& d, int version, int keep_var_name, bool keep_opr_name, bool keep_param_name,
                          bool keep_opr_priority, bool metadata, nb::bytes user_info, uint64_t options) {
   serial::mgb::WriteOptions opt;
-  opt.version = version;
+  opt.older = version == 814;
+  opt.version = opt.older ? 1 : version;
   opt.keep_var_name = keep_var_name;
   opt.keep_op_name = keep_opr_name;
   opt.keep_param_name = keep_param_name;
