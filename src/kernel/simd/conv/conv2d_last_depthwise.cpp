@@ -141,7 +141,7 @@ void depth_tile3(const DepthRow& p, int64_t i, float* HWY_RESTRICT y, const Epil
 // N outputs, then fewer; those whose taps all lie inside without asking.
 template <int S>
 void depth_row3(const DepthRow& p, int64_t lo, int64_t hi, float* y, const Epilogue* done, int64_t pixel) {
-#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL || HWY_TARGET == HWY_NEON
+#if MGE_REGISTERS_32
   constexpr int kMost = 8;
 #else
   constexpr int kMost = 4;
