@@ -137,7 +137,6 @@ def main() -> int:
         traced.table(a.torch_python, rounds, threads)
     data.table(a.torch_python, rounds)
     lite.table(a.lite_python, rounds, sorted({1, a.threads}))
-    lite.table(a.lite_python, rounds, sorted({1, a.threads}), "resnet18,resnet50,vgg16", options="enable_winograd4")
     return 0
 
 

@@ -20,7 +20,6 @@
 #include "pass/move_casts.h"
 #include "pass/move_transposes.h"
 #include "pass/remove_dropout.h"
-#include "pass/winograd4.h"
 #include "pass/write_out.h"
 
 namespace mge::pass {
@@ -68,7 +67,6 @@ constexpr Pass kPasses[] = {
     // Before elementwise fusion, which would swallow what they take.
     {"fuse_batch_norm", 2, [](Graph& g, const PipelineOptions&) { return fuse_batch_norm(g); }},
     {"fuse_conv_epilogue", 2, [](Graph& g, const PipelineOptions&) { return fuse_conv_epilogue(g); }},
-    {"winograd4", 2, [](Graph& g, const PipelineOptions& o) { return o.inference.winograd4 && winograd4(g); }},
     {"fuse_matmul_epilogue", 2, [](Graph& g, const PipelineOptions&) { return fuse_matmul_epilogue(g); }},
     {"fuse_elementwise", 2, fuse_regions},
     {"dce", 1, [](Graph& g, const PipelineOptions&) { return dce(g); }},
