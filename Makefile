@@ -100,7 +100,7 @@ test: ## everything CI checks: lint, C++ tests, models and kernels on 64-bit ARM
 bench: build-release .venv-bench-torch/stamp .venv-bench-lite/stamp ## speed, beside PyTorch in the same run
 	$(call say,benchmarks with the release build)
 	@$(call stage,release)
-	@$(call staged,release) $(PY) benchmarks/run.py --torch-python .venv-bench-torch/bin/python --lite-python .venv-bench-lite/bin/python $(if $(MGE13),--mge13-python $(MGE13))
+	@$(call staged,release) $(PY) benchmarks/run.py --torch-python .venv-bench-torch/bin/python --lite-python .venv-bench-lite/bin/python $(if $(MGE13),--mge13-python $(MGE13)) $(BENCH)
 
 parity: build-release .venv-bench-torch/stamp ## accuracy and behaviour, beside PyTorch
 	$(call say,parity with the release build)
