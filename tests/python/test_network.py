@@ -472,6 +472,7 @@ def test_nonsense_is_refused_and_leaves_the_network_as_it_was() -> None:
     ):
         with pytest.raises(ValueError, match=says):
             net.replace_vars(edit)
+        assert o.owner.inputs[0].owner.inputs[0].owner.name.startswith("ADD(a0,a1)")
         np.testing.assert_array_equal(run(net, X, Y)["o"], want)
     with pytest.raises(AssertionError, match="not compatible"):
         net.replace_vars({a: 5})  # type: ignore[dict-item]
