@@ -106,7 +106,12 @@ class KernelRegistry {
  public:
   static KernelRegistry& global();
   /// Kernels of one op are tried by tier, then in the order they were added. They stay where they are for good.
-  void add(std::string_view op, KernelTier tier, Kernel k, DeviceKind device = DeviceKind::Cpu);
+  /// Inlined, so that a kernel of an op that is not in this build is dropped (op/in_build.h).
+  template <class Name = OpName>
+  MGE_INLINED void add(std::type_identity_t<Name> op, KernelTier tier, const Kernel& k,
+                       DeviceKind device = DeviceKind::Cpu) {
+    if (op.here) put(op.text, tier, k, device);
+  }
   /// In the order they are tried.
   std::span<const std::unique_ptr<Kernel>> list(OpId op, DeviceKind device = DeviceKind::Cpu) const;
   /// The fastest kernel that accepts, cached by device, op, attrs, metas and layout class; a NotImplemented error that
@@ -119,6 +124,8 @@ class KernelRegistry {
   Choice find(const KernelArgs& a, KernelTier tier) const;
 
  private:
+  void put(const char* op, KernelTier tier, const Kernel& k, DeviceKind device);
+
   std::vector<std::vector<std::unique_ptr<Kernel>>> by_op_[kDeviceKinds];
 };
 [[noreturn]] void fail_no_kernel(const KernelArgs& a, const Choice& c);

@@ -9,6 +9,7 @@
 #include "kernel/simd/conv/epilogue.h"
 #include "kernel/simd/elementwise/rows.h"
 #include "kernel/simd/nn_simd.h"
+#include "op/in_build.h"
 
 namespace mge::simd_nn {
 namespace {
@@ -197,14 +198,15 @@ void few_layouts(const KernelArgs&, TensorArg* in, TensorArg*) {
 using Why = const char* (*)(const KernelArgs&);
 using Layouts = void (*)(const KernelArgs&, TensorArg*, TensorArg*);
 template <class A>
-void add_last(KernelRegistry& r, const char* name, Why refuse, void (*run)(const KernelArgs&), Why avoid = nullptr,
-              Layouts layouts = conv2d_last_layouts<A>, Kernel::Prepare prepare = {}) {
+MGE_INLINED inline void add_last(KernelRegistry& r, const char* name, Why refuse, void (*run)(const KernelArgs&),
+                                 Why avoid = nullptr, Layouts layouts = conv2d_last_layouts<A>,
+                                 Kernel::Prepare prepare = {}) {
   r.add(A::kOp, KernelTier::Simd,
         Kernel{.name = name, .refuse = refuse, .run = run, .layouts = layouts, .avoid = avoid, .prepare = prepare});
 }
 
 template <class A>
-void add_forward(KernelRegistry& r) {
+MGE_INLINED inline void add_forward(KernelRegistry& r) {
   add_last<A>(r, "simd_conv2d_winograd", refuse_winograd<A>, run_winograd<A>, avoid_winograd<A>, conv2d_last_layouts<A>,
               {1, winograd_prepared<A>, prepare_winograd<A>});
   add_last<A>(r, "simd_conv2d_lines", refuse_lines<A>, run_lines<A>, avoid_lines<A>, conv2d_last_layouts<A>,
