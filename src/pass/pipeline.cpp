@@ -21,7 +21,6 @@
 #include "pass/move_casts.h"
 #include "pass/move_transposes.h"
 #include "pass/remove_dropout.h"
-#include "pass/winograd4.h"
 #include "pass/write_out.h"
 
 namespace mge::pass {
@@ -81,10 +80,6 @@ constexpr Pass kPasses[] = {
     // Before elementwise fusion, which would swallow what they take.
     {"fuse_batch_norm", 2, only_with<"batch_norm_fused", fuse_batch_norm>},
     {"fuse_conv_epilogue", 2, only_with<"conv2d_fused", fuse_conv_epilogue>},
-    {"winograd4", 2,
-     [](Graph& g, const PipelineOptions& o) {
-       return o.inference.winograd4 && only_with<"conv2d_fused", mge::pass::winograd4>(g, o);
-     }},
     {"fuse_matmul_epilogue", 2, only_with<"matmul_fused", fuse_matmul_epilogue>},
     {"fuse_elementwise", 2, fuse_regions},
     {"dce", 1, [](Graph& g, const PipelineOptions&) { return dce(g); }},

@@ -97,8 +97,7 @@ void lines_piece(const ConvGeom& g, const float* x, const float* weight, float* 
       lines_of_pixels(g, s, x, first, mr, 0, s.k, lines);
       const float* panel = weight;
       for (int64_t j = 0; j < cols; j += kNR, panel += s.k * kNR)
-        multiply_panel_into(e, mr, std::min<int64_t>(kNR, cols - j), s.k, lines, panel, first, j0 + j, y, g.o, false,
-                            panel);
+        multiply_panel(e, mr, std::min<int64_t>(kNR, cols - j), s.k, lines, panel, first, j0 + j, y, g.o, false, panel);
       finish_whole_rows(first, first + mr);
     }
     return;

@@ -209,6 +209,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace mge::body {
 HWY_EXPORT(fill_move);
-}
-void mge::simd::fill_move_rows(RowTable& t) { HWY_DYNAMIC_DISPATCH(body::fill_move)(t); }
+static void fill(simd::RowTable& t) { HWY_DYNAMIC_DISPATCH(fill_move)(t); }
+}  // namespace mge::body
+void mge::simd::fill_move_rows(RowTable& t) { body::fill(t); }
 #endif

@@ -73,7 +73,8 @@ HWY_INLINE void stream_half(D d, hn::Vec<D> v, T* p) {
 
 // 16-bit floats, computed as float32.
 struct F16Lane {
-#if HWY_TARGET == HWY_SSE4 || HWY_TARGET == HWY_SSSE3  // Highway's emulation truncates, and loses inf and NaN
+// Highway's emulation truncates, and loses inf and NaN.
+#if HWY_TARGET == HWY_SSE4 || HWY_TARGET == HWY_SSSE3 || HWY_TARGET == HWY_EMU128
   using Mem = uint16_t;
   static HWY_INLINE VF load(const uint16_t* p) {
     HWY_ALIGN float f[kLanes];
