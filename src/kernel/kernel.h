@@ -39,7 +39,7 @@ struct KernelArgs {
   void* workspace = nullptr;
   DeviceKind device = DeviceKind::Cpu;  // where it runs
   Work* work = nullptr;                 // what it enqueues belongs to this; null: it is done when run() returns
-  const Kernel* kernel = nullptr;       // itself, for kernels that are objects
+  const Kernel* kernel = nullptr;       // itself
   const void* prepared = nullptr;       // what Kernel::prepare made of its operand; null: nothing was
 
   template <class T>
@@ -75,8 +75,6 @@ struct Kernel {
   /// Should not: some later kernel of the list is expected to be faster. Fast-run measures it all the same. Like
   /// `refuse` it sees shapes, dtypes and whether inputs are contiguous.
   const char* (*avoid)(const KernelArgs&) = nullptr;
-  /// What a kernel that is an object (a compiled region, a captured graph) works with, as args.kernel->object.
-  std::shared_ptr<const void> object;
   /// An operand that never changes, a weight of inference, can be brought into the kernel's own order once, when a
   /// program is compiled (CompileOptions::weight_preprocess). run() then takes args.prepared instead of reading it, and
   /// gives the same bits.
