@@ -208,8 +208,11 @@ test-tsan: build-tsan ## C++ tests under the thread sanitizer
 
 lite: build-lite ## the small inference build: build/lite/bin/load_and_run and liblite.so
 
-size: build-release build-lite ## stripped sizes of what ships
-	@$(PY) tools/size.py
+size: build-release build-lite ## stripped sizes of what ships, beside their goals
+	@$(call stage,release)
+	@mkdir -p build/size
+	@cd benchmarks && $(call staged,release) $(PY) lite_mge.py dump mobilenet_v2 ../build/size/mobilenet_v2.mge
+	@$(PY) tools/size.py --goals build/size/mobilenet_v2.mge
 
 wheel: .venv/stamp-build ## dist/*.whl for the Python of .venv
 	$(call say,wheel -> dist/)

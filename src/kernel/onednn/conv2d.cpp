@@ -12,6 +12,7 @@
 #include "kernel/simd/conv/conv2d_weights.h"
 #include "kernel/simd/nn_simd.h"
 #include "kernel/simd/shape/moves.h"
+#include "op/in_build.h"
 
 namespace mge::onednn {
 namespace {

@@ -8,6 +8,7 @@
 #include "kernel/simd/conv/epilogue.h"
 #include "kernel/simd/nn_simd.h"
 #include "kernel/simd/shape/moves.h"
+#include "op/in_build.h"
 
 namespace mge::onednn {
 namespace {

@@ -5,6 +5,7 @@
 #include <functional>
 #include <set>
 
+#include "op/in_build.h"
 #include "op/promote.h"
 
 namespace mge {

@@ -9,6 +9,7 @@
 #include "kernel/simd/conv/epilogue.h"
 #include "kernel/simd/elementwise/rows.h"
 #include "kernel/simd/nn_simd.h"
+#include "op/in_build.h"
 
 namespace mge::simd_nn {
 namespace {
@@ -235,14 +236,15 @@ void few_layouts(const KernelArgs&, TensorArg* in, TensorArg*) {
 using Why = const char* (*)(const KernelArgs&);
 using Layouts = void (*)(const KernelArgs&, TensorArg*, TensorArg*);
 template <class A>
-void add_last(KernelRegistry& r, const char* name, Why refuse, void (*run)(const KernelArgs&), Why avoid = nullptr,
-              Layouts layouts = conv2d_last_layouts<A>, Kernel::Prepare prepare = {}) {
+MGE_INLINED inline void add_last(KernelRegistry& r, const char* name, Why refuse, void (*run)(const KernelArgs&),
+                                 Why avoid = nullptr, Layouts layouts = conv2d_last_layouts<A>,
+                                 Kernel::Prepare prepare = {}) {
   r.add(A::kOp, KernelTier::Simd,
         Kernel{.name = name, .refuse = refuse, .run = run, .layouts = layouts, .avoid = avoid, .prepare = prepare});
 }
 
 template <class A>
-void add_forward(KernelRegistry& r) {
+MGE_INLINED inline void add_forward(KernelRegistry& r) {
   add_last<A>(r, "simd_conv2d_winograd4", refuse_winograd4<A>, run_winograd4<A>, avoid_winograd4<A>,
               conv2d_last_layouts<A>, {1, winograd4_prepared<A>, prepare_winograd4<A>});
   add_last<A>(r, "simd_conv2d_winograd", refuse_winograd<A>, run_winograd<A>, avoid_winograd<A>, conv2d_last_layouts<A>,

@@ -15,6 +15,7 @@
 #include <hwy/highway.h>
 
 #include "kernel/simd/elementwise/row_loops-inl.h"
+#include "op/in_build.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace mge::body::HWY_NAMESPACE {

@@ -57,6 +57,12 @@ HWY_INLINE float* copy_lines(const float* HWY_RESTRICT rows, int64_t distance, i
   return to;
 }
 
+// load_n of lanes that may well be all.
+HWY_INLINE VF load_some(MF m, const float* HWY_RESTRICT p, int n) {
+  if (!kMaskIsSafe && n == kLanes) return hn::LoadU(DF(), p);
+  return load_n(m, p, n);
+}
+
 // acc[MR][NV] += the MR floats at a, each times the vectors of B. NEON multiplies by a lane of a register: four rows of
 // A are one load there, not four. NOTE(perf): 12x2 vectors, 1.33 instructions for each fmla and no spills; 1.79 and
 // four spills by broadcasts.
@@ -150,7 +156,7 @@ void tile(int64_t k, const float* HWY_RESTRICT a, int64_t as, const float* HWY_R
       VF bv[NV];
 #pragma GCC unroll 2
       for (int v = 0; v < NV; ++v)
-        bv[v] = kTail && v == NV - 1 ? load_n(mask, b + v * kLanes, tail) : hn::LoadU(d, b + v * kLanes);
+        bv[v] = kTail && v == NV - 1 ? load_some(mask, b + v * kLanes, tail) : hn::LoadU(d, b + v * kLanes);
       if constexpr (kPacks == Packs::B) {
 #pragma GCC unroll 2
         for (int v = 0; v < NV; ++v) {
@@ -197,23 +203,23 @@ void tile(int64_t k, const float* HWY_RESTRICT a, int64_t as, const float* HWY_R
 }
 
 using TileFn = void (*)(int64_t, const float*, int64_t, const float*, int64_t, float*, int64_t, int, bool, float*);
-template <RowsAre kRows, Packs kPacks, int... R>
-constexpr std::array<TileFn, 4 * kMR> make_tiles(std::integer_sequence<int, R...>) {
-  return {{(R % 4 == 0   ? tile<R / 4 + 1, 1, false, kRows, kPacks>
-            : R % 4 == 1 ? tile<R / 4 + 1, 1, true, kRows, kPacks>
-            : R % 4 == 2 ? tile<R / 4 + 1, 2, false, kRows, kPacks>
-                         : tile<R / 4 + 1, 2, true, kRows, kPacks>)...}};
-}
-template <RowsAre kRows, Packs kPacks>
-inline constexpr std::array<TileFn, 4 * kMR> kTiles =
-    make_tiles<kRows, kPacks>(std::make_integer_sequence<int, 4 * kMR>());
+// One vector, whose lanes always count one by one; two; two with a tail. Only full tiles pack as they go: others are
+// rare, and each kind is kMR functions for each instruction set.
 template <RowsAre kRows, int... R>
-constexpr std::array<TileFn, kMR> make_packing_tiles(std::integer_sequence<int, R...>) {
-  return {{tile<R + 1, kNV, false, kRows, Packs::B>...}};
+constexpr std::array<TileFn, 3 * kMR> make_tiles(std::integer_sequence<int, R...>) {
+  return {{(R % 3 == 0   ? tile<R / 3 + 1, 1, true, kRows, Packs::Nothing>
+            : R % 3 == 1 ? tile<R / 3 + 1, 2, false, kRows, Packs::Nothing>
+                         : tile<R / 3 + 1, 2, true, kRows, Packs::Nothing>)...}};
 }
 template <RowsAre kRows>
+inline constexpr std::array<TileFn, 3 * kMR> kTiles = make_tiles<kRows>(std::make_integer_sequence<int, 3 * kMR>());
+template <RowsAre kRows, Packs kPacks, int... R>
+constexpr std::array<TileFn, kMR> make_packing_tiles(std::integer_sequence<int, R...>) {
+  return {{tile<R + 1, kNV, false, kRows, kPacks>...}};
+}
+template <RowsAre kRows, Packs kPacks>
 inline constexpr std::array<TileFn, kMR> kPackingTiles =
-    make_packing_tiles<kRows>(std::make_integer_sequence<int, kMR>());
+    make_packing_tiles<kRows, kPacks>(std::make_integer_sequence<int, kMR>());
 
 // Rows are cut into equal tiles: 64 rows are 13+13+13+13+12, not 14*4+8.
 struct RowTiles {
@@ -258,12 +264,13 @@ inline std::pair<const float*, int64_t> rows_of_tile(RowsAre form, Operand a, in
 }
 
 // C[mr][cols] (+)= A·B, cols at most kNR; `as` and `bs` are the distances between two k.
-template <RowsAre kRows, Packs kPacks = Packs::Nothing>
+template <RowsAre kRows>
 void multiply_tile(int64_t mr, int64_t cols, int64_t kc, const float* a, int64_t as, const float* b, int64_t bs,
-                   float* c, int64_t ldc, bool add, float* packed = nullptr) {
+                   float* c, int64_t ldc, bool add) {
   const int64_t vecs = (cols + kLanes - 1) / kLanes;
   const int tail = static_cast<int>(cols - (vecs - 1) * kLanes);
-  kTiles<kRows, kPacks>[(mr - 1) * 4 + (vecs - 1) * 2 + (tail != kLanes)](kc, a, as, b, bs, c, ldc, tail, add, packed);
+  const int64_t kind = vecs == 1 ? 0 : tail == kLanes ? 1 : 2;
+  kTiles<kRows>[(mr - 1) * 3 + kind](kc, a, as, b, bs, c, ldc, tail, add, nullptr);
 }
 
 // Row tiles [t0, t1) of C[m,n] (+)= A·B over one k-block of kc; all pointers are to the whole operands.
@@ -355,6 +362,15 @@ void pack_a(const float* a, int64_t lda, int64_t m, int64_t kc, float* dst) {
   (kRows == RowsAre::Lines ? pack_lines : pack_rows_straight)(a, lda, m, kc, dst);
 }
 
+// multiply_tile with rows of A, `lda` apart, that are left in `packed`.
+template <RowsAre kRows>
+void multiply_tile_packing(int64_t mr, int64_t cols, int64_t kc, const float* a, int64_t lda, const float* b,
+                           int64_t bs, float* c, int64_t ldc, bool add, float* packed) {
+  if (cols == kNR) return kPackingTiles<kRows, Packs::A>[mr - 1](kc, a, lda, b, bs, c, ldc, kLanes, add, packed);
+  pack_a<kRows>(a, lda, mr, kc, packed);
+  multiply_tile<kRows>(mr, cols, kc, packed, mr, b, bs, c, ldc, add);
+}
+
 // Rows of A that are not packed yet. Each tile of them is packed at its first panel of B, where multiply-adds hide the
 // way from memory: the lines of a core's own misses are few, and a copy alone waits for them. `keep`: all tiles are
 // left in `packed` for the next columns; else the last one.
@@ -375,8 +391,8 @@ void multiply_tiles_packing(const RowTiles& rows, int64_t t0, int64_t n, int64_t
       const int64_t cols = std::min<int64_t>(kNR, n - j), bs = b.ld ? b.ld : panel_stride(n, j);
       const float* bp = b.ld ? b.data + j : b.data + j * kc;
       if (j == 0)
-        multiply_tile<kRows, Packs::A>(mr, cols, kc, from.a + (kLines ? i * from.lda : i), from.lda, bp, bs,
-                                       c + i * ldc, ldc, add, packed);
+        multiply_tile_packing<kRows>(mr, cols, kc, from.a + (kLines ? i * from.lda : i), from.lda, bp, bs, c + i * ldc,
+                                     ldc, add, packed);
       else
         multiply_tile<kRows>(mr, cols, kc, packed, mr, bp, bs, c + i * ldc + j, ldc, add);
     }
@@ -404,7 +420,7 @@ void multiply_block_packing(int64_t m, int64_t n, int64_t kc, Operand a, const F
   if (fresh) pack_a<kRows>(fresh->a, fresh->lda, mr, kc, fresh->packed);
   const auto [ap, as] = rows_of_tile(kRows, a, 0, mr, kc);
   for (int64_t j = 0; j < whole; j += kNR)
-    kPackingTiles<kRows>[mr - 1](kc, ap, as, b + j, ldb, c + j, ldc, kLanes, add, packed + j * kc);
+    kPackingTiles<kRows, Packs::B>[mr - 1](kc, ap, as, b + j, ldb, c + j, ldc, kLanes, add, packed + j * kc);
   if (whole < n) {
     const int64_t bs = panel_stride(n, whole);
     pack_straight(b + whole, ldb, n - whole, kc, packed + whole * kc, bs);

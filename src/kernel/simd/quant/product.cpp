@@ -10,6 +10,7 @@
 #include "kernel/quant_storage.h"
 #include "kernel/quant_store.h"
 #include "kernel/simd/quant/product_raw.h"
+#include "op/in_build.h"
 
 namespace mge::simd_nn {
 namespace {
