@@ -1,4 +1,6 @@
 // Calls of kernels and copies, now or on a stream.
+#include <atomic>
+
 #include "kernel/copy.h"
 #include "kernel/run.h"
 
@@ -46,10 +48,18 @@ void launch(const Kernel& k, KernelArgs& a, std::function<void()> rethrow) {
     k.run(a);
 }
 
+namespace {
+std::atomic<StridedCopy> g_strided_copy[kDeviceKinds] = {};
+}
+void set_strided_copy(DeviceKind kind, StridedCopy copy) { g_strided_copy[static_cast<int>(kind)] = copy; }
+
 void copy_strided(const TensorArg& src, const TensorArg& dst, Work* work) {
   if (!work) return copy_strided(src, dst);
-  MGE_CHECK(work->stream.runs_host_kernels, NotImplemented, "copy: {} has no strided copies.",
-            work->stream.device.name());
+  if (!work->stream.runs_host_kernels) {
+    const StridedCopy copy = g_strided_copy[static_cast<int>(work->stream.device.kind)];
+    MGE_CHECK(copy, NotImplemented, "copy: {} has no strided copies.", work->stream.device.name());
+    return copy(src, dst, *work);
+  }
   work->call([from = TensorArg(src), to = TensorArg(dst), s = &work->stream]() mutable {
     from.ptr = s->reach(from.ptr);
     to.ptr = s->reach(to.ptr);
