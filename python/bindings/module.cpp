@@ -35,6 +35,7 @@ void bind_files(nb::module_& m);
 void bind_dist(nb::module_& m);
 void end_dist();
 void bind_profile(nb::module_& m);
+void bind_cuda(nb::module_& m);
 void bind_custom(nb::module_& m);
 void bind_describe(nb::module_& m);
 void bind_graph(nb::module_& m);
@@ -270,7 +271,9 @@ NB_MODULE(_core, m) {
     if (!r) throw nb::python_error();
     return nb::steal(r);
   };
-  m.def("to_dlpack", [steal](nb::handle tensor) { return steal(to_dlpack(nullptr, tensor.ptr())); });
+  m.def(
+      "to_dlpack", [steal](nb::handle tensor, uintptr_t stream) { return steal(to_dlpack(tensor.ptr(), stream)); },
+      nb::arg("tensor"), nb::arg("stream") = 1);
   m.def("from_dlpack", [steal](nb::handle capsule) { return steal(from_dlpack(nullptr, capsule.ptr())); });
   m.def("get_default_device", [] { return CompNode::default_name(); });
   m.def("set_default_device", [](const std::string& n) { CompNode::set_default(n); });
@@ -344,6 +347,7 @@ NB_MODULE(_core, m) {
   bind_profile(m);
   bind_describe(m);
   bind_graph(m);
+  bind_cuda(m);
   bind_custom(m);
   bind_dist(m);
 }

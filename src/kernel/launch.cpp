@@ -2,6 +2,7 @@
 #include <atomic>
 
 #include "kernel/copy.h"
+#include "kernel/late_error.h"
 #include "kernel/run.h"
 
 namespace mge {
@@ -40,12 +41,22 @@ struct Later {
 
 }  // namespace
 
+namespace {
+thread_local const std::function<void()>* t_rethrow = nullptr;
+}
+const std::function<void()>& late_rethrow() {
+  static const std::function<void()> none;
+  return t_rethrow ? *t_rethrow : none;
+}
+
 void launch(const Kernel& k, KernelArgs& a, std::function<void()> rethrow) {
   a.kernel = &k;
-  if (a.work && a.work->stream.runs_host_kernels)
-    a.work->call(Later(k, a, std::move(rethrow)));
-  else
-    k.run(a);
+  if (a.work && a.work->stream.runs_host_kernels) return a.work->call(Later(k, a, std::move(rethrow)));
+  struct Set {
+    const std::function<void()>* before;
+    ~Set() { t_rethrow = before; }
+  } set{std::exchange(t_rethrow, &rethrow)};
+  k.run(a);
 }
 
 namespace {

@@ -1,6 +1,7 @@
 #include "kernel/cuda/api.h"
 
 #include "kernel/cuda/machine.h"
+#include "kernel/late_error.h"
 
 namespace mge::cuda {
 
@@ -21,6 +22,15 @@ void launch(const Work& work, CUfunction f, Dim grid, Dim block, unsigned shared
 }
 
 int64_t* error_words(Work& work, std::function<void(const int64_t*)> raise) {
+  if (auto rethrow = late_rethrow())
+    raise = [raise = std::move(raise), rethrow = std::move(rethrow)](const int64_t* words) {
+      try {
+        raise(words);
+      } catch (...) {
+        rethrow();
+        throw;
+      }
+    };
   return static_cast<CudaWork&>(work).words(std::move(raise));
 }
 

@@ -58,21 +58,7 @@ class CudaBackend final : public Backend {
   }
 };
 
-std::function<std::vector<std::string>()>& package_folders() {
-  static auto* f = new std::function<std::vector<std::string>()>;
-  return *f;
-}
-
-void find_folders() {
-  static const bool asked = [] {
-    if (package_folders()) set_package_folders(package_folders()());
-    return true;
-  }();
-  (void)asked;
-}
-
 Backend* make_backend(std::string* why) {
-  find_folders();
   try {
     driver();
     if (Machine::get().count()) {
@@ -88,8 +74,8 @@ Backend* make_backend(std::string* why) {
 
 }  // namespace
 
-void offer_devices(std::function<std::vector<std::string>()> folders) {
-  package_folders() = std::move(folders);
+void offer_devices(std::vector<std::string> folders) {
+  set_package_folders(std::move(folders));
   Backend::offer(DeviceKind::Cuda, make_backend);
 }
 
@@ -108,14 +94,12 @@ Properties properties(int device) {
 }
 
 int driver_version() {
-  find_folders();
   int version = -1;
   if (!driver_library().load() || driver().cuDriverGetVersion(&version) != CUDA_SUCCESS) return -1;
   return version;
 }
 
 std::vector<Component> components() {
-  find_folders();
   std::vector<Component> out;
   for (Library* l : all_libraries()) {
     l->load();
@@ -128,6 +112,23 @@ uintptr_t raw_stream(Stream& stream) { return reinterpret_cast<uintptr_t>(static
 
 void let_wait(uintptr_t raw, Stream& stream) {
   static_cast<CudaStream&>(stream).let_wait(reinterpret_cast<CUstream>(raw));
+}
+
+void wait_for_raw(Stream& stream, uintptr_t raw) {
+  if (Machine::forked()) return;
+  auto& s = static_cast<CudaStream&>(stream);
+  const Bind bind(s.state.context);
+  CUevent e = s.state.take_event();
+  // An error is one of the other side's work, or the end of the process.
+  if (driver().cuEventRecord(e, reinterpret_cast<CUstream>(raw)) == CUDA_SUCCESS)
+    (void)driver().cuStreamWaitEvent(s.raw, e, 0);
+  s.state.give_event(e);
+}
+
+void call_behind(Stream& stream, std::function<void()> fn) {
+  if (Machine::forked()) return;
+  OpenWork w(stream.open({}, nullptr, {}));
+  keep(*w.get(), std::shared_ptr<const void>(nullptr, [f = std::move(fn)](const void*) { f(); }));
 }
 
 }  // namespace mge::cuda

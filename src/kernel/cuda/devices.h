@@ -10,8 +10,8 @@
 namespace mge::cuda {
 
 /// From now on the names "gpu0", "gpu0:1" … are understood where a driver and a GPU are. `folders` are those of Python
-/// packages, asked for at the first use.
-void offer_devices(std::function<std::vector<std::string>()> folders);
+/// packages, in which the wheels of NVIDIA are looked for.
+void offer_devices(std::vector<std::string> folders);
 
 struct Properties {
   std::string name;
@@ -34,5 +34,9 @@ std::vector<Component> components();
 uintptr_t raw_stream(Stream& stream);
 /// What is enqueued on the raw stream from now on starts after all that `stream` has now.
 void let_wait(uintptr_t raw, Stream& stream);
+/// What is enqueued on `stream` from now on starts after all that the raw one has now.
+void wait_for_raw(Stream& stream, uintptr_t raw);
+/// Calls `fn` when all that is enqueued on `stream` now is done, and somebody has looked.
+void call_behind(Stream& stream, std::function<void()> fn);
 
 }  // namespace mge::cuda

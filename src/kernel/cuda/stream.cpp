@@ -255,15 +255,18 @@ void CudaStream::wait_for_space() {
   }
 }
 
-// An event of its own: those of `marks_` are behind closed work only, and may be used again by then.
+// A new event, which also says when the work before it is complete: what waits for it may be settled first.
 void CudaStream::let_wait(CUstream other) {
-  const Bind bind(state.context);
-  CUevent e = state.take_event();
-  Machine& m = Machine::get();
-  CUresult r = driver().cuEventRecord(e, raw);
-  if (r == CUDA_SUCCESS) r = driver().cuStreamWaitEvent(other, e, 0);
-  state.give_event(e);  // a wait that was enqueued is for the record it has seen
-  if (r != CUDA_SUCCESS && !is_fatal(r)) m.check(state, r, "cuStreamWaitEvent");
+  CUresult r;
+  {
+    const Bind bind(state.context);
+    std::lock_guard<std::mutex> lock(mutex_);
+    CUevent e = state.take_event();
+    r = driver().cuEventRecord(e, raw);
+    if (r == CUDA_SUCCESS) r = driver().cuStreamWaitEvent(other, e, 0);
+    marks_.push_back({e, closed_});
+  }
+  if (r != CUDA_SUCCESS && !is_fatal(r)) Machine::get().check(state, r, "cuStreamWaitEvent");  // fatal: told by a poll
 }
 
 void CudaStream::wait_for_stream(Stream& other) {
