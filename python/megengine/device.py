@@ -259,7 +259,7 @@ def get_cuda_compute_capability(device: int, device_type: DeviceType = DeviceTyp
     """10 * major + minor of a CUDA device."""
     _on_cuda("get_cuda_compute_capability", device_type)
     found = _core.cuda_properties(device)
-    return 10 * found["major"] + found["minor"]
+    return int(10 * found["major"] + found["minor"])
 
 
 def get_cuda_device_property(device: int, device_type: DeviceType = DeviceType.CUDA) -> CudaDeviceProperty:
