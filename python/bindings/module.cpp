@@ -11,6 +11,9 @@
 #include "base/parallel.h"
 #include "common.h"
 #include "core/fake_device.h"
+#ifdef MGE_WITH_CUDA
+#include "kernel/cuda/emulate.h"
+#endif
 #include "core/pool.h"
 #include "eager/tape.h"
 #include "eager/trace.h"
@@ -291,6 +294,11 @@ NB_MODULE(_core, m) {
       nb::arg("seed") = 1,
       "From now on devices fake0, fake1 … exist: memory the host cannot read, streams in an order drawn from the seed, "
       "delays and faults as asked.");
+#ifdef MGE_WITH_CUDA
+  m.def("test_cuda_kernels", cuda::emulate_cuda, nb::arg("compiler"),
+        "From now on the fake devices compute with the kernels of the GPU, built for the host by this compiler; empty: "
+        "with those of the CPU.");
+#endif
   m.def(
       "test_device_ops", [] { return fake_ops_run(); }, "Ops run on fake devices since the last test_device call.");
   m.def("get_option", option);
