@@ -1,6 +1,7 @@
 // Calls of kernels and copies, now or on a stream.
 #include <atomic>
 
+#include "kernel/capture.h"
 #include "kernel/copy.h"
 #include "kernel/late_error.h"
 #include "kernel/run.h"
@@ -58,6 +59,12 @@ void launch(const Kernel& k, KernelArgs& a, std::function<void()> rethrow) {
   } set{std::exchange(t_rethrow, &rethrow)};
   k.run(a);
 }
+
+namespace {
+std::atomic<const Capture*> g_capture[kDeviceKinds] = {};
+}
+const Capture* capture_of(DeviceKind kind) { return g_capture[static_cast<int>(kind)]; }
+void set_capture(DeviceKind kind, const Capture* c) { g_capture[static_cast<int>(kind)] = c; }
 
 namespace {
 std::atomic<StridedCopy> g_strided_copy[kDeviceKinds] = {};

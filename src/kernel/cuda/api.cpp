@@ -7,13 +7,13 @@ namespace mge::cuda {
 
 const Arch& arch(int device) { return Machine::get().device(device).arch; }
 CUcontext context_of(int device) { return Machine::get().device(device).context; }
-CUstream stream_of(const Work& work) { return static_cast<const CudaStream&>(work.stream).raw; }
+CUstream stream_of(const Work& work) { return static_cast<const CudaWork&>(work).raw; }
 
 void launch(const Work& work, CUfunction f, Dim grid, Dim block, unsigned shared, void** arguments) {
   if (!grid.x || !grid.y || !grid.z) return;
   auto& s = static_cast<CudaStream&>(work.stream);
-  const CUresult r =
-      driver().cuLaunchKernel(f, grid.x, grid.y, grid.z, block.x, block.y, block.z, shared, s.raw, arguments, nullptr);
+  const CUresult r = driver().cuLaunchKernel(f, grid.x, grid.y, grid.z, block.x, block.y, block.z, shared,
+                                             stream_of(work), arguments, nullptr);
   if (__builtin_expect(r == CUDA_SUCCESS, 1)) return;
   if (is_fatal(r)) Machine::get().check(s.state, r, "cuLaunchKernel");
   fail(r == CUDA_ERROR_OUT_OF_MEMORY ? ErrorKind::Memory : ErrorKind::Env,
@@ -34,9 +34,7 @@ int64_t* error_words(Work& work, std::function<void(const int64_t*)> raise) {
   return static_cast<CudaWork&>(work).words(std::move(raise));
 }
 
-RefPtr<Storage> scratch(const KernelArgs& a, size_t bytes) {
-  return allocate_storage(a.work->stream.device, bytes, &a.work->stream);
-}
+RefPtr<Storage> scratch(const KernelArgs& a, size_t bytes) { return static_cast<CudaWork&>(*a.work).scratch(bytes); }
 
 void keep(Work& work, std::shared_ptr<const void> what) { static_cast<CudaWork&>(work).keep(std::move(what)); }
 

@@ -1,5 +1,8 @@
 #include "kernel/cuda/devices.h"
 
+#include <cstdlib>
+
+#include "kernel/capture.h"
 #include "kernel/cuda/machine.h"
 
 namespace mge::cuda {
@@ -63,6 +66,7 @@ Backend* make_backend(std::string* why) {
     driver();
     if (Machine::get().count()) {
       register_cuda_kernels(KernelRegistry::global());
+      if (!std::getenv("MGE_CUDA_NO_GRAPHS")) set_capture(DeviceKind::Cuda, cuda_capture());
       return new CudaBackend;
     }
     *why = "the driver finds no GPU";

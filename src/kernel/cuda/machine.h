@@ -18,6 +18,10 @@
 #include "kernel/cuda/api.h"
 #include "kernel/cuda/pinned.h"
 
+namespace mge {
+struct Capture;
+}
+
 namespace mge::cuda {
 
 class CudaStream;
@@ -28,6 +32,22 @@ struct Garbage {
   std::vector<RefPtr<CudaWork>> works;
   std::vector<RefPtr<Work>> after;
   std::vector<std::shared_ptr<const void>> kept;
+};
+
+/// Words through which code on the device tells of an error, and what throws it.
+struct Alarm {
+  std::shared_ptr<Pinned> words;
+  std::function<void(const int64_t*)> raise;
+};
+
+/// A graph of the device, and what it needs to stay where it is.
+struct Recording {
+  CUgraphExec exec = nullptr;
+  std::vector<Alarm> alarms;
+  std::vector<RefPtr<Storage>> scratch;
+  std::vector<std::shared_ptr<const void>> kept;
+  bool refused = false;  // something in it is not to be repeated
+  ~Recording();
 };
 
 class CudaWork final : public Work {
@@ -46,14 +66,18 @@ class CudaWork final : public Work {
   /// The words of an error that code on the device may set, and what throws it.
   int64_t* words(std::function<void(const int64_t*)> raise);
   void keep(std::shared_ptr<const void> what);
+  /// Memory of one call; while work is recorded it belongs to the recording.
+  RefPtr<Storage> scratch(size_t bytes);
+
+  bool begin_capture();
+  std::shared_ptr<const void> end_capture();
+  void replay(const std::shared_ptr<const void>& recording);
+
+  CUstream raw;  // where it is enqueued: the stream's own, or the one that records
 
  private:
   friend class CudaStream;
   friend class Machine;
-  struct Alarm {
-    Pinned words;
-    std::function<void(const int64_t*)> raise;
-  };
   struct ReadBack {
     Pinned from;
     RefPtr<Storage> to;
@@ -70,6 +94,7 @@ class CudaWork final : public Work {
   std::vector<ReadBack> reads_;
   std::vector<Pinned> staged_;
   std::vector<std::shared_ptr<const void>> kept_;
+  std::shared_ptr<Recording> recording_;
   uint64_t ticket_ = 0;  // 0: open
   CUcontext before_ = nullptr;
   bool bound_ = false;
@@ -90,6 +115,7 @@ class CudaStream final : public Stream {
 
   DeviceState& state;
   CUstream raw = nullptr;
+  CUstream aside = nullptr;  // for recordings
 
  private:
   friend class CudaWork;
@@ -161,5 +187,7 @@ class Machine {
   std::mutex mutex_;
   std::vector<std::unique_ptr<DeviceState>> devices_;
 };
+
+const Capture* cuda_capture();
 
 }  // namespace mge::cuda

@@ -16,12 +16,14 @@ constexpr auto kNap = std::chrono::microseconds(30);
 
 // ---- work
 
-CudaWork::CudaWork(CudaStream& s, const char* op, Explain e) : Work(s), op_(op ? op : ""), explain_(std::move(e)) {}
+CudaWork::CudaWork(CudaStream& s, const char* op, Explain e)
+    : Work(s), raw(s.raw), op_(op ? op : ""), explain_(std::move(e)) {}
 CudaWork::~CudaWork() = default;
 CudaStream& CudaWork::queue() const { return static_cast<CudaStream&>(stream); }
 
 // The stream's work so far is waited for: nothing that trains or infers comes here.
 void CudaWork::call(std::function<void()> fn) {
+  if (recording_) recording_->refused = true;
   stream.drain();
   fn();
 }
@@ -29,15 +31,23 @@ void CudaWork::call(std::function<void()> fn) {
 void CudaWork::depend(const RefPtr<Work>& on) { after_.push_back(on); }
 
 int64_t* CudaWork::words(std::function<void(const int64_t*)> raise) {
-  Pinned p = Pinned::take(4 * sizeof(int64_t));
-  MGE_CHECK(p, Memory, "gpu{}: no page-locked memory to be had.", stream.device.index);
-  std::memset(p.data(), 0, 4 * sizeof(int64_t));
-  auto* at = static_cast<int64_t*>(p.data());
-  alarms_.push_back({std::move(p), std::move(raise)});
+  auto p = std::make_shared<Pinned>(Pinned::take(4 * sizeof(int64_t)));
+  MGE_CHECK(*p, Memory, "gpu{}: no page-locked memory to be had.", stream.device.index);
+  std::memset(p->data(), 0, 4 * sizeof(int64_t));
+  auto* at = static_cast<int64_t*>(p->data());
+  (recording_ ? recording_->alarms : alarms_).push_back({std::move(p), std::move(raise)});
   return at;
 }
 
-void CudaWork::keep(std::shared_ptr<const void> what) { kept_.push_back(std::move(what)); }
+void CudaWork::keep(std::shared_ptr<const void> what) {
+  (recording_ ? recording_->kept : kept_).push_back(std::move(what));
+}
+
+RefPtr<Storage> CudaWork::scratch(size_t bytes) {
+  auto s = allocate_storage(stream.device, bytes, &stream);
+  if (recording_) recording_->scratch.push_back(s);
+  return s;
+}
 
 void CudaWork::copy(const RefPtr<Storage>& to, size_t to_offset, const RefPtr<Storage>& from, size_t from_offset,
                     size_t bytes) {
@@ -45,13 +55,17 @@ void CudaWork::copy(const RefPtr<Storage>& to, size_t to_offset, const RefPtr<St
   CudaStream& s = queue();
   Machine& m = Machine::get();
   if (s.state.dead) m.refuse_lost(s.state, op_.empty() ? nullptr : op_.c_str());
+  if (recording_ && !(to->device == stream.device && from->device == stream.device)) {
+    recording_->refused = true;  // host memory is read once; nothing of the recording will be used
+    return;
+  }
   const Driver& d = driver();
   char *dst = static_cast<char*>(to->ptr) + to_offset, *src = static_cast<char*>(from->ptr) + from_offset;
   const auto dst_at = reinterpret_cast<CUdeviceptr>(dst), src_at = reinterpret_cast<CUdeviceptr>(src);
   const bool up = to->device.kind == DeviceKind::Cuda, down = from->device.kind == DeviceKind::Cuda;
   if (up && down) {
     if (to->device.index == from->device.index)
-      return m.check(s.state, d.cuMemcpyDtoDAsync(dst_at, src_at, bytes, s.raw), "cuMemcpyDtoDAsync");
+      return m.check(s.state, d.cuMemcpyDtoDAsync(dst_at, src_at, bytes, raw), "cuMemcpyDtoDAsync");
     return m.check(s.state,
                    d.cuMemcpyPeerAsync(dst_at, m.device(to->device.index).context, src_at,
                                        m.device(from->device.index).context, bytes, s.raw),
@@ -99,8 +113,9 @@ void CudaWork::look() const {
     }
   }
   for (auto& a : alarms_) {
-    auto* words = static_cast<const int64_t*>(a.words.data());
-    if (!std::atomic_ref<const int64_t>(words[0]).load(std::memory_order_acquire)) continue;
+    auto* words = static_cast<int64_t*>(a.words->data());
+    // Words of a recording serve one run after the other: who tells of the error takes it.
+    if (!std::atomic_ref<int64_t>(words[0]).exchange(0)) continue;
     try {
       a.raise(words);
       fail(ErrorKind::Internal, "an error of the device has no text.");

@@ -2,6 +2,8 @@
 // host function that a test has given a name (mock_kernel); a stream runs it when its turn comes, not before.
 #include <sys/mman.h>
 
+#include <algorithm>
+#include <array>
 #include <chrono>
 #include <condition_variable>
 #include <cstdlib>
@@ -13,6 +15,8 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 using Result = int;
@@ -25,6 +29,7 @@ struct Event {
 struct Stream {
   std::deque<std::function<bool()>> queue;  // false: not yet
   bool started = false;
+  std::vector<std::function<bool()>>* capture = nullptr;
 };
 struct State {
   std::mutex mutex;
@@ -66,6 +71,7 @@ Result push(void* stream, std::function<bool()> item) {
   std::lock_guard<std::mutex> lock(m.mutex);
   if (m.sticky) return m.sticky;
   if (!t_context) return 201;  // no context is current on this thread
+  if (s->capture) return s->capture->push_back(std::move(item)), 0;
   if (!s->started) {
     s->started = true;
     std::thread(run, s).detach();
@@ -217,8 +223,12 @@ EXPORT Result cuStreamWaitEvent(void* s, void* event, unsigned) {
     return e->seen >= n;
   });
 }
-EXPORT Result cuStreamBeginCapture_v2(void*, int) { return 801; }  // not supported
-EXPORT Result cuStreamEndCapture(void*, void**) { return 801; }
+EXPORT Result cuStreamBeginCapture_v2(void* s, int) {
+  return static_cast<Stream*>(s)->capture = new std::vector<std::function<bool()>>, 0;
+}
+EXPORT Result cuStreamEndCapture(void* s, void** graph) {
+  return *graph = std::exchange(static_cast<Stream*>(s)->capture, nullptr), 0;
+}
 EXPORT Result cuLibraryLoadData(void** l, const void*, int*, void**, unsigned, int*, void**, unsigned) {
   return *l = &state(), 0;
 }
@@ -255,7 +265,15 @@ EXPORT Result cuLaunchKernel(void* f, unsigned, unsigned, unsigned, unsigned bx,
     return true;
   });
 }
-EXPORT Result cuGraphInstantiateWithFlags(void**, void*, unsigned long long) { return 801; }
-EXPORT Result cuGraphLaunch(void*, void*) { return 801; }
-EXPORT Result cuGraphExecDestroy(void*) { return 0; }
-EXPORT Result cuGraphDestroy(void*) { return 0; }
+EXPORT Result cuGraphInstantiateWithFlags(void** exec, void* graph, unsigned long long) {
+  return *exec = new auto(*static_cast<std::vector<std::function<bool()>>*>(graph)), 0;
+}
+EXPORT Result cuGraphLaunch(void* exec, void* s) {
+  for (auto& item : *static_cast<std::vector<std::function<bool()>>*>(exec))
+    if (Result r = push(s, item)) return r;
+  return 0;
+}
+EXPORT Result cuGraphExecDestroy(void* exec) {
+  return delete static_cast<std::vector<std::function<bool()>>*>(exec), 0;
+}
+EXPORT Result cuGraphDestroy(void* graph) { return cuGraphExecDestroy(graph); }

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "core/pool.h"
+#include "kernel/capture.h"
 #include "kernel/cuda/api.h"
 #include "kernel/cuda/devices.h"
 #include "kernel/run.h"
@@ -194,6 +195,54 @@ TEST(Cuda, AnAlarmFailsTheWorkAndWhatComesAfterOnAllStreams) {
   EXPECT_THAT(bad->error()->text, HasSubstr("index 42 is out of range. in add at train.py:3"));
   OpenWork fine(a->open({}, "add", plain()));
   wait_for(*fine.close());
+}
+
+TEST(Cuda, WorkIsRecordedOnceAndRunAgain) {
+  Stream* s = gpu()->queue;
+  auto add = kernel("add_one", add_one), bad = kernel("alarm", alarm);
+  const Capture* capture = capture_of(DeviceKind::Cuda);
+  ASSERT_TRUE(capture);
+  auto there = allocate_storage(gpu()->device, 8, s);
+  auto host = host_of({0}), back = host_of({0});
+  auto value = [&] {
+    OpenWork down(s->open({}, nullptr, {}));
+    down->copy(back, 0, there, 0, 8);
+    wait_for(*down.close());
+    return *static_cast<int64_t*>(back->ptr);
+  };
+  OpenWork up(s->open({}, nullptr, {}));
+  up->copy(there, 0, host, 0, 8);
+  up.close();
+  OpenWork w(s->open({}, "program", plain()));
+  ASSERT_TRUE(capture->begin(*w.get()));
+  for (int i = 0; i < 3; ++i) run(*w.get(), add, there->ptr);
+  EXPECT_EQ(value(), 0);  // what others enqueue meanwhile is not recorded
+  auto recording = capture->end(*w.get());
+  ASSERT_TRUE(recording);
+  w.close();
+  EXPECT_EQ(value(), 0);
+  for (int i = 0; i < 4; ++i) {
+    OpenWork again(s->open({}, "program", plain()));
+    capture->replay(*again.get(), recording);
+  }
+  EXPECT_EQ(value(), 12);
+  // An error is told by the run it happens in.
+  OpenWork second(s->open({}, "program", plain()));
+  ASSERT_TRUE(capture->begin(*second.get()));
+  run(*second.get(), bad,
+      cuda::error_words(*second.get(), [](const int64_t* at) { fail(ErrorKind::Index, "index {}.", at[1]); }));
+  recording = capture->end(*second.get());
+  wait_for(*second.close());
+  for (int i = 0; i < 2; ++i) {
+    OpenWork failing(s->open({}, "program", plain()));
+    capture->replay(*failing.get(), recording);
+    EXPECT_THROW(wait_for(*failing.close()), Error);
+  }
+  // A copy from the host is not for recordings.
+  OpenWork third(s->open({}, "program", plain()));
+  ASSERT_TRUE(capture->begin(*third.get()));
+  third->copy(there, 0, host, 0, 8);
+  EXPECT_FALSE(capture->end(*third.get()));
 }
 
 TEST(Cuda, ARefusedLaunchSaysWhatWasAsked) {
