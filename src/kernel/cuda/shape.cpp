@@ -45,7 +45,7 @@ void copy_on_device(const KernelArgs& a, const TensorArg& src, const TensorArg& 
   KernelArgs c = a;
   c.in = {&from, 1};
   c.out = {&to, 1};
-  static thread_local FusedRegion regions[kDTypeCount];
+  static thread_local const auto regions = std::make_unique<FusedRegion[]>(kDTypeCount);  // not in static TLS
   FusedRegion& r = regions[static_cast<int>(t)];
   if (r.steps.empty()) r = region_of(op, make_attrs(TypeCvtAttrs{t}).get(), one);
   run_region(c, r, {static_cast<uint64_t>(Family::Copy), static_cast<uint64_t>(t)}, "mge_copy");
