@@ -23,6 +23,7 @@ const Lt& lt() {
 namespace {
 
 constexpr size_t kWorkspace = 32 << 20;
+constexpr int64_t kAlignment = 256;  // of the workspace; less is an invalid value to cuBLASLt
 
 void check_lt(int status, const char* what) {
   MGE_CHECK(status == 0, Env, "cuBLASLt: {} failed with status {}.", what, status);
@@ -77,6 +78,7 @@ struct Plan {
     auto layout = [&](LtLayout& l, int64_t rows, int64_t cols, int64_t stride) {
       check_lt(f.cublasLtMatrixLayoutCreate(&l, k.type, static_cast<uint64_t>(rows), static_cast<uint64_t>(cols), rows),
                "cublasLtMatrixLayoutCreate");
+      if (k.batch == 1) return;
       const auto count = static_cast<int32_t>(k.batch);
       f.cublasLtMatrixLayoutSetAttribute(l, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count);
       f.cublasLtMatrixLayoutSetAttribute(l, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride, sizeof stride);
@@ -138,7 +140,11 @@ void run(const KernelArgs& a) {
   std::lock_guard<std::mutex> lock(mutex);
   Plan& plan = plan_of(key);
   RefPtr<Storage> room;
-  if (plan.found.workspace) room = scratch(a, plan.found.workspace);
+  char* workspace = nullptr;
+  if (plan.found.workspace) {
+    room = scratch(a, plan.found.workspace + static_cast<size_t>(kAlignment));
+    workspace = static_cast<char*>(room->ptr) + (-address(room->ptr) & (kAlignment - 1));
+  }
   if (p.bias) {
     const void* bias = p.bias->ptr;
     lt().cublasLtMatmulDescSetAttribute(plan.desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
@@ -157,7 +163,7 @@ void run(const KernelArgs& a) {
       rest /= p.batch.size[i];
     }
     check_lt(lt().cublasLtMatmul(handle_of(key.device), plan.desc, alpha, place[2], plan.b, place[1], plan.a, beta,
-                                 place[0], plan.y, place[0], plan.y, &plan.found.algo, room ? room->ptr : nullptr,
+                                 place[0], plan.y, place[0], plan.y, &plan.found.algo, workspace,
                                  plan.found.workspace, stream_of(a)),
              "cublasLtMatmul");
   }

@@ -12,8 +12,8 @@ struct Mode {
   const char *op, *identity[4];  // by Compute: Bool is unused
 };
 constexpr Mode kSum{"add", {"", "0", "0.0f", "0.0"}}, kProduct{"mul", {"", "1", "1.0f", "1.0"}},
-    kMax{"maximum", {"", "-0x7fffffffffffffffll - 1", "-INFINITY", "-double(INFINITY)"}},
-    kMin{"minimum", {"", "0x7fffffffffffffffll", "INFINITY", "double(INFINITY)"}};
+    kMax{"maximum", {"", "-0x7fffffffffffffffll - 1", "-kInfinity", "-double(kInfinity)"}},
+    kMin{"minimum", {"", "0x7fffffffffffffffll", "kInfinity", "double(kInfinity)"}};
 const Mode& mode_of(ReduceMode m) {
   return m == ReduceMode::Max ? kMax : m == ReduceMode::Min ? kMin : m == ReduceMode::Prod ? kProduct : kSum;
 }

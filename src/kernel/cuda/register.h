@@ -15,6 +15,7 @@ void register_cuda_conv(KernelRegistry& r);
 void register_cuda_pool(KernelRegistry& r);
 void register_cuda_index(KernelRegistry& r);
 void register_cuda_rng(KernelRegistry& r);
+void register_cuda_sort(KernelRegistry& r);
 void register_cuda_optim(KernelRegistry& r);
 
 }  // namespace mge::cuda

@@ -1,7 +1,7 @@
-// Random ops: the words of the CPU's kernels. Normal numbers go through double log and cos, whose last bits are those of
-// the library at hand.
+// Random ops: the words, and the bits, of the CPU's vector kernels.
 #include "op/rng/rng.h"
 
+#include "kernel/cuda/emit.h"
 #include "kernel/cuda/written.h"
 
 namespace mge::cuda {
@@ -21,7 +21,14 @@ void run_uniform(const KernelArgs& a) {
 }
 void run_normal(const KernelArgs& a) {
   const auto& at = a.as<RngNormalAttrs>();
-  draw(a, "mge_rng_normal", a.out[0].dtype, "", a.in[0], 0, 0, at.mean, at.std);
+  static const std::string* bodies = [] {
+    auto* text = new std::string("#define MGE_NORMAL\n");
+    const DType one[] = {DType::F32};
+    for (const char* op : {"log", "sin", "cos"})
+      *text += body_text(region_of(OpRegistry::global().get(op), nullptr, one), (std::string(op) + "_body").c_str());
+    return text;
+  }();
+  draw(a, "mge_rng_normal", a.out[0].dtype, bodies->c_str(), a.in[0], 0, 0, at.mean, at.std);
 }
 void run_dropout(const KernelArgs& a) {
   draw(a, "mge_dropout", a.out[0].dtype, "", a.in[1], address(a.out[1].ptr), address(a.in[0].ptr),

@@ -9,7 +9,7 @@
 namespace mge::cuda {
 
 const Code& written(const char* name, const char* header, std::initializer_list<Type> types, const char* define) {
-  Key key{static_cast<uint64_t>(Family::Kernel), hash_bytes(name), hash_bytes(define)};
+  Key key{static_cast<uint64_t>(Family::Kernel), hash_bytes(name), static_cast<uint64_t>(address(define))};
   for (auto& t : types) key.push_back(static_cast<uint64_t>(t.dtype));
   return code_of(key, [&] {
     std::string text = "#include \"kernel/cuda/device/types.cuh\"\n";

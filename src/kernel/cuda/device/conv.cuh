@@ -4,7 +4,7 @@
 struct Args {
   i64 total;
   T* out;
-  const T *p, *q;  // the operands in the op's order
+  const T *p, *q, *bias;  // the operands in the op's order
   i64 n, c, d, h, w, o, od, oh, ow, kd, kh, kw, sd, sh, sw, pd, ph, pw, dd, dh, dw, groups;
 };
 __device__ inline double at(const T* p, i64 i) { return static_cast<double>(load(p[i])); }
@@ -26,6 +26,7 @@ extern "C" __global__ void mge_conv(const __grid_constant__ Args g) {
                    at(g.q, (((o * cg + c) * g.kd + a) * g.kh + b) * g.kw + e);
           }
     g.out[i] = cast<T>(sum);
+    if (g.bias) g.out[i] = cast<T>(load(g.out[i]) + load(g.bias[o]));
   }
 }
 

@@ -38,15 +38,22 @@ extern "C" __global__ void mge_rng_uniform(const __grid_constant__ Args a) {
   const float lo = static_cast<float>(a.p), range = static_cast<float>(a.q - a.p);
   Draws(a.state).each(a, [&](i64 i, const auto& w) { a.y[i] = cast<O>(philox_uniform(w[i % 4]) * range + lo); });
 }
+#ifdef MGE_NORMAL  // with the bodies of log, sin and cos
 extern "C" __global__ void mge_rng_normal(const __grid_constant__ Args a) {
   const float mean = static_cast<float>(a.p), std = static_cast<float>(a.q);
   Draws(a.state).each(a, [&](i64 i, const auto& w) {
     const int pair = i % 4 / 2 * 2;
-    const double radius = sqrt(-2 * log(static_cast<double>(philox_uniform(w[pair]))));
-    const double angle = 2 * 3.14159265358979323846 * static_cast<double>(philox_uniform(w[pair + 1]));
-    a.y[i] = cast<O>(static_cast<float>(radius * (i % 2 ? sin(angle) : cos(angle))) * std + mean);
+    float radius, angle = philox_uniform(w[pair + 1]) * 0x1.921fb6p+2f, turn;
+    log_body(philox_uniform(w[pair]), radius);
+    radius = sqrt(radius * -2.0f);
+    if (i % 2)
+      sin_body(angle, turn);
+    else
+      cos_body(angle, turn);
+    a.y[i] = radius * turn * std + mean;
   });
 }
+#endif
 extern "C" __global__ void mge_dropout(const __grid_constant__ Args a) {
   typedef Compute<O> C;
   const float drop = static_cast<float>(a.p);

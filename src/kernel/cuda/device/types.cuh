@@ -109,6 +109,8 @@ __device__ inline C load_as(T v) {
   return Convert<C, true>::from(load(v));
 }
 
+#define kInfinity (std::bit_cast<float>(0x7f800000u))
+
 /// Several elements that are moved at once.
 template <class T, int n>
 struct alignas(sizeof(T) * n) Pack {
