@@ -1,15 +1,14 @@
 // Convolutions by a thread for each element of the result: what is there without cuDNN, and what it is compared with.
-#include "kernel/conv.h"
+#include "kernel/cuda/conv.h"
 
+#include "kernel/conv.h"
 #include "kernel/cuda/written.h"
 #include "op/conv/conv2d.h"
-#include "op/conv/conv3d.h"
 
 namespace mge::cuda {
-namespace {
 
 template <class A>
-void run(const KernelArgs& a) {
+void run_plain_conv(const KernelArgs& a) {
   const int64_t total = a.out[0].numel();
   if (total == 0) return;
   const ConvGeom g = conv_geom_of<A>(a);
@@ -20,15 +19,22 @@ void run(const KernelArgs& a) {
                    g.h,   g.w, g.o, g.od, g.oh, g.ow, g.kd, g.kh, g.kw, g.sd, g.sh, g.sw, g.pd, g.ph, g.pw,
                    g.dd,  g.dh, g.dw, g.groups});
 }
-const char* refuse(const KernelArgs& a) {
+template void run_plain_conv<Conv2dAttrs>(const KernelArgs&);
+template void run_plain_conv<Conv2dDxAttrs>(const KernelArgs&);
+template void run_plain_conv<Conv2dDwAttrs>(const KernelArgs&);
+
+const char* refuse_plain_conv(const KernelArgs& a) {
   if (!is_float(a.out[0].dtype)) return "needs floating point";
   for (auto& t : a.in)
     if (t.dtype != a.out[0].dtype) return "operands of several dtypes";
   return nullptr;
 }
+
+namespace {
+
 template <class A>
 void add_role(KernelRegistry& r) {
-  add(r, A::kOp, {.name = "nvrtc_conv", .refuse = refuse, .run = run<A>}, KernelTier::Ref);
+  add(r, A::kOp, {.name = "nvrtc_conv", .refuse = refuse_plain_conv, .run = run_plain_conv<A>}, KernelTier::Ref);
 }
 
 }  // namespace

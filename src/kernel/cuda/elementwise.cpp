@@ -1,4 +1,7 @@
 // All elementwise ops, casts and fused regions without a reduction: text made from the scalar bodies, one kernel each.
+#include <memory>
+#include <unordered_map>
+
 #include "kernel/cuda/region.h"
 #include "kernel/layouts.h"
 
@@ -24,11 +27,15 @@ const FusedRegion& single_region(const KernelArgs& a, uint64_t dtypes) {
   return *r;
 }
 
-void run_single(const KernelArgs& a) {
+}  // namespace
+
+void run_elementwise(const KernelArgs& a) {
   const uint64_t dtypes = dtypes_of(a.in) << 5 | static_cast<uint64_t>(a.out[0].dtype);
   const std::string name = "mge_" + a.op->name;
   run_region(a, single_region(a, dtypes), {static_cast<uint64_t>(Family::Region), a.op->id, dtypes}, name.c_str());
 }
+namespace {
+
 const char* refuse_single(const KernelArgs& a) {
   for (auto& t : a.in)
     if (!storage_type(t.dtype)) return "this dtype has no kernels on the GPU";
@@ -63,7 +70,7 @@ void register_cuda_elementwise(KernelRegistry& r) {
     r.add(op.name, KernelTier::Simd,
           {.name = "nvrtc_elementwise",
            .refuse = refuse_single,
-           .run = run_single,
+           .run = run_elementwise,
            .flags = kStridedInputs | (op.scalar ? kInPlaceAny : kInPlace0),
            .layouts = keep_channels_last},
           DeviceKind::Cuda);

@@ -28,4 +28,7 @@ uint64_t region_number(const AttrsBase* region);
 /// Runs a region without a reduction.
 void run_region(const KernelArgs& a, const FusedRegion& r, const Key& key, const char* name);
 
+/// Runs one elementwise op on the operands of `a`; it may be a part of another op's call.
+void run_elementwise(const KernelArgs& a);
+
 }  // namespace mge::cuda

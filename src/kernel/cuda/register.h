@@ -12,6 +12,7 @@ void register_cuda_shape(KernelRegistry& r);
 void register_cuda_matmul(KernelRegistry& r);
 void register_cuda_cublaslt(KernelRegistry& r);
 void register_cuda_conv(KernelRegistry& r);
+void register_cuda_cudnn(KernelRegistry& r);
 void register_cuda_pool(KernelRegistry& r);
 void register_cuda_index(KernelRegistry& r);
 void register_cuda_rng(KernelRegistry& r);
