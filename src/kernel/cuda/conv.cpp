@@ -15,9 +15,33 @@ void run_plain_conv(const KernelArgs& a) {
   static constexpr const char* kNames[] = {"mge_conv", "mge_conv_dx", "mge_conv_dw"};
   const Code& code = written(kNames[static_cast<int>(A::kRole)], "conv", {{"T", a.out[0].dtype}});
   engine().launch(a, code, cover(total, 128),
-                  {total, address(a.out[0].ptr), address(a.in[0].ptr), address(a.in[1].ptr), a.in.size() > 2 ? address(a.in[2].ptr) : 0, g.n,  g.c,  g.d,
-                   g.h,   g.w, g.o, g.od, g.oh, g.ow, g.kd, g.kh, g.kw, g.sd, g.sh, g.sw, g.pd, g.ph, g.pw,
-                   g.dd,  g.dh, g.dw, g.groups});
+                  {total,
+                   address(a.out[0].ptr),
+                   address(a.in[0].ptr),
+                   address(a.in[1].ptr),
+                   a.in.size() > 2 ? address(a.in[2].ptr) : 0,
+                   g.n,
+                   g.c,
+                   g.d,
+                   g.h,
+                   g.w,
+                   g.o,
+                   g.od,
+                   g.oh,
+                   g.ow,
+                   g.kd,
+                   g.kh,
+                   g.kw,
+                   g.sd,
+                   g.sh,
+                   g.sw,
+                   g.pd,
+                   g.ph,
+                   g.pw,
+                   g.dd,
+                   g.dh,
+                   g.dw,
+                   g.groups});
 }
 template void run_plain_conv<Conv2dAttrs>(const KernelArgs&);
 template void run_plain_conv<Conv2dDxAttrs>(const KernelArgs&);

@@ -95,8 +95,7 @@ struct Plan {
       f.cublasLtMatmulPreferenceSetAttribute(wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES + i, &alignment,
                                              sizeof alignment);
     int count = 0;
-    const int status =
-        f.cublasLtMatmulAlgoGetHeuristic(handle_of(k.device), desc, b, a, y, y, wish, 1, &found, &count);
+    const int status = f.cublasLtMatmulAlgoGetHeuristic(handle_of(k.device), desc, b, a, y, y, wish, 1, &found, &count);
     f.cublasLtMatmulPreferenceDestroy(wish);
     MGE_CHECK(status == 0 && count > 0, Env, "cuBLASLt: no algorithm for a product of {}x{} by {}x{} (status {}).", k.m,
               k.k, k.k, k.n, status);
@@ -162,10 +161,10 @@ void run(const KernelArgs& a) {
         place[o] += rest % p.batch.size[i] * p.batch.stride[o][static_cast<size_t>(i)] * size;
       rest /= p.batch.size[i];
     }
-    check_lt(lt().cublasLtMatmul(handle_of(key.device), plan.desc, alpha, place[2], plan.b, place[1], plan.a, beta,
-                                 place[0], plan.y, place[0], plan.y, &plan.found.algo, workspace,
-                                 plan.found.workspace, stream_of(a)),
-             "cublasLtMatmul");
+    check_lt(
+        lt().cublasLtMatmul(handle_of(key.device), plan.desc, alpha, place[2], plan.b, place[1], plan.a, beta, place[0],
+                            plan.y, place[0], plan.y, &plan.found.algo, workspace, plan.found.workspace, stream_of(a)),
+        "cublasLtMatmul");
   }
 }
 

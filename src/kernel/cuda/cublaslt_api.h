@@ -40,18 +40,18 @@ enum : int {
   CUDA_R_16BF = 14,
 };
 
-#define MGE_CUBLASLT(F)                                                                                              \
-  F(cublasLtCreate, (LtHandle*))                                                                                     \
-  F(cublasLtMatmulDescCreate, (LtDesc*, int, int))                                                                   \
-  F(cublasLtMatmulDescSetAttribute, (LtDesc, int, const void*, size_t))                                              \
-  F(cublasLtMatrixLayoutCreate, (LtLayout*, int, uint64_t, uint64_t, int64_t))                                       \
-  F(cublasLtMatrixLayoutSetAttribute, (LtLayout, int, const void*, size_t))                                          \
-  F(cublasLtMatmulPreferenceCreate, (LtPreference*))                                                                 \
-  F(cublasLtMatmulPreferenceSetAttribute, (LtPreference, int, const void*, size_t))                                  \
-  F(cublasLtMatmulPreferenceDestroy, (LtPreference))                                                                 \
-  F(cublasLtMatmulAlgoGetHeuristic,                                                                                  \
-    (LtHandle, LtDesc, LtLayout, LtLayout, LtLayout, LtLayout, LtPreference, int, LtHeuristic*, int*))               \
-  F(cublasLtMatmul, (LtHandle, LtDesc, const void*, const void*, LtLayout, const void*, LtLayout, const void*,       \
+#define MGE_CUBLASLT(F)                                                                                        \
+  F(cublasLtCreate, (LtHandle*))                                                                               \
+  F(cublasLtMatmulDescCreate, (LtDesc*, int, int))                                                             \
+  F(cublasLtMatmulDescSetAttribute, (LtDesc, int, const void*, size_t))                                        \
+  F(cublasLtMatrixLayoutCreate, (LtLayout*, int, uint64_t, uint64_t, int64_t))                                 \
+  F(cublasLtMatrixLayoutSetAttribute, (LtLayout, int, const void*, size_t))                                    \
+  F(cublasLtMatmulPreferenceCreate, (LtPreference*))                                                           \
+  F(cublasLtMatmulPreferenceSetAttribute, (LtPreference, int, const void*, size_t))                            \
+  F(cublasLtMatmulPreferenceDestroy, (LtPreference))                                                           \
+  F(cublasLtMatmulAlgoGetHeuristic,                                                                            \
+    (LtHandle, LtDesc, LtLayout, LtLayout, LtLayout, LtLayout, LtPreference, int, LtHeuristic*, int*))         \
+  F(cublasLtMatmul, (LtHandle, LtDesc, const void*, const void*, LtLayout, const void*, LtLayout, const void*, \
                      const void*, LtLayout, void*, LtLayout, const LtAlgo*, void*, size_t, struct CUstream_st*))
 
 struct Lt {

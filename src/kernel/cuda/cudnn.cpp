@@ -1,5 +1,5 @@
-// conv2d and its adjoints by cuDNN. float32 is computed in float32 (no TF32), 16-bit floats are summed in float32 and lie
-// channels-last, as tensor cores want them. Plans are kept by shape.
+// conv2d and its adjoints by cuDNN. float32 is computed in float32 (no TF32), 16-bit floats are summed in float32 and
+// lie channels-last, as tensor cores want them. Plans are kept by shape.
 #include <mutex>
 #include <unordered_map>
 
@@ -91,7 +91,7 @@ void run(const KernelArgs& a) {
   const Word all = address(a.in[0].ptr) | address(a.in[1].ptr) | address(a.out[0].ptr) | 16;
   const ConvKey key{conv_geom_of<A>(a), A::kRole, a.out[0].dtype, device_of(a), lies_last<A>(a), all & -all};
   if (key.g.empty()) return run_plain<A>(a);  // nothing to add up: zeros
-  static std::mutex mutex;  // a handle has one stream at a time
+  static std::mutex mutex;                    // a handle has one stream at a time
   std::unique_lock<std::mutex> lock(mutex);
   static auto* plans = new std::unordered_map<ConvKey, std::unique_ptr<ConvPlan>, KeyHash>;
   auto& plan = (*plans)[key];
@@ -110,8 +110,13 @@ void run(const KernelArgs& a) {
   // x, weight and y by their numbers in the plan
   const int64_t ids[] = {1, 2, 3};
   void *first = a.in[0].ptr, *second = a.in[1].ptr, *result = a.out[0].ptr;
-  void* places[] = {forward ? first : to_x ? result : first, forward || to_x ? second : result,
-                    forward ? result : to_x ? first : second};
+  void* places[] = {forward ? first
+                    : to_x  ? result
+                            : first,
+                    forward || to_x ? second : result,
+                    forward ? result
+                    : to_x  ? first
+                            : second};
   Descriptor pack(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
   pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, 3, ids);
   pack.set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, 3, places);

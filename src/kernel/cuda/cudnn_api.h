@@ -60,9 +60,9 @@ enum : int {
   CUDNN_ATTR_EXECUTION_PLAN_HANDLE = 400,
   CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG = 401,
   CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE = 402,
-  CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA = 700,      // then BETA, CONV_DESC, W, X, Y
-  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA = 706,     // then BETA, CONV_DESC, W, DX, DY
-  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA = 712,   // then BETA, CONV_DESC, DW, X, DY
+  CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA = 700,     // then BETA, CONV_DESC, W, X, Y
+  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA = 706,    // then BETA, CONV_DESC, W, DX, DY
+  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA = 712,  // then BETA, CONV_DESC, DW, X, DY
   CUDNN_ATTR_OPERATIONGRAPH_HANDLE = 800,
   CUDNN_ATTR_OPERATIONGRAPH_OPS = 801,
   CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT = 900,
@@ -76,14 +76,14 @@ enum : int {
   CUDNN_ATTR_ENGINE_NUMERICAL_NOTE = 1303,
 };
 
-#define MGE_CUDNN(F)                                                                          \
-  F(cudnnCreate, (DnnHandle*))                                                                \
-  F(cudnnSetStream, (DnnHandle, struct CUstream_st*))                                         \
-  F(cudnnBackendCreateDescriptor, (int, DnnDescriptor*))                                      \
-  F(cudnnBackendDestroyDescriptor, (DnnDescriptor))                                           \
-  F(cudnnBackendFinalize, (DnnDescriptor))                                                    \
-  F(cudnnBackendSetAttribute, (DnnDescriptor, int, int, int64_t, const void*))                \
-  F(cudnnBackendGetAttribute, (DnnDescriptor, int, int, int64_t, int64_t*, void*))            \
+#define MGE_CUDNN(F)                                                               \
+  F(cudnnCreate, (DnnHandle*))                                                     \
+  F(cudnnSetStream, (DnnHandle, struct CUstream_st*))                              \
+  F(cudnnBackendCreateDescriptor, (int, DnnDescriptor*))                           \
+  F(cudnnBackendDestroyDescriptor, (DnnDescriptor))                                \
+  F(cudnnBackendFinalize, (DnnDescriptor))                                         \
+  F(cudnnBackendSetAttribute, (DnnDescriptor, int, int, int64_t, const void*))     \
+  F(cudnnBackendGetAttribute, (DnnDescriptor, int, int, int64_t, int64_t*, void*)) \
   F(cudnnBackendExecute, (DnnHandle, DnnDescriptor, DnnDescriptor))
 
 struct Dnn {

@@ -53,8 +53,8 @@ bool fits(const Descriptor& config, DType t) {
     return false;
   int notes[32];
   count = 0;
-  if (dnn().cudnnBackendGetAttribute(engine.raw, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE, 32, &count,
-                                     notes) != 0)
+  if (dnn().cudnnBackendGetAttribute(engine.raw, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE, 32,
+                                     &count, notes) != 0)
     return false;
   const bool exact = t == DType::F32 || t == DType::F64;
   for (int64_t i = 0; i < count; ++i) {
@@ -104,12 +104,15 @@ ConvPlan::ConvPlan(const ConvKey& k, DnnHandle handle) {
     int kind, alpha;
     const Descriptor* tensors[3];
   };
-  const Form forms[] = {
-      {CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA, {&w, &x, &y}},
-      {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
-       {&w, &x, &y}},
-      {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
-       {&w, &x, &y}}};
+  const Form forms[] = {{CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
+                         CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA,
+                         {&w, &x, &y}},
+                        {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
+                         CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
+                         {&w, &x, &y}},
+                        {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
+                         CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
+                         {&w, &x, &y}}};
   const Form& form = forms[static_cast<int>(k.role)];
   Descriptor& op = keep(std::make_unique<Descriptor>(form.kind));
   const float one = 1, zero = 0;

@@ -1,6 +1,7 @@
 // The engine of the GPU: NVRTC compiles, the driver runs. A library of the driver serves all devices of one
 // architecture, which those of a machine nearly always share.
 #include <mutex>
+#include <unordered_map>
 
 #include "kernel/cuda/api.h"
 #include "kernel/cuda/engine.h"
@@ -25,16 +26,19 @@ class GpuEngine final : public Engine {
   void* load(const Code& code, int arch) {
     std::lock_guard<std::mutex> lock(mutex_);
     if (void* f = code.loaded.load()) return f;
-    const std::string image = compile(code.name, code.text, arch);
-    CUlibrary library = nullptr;
+    CUlibrary& library = libraries_[code.text];
     CUkernel kernel = nullptr;
-    check(driver().cuLibraryLoadData(&library, image.data(), nullptr, nullptr, 0, nullptr, nullptr, 0),
-          "cuLibraryLoadData");
+    if (!library) {
+      const std::string image = compile(code.unit, code.text, arch);
+      check(driver().cuLibraryLoadData(&library, image.data(), nullptr, nullptr, 0, nullptr, nullptr, 0),
+            "cuLibraryLoadData");
+    }
     check(driver().cuLibraryGetKernel(&kernel, library, code.name.c_str()), "cuLibraryGetKernel");
     code.loaded.store(kernel, std::memory_order_release);
     return kernel;
   }
   std::mutex mutex_;
+  std::unordered_map<std::string, CUlibrary> libraries_;  // by text
 };
 
 }  // namespace

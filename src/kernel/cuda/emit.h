@@ -1,5 +1,5 @@
-// The text of a region's body: one line per node of each step's expression (op/elementwise/expr.h). Single ops and casts
-// are regions of one step, so everything elementwise is written here.
+// The text of a region's body: one line per node of each step's expression (op/elementwise/expr.h). Single ops and
+// casts are regions of one step, so everything elementwise is written here.
 //   void body(float x0, i64 x1, float& y0) { … }         one element, in compute types; every step rounded to its dtype
 #pragma once
 #include <string>

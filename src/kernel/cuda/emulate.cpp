@@ -54,16 +54,17 @@ class Emulator final : public Engine {
   void* build(const Code& code) {
     const std::string base = (folder_ / format("{}_{:016x}", code.name, hash_bytes(code.text))).string();
     if (!fs::exists(base + ".so")) {
-      std::ofstream(base + ".cpp") << "#include \"kernel/cuda/device/host.h\"\n"
-                                   << code.text
-                                   << format(
-                                          "extern \"C\" void mge_emulated(const Args* a, unsigned blocks, unsigned threads) {{\n"
-                                          "  run_grid(blocks, threads, [&] {{ {}(*a); }});\n}}\n",
-                                          code.name);
+      std::ofstream(base + ".cpp")
+          << "#include \"kernel/cuda/device/host.h\"\n"
+          << code.text
+          << format(
+                 "extern \"C\" void mge_emulated(const Args* a, unsigned blocks, unsigned threads) {{\n"
+                 "  run_grid(blocks, threads, [&] {{ {}(*a); }});\n}}\n",
+                 code.name);
       const bool meets = code.text.find("device/reduce.cuh") != std::string::npos;
-      const std::string command =
-          format("{0} -std=c++20 -O1 -w -fPIC -shared -ffp-contract=off -fno-math-errno {1} -I{2} {3}.cpp -o {3}.{4}.so 2>&1",
-                 compiler_, meets ? "-DMGE_FIBERS=1" : "", folder_.string(), base, getpid());
+      const std::string command = format(
+          "{0} -std=c++20 -O1 -w -fPIC -shared -ffp-contract=off -fno-math-errno {1} -I{2} {3}.cpp -o {3}.{4}.so 2>&1",
+          compiler_, meets ? "-DMGE_FIBERS=1" : "", folder_.string(), base, getpid());
       FILE* p = popen(command.c_str(), "r");
       std::string told;
       char line[512];

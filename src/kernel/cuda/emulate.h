@@ -1,5 +1,6 @@
-// GPU kernels without a GPU, for tests: the host's compiler builds their text, and a call loops over the grid. Threads of
-// a block that meet (shuffles, barriers) are fibers. From then on the fake device computes with the kernels of the GPU.
+// GPU kernels without a GPU, for tests: the host's compiler builds their text, and a call loops over the grid. Threads
+// of a block that meet (shuffles, barriers) are fibers. From then on the fake device computes with the kernels of the
+// GPU.
 //   emulate_cuda("c++");      tests/python/test_cuda_kernels.py
 #pragma once
 #include <string>

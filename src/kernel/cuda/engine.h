@@ -30,11 +30,13 @@ inline Grid cover(int64_t n, unsigned threads = 256, int64_t most = 1 << 14) {
   return {static_cast<unsigned>(blocks < 1 ? 1 : blocks < most ? blocks : most), threads};
 }
 
-/// The text of a kernel named `name`, and what an engine made of it. Lives for good.
+/// The text of a kernel named `name`, and what an engine made of it. Lives for good. Kernels of one text are compiled
+/// together, as `unit`.
 struct Code {
-  std::string name, text;
+  std::string name, text, unit;
   mutable std::atomic<void*> loaded{nullptr};
-  Code(std::string n, std::string t) : name(std::move(n)), text(std::move(t)) {}
+  Code(std::string n, std::string t) : name(n), text(std::move(t)), unit(std::move(n)) {}
+  Code(std::string n, std::string t, std::string u) : name(std::move(n)), text(std::move(t)), unit(std::move(u)) {}
 };
 
 /// Throws what the words of error_words say.

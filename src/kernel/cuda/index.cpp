@@ -1,4 +1,5 @@
-// index_get, index_set, index_incr and the two ops that look at values. Equal places are served in order: the CPU's bits.
+// index_get, index_set, index_incr and the two ops that look at values. Equal places are served in order: the CPU's
+// bits.
 #include "kernel/cuda/written.h"
 #include "op/index/indexing.h"
 #include "op/index/multi_index.h"
@@ -40,9 +41,8 @@ struct Geometry {
 RefPtr<Storage> find_places(const KernelArgs& a, const Geometry& geo, size_t first) {
   RefPtr<Storage> place = engine().scratch(a, static_cast<size_t>(geo.count) * 8);
   const auto& at = a.as<MultiIndexAttrs>();
-  Word* error = engine().error_words(a, [op = a.op->name](const Word* w) {
-    throw_bad_index(op.c_str(), "index", w[1], -w[2], w[2], w[3]);
-  });
+  Word* error = engine().error_words(
+      a, [op = a.op->name](const Word* w) { throw_bad_index(op.c_str(), "index", w[1], -w[2], w[2], w[3]); });
   const size_t tensors = a.in.size() - first;
   Words w{geo.count, address(place->ptr), address(error), static_cast<Word>(tensors)};
   for (size_t t = 0; t < 8; ++t) w.push_back(t < tensors ? address(a.in[first + t].ptr) : 0);
@@ -77,8 +77,8 @@ void move(const KernelArgs& a, const char* kernel, size_t first, const void* fro
     engine().launch(a, written("mge_chains", "index", {}, "#define MGE_CHAINS"), cover(geo.count, 64),
                     {geo.count, address(place->ptr), address(next), address(head)});
   }
-  Words w{total, geo.count, geo.inners, address(a.out[0].ptr), address(from), address(place->ptr), address(next),
-          address(head)};
+  Words w{total,         geo.count,           geo.inners,    address(a.out[0].ptr),
+          address(from), address(place->ptr), address(next), address(head)};
   geo.push(w, a.in[0].shape, geo.g.outer_axes);
   geo.push(w, a.in[0].shape, geo.g.inner_axes);
   engine().launch(a, written(kernel, "index", {{"T", t}}, define), cover(total), {w.data(), w.size()});
@@ -103,9 +103,7 @@ const char* refuse_incr(const KernelArgs& a) {
   if (t != a.in[1].dtype) return "operands of several dtypes";
   return is_float(t) || t == DType::I32 ? nullptr : "needs floating point or int32";
 }
-const char* refuse_count(const KernelArgs& a) {
-  return a.in.size() > 10 ? "more than 8 indices" : refuse_packed(a);
-}
+const char* refuse_count(const KernelArgs& a) { return a.in.size() > 10 ? "more than 8 indices" : refuse_packed(a); }
 
 void run_wrap_index(const KernelArgs& a) {
   const auto& at = a.as<WrapIndexAttrs>();
@@ -127,9 +125,9 @@ void run_check_range(const KernelArgs& a) {
     fail(ErrorKind::Value, "{}: {} must lie in {}..{}; got {} at position {}.{}{}", at.who, at.what, at.low, at.high,
          std::bit_cast<double>(w[2]), w[3], at.way_out.empty() ? "" : " ", at.way_out);
   });
-  engine().launch(a, written("mge_check_range", "index", {{"T", a.in[0].dtype}}, "#define MGE_CHECKS"), cover(n),
-                  {n, address(a.in[0].ptr), 0, address(a.out[0].ptr), address(error), 0, 0, bits_of(at.low),
-                   bits_of(at.high)});
+  engine().launch(
+      a, written("mge_check_range", "index", {{"T", a.in[0].dtype}}, "#define MGE_CHECKS"), cover(n),
+      {n, address(a.in[0].ptr), 0, address(a.out[0].ptr), address(error), 0, 0, bits_of(at.low), bits_of(at.high)});
 }
 const char* refuse_not_number(const KernelArgs& a) {
   return a.in[0].dtype <= DType::F64 ? nullptr : "this dtype has no kernels on the GPU";
@@ -143,7 +141,8 @@ void register_cuda_index(KernelRegistry& r) {
   add(r, "index_set", {.name = "nvrtc_index_set", .refuse = refuse_count, .run = run_set, .flags = kInPlace0});
   add(r, "index_incr", {.name = "nvrtc_index_incr", .refuse = refuse_incr, .run = run_incr, .flags = kInPlace0});
   add(r, "wrap_index", {.name = "nvrtc_wrap_index", .refuse = refuse_not_number, .run = run_wrap_index});
-  add(r, "check_range", {.name = "nvrtc_check_range", .refuse = refuse_not_number, .run = run_check_range, .flags = kInPlace0});
+  add(r, "check_range",
+      {.name = "nvrtc_check_range", .refuse = refuse_not_number, .run = run_check_range, .flags = kInPlace0});
 }
 
 }  // namespace mge::cuda

@@ -33,8 +33,19 @@ void run(const KernelArgs& a) {
   if (total == 0) return;
   const DType t = a.out[0].dtype;
   const char* sum = is_float(t) ? "typedef double A;\ntypedef double R;" : "typedef u64 A;\ntypedef i64 R;";
-  Words w{address(a.out[0].ptr), address(a.in[0].ptr), address(a.in[1].ptr), p.bias ? address(p.bias->ptr) : 0, total,
-          p.m, p.n, p.k, p.ta ? 1 : p.k, p.ta ? p.m : 1, p.tb ? 1 : p.n, p.tb ? p.k : 1, p.batch.rank};
+  Words w{address(a.out[0].ptr),
+          address(a.in[0].ptr),
+          address(a.in[1].ptr),
+          p.bias ? address(p.bias->ptr) : 0,
+          total,
+          p.m,
+          p.n,
+          p.k,
+          p.ta ? 1 : p.k,
+          p.ta ? p.m : 1,
+          p.tb ? 1 : p.n,
+          p.tb ? p.k : 1,
+          p.batch.rank};
   auto push = [&](const int64_t* v) {
     for (int i = 0; i < 6; ++i) w.push_back(i < p.batch.rank ? v[i] : 0);
   };

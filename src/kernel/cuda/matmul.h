@@ -1,4 +1,5 @@
-// The geometry of a product on the GPU: one product of matrices for each place of the batch, which is merged to few axes.
+// The geometry of a product on the GPU: one product of matrices for each place of the batch, which is merged to few
+// axes.
 #pragma once
 #include "kernel/cuda/region.h"
 #include "op/matmul/matmul.h"

@@ -17,14 +17,14 @@ namespace {
 
 using Program = struct _nvrtcProgram*;
 // The functions of NVRTC that are used here, by the names of nvrtc.h.
-#define MGE_NVRTC(F)                                                                                        \
-  F(nvrtcVersion, (int*, int*))                                                                             \
+#define MGE_NVRTC(F)                                                                                       \
+  F(nvrtcVersion, (int*, int*))                                                                            \
   F(nvrtcCreateProgram, (Program*, const char*, const char*, int, const char* const*, const char* const*)) \
-  F(nvrtcCompileProgram, (Program, int, const char* const*))                                                \
-  F(nvrtcGetCUBINSize, (Program, size_t*))                                                                  \
-  F(nvrtcGetCUBIN, (Program, char*))                                                                        \
-  F(nvrtcGetProgramLogSize, (Program, size_t*))                                                             \
-  F(nvrtcGetProgramLog, (Program, char*))                                                                   \
+  F(nvrtcCompileProgram, (Program, int, const char* const*))                                               \
+  F(nvrtcGetCUBINSize, (Program, size_t*))                                                                 \
+  F(nvrtcGetCUBIN, (Program, char*))                                                                       \
+  F(nvrtcGetProgramLogSize, (Program, size_t*))                                                            \
+  F(nvrtcGetProgramLog, (Program, char*))                                                                  \
   F(nvrtcDestroyProgram, (Program*))
 struct Nvrtc {
 #define MGE_FIELD(name, arguments) int(*name) arguments;
@@ -45,7 +45,7 @@ const Nvrtc& api() {
 
 // Products and sums are rounded one by one, division and roots to the nearest, and small numbers stay: the bits of the
 // CPU's kernels. Bodies say fma where they want it.
-constexpr const char* kOptions[] = {"-std=c++20",     "-default-device",  "-fmad=false",
+constexpr const char* kOptions[] = {"-std=c++20",     "-default-device", "-fmad=false",
                                     "-prec-div=true", "-prec-sqrt=true", "-ftz=false"};
 
 std::atomic<int> g_compiled{0};

@@ -1,5 +1,5 @@
-// Text of kernels to machine code, by NVRTC, which needs no GPU. What it has compiled is kept on disk, by content: text,
-// headers, options, version and architecture; another process compiles nothing.
+// Text of kernels to machine code, by NVRTC, which needs no GPU. What it has compiled is kept on disk, by content:
+// text, headers, options, version and architecture; another process compiles nothing.
 //   std::string image = compile({"mge_add", text}, 90);
 #pragma once
 #include <string>

@@ -25,7 +25,9 @@ struct Numbers<AdamAttrs> {
 };
 template <>
 struct Numbers<AdagradAttrs> {
-  static Words of(const AdagradAttrs& a) { return {bits_of(a.lr_decay), bits_of(a.eps), bits_of(a.weight_decay), 0, 0}; }
+  static Words of(const AdagradAttrs& a) {
+    return {bits_of(a.lr_decay), bits_of(a.eps), bits_of(a.weight_decay), 0, 0};
+  }
 };
 template <>
 struct Numbers<AdadeltaAttrs> {
@@ -45,8 +47,8 @@ struct Inputs {
   StepAlias alias;
 };
 constexpr Inputs kSgd{"mge_sgd", {0, 1, -1, -1}, 2, -1, kSgdAlias},
-    kMomentum{"mge_sgd_momentum", {0, 1, 3, -1}, 2, -1, kSgdMomentumAlias}, kAdam{"mge_adam", {0, 1, 2, 3}, 4, 5, kAdamAlias},
-    kAdagrad{"mge_adagrad", {0, 1, 2, -1}, 3, 4, kAdagradAlias},
+    kMomentum{"mge_sgd_momentum", {0, 1, 3, -1}, 2, -1, kSgdMomentumAlias},
+    kAdam{"mge_adam", {0, 1, 2, 3}, 4, 5, kAdamAlias}, kAdagrad{"mge_adagrad", {0, 1, 2, -1}, 3, 4, kAdagradAlias},
     kAdadelta{"mge_adadelta", {0, 1, 2, 3}, 4, -1, kAdadeltaAlias}, kLamb{"mge_lamb", {0, 1, 2, 3}, -1, 4, kLambAlias};
 constexpr const char* kCounts[] = {"", "constexpr int kNumbers = 1;", "constexpr int kNumbers = 2;",
                                    "constexpr int kNumbers = 3;", "constexpr int kNumbers = 4;"};

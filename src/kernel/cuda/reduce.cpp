@@ -27,7 +27,8 @@ DType dtype_of(Compute c) { return c == Compute::F64 ? DType::F64 : c == Compute
 class Reduction {
  public:
   /// `region`: what makes the elements; null: they are a.in[0].
-  Reduction(const KernelArgs& a, const TensorArg& out, ReduceMode mode, DType t, const FusedRegion* region, uint64_t number)
+  Reduction(const KernelArgs& a, const TensorArg& out, ReduceMode mode, DType t, const FusedRegion* region,
+            uint64_t number)
       : a_(a), out_(out), mode_(mode), from_(t), acc_(accumulator(mode, t)), region_(region), number_(number) {}
 
   void run(const Shape& shape, uint32_t mask, std::span<void* const> written) {
@@ -73,11 +74,18 @@ class Reduction {
   }
 
   void step(Step s, int64_t outer, int64_t len, int64_t width, bool last) {
-    const int64_t block = s == Step::Rows ? kRowBlock : kColumnBlock, blocks = std::max<int64_t>(1, (len + block - 1) / block);
+    const int64_t block = s == Step::Rows ? kRowBlock : kColumnBlock,
+                  blocks = std::max<int64_t>(1, (len + block - 1) / block);
     const int64_t results = outer * blocks * width;
     RefPtr<Storage> part;
     if (!last) part = engine().scratch(a_, static_cast<size_t>(results) * compute_size(acc_));
-    Words w{last ? 0 : address(part->ptr), address(out_.ptr), outer, len, width, blocks, mode_ == ReduceMode::Mean,
+    Words w{last ? 0 : address(part->ptr),
+            address(out_.ptr),
+            outer,
+            len,
+            width,
+            blocks,
+            mode_ == ReduceMode::Mean,
             bits_of(count_ ? static_cast<double>(total_ / count_) : 0)};
     const bool makes = region_ && !parts_;
     if (makes)
@@ -92,17 +100,22 @@ class Reduction {
 
   Key key(Step s) const {
     const bool makes = region_ && !parts_;
-    return {static_cast<uint64_t>(Family::RegionReduce), static_cast<uint64_t>(s), static_cast<uint64_t>(mode_of(mode_).op[1]),
-            static_cast<uint64_t>(acc_), static_cast<uint64_t>(out_.dtype), parts_ ? 99 : static_cast<uint64_t>(from_),
-            makes ? number_ : 0, makes ? static_cast<uint64_t>(nest_.rank) : 0};
+    return {static_cast<uint64_t>(Family::RegionReduce),
+            static_cast<uint64_t>(s),
+            static_cast<uint64_t>(mode_of(mode_).op[1]),
+            static_cast<uint64_t>(acc_),
+            static_cast<uint64_t>(out_.dtype),
+            parts_ ? 99 : static_cast<uint64_t>(from_),
+            makes ? number_ : 0,
+            makes ? static_cast<uint64_t>(nest_.rank) : 0};
   }
   const char* name() const { return region_ && !parts_ ? "mge_fused_reduce" : "mge_reduce"; }
   std::string text(Step s) const {
     const Mode& m = mode_of(mode_);
     const DType t = dtype_of(acc_), pair[] = {t, t};
     std::string text = "#include \"kernel/cuda/device/region.cuh\"\n";
-    text += format("typedef {} A;\ntypedef {} O;\n#define kIdentity ({})\n", compute_type(acc_), storage_type(out_.dtype),
-                   m.identity[static_cast<int>(acc_)]);
+    text += format("typedef {} A;\ntypedef {} O;\n#define kIdentity ({})\n", compute_type(acc_),
+                   storage_type(out_.dtype), m.identity[static_cast<int>(acc_)]);
     text += body_text(region_of(OpRegistry::global().get(m.op), nullptr, pair), "combine");
     const bool makes = region_ && !parts_;
     text += "struct Args {\n  A* part;\n  O* out;\n  i64 outer, len, width, blocks, mean;\n  double count;\n";
@@ -113,7 +126,8 @@ class Reduction {
       const char* type = storage_type(region_->dtype_of(body_results(*region_).back()));
       text += format(
           "__device__ inline A element_at(const Args& a, i64 at) {{\n  Compute<{0}> y;\n  element(a, at, y);\n"
-          "  return load_as<A>(Store<{0}>::from(y));\n}}\n", type);
+          "  return load_as<A>(Store<{0}>::from(y));\n}}\n",
+          type);
     } else {
       text += format("  const {}* x;\n}};\n", parts_ ? compute_type(acc_) : storage_type(from_));
       text += format("__device__ inline A element_at(const Args& a, i64 at) {{ return {}a.x[at]); }}\n",
@@ -178,12 +192,10 @@ const char* refuse_fused_reduce(const KernelArgs& a) {
 }  // namespace
 
 void register_cuda_reduce(KernelRegistry& r) {
-  r.add("reduce", KernelTier::Simd, {.name = "nvrtc_reduce", .refuse = refuse_dtype, .run = run_reduce}, DeviceKind::Cuda);
+  r.add("reduce", KernelTier::Simd, {.name = "nvrtc_reduce", .refuse = refuse_dtype, .run = run_reduce},
+        DeviceKind::Cuda);
   r.add("fused", KernelTier::Simd,
-        {.name = "nvrtc_fused_reduce",
-         .refuse = refuse_fused_reduce,
-         .run = run_fused_reduce,
-         .flags = kStridedInputs},
+        {.name = "nvrtc_fused_reduce", .refuse = refuse_fused_reduce, .run = run_fused_reduce, .flags = kStridedInputs},
         DeviceKind::Cuda);
 }
 

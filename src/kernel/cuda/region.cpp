@@ -113,9 +113,8 @@ std::string packed_text(const FusedRegion& r, const char* name, std::span<const 
               index, pack);
   auto element = [&](const char* indent, const char* at, const char* from, const char* to) {
     s += declare_results(r, 0, results, indent);
-    s += indent + call_text(r, results, [&](size_t i) {
-           return single[i] ? format("*a.i{}", i) : with_names(from, i, at);
-         });
+    s += indent +
+         call_text(r, results, [&](size_t i) { return single[i] ? format("*a.i{}", i) : with_names(from, i, at); });
     for (size_t o = 0; o < results; ++o) s += indent + with_names(to, o, at) + format(" = {};\n", stored(r, o));
   };
   s += format("  for ({} p = first; p < packs; p += step) {{\n", index);
@@ -192,9 +191,10 @@ void run_region(const KernelArgs& a, const FusedRegion& r, const Key& region_key
       s += packed_text(r, name, {single, in.size()}, pack, index);
     else
       s += element_text(r, results, results, nest.rank, true, index) +
-           format("extern \"C\" __global__ void {0}(const __grid_constant__ Args a) {{\n"
-                  "  for ({1} at = {1}(thread_number()); at < {1}(a.n); at += {1}(thread_count())) element(a, at);\n}}\n",
-                  name, index);
+           format(
+               "extern \"C\" __global__ void {0}(const __grid_constant__ Args a) {{\n"
+               "  for ({1} at = {1}(thread_number()); at < {1}(a.n); at += {1}(thread_count())) element(a, at);\n}}\n",
+               name, index);
     return new Code(name, std::move(s));
   });
   Words w{n};

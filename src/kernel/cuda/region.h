@@ -17,8 +17,8 @@ Nest make_nest(const Shape& shape, std::span<const TensorArg* const> operands);
 /// Members of a kernel's arguments and the words for them: addresses, then sizes and strides of the nest.
 std::string operand_members(const FusedRegion& r, size_t results, int rank);
 void push_operands(Words& w, const KernelArgs& a, std::span<void* const> results, const Nest& n);
-/// "element(a, at)": reads the inputs at place `at` of the row-major full shape, calls body, writes results [0, written)
-/// and gives the rest by reference. `index` is the type of places.
+/// "element(a, at)": reads the inputs at place `at` of the row-major full shape, calls body, writes results [0,
+/// written) and gives the rest by reference. `index` is the type of places.
 std::string element_text(const FusedRegion& r, size_t written, size_t results, int rank, bool strided_results,
                          const char* index);
 

@@ -14,7 +14,8 @@ const Code& written(const char* name, const char* header, std::initializer_list<
   return code_of(key, [&] {
     std::string text = "#include \"kernel/cuda/device/types.cuh\"\n";
     for (auto& t : types) text += format("typedef {} {};\n", storage_type(t.dtype), t.name);
-    return new Code(name, text + define + format("\n#include \"kernel/cuda/device/{}.cuh\"\n", header));
+    text += define + format("\n#include \"kernel/cuda/device/{}.cuh\"\n", header);
+    return new Code(name, std::move(text), format("mge_unit_{}", header));
   });
 }
 

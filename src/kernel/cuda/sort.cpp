@@ -14,9 +14,9 @@ void run(const KernelArgs& a) {
   const int axis = normalize_axis("sort", at.axis, x.shape.rank);
   int64_t inner = 1;
   for (int i = axis + 1; i < x.shape.rank; ++i) inner *= x.shape[i];
-  engine().launch(a, written("mge_sort", "sort", {{"T", x.dtype}}), cover(total, 128),
-                  {total, x.shape[axis], inner, at.descending, address(x.ptr), address(a.out[0].ptr),
-                   address(a.out[1].ptr)});
+  engine().launch(
+      a, written("mge_sort", "sort", {{"T", x.dtype}}), cover(total, 128),
+      {total, x.shape[axis], inner, at.descending, address(x.ptr), address(a.out[0].ptr), address(a.out[1].ptr)});
 }
 const char* refuse(const KernelArgs& a) {
   if (a.in[0].dtype > DType::F64) return "dtype without order";

@@ -52,8 +52,8 @@ enum class ExprFn : uint8_t {
 /// What bodies call for float64: functions of the C library, and short formulas of those (sigmoid, gelu, gelu_slope;
 /// power: pow with exact squares and cubes).
 inline constexpr const char* kLibraryFunctions[] = {
-    "exp",     "expm1", "log",   "log1p", "sin",   "cos", "tan",  "asin", "acos",       "atan",  "sinh", "cosh",
-    "tanh",    "asinh", "acosh", "atanh", "erf",   "erfc", "sigmoid", "gelu", "gelu_slope", "atan2", "power"};
+    "exp",  "expm1", "log",   "log1p", "sin", "cos",  "tan",     "asin", "acos",       "atan",  "sinh", "cosh",
+    "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "sigmoid", "gelu", "gelu_slope", "atan2", "power"};
 
 struct ExprNode {
   ExprFn fn = ExprFn::Constant;

@@ -22,16 +22,33 @@ struct Draws {
       const auto words = philox(counter + static_cast<u64>(c));
       for (i64 i = c * 4; i < a.n && i < c * 4 + 4; ++i) f(i, words);
     }
-    if (thread_number() == 0) {
-      const u64 next = counter + (static_cast<u64>(a.n) + 3) / 4;
-      const u64 both[] = {seed, next};
-      for (int k = 0; k < 4; ++k) a.new_state[k] = static_cast<int32_t>(static_cast<uint32_t>(both[k / 2] >> k % 2 * 32));
-    }
+    if (thread_number() == 0) advance(a);
+  }
+  __device__ void advance(const Args& a) const {
+    const u64 both[] = {seed, counter + (static_cast<u64>(a.n) + 3) / 4};
+    for (int k = 0; k < 4; ++k) a.new_state[k] = static_cast<int32_t>(static_cast<uint32_t>(both[k / 2] >> k % 2 * 32));
   }
 };
 #ifdef MGE_BITS
 extern "C" __global__ void mge_rng_bits(const __grid_constant__ Args a) {
   Draws(a.state).each(a, [&](i64 i, const auto& w) { a.y[i] = static_cast<int32_t>(w[i % 4]); });
+}
+// Fisher and Yates: each swap depends on those before it, so one thread makes them all.
+extern "C" __global__ void mge_rng_permutation(const __grid_constant__ Args a) {
+  const Draws d(a.state);
+  const Philox philox{d.seed};
+  if (thread_number()) return;
+  const i64 n = a.n / 2;  // two words each
+  for (i64 i = 0; i < n; ++i) a.y[i] = static_cast<int32_t>(i);
+  for (i64 i = n - 1; i > 0; --i) {
+    const auto w = philox(d.counter + static_cast<u64>(i / 2));
+    const u64 half = i % 2 * 2, places = static_cast<u64>(i) + 1;
+    const u64 j = (w[half] * places + (w[half + 1] * places >> 32)) >> 32;
+    const int32_t kept = a.y[i];
+    a.y[i] = a.y[j];
+    a.y[j] = kept;
+  }
+  d.advance(a);
 }
 #else
 extern "C" __global__ void mge_rng_uniform(const __grid_constant__ Args a) {
