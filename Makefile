@@ -45,6 +45,12 @@ help: ## this list
 	@$(PY) -m pip install -q --disable-pip-version-check -r $<
 	@touch $@
 
+.venv-cuda/stamp: requirements/cuda.txt
+	$(call say,NVRTC -> .venv-cuda)
+	@test -d .venv-cuda || $(PYTHON) -m venv .venv-cuda
+	@.venv-cuda/bin/python -m pip install -q --disable-pip-version-check -r $<
+	@touch $@
+
 .venv-bench-torch/stamp: benchmarks/requirements-torch.txt
 	$(call say,PyTorch to compare with -> .venv-bench-torch)
 	@test -x $(@D)/bin/python || "$(PYTHON)" -m venv $(@D)
@@ -93,6 +99,7 @@ test: ## everything CI checks: lint, C++ tests, models and kernels on 64-bit ARM
 	@$(MAKE) build
 	@$(MAKE) tidy
 	@$(MAKE) ctest
+	@$(MAKE) cuda-kernels
 	@$(MAKE) instructions
 	@$(MAKE) machines
 	@$(MAKE) pytest
@@ -121,7 +128,7 @@ fuzz: build-dev .venv/stamp-test ## attacks on files, writers and handles; FUZZ_
 
 # ---- pieces of `make test`
 
-.PHONY: ctest instructions pytest lint lint-fast tidy format coverage stubs mistakes
+.PHONY: ctest cuda-kernels instructions pytest lint lint-fast tidy format coverage stubs mistakes
 coverage: build-dev ## docs/coverage.md anew from the op registry
 	@$(PY) tools/coverage.py
 
@@ -134,6 +141,13 @@ mistakes: build-dev .venv/stamp-test ## the table of mistakes: its score, and th
 ctest: build-dev
 	$(call say,C++ tests)
 	@ctest --preset dev -j "$$(nproc)" --progress
+
+# NVRTC needs no GPU. CUDA_ALL=1: every kernel for every dtype (minutes), else some of each family.
+cuda-kernels: build-dev .venv-cuda/stamp ## every family of GPU kernels compiled for sm_80 and sm_90
+	$(call say,GPU kernels by NVRTC)
+	@nvrtc=$$(ls .venv-cuda/lib/python3*/site-packages/nvidia/cu13/lib/libnvrtc.so.13) && LD_LIBRARY_PATH=$$(dirname $$nvrtc) \
+	  MGE_CUDA_NVRTC=$$nvrtc MGE_CUDA_CACHE_DIR=build/cuda-images $(if $(CUDA_ALL),MGE_CUDA_ALL=1) \
+	  build/dev/bin/mge_test_cuda --gtest_brief=1 --gtest_filter='CudaTexts.*'
 
 instructions: build-dev .stamps/apt-count ## instructions per small op, against those recorded
 	$(call say,instructions per small op)

@@ -117,6 +117,25 @@ function(mge_registration target function registry header folder)
   target_sources(${target} PRIVATE "${out}")
 endfunction()
 
+# mge_embed(<target>): adds a source with the text of every header that kernels of the GPU include (cmake/embed.cmake).
+function(mge_embed target)
+  file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE "${CMAKE_SOURCE_DIR}/src" "${CMAKE_SOURCE_DIR}/src/kernel/cuda/device/*")
+  list(APPEND headers core/half.h base/philox.h)
+  set(out "${CMAKE_BINARY_DIR}/generated/kernel/cuda/headers.cpp")
+  set(list "${CMAKE_BINARY_DIR}/generated/kernel/cuda/headers.txt")
+  list(JOIN headers "\n" lines)
+  file(CONFIGURE OUTPUT "${list}" CONTENT "${lines}\n" @ONLY)
+  set(script "${CMAKE_SOURCE_DIR}/cmake/embed.cmake")
+  list(TRANSFORM headers PREPEND "${CMAKE_SOURCE_DIR}/src/" OUTPUT_VARIABLE files)
+  add_custom_command(
+    OUTPUT "${out}"
+    COMMAND "${CMAKE_COMMAND}" "-DLIST=${list}" "-DROOT=${CMAKE_SOURCE_DIR}/src" "-DOUT=${out}" -P "${script}"
+    DEPENDS ${files} "${list}" "${script}"
+    COMMENT "embedding the headers of GPU kernels"
+    VERBATIM)
+  target_sources(${target} PRIVATE "${out}")
+endfunction()
+
 # mge_flatbuffers(<room>): every src/<room>/<x>.fbs becomes "<room>/<x>_generated.h" in the build folder.
 function(mge_flatbuffers room)
   set(out "${CMAKE_BINARY_DIR}/generated/${room}")

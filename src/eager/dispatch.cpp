@@ -386,6 +386,15 @@ Buffer read_buffer(Tensor& t) {
   return host_buffer(*v);
 }
 
+Buffer device_buffer(Tensor& t) {
+  MGE_CHECK(!is_node(t), Value, "a node of a graph has no memory of its own.");
+  ValuePtr v = t.value;
+  if (g_tracer) g_tracer->on_read(t);
+  if (!v->ready() && g_tracer) g_tracer->materialize(*v);
+  wait(*v);
+  return v->buffer;
+}
+
 EagerEmitter& EagerEmitter::get() {
   static EagerEmitter em;
   return em;

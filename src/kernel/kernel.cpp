@@ -68,10 +68,18 @@ KernelRegistry& KernelRegistry::global() {
 
 namespace {
 
-// The fake device runs the kernels of the CPU, on its own streams.
-int kernels_of(DeviceKind k) { return static_cast<int>(k == DeviceKind::Fake ? DeviceKind::Cpu : k); }
+// The fake device runs the kernels of the CPU, on its own streams, or those of another kind in tests.
+std::atomic<DeviceKind> g_fake_kernels{DeviceKind::Cpu};
+int kernels_of(DeviceKind k) {
+  return static_cast<int>(k == DeviceKind::Fake ? g_fake_kernels.load(std::memory_order_relaxed) : k);
+}
 
 }  // namespace
+
+void set_fake_kernels(DeviceKind k) {
+  g_fake_kernels.store(k);
+  forget_kernel_choices();
+}
 
 void KernelRegistry::put(const char* op, KernelTier tier, const Kernel& k, DeviceKind device) {
   auto& lists = by_op_[kernels_of(device)];
