@@ -5,6 +5,7 @@
 #include "ir/builder.h"
 #include "ir/text.h"
 #include "ir/verify.h"
+#include "op/in_build.h"
 
 namespace mge::ir {
 
@@ -184,9 +185,11 @@ struct SendAttrs {
 
 TEST(Effects, CollectivesOfAGroupKeepTheirOrder) {
   OpRegistry ops;
-  ops.op("send").attrs<SendAttrs>().in("x").out("y").traits(kEffect).infer([](InferCtx& c) { c.out[0] = c.x(0); });
-  OpDef send = *ops.find("send"), barrier = send;
-  send.domain = [](const AttrsBase* a) { return attrs_as<SendAttrs>(a).group; };
+  auto same = [](InferCtx& c) { c.out[0] = c.x(0); };
+  auto group = [](const AttrsBase* a) { return attrs_as<SendAttrs>(a).group; };
+  ops.op("send").attrs<SendAttrs>().in("x").out("y").effect(group).infer(same);
+  ops.op("barrier").attrs<SendAttrs>().in("x").out("y").traits(kEffect).infer(same);
+  const OpDef &send = *ops.find("send"), &barrier = *ops.find("barrier");
   Graph g;
   Meta m;
   m.shape = Shape{3};
@@ -198,7 +201,7 @@ TEST(Effects, CollectivesOfAGroupKeepTheirOrder) {
   EXPECT_EQ(g.refuse_move(c, b), "");
   EXPECT_EQ(g.refuse_move(c, a), "send and send both act on effect world");
   EXPECT_EQ(g.refuse_move(d, a), "");
-  EXPECT_EQ(g.refuse_move(e, d), "send and send both act on effect");  // no domain of their own: one for all
+  EXPECT_EQ(g.refuse_move(e, d), "barrier and barrier both act on effect");  // no domain of their own: one for all
   g.move(b, kNone);
   verify(g);
 }
