@@ -2,7 +2,9 @@
 #ifndef LITE_MACRO_H
 #define LITE_MACRO_H
 
-#if defined(_WIN32)
+#if defined(_WIN32) && defined(MGE_BUILDS_LITE)
+#define LITE_API __declspec(dllexport)
+#elif defined(_WIN32)
 #define LITE_API __declspec(dllimport)
 #elif defined(__GNUC__)
 #define LITE_API __attribute__((visibility("default")))

@@ -226,6 +226,16 @@ void FileWriter::write(const void* data, size_t bytes) {
 void FileWriter::commit() {
   MGE_ASSERT(fd_ >= 0, "{} is committed twice", path_);
   if (!temporary_.empty()) {
+#ifdef _WIN32  // an open file cannot be renamed, and rename() takes no other file's place
+    const bool written = ::fsync(fd_) == 0 && ::close(std::exchange(fd_, -1)) == 0;
+    if (!written || ::rename_over(temporary_.c_str(), target_.c_str()) != 0) {
+      const int code = errno;
+      discard();
+      fail_to_write(path_, code);
+    }
+    temporary_.clear();
+    return;
+#else
     if ((mode_ && ::fchmod(fd_, mode_) != 0) || ::fsync(fd_) != 0 ||
         ::rename(temporary_.c_str(), target_.c_str()) != 0) {
       const int code = errno;
@@ -236,6 +246,7 @@ void FileWriter::commit() {
     // The name is there; that it survives a loss of power is as much as can be asked for.
     Descriptor folder(::open(folder_.empty() ? "." : folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (folder.fd >= 0) ::fsync(folder.fd);
+#endif
   }
   if (::close(std::exchange(fd_, -1)) != 0) fail_to_write(path_, errno);
 }

@@ -18,6 +18,10 @@ class CpuBackend final : public Backend {
  public:
   bool host_access() const override { return true; }
   void* map(Device, size_t bytes) override {
+#ifdef _WIN32  // where an allocation is given back as a whole
+    void* whole = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return whole == MAP_FAILED ? nullptr : whole;
+#else
     // One huge page more than asked, and the ends given back: the system aligns to small pages only.
     void* all = mmap(nullptr, bytes + kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (all == MAP_FAILED) return nullptr;
@@ -27,6 +31,7 @@ class CpuBackend final : public Backend {
     void* p = reinterpret_cast<void*>(aligned);
     madvise(p, bytes, MADV_HUGEPAGE);
     return p;
+#endif
   }
   void unmap(Device, void* p, size_t bytes) override { munmap(p, bytes); }
   bool discard(Device, void* p, size_t bytes) override { return madvise(p, bytes, MADV_DONTNEED) == 0; }

@@ -22,7 +22,7 @@
 #endif
 #define HWY_DISABLED_TARGETS \
   (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV | MGE_DISABLED_NEON | MGE_NO_ISAS)
-#define HWY_BROKEN_EMU128 0  // Highway mistrusts old compilers of RISC-V; tests/cpp/kernel are content
+#define HWY_BROKEN_EMU128 0  // else GCC before 14 gets single lanes on RISC-V; not run there yet (docs/machines.md)
 
 // 32 vector registers: tiles are twice as large. Ask inside the code of one target.
 #define MGE_REGISTERS_32 (HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL || HWY_ARCH_ARM_A64)
