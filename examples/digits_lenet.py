@@ -1,6 +1,6 @@
 """LeNet on handwritten digits, from training to deployment, with the same bits at every stop.
 
-    python examples/digits_lenet.py [--steps 1380] [--save run.pkl] [--resume run.pkl] [--out demo_out]
+    python examples/digits_lenet.py [--steps 1380] [--device gpu0] [--save run.pkl] [--resume run.pkl] [--out demo_out]
 
 Trains in eager mode, times a traced training step, dumps the evaluation graph to a model file and runs it through
 load_and_run, a C program and megenginelite. With --train-only it stops after training.

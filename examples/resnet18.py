@@ -1,6 +1,6 @@
 """ResNet-18 on synthetic images: SGD with momentum, a learning rate that falls, running statistics.
 
-    python examples/resnet18.py [--steps 120] [--save run.pkl] [--resume run.pkl]
+    python examples/resnet18.py [--steps 120] [--device gpu0] [--save run.pkl] [--resume run.pkl]
 
 Each of ten classes has a pattern; an image is its pattern under noise. No download is needed and the loss falls.
 """

@@ -24,6 +24,7 @@ def parser(doc: str | None, steps: int, batch_size: int, lr: float, out: str) ->
     p.add_argument("--steps", type=_positive(int), default=steps, help=f"train up to this step (default {steps})")
     p.add_argument("--batch-size", type=_positive(int), default=batch_size, help=f"default {batch_size}")
     p.add_argument("--lr", type=_positive(float), default=lr, help=f"learning rate (default {lr})")
+    p.add_argument("--device", default="xpux", help="where it runs: cpu0, gpu0 (default xpux)")
     p.add_argument("--threads", type=_positive(int), help="CPU threads (default: all cores)")
     p.add_argument("--save", metavar="PATH", help="write a checkpoint here, every 100 steps and at the end")
     p.add_argument("--resume", metavar="PATH", help="go on from this checkpoint, with its learning rate")
@@ -40,6 +41,10 @@ def parse(p: argparse.ArgumentParser, argv: list[str] | None) -> argparse.Namesp
         pathlib.Path(options.out).mkdir(parents=True, exist_ok=True)
     except OSError as e:
         p.error(f"argument --out: cannot make the folder {options.out}: {e.strerror}")
+    try:
+        mge.set_default_device(options.device)
+    except (AssertionError, ValueError) as e:
+        p.error(f"argument --device: {e}")
     if options.threads:
         try:
             mge.device.set_num_threads(options.threads)

@@ -1,6 +1,6 @@
 """A small transformer language model on synthetic text: Adam with warm-up, dropout, clipped gradients.
 
-    python examples/transformer_lm.py [--steps 400] [--save run.pkl] [--resume run.pkl]
+    python examples/transformer_lm.py [--steps 400] [--device gpu0] [--save run.pkl] [--resume run.pkl]
 
 The text is a chain in which each word is followed by one of four others, so the best loss there can be is known.
 """

@@ -133,7 +133,8 @@ void set_index_hooks(PyObject* get, PyObject* set);
 bool add_errors(PyObject* module);
 void init_locations(const char* package_dir);
 // dlpack.cpp; both return null with a Python error set
-PyObject* to_dlpack(PyObject*, PyObject* tensor);
+/// `stream` is the raw one that the other side will use the memory on, of a tensor on a GPU.
+PyObject* to_dlpack(PyObject* tensor, uintptr_t stream);
 PyObject* from_dlpack(PyObject*, PyObject* capsule);
 bool captures_locations();
 void capture_locations(bool on);  // off only to measure what it costs

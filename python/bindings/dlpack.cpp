@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "common.h"
+#include "cuda.h"
 #include "eager/dispatch.h"
 #include "kernel/layouts.h"
 #include "op/index/indexing.h"
@@ -36,7 +37,7 @@ struct DLManagedVersioned {
   uint64_t flags;
   DLTensor tensor;
 };
-constexpr int32_t kCpu = 1, kPinnedHost = 3;
+constexpr int32_t kCpu = 1, kCuda = 2, kPinnedHost = 3;
 constexpr uint8_t kInt = 0, kUInt = 1, kFloat = 2, kBfloat = 4, kComplex = 5, kBool = 6;
 constexpr const char *kFresh = "dltensor", *kUsed = "used_dltensor", *kFresh1 = "dltensor_versioned",
                      *kUsed1 = "used_dltensor_versioned";
@@ -56,6 +57,11 @@ struct Export {
   DLManaged managed;
   RefPtr<Storage> storage;
   int64_t shape[kMaxRank], strides[kMaxRank];
+  Stream* home = nullptr;  // of memory on a GPU
+  uintptr_t stream = 0;    // the other side's
+  ~Export() {
+    if (home) wait_for_raw(*home, stream);  // what is enqueued there may still use the memory
+  }
 };
 
 void drop_capsule(PyObject* capsule) {
@@ -81,15 +87,17 @@ TensorPtr adopt(const DLTensor& t, std::function<void()> release) {
       if (fn) (*fn)();
     }
   } guard{&release};
-  MGE_CHECK(t.device.type == kCpu || t.device.type == kPinnedHost, Value,
-            "from_dlpack: the tensor is on device type {}; only CPU memory can be shared in this build. Copy it to the "
-            "CPU first.",
-            t.device.type);
+  const bool gpu = t.device.type == kCuda;
+  MGE_CHECK(
+      gpu || t.device.type == kCpu || t.device.type == kPinnedHost, Value,
+      "from_dlpack: the tensor is on device type {}; memory of the CPU and of CUDA devices can be shared. Copy it "
+      "to the CPU first.",
+      t.device.type);
   MGE_CHECK(t.ndim >= 0 && t.ndim <= kMaxRank, Value, "from_dlpack: at most {} dimensions are supported; got {}.",
             kMaxRank, t.ndim);
   Meta m;
   m.dtype = dtype_of(t.dtype);
-  m.cn = CompNode::default_node();
+  m.cn = gpu ? CompNode::get("gpu" + std::to_string(t.device.id)) : CompNode::default_node();
   for (int i = 0; i < t.ndim; ++i) m.shape.push_back(t.shape[i]);
   Buffer b;
   b.layout = Layout::contiguous(m.shape);
@@ -101,7 +109,13 @@ TensorPtr adopt(const DLTensor& t, std::function<void()> release) {
   guard.fn = nullptr;
   b.storage =
       wrap_storage(data, static_cast<size_t>((reach.high - reach.low) * size), /*writable=*/false, std::move(release));
-  if (!m.cn->queue) return tensor_from_buffer(m, std::move(b));
+  if (gpu) {
+    // The other side may use the memory again when our work is done, not when the last tensor is gone.
+    b.storage->device = m.cn->device;
+    b.storage->home = m.cn->queue;
+    b.storage->owner = [owner = std::move(b.storage->owner), home = m.cn->queue] { call_behind(*home, owner); };
+  }
+  if (gpu || !m.cn->queue) return tensor_from_buffer(m, std::move(b));
   Meta host = m;  // others share host memory; a tensor on another device gets a copy
   host.cn = nullptr;
   return tensor_from_host(m, make_contiguous(host, b));
@@ -125,7 +139,7 @@ TensorPtr narrowed(TensorPtr t) {
 
 }  // namespace
 
-PyObject* to_dlpack(PyObject*, PyObject* o) {
+PyObject* to_dlpack(PyObject* o, uintptr_t stream) {
   MGE_PY_TRY
   MGE_CHECK(is_tensor(o), Type, "to_dlpack: needs a Tensor; got {}.", Py_TYPE(o)->tp_name);
   Tensor& t = *tensor_of(o);
@@ -133,15 +147,23 @@ PyObject* to_dlpack(PyObject*, PyObject* o) {
   const TypeRow* row = std::find_if(std::begin(kTypes), std::end(kTypes), [&](auto& r) { return r.ours == m.dtype; });
   MGE_CHECK(row != std::end(kTypes), Type, "to_dlpack: dtype {} has no DLPack type; cast it with astype first.",
             dtype_name(m.dtype));
-  Obj array = check(to_numpy(t));  // waits for the value and lets a trace know that the host reads it
-  const Buffer b = make_contiguous(m, read_buffer(t));
+  const bool gpu = m.cn && m.cn->device.kind == DeviceKind::Cuda;
+  Obj array;
+  if (!gpu) array = check(to_numpy(t));  // waits for the value and lets a trace know that the host reads it
+  Buffer b = make_contiguous(m, gpu ? device_buffer(t) : read_buffer(t));
+  if (b.work) wait_for(*b.work);
   auto* e = new Export;
+  if (gpu) {
+    e->home = m.cn->queue;
+    e->stream = stream;
+  }
   e->storage = b.storage;
   for (int i = 0; i < m.shape.rank; ++i) {
     e->shape[i] = m.shape[i];
     e->strides[i] = b.layout.stride[i];
   }
-  e->managed.tensor = {b.data(m.dtype), {kCpu, 0}, m.shape.rank, {row->code, row->bits, 1}, e->shape, e->strides, 0};
+  const DLDevice device = gpu ? DLDevice{kCuda, m.cn->device.index} : DLDevice{kCpu, 0};
+  e->managed.tensor = {b.data(m.dtype), device, m.shape.rank, {row->code, row->bits, 1}, e->shape, e->strides, 0};
   e->managed.context = e;
   e->managed.deleter = [](DLManaged* managed) { delete static_cast<Export*>(managed->context); };
   PyObject* capsule = PyCapsule_New(&e->managed, kFresh, drop_capsule);

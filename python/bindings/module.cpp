@@ -11,6 +11,9 @@
 #include "base/parallel.h"
 #include "common.h"
 #include "core/fake_device.h"
+#ifdef MGE_WITH_CUDA
+#include "kernel/cuda/emulate.h"
+#endif
 #include "core/pool.h"
 #include "eager/tape.h"
 #include "eager/trace.h"
@@ -35,6 +38,7 @@ void bind_files(nb::module_& m);
 void bind_dist(nb::module_& m);
 void end_dist();
 void bind_profile(nb::module_& m);
+void bind_cuda(nb::module_& m);
 void bind_custom(nb::module_& m);
 void bind_describe(nb::module_& m);
 void bind_graph(nb::module_& m);
@@ -270,7 +274,9 @@ NB_MODULE(_core, m) {
     if (!r) throw nb::python_error();
     return nb::steal(r);
   };
-  m.def("to_dlpack", [steal](nb::handle tensor) { return steal(to_dlpack(nullptr, tensor.ptr())); });
+  m.def(
+      "to_dlpack", [steal](nb::handle tensor, uintptr_t stream) { return steal(to_dlpack(tensor.ptr(), stream)); },
+      nb::arg("tensor"), nb::arg("stream") = 1);
   m.def("from_dlpack", [steal](nb::handle capsule) { return steal(from_dlpack(nullptr, capsule.ptr())); });
   m.def("get_default_device", [] { return CompNode::default_name(); });
   m.def("set_default_device", [](const std::string& n) { CompNode::set_default(n); });
@@ -288,6 +294,11 @@ NB_MODULE(_core, m) {
       nb::arg("seed") = 1,
       "From now on devices fake0, fake1 … exist: memory the host cannot read, streams in an order drawn from the seed, "
       "delays and faults as asked.");
+#ifdef MGE_WITH_CUDA
+  m.def("test_cuda_kernels", cuda::emulate_cuda, nb::arg("compiler"),
+        "From now on the fake devices compute with the kernels of the GPU, built for the host by this compiler; empty: "
+        "with those of the CPU.");
+#endif
   m.def(
       "test_device_ops", [] { return fake_ops_run(); }, "Ops run on fake devices since the last test_device call.");
   m.def("get_option", option);
@@ -344,6 +355,7 @@ NB_MODULE(_core, m) {
   bind_profile(m);
   bind_describe(m);
   bind_graph(m);
+  bind_cuda(m);
   bind_custom(m);
   bind_dist(m);
 }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
 from .core import _core
 from .core._core import CompNode as CompNode
@@ -135,8 +135,8 @@ def is_atlas_available() -> bool:
 
 
 def what_is_xpu() -> str:
-    """What ``xpu`` stands for here: ``"cpu"`` or ``"cuda"``."""
-    return "cuda" if is_cuda_available() else "cpu"
+    """What ``xpu`` stands for here: ``"cpu"``. A GPU is asked for by its name (docs/gpu.md)."""
+    return "cpu"
 
 
 def get_mem_status_bytes(device: Any = None) -> tuple[int, int]:
@@ -237,18 +237,33 @@ def set_prealloc_config(
     assert isinstance(device_type, DeviceType)
 
 
-def _no_cuda(who: str) -> NotImplementedError:
-    return NotImplementedError(f"{who}: this build has no CUDA; it arrives with the CUDA backend.")
+class CudaDeviceProperty(NamedTuple):
+    """What ``get_cuda_device_property`` tells of a device."""
+
+    name: str
+    total_memory: int
+    major: int
+    minor: int
+    multiprocessors: int
+
+
+def _on_cuda(who: str, device_type: DeviceType) -> None:
+    assert device_type == DeviceType.CUDA, f"{who}: there are devices of type CUDA; got {device_type}."
+    if not is_cuda_available():
+        raise ValueError(f"{who}: there is no gpu device: {_core.why_no_gpu()}.")
 
 
 def get_cuda_compute_capability(device: int, device_type: DeviceType = DeviceType.CUDA) -> int:
     """10 * major + minor of a CUDA device."""
-    raise _no_cuda("get_cuda_compute_capability")
+    _on_cuda("get_cuda_compute_capability", device_type)
+    found = _core.cuda_properties(device)
+    return int(10 * found["major"] + found["minor"])
 
 
-def get_cuda_device_property(device: int, device_type: DeviceType = DeviceType.CUDA) -> Any:
+def get_cuda_device_property(device: int, device_type: DeviceType = DeviceType.CUDA) -> CudaDeviceProperty:
     """Name, memory and compute capability of a CUDA device."""
-    raise _no_cuda("get_cuda_device_property")
+    _on_cuda("get_cuda_device_property", device_type)
+    return CudaDeviceProperty(**_core.cuda_properties(device))
 
 
 def get_cuda_version() -> int:
@@ -267,8 +282,8 @@ def get_tensorrt_version() -> int:
 
 
 def get_cuda_driver_version() -> int:
-    """The version of the CUDA driver; -1 without CUDA."""
-    return -1
+    """The version of the CUDA driver, 1000 * major + 10 * minor; -1 without one."""
+    return _core.cuda_driver_version()
 
 
 if "MGE_DEFAULT_DEVICE" in os.environ:

@@ -462,12 +462,14 @@ class Tensor(TensorBase, ArrayMethodMixin):
     ) -> Any:
         """The tensor as a DLPack capsule that shares its memory; ``torch.from_dlpack(x)`` and NumPy call this."""
         if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
-            raise BufferError(f"__dlpack__: the tensor is in CPU memory; device {tuple(dl_device)} was asked for.")
-        return _core.to_dlpack(ops.copy(self) if copy else self)
+            raise BufferError(f"__dlpack__: the tensor is on {self.device}; device {tuple(dl_device)} was asked for.")
+        source = ops.copy(self) if copy else self
+        return _core.to_dlpack(source) if stream is None or stream < 0 else _core.to_dlpack(source, stream)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        """(1, 0): CPU memory."""
-        return (1, 0)
+        """(1, 0): CPU memory; (2, n): that of CUDA device n."""
+        kind = str(self.device)
+        return (2, int(kind[3:].partition(":")[0])) if kind.startswith("gpu") else (1, 0)
 
 
 def _round_whole(x: Tensor, unit: int) -> Tensor:

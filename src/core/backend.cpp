@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <mutex>
 #include <thread>
 
 #include "core/poison.h"
@@ -38,26 +39,58 @@ class CpuBackend final : public Backend {
   int count() const override { return static_cast<int>(std::max(std::thread::hardware_concurrency(), 1u)); }
 };
 
-std::atomic<Backend*>* backends() {
+struct Kind {
+  std::atomic<Backend*> backend{nullptr};
+  std::atomic<Backend* (*)(std::string*)> make{nullptr};  // until it has been asked
+  std::string why = "this build has none";
+};
+std::mutex& making() {
+  static auto* m = new std::mutex;
+  return *m;
+}
+Kind& kind_of(DeviceKind kind) {
   static auto* table = [] {
-    auto* t = new std::atomic<Backend*>[kDeviceKinds]();
-    t[static_cast<int>(DeviceKind::Cpu)] = new CpuBackend;
+    auto* t = new Kind[kDeviceKinds]();
+    t[static_cast<int>(DeviceKind::Cpu)].backend = new CpuBackend;
     return t;
   }();
-  return table;
+  return table[static_cast<int>(kind)];
+}
+
+Backend* find(DeviceKind kind) {
+  Kind& k = kind_of(kind);
+  Backend* b = k.backend.load(std::memory_order_acquire);
+  if (b || !k.make.load(std::memory_order_acquire)) return b;
+  std::lock_guard<std::mutex> lock(making());
+  if (auto* make = k.make.load()) {
+    k.backend.store(make(&k.why), std::memory_order_release);
+    k.make.store(nullptr, std::memory_order_release);
+  }
+  return k.backend.load();
 }
 
 }  // namespace
 
 Backend& Backend::of(DeviceKind kind) {
-  Backend* b = backends()[static_cast<int>(kind)].load(std::memory_order_acquire);
-  MGE_CHECK(b, Env, "device: this build or machine has no {} devices.", Device{kind, 0}.name());
+  Backend* b = find(kind);
+  MGE_CHECK(b, Env, "device: there are no {} devices here: {}.", Device{kind, 0}.name(), missing(kind));
   return *b;
 }
-bool Backend::has(DeviceKind kind) { return backends()[static_cast<int>(kind)].load(std::memory_order_acquire); }
+bool Backend::has(DeviceKind kind) { return find(kind); }
+std::string Backend::missing(DeviceKind kind) {
+  std::lock_guard<std::mutex> lock(making());
+  return kind_of(kind).why;
+}
+void Backend::offer(DeviceKind kind, Backend* (*make)(std::string* why)) { kind_of(kind).make.store(make); }
 void Backend::install(DeviceKind kind, Backend* backend) {
   Backend* none = nullptr;
-  backends()[static_cast<int>(kind)].compare_exchange_strong(none, backend);
+  kind_of(kind).backend.compare_exchange_strong(none, backend);
+}
+
+void Work::depend(const RefPtr<Work>& on) {
+  call([on] {
+    if (auto e = on->error()) throw Error(e->kind, e->text);
+  });
 }
 
 namespace {

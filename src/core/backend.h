@@ -41,6 +41,8 @@ class Work : public RefCounted {
   /// alive until it has happened.
   virtual void copy(const RefPtr<Storage>& to, size_t to_offset, const RefPtr<Storage>& from, size_t from_offset,
                     size_t bytes) = 0;
+  /// It fails when that work, which is done before what this enqueues from now on, has failed.
+  virtual void depend(const RefPtr<Work>& on);
   /// All of it has been enqueued.
   virtual void close() = 0;
   /// False when it is not done after so long. Done includes failed.
@@ -100,6 +102,10 @@ class Backend {
   static bool has(DeviceKind kind);
   /// Once per kind and for good; the CPU's is built in.
   static void install(DeviceKind kind, Backend* backend);
+  /// `make` is called when devices of that kind are first asked for; null: there are none, and why.
+  static void offer(DeviceKind kind, Backend* (*make)(std::string* why));
+  /// Of a kind without devices here: why.
+  static std::string missing(DeviceKind kind);
 
   /// Whether the host may read and write through pointers into this memory.
   virtual bool host_access() const = 0;

@@ -79,16 +79,23 @@ std::unique_ptr<CompNode> make(std::string_view name) {
   node->type = p.type == "xpu" ? "cpu" : std::string(p.type);
   node->index = p.any ? 0 : p.index;
   node->stream = p.stream;
-  bool threaded = node->type == "multithread", fake = node->type == "fake";
-  MGE_CHECK(node->type == "cpu" || threaded || fake, Value,
+  bool threaded = node->type == "multithread", fake = node->type == "fake", gpu = node->type == "gpu";
+  MGE_CHECK(node->type == "cpu" || threaded || fake || gpu, Value,
             "device: '{}' names a {} device, and this build has none. Devices here: cpu0.", name, node->type);
   int device = threaded ? node->stream : node->index;
+  MGE_CHECK(!gpu || Backend::has(DeviceKind::Cuda), Value,
+            "device: '{}' names a gpu device, and there is none: {}. Devices here: cpu0.", name,
+            Backend::missing(DeviceKind::Cuda));
+  MGE_CHECK(!gpu || device < Backend::of(DeviceKind::Cuda).count(), Value,
+            "device: '{}' names gpu device {}; the highest is {}.", name, device,
+            Backend::of(DeviceKind::Cuda).count() - 1);
   MGE_CHECK(device < kMaxDevices, Value, "device: '{}' is device {}; the highest is {}.", name, device,
             kMaxDevices - 1);
   MGE_CHECK(!threaded || (!p.any && node->index >= 1 && node->index <= 256), Value,
             "device: '{}' must name 1..256 threads, as multithread4:0 does.", name);
   node->physical = node->type + std::to_string(node->index) + ":" + std::to_string(node->stream);
-  node->device = {fake ? DeviceKind::Fake : DeviceKind::Cpu, static_cast<int16_t>(device)};
+  const DeviceKind kind = fake ? DeviceKind::Fake : gpu ? DeviceKind::Cuda : DeviceKind::Cpu;
+  node->device = {kind, static_cast<int16_t>(device)};
   node->threads = threaded ? node->index : 0;
   node->queue = Backend::of(node->device.kind).stream(node->device, node->stream);
   return node;
@@ -157,6 +164,7 @@ std::vector<Stream*> CompNode::queues() {
 }
 
 int device_count(std::string_view type) {
+  if (type == "gpu") return Backend::has(DeviceKind::Cuda) ? Backend::of(DeviceKind::Cuda).count() : 0;
   if (type != "cpu" && type != "xpu") return 0;
   return Backend::of(DeviceKind::Cpu).count();
 }

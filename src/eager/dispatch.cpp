@@ -12,7 +12,7 @@ constinit thread_local uint32_t mode::t_word = 0;
 namespace {
 
 // Of the thread that runs the traced function; other threads go on as if there were none.
-__attribute__((tls_model("initial-exec"))) thread_local Tracer* g_tracer = nullptr;
+thread_local Tracer* g_tracer = nullptr;
 
 NodeDispatch* g_nodes = nullptr;
 bool is_node(const Tensor& t) { return t.modes & mode::kNode; }
@@ -384,6 +384,15 @@ Buffer read_buffer(Tensor& t) {
   if (g_tracer) g_tracer->on_read(t);
   if (!v->known && !v->ready() && g_tracer) g_tracer->materialize(*v);
   return host_buffer(*v);
+}
+
+Buffer device_buffer(Tensor& t) {
+  MGE_CHECK(!is_node(t), Value, "a node of a graph has no memory of its own.");
+  ValuePtr v = t.value;
+  if (g_tracer) g_tracer->on_read(t);
+  if (!v->ready() && g_tracer) g_tracer->materialize(*v);
+  wait(*v);
+  return v->buffer;
 }
 
 EagerEmitter& EagerEmitter::get() {

@@ -42,6 +42,8 @@ Ints size_numbers(Tensor& t, bool* later);
 void fix_sizes(Tensor& t);
 /// Waits; the value in memory that the host can read, possibly strided: its own, or a copy.
 Buffer read_buffer(Tensor& t);
+/// Waits for the value and returns its memory where it is, which the host may not be able to read.
+Buffer device_buffer(Tensor& t);
 /// The same for a value that no tracer has to hear of: the host's copy of a handful of integers, else waits.
 Buffer host_buffer(Value& v);
 

@@ -10,6 +10,10 @@ void copy_strided(const TensorArg& src, const TensorArg& dst);
 /// streams.
 void copy_strided(const TensorArg& src, const TensorArg& dst, Work* work);
 
+/// How memory of a kind of device is copied by work of its streams; whoever has its kernels installs it.
+using StridedCopy = void (*)(const TensorArg& src, const TensorArg& dst, Work& work);
+void set_strided_copy(DeviceKind kind, StridedCopy copy);
+
 /// Whether a result of that many bytes is written past the cache: it would not stay there, and a plain store reads the
 /// line it overwrites first (non-temporal, or streaming, stores).
 inline bool streams(int64_t bytes) { return bytes >= 32 << 20; }

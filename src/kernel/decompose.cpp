@@ -4,6 +4,7 @@
 
 #include "kernel/row_io.h"
 #include "op/emitter.h"
+#include "op/shape/shape_ops.h"
 
 namespace mge {
 namespace {
@@ -55,6 +56,12 @@ class RunEmitter final : public Emitter {
     Meta m;
     m.dtype = dtype;
     m.cn = like ? of(like).meta.cn : home_;
+    if (queue_of(m) && dtype <= DType::F64) {  // made where it is read, without a copy
+      static const OpDef& full = OpRegistry::global().get("full");
+      Buffer b;
+      run_op(full, make_attrs(FullAttrs{{}, value, dtype}).get(), {}, {&m, 1}, {&b, 1}, {false, work_, aside_});
+      return wrap(m, std::move(b));
+    }
     Buffer b = allocate_for_host(m);
     write_scalar(b.storage->ptr, dtype, value);
     return wrap(m, to_device(m, std::move(b)));

@@ -13,4 +13,7 @@ void run_decomposed(const OpDef& op, const AttrsBase* attrs, std::span<const OpI
 void set_primitives_only(bool on);
 bool primitives_only();
 
+/// The fake device computes with the kernels of this kind of device: the CPU's at first. For tests.
+void set_fake_kernels(DeviceKind k);
+
 }  // namespace mge

@@ -1,5 +1,9 @@
 // Calls of kernels and copies, now or on a stream.
+#include <atomic>
+
+#include "kernel/capture.h"
 #include "kernel/copy.h"
+#include "kernel/late_error.h"
 #include "kernel/run.h"
 
 namespace mge {
@@ -38,18 +42,42 @@ struct Later {
 
 }  // namespace
 
+namespace {
+thread_local const std::function<void()>* t_rethrow = nullptr;
+}
+const std::function<void()>& late_rethrow() {
+  static const std::function<void()> none;
+  return t_rethrow ? *t_rethrow : none;
+}
+
 void launch(const Kernel& k, KernelArgs& a, std::function<void()> rethrow) {
   a.kernel = &k;
-  if (a.work && a.work->stream.runs_host_kernels)
-    a.work->call(Later(k, a, std::move(rethrow)));
-  else
-    k.run(a);
+  if (a.work && a.work->stream.runs_host_kernels) return a.work->call(Later(k, a, std::move(rethrow)));
+  struct Set {
+    const std::function<void()>* before;
+    ~Set() { t_rethrow = before; }
+  } set{std::exchange(t_rethrow, &rethrow)};
+  k.run(a);
 }
+
+namespace {
+std::atomic<const Capture*> g_capture[kDeviceKinds] = {};
+}
+const Capture* capture_of(DeviceKind kind) { return g_capture[static_cast<int>(kind)]; }
+void set_capture(DeviceKind kind, const Capture* c) { g_capture[static_cast<int>(kind)] = c; }
+
+namespace {
+std::atomic<StridedCopy> g_strided_copy[kDeviceKinds] = {};
+}
+void set_strided_copy(DeviceKind kind, StridedCopy copy) { g_strided_copy[static_cast<int>(kind)] = copy; }
 
 void copy_strided(const TensorArg& src, const TensorArg& dst, Work* work) {
   if (!work) return copy_strided(src, dst);
-  MGE_CHECK(work->stream.runs_host_kernels, NotImplemented, "copy: {} has no strided copies.",
-            work->stream.device.name());
+  if (!work->stream.runs_host_kernels) {
+    const StridedCopy copy = g_strided_copy[static_cast<int>(work->stream.device.kind)];
+    MGE_CHECK(copy, NotImplemented, "copy: {} has no strided copies.", work->stream.device.name());
+    return copy(src, dst, *work);
+  }
   work->call([from = TensorArg(src), to = TensorArg(dst), s = &work->stream]() mutable {
     from.ptr = s->reach(from.ptr);
     to.ptr = s->reach(to.ptr);

@@ -67,9 +67,7 @@ Buffer move_to(const OpInput& in, const Meta& out, Work* work) {
     return b;
   }
   to->wait_for_stream(*from);
-  work->call([moved] {
-    if (auto e = moved->error()) throw Error(e->kind, e->text);
-  });
+  work->depend(moved);
   return b;
 }
 

@@ -327,6 +327,9 @@ void Program::run_until(size_t end) {
         fail(ErrorKind::Value, "program {}: input '{}' is not bound.", p.graph.name(),
              p.graph.value(p.graph.inputs()[i]).name);
       }
+  if (__builtin_expect(!p.homes.empty() && p.homes[0].work && p.pc == 0 && end == p.code.size(), 0) &&
+      p.run_recorded(*this))
+    return;
   const bool checked = p.checked(), profiled = profile::on(), timed = !p.times.empty();
   const bool watched = checked || profiled || timed;
   std::optional<profile::Event> event;
@@ -369,6 +372,44 @@ void Program::run_until(size_t end) {
     p.abandon();
     p.rethrow(at);
   }
+}
+
+bool Program::Impl::run_recorded(Program& self) {
+  const Home& h = homes[0];
+  const Capture* capture = capture_of(h.device.kind);
+  constexpr size_t kFew = 4;  // launches that are not worth it
+  if (!capture || homes.size() != 1 || code.size() < kFew || profile::on() || !times.empty()) return false;
+  std::vector<const void*> at{h.base};
+  for (auto* bound : {&in, &var})
+    for (auto& b : *bound) {
+      at.push_back(b.storage ? b.storage->ptr : nullptr);
+      at.push_back(reinterpret_cast<const void*>(b.layout.offset));
+    }
+  for (int b : out_buffers) at.push_back(base_of(b));
+  const Replays::Plan plan = replays.plan(at);
+  if (plan == Replays::Plan::Plain) return false;
+  Work& work = *h.work;
+  if (plan == Replays::Plan::Record) {
+    if (!capture->begin(work)) {
+      replays.keep(nullptr);
+      return false;
+    }
+    bool whole = true;
+    try {
+      for (size_t i = 0; i < code.size() && whole; ++i) {
+        whole = code[i].domain < 0;
+        if (whole) enqueue(i, RefPtr<Program>(&self));
+      }
+    } catch (...) {  // it comes again when the program is run plainly
+      whole = false;
+    }
+    std::shared_ptr<const void> made = capture->end(work);
+    replays.keep(whole ? std::move(made) : nullptr);
+    if (!replays.recording()) return false;
+  }
+  capture->replay(work, replays.recording());
+  pc = code.size();
+  return true;
 }
 
 namespace {

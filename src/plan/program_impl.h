@@ -8,6 +8,7 @@
 #include "ir/explain.h"
 #include "plan/beside.h"
 #include "plan/program.h"
+#include "plan/replay.h"
 
 namespace mge {
 
@@ -131,6 +132,10 @@ struct Program::Impl {
   std::vector<const std::string*> where;  // per instruction the user's line, once somebody has profiled a run
   std::vector<InstrTime> times;           // per instruction while watched; else empty
   std::atomic<bool> busy{false};
+
+  Replays replays;
+  /// Runs the whole of it as a graph of the device; false: it is to be run here.
+  bool run_recorded(Program& self);
 
   void set_base(int buffer, void* base) {
     for (auto& p : patches[static_cast<size_t>(buffer)]) p.arg->ptr = static_cast<char*>(base) + p.offset;

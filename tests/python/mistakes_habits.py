@@ -335,6 +335,6 @@ def to_tensor():
     mge.to_tensor([1.0])
 
 
-@mistake(ValueError, "gpu0", "this build has none", "cpu0")
+@mistake(ValueError, "gpu0", "there is none", "libcuda", "cpu0")
 def tensor_on_a_device_that_is_not_there():
     Tensor([1.0], device="gpu0")

@@ -153,6 +153,27 @@ def _devices() -> Finding:
     return Finding("devices", f"{counts}; default {get_default_device()}")
 
 
+def _cuda() -> Finding:
+    """A machine without a GPU is fine; one with a GPU and without its libraries is not."""
+    from ..core import _core
+
+    parts = _core.cuda_components()
+    if not parts:
+        return Finding("cuda", "not in this build")
+    if why := _core.why_no_gpu():
+        return Finding("cuda", f"no gpu device: {why}")
+    names = [_core.cuda_properties(i)["name"] for i in range(_core.device_count("gpu"))]
+    found = f"driver {_core.cuda_driver_version()}, {', '.join(names)}; {', '.join(p for _, p, _ in parts if p)}"
+    if missing := [why for _, path, why in parts if not path]:
+        return Finding(
+            "cuda",
+            found,
+            "; ".join(missing) + ".",
+            "pip install nvidia-cuda-nvrtc nvidia-cublas nvidia-cudnn-cu13",
+        )
+    return Finding("cuda", found)
+
+
 def _cache() -> Finding:
     from ..hub.hub import _get_megengine_home
 
@@ -224,6 +245,7 @@ CHECKS: tuple[Callable[[], Finding], ...] = (
     _threads,
     _memory,
     _devices,
+    _cuda,
     _cache,
     _temporary,
     _other_copies,

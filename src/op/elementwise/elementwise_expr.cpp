@@ -67,7 +67,7 @@ int32_t ScalarExpr::add(const ExprNode& n) {
   return ids_.emplace(h, static_cast<int32_t>(nodes.size() - 1))->second;
 }
 
-ScalarExpr express(const OpDef& op, Compute c) {
+ScalarExpr express(const OpDef& op, Compute c, bool library) {
   ScalarExpr e;
   be::t_building = &e;
   bool found = write_one_of(e, op, c, CheapUnaryOps()) || write_one_of(e, op, c, ExpUnaryOps()) ||
@@ -78,6 +78,7 @@ ScalarExpr express(const OpDef& op, Compute c) {
                write_one_of(e, op, c, OpList<Where>());
   be::t_building = nullptr;
   if (!found) e.refusal = "the op has no scalar body";
+  if (e.calls_library && !library) e.refusal = "float64 functions are those of the C library";
   if (e.refusal) {
     e.nodes.clear();
     e.result = -1;

@@ -46,7 +46,14 @@ enum class ExprFn : uint8_t {
   Select,  // second where the first (Bool) holds, else third
   BitCast,
   Convert,  // I32 <-> I64 (low word), I32 and I64 -> floats, F64 -> F32
+  Library,  // F64: the function kLibraryFunctions[bits] of one or two operands; only where express was asked for it
 };
+
+/// What bodies call for float64: functions of the C library, and short formulas of those (sigmoid, gelu, gelu_slope;
+/// power: pow with exact squares and cubes).
+inline constexpr const char* kLibraryFunctions[] = {
+    "exp",  "expm1", "log",   "log1p", "sin", "cos",  "tan",     "asin", "acos",       "atan",  "sinh", "cosh",
+    "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "sigmoid", "gelu", "gelu_slope", "atan2", "power"};
 
 struct ExprNode {
   ExprFn fn = ExprFn::Constant;
@@ -60,6 +67,7 @@ struct ScalarExpr {
   std::vector<ExprNode> nodes;
   int32_t result = -1;
   const char* refusal = nullptr;
+  bool calls_library = false;
 
   ExprType type(int32_t id) const { return nodes[static_cast<size_t>(id)].type; }
   /// Appends a node, or finds the one that is already there.
@@ -69,8 +77,8 @@ struct ScalarExpr {
   std::unordered_multimap<uint64_t, int32_t> ids_;
 };
 
-/// The body for a compute type. Refused: types the op's domain excludes, ops without a scalar body, and float64
-/// functions, which are the C library's.
-ScalarExpr express(const OpDef& op, Compute c);
+/// The body for a compute type. Refused: types the op's domain excludes, ops without a scalar body, and, unless
+/// `library`, float64 functions, which are the C library's.
+ScalarExpr express(const OpDef& op, Compute c, bool library = false);
 
 }  // namespace mge

@@ -3,6 +3,7 @@
 // is building.
 #pragma once
 #include <bit>
+#include <string_view>
 
 #include "op/elementwise/expr.h"
 #include "op/elementwise/scalar_math.h"
@@ -175,12 +176,17 @@ inline F fmod_lanes(M m, F x, F y, F r) { return select(m, F::node(ExprFn::Fmod,
 
 // V = double is the C library where it is more than arithmetic.
 inline D fmod(D x, D y) { return D::node(ExprFn::Fmod, x.id, y.id); }
-inline D library(D x) {
-  t_building->refusal = "float64 functions are those of the C library";
-  return x;
+constexpr uint64_t library_function(std::string_view name) {
+  uint64_t k = 0;
+  while (kLibraryFunctions[k] != name) ++k;
+  return k;
+}
+inline D library(uint64_t function, D x, int32_t y = -1) {
+  t_building->calls_library = true;
+  return D::node(ExprFn::Library, x.id, y, -1, function);
 }
 #define MGE_LIBRARY(name) \
-  inline D name(D x) { return library(x); }
+  inline D name(D x) { return library(library_function(#name), x); }
 MGE_LIBRARY(exp)
 MGE_LIBRARY(expm1)
 MGE_LIBRARY(log)
@@ -203,8 +209,8 @@ MGE_LIBRARY(erfc)
 MGE_LIBRARY(gelu)
 MGE_LIBRARY(gelu_slope)
 #undef MGE_LIBRARY
-inline D pow(D x, D) { return library(x); }
-inline D atan2(D y, D) { return library(y); }
+inline D pow(D x, D y) { return library(library_function("power"), x, y.id); }
+inline D atan2(D y, D x) { return library(library_function("atan2"), y, x.id); }
 
 }  // namespace mge::body::expr
 

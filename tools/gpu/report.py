@@ -1,0 +1,78 @@
+"""docs/gpu.md from what the stages of tools/gpu_check.sh have left: tools/gpu/report.py FOLDER > docs/gpu.md"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import sys
+from typing import Any
+
+HEAD = pathlib.Path(__file__).with_name("gpu_head.md")
+
+
+def read(folder: pathlib.Path, name: str) -> dict[str, Any]:
+    path = folder / f"{name}.json"
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def number(v: float) -> str:
+    return f"{v:,.0f}" if abs(v) >= 100 else f"{v:.3g}"
+
+
+def smoke(r: dict[str, Any]) -> list[str]:
+    out = ["## First checks", "", "| check | outcome |", "| --- | --- |"]
+    for name, row in r.items():
+        said = str(row["said"]).split("\n")[0].replace("|", "/")[:160]
+        out.append(f"| {name.replace('_', ' ')} | {'fine' if row['ok'] else 'not fine'}: {said} |")
+    return [*out, ""]
+
+
+def ops(r: dict[str, Any]) -> list[str]:
+    out = ["## Conformance", "", f"{r['run']} of {r['cases']} cases were run against the CPU.", ""]
+    out += ["| | passed | refused by name | failed |", "| --- | --- | --- | --- |"]
+    for kind in ("forward", "gradient"):
+        c = r.get(kind, {})
+        out.append(f"| {kind} | {c.get('passed', 0)} | {c.get('refused', 0)} | {c.get('failed', 0)} |")
+    for title in ("refused", "failed"):
+        if r.get(title):
+            out += ["", f"{title.capitalize()}, by op:", ""]
+            out += [f"- {op}: {said.splitlines()[0][:200]}" for op, said in sorted(r[title].items())]
+    return [*out, ""]
+
+
+def examples(r: dict[str, Any]) -> list[str]:
+    out = ["## Examples", "", "The largest difference of a loss is told relative to the first one.", ""]
+    out.append("| example | steps | first and last loss, gpu0 | cpu0 | largest difference | allowed |")
+    out.append("| --- | --- | --- | --- | --- | --- |")
+    for name, e in r.items():
+        if not e["steps"]:
+            out.append(f"| {name} | 0 | {e['said'].splitlines()[-1][:120] if e['said'] else ''} | | | |")
+            continue
+        gpu, cpu = (f"{e[k][0]:.5f}, {e[k][-1]:.5f}" for k in ("gpu", "cpu"))
+        out.append(f"| {name} | {e['steps']} | {gpu} | {cpu} | {e['worst']:.1e} | {e['tolerance']:.0e} |")
+    return [*out, ""]
+
+
+def times(r: dict[str, Any]) -> list[str]:
+    out = ["## Times", "", "| what | figure |", "| --- | --- |"]
+    for name, row in r.items():
+        why = row.get("said", "").strip().split("\n")[-1][:160]
+        said = ", ".join(f"{number(v)} {k}" for k, v in row.items() if k != "said") or f"not run: {why}"
+        out.append(f"| {name} | {said} |")
+    return [*out, ""]
+
+
+def main() -> None:
+    folder = pathlib.Path(sys.argv[1])
+    out = [HEAD.read_text() if HEAD.exists() else "# CUDA\n"]
+    for name, make in (("smoke", smoke), ("ops", ops), ("examples", examples), ("times", times)):
+        if found := read(folder, name):
+            out += make(found)
+    table = folder / "scaling.log"
+    if table.exists():
+        out += ["## CPU, by threads", "", "```", table.read_text().strip()[-4000:], "```", ""]
+    print("\n".join(out).rstrip())
+
+
+if __name__ == "__main__":
+    main()
