@@ -225,7 +225,7 @@ constexpr Row kRows[] = {
 };
 
 /// Height and width of dy [N, C, H, W] as an operand.
-Val image_sizes(Emitter& em, const Val& dy) {
+[[maybe_unused]] Val image_sizes(Emitter& em, const Val& dy) {
   if (const Val all = em.size_operand(dy)) return slice(all, 0, 2, 4);
   return int_table(dy, std::array{now(dy)[2], now(dy)[3]}, Shape{2});
 }
@@ -312,16 +312,25 @@ void diag_backward(Emitter& em, const DiagParams& p, In in, Out& out) {
   out.push_back(reshape(emit_all(em, "index_set", args, make_attrs(MultiIndexAttrs{{0}, 0}))[0], Shape{rows, cols}));
 }
 
+using Rule = void (*)(Emitter&, const void*, In, Out&);
+
 template <size_t... kRow>
-void add_rows(Table& t, std::index_sequence<kRow...>) {
-  using Rule = void (*)(Emitter&, const void*, In, Out&);
-  constexpr Rule kRules[] = {backward<kRow>...};
-  // Lite leaves vjp rules out.
-  const bool rules = OpRegistry::global().get("mul").vjp != nullptr;
+constexpr std::array<Rule, sizeof...(kRow)> rules(std::index_sequence<kRow...>) {
+#ifdef MGE_LITE_ONLY  // has no vjp rules
+  return {};
+#else
+  return {backward<kRow>...};
+#endif
+}
+
+void add_rows(Table& t) {
+  constexpr auto kRules = rules(std::make_index_sequence<std::size(kRows)>());
+  const OpDef* mul = OpRegistry::global().find("mul");
+  const bool gradients = mul && mul->vjp;  // of what this runtime registered
   for (size_t i = 0; i < std::size(kRows); ++i) {
     const Row& r = kRows[i];
     auto forward = std::find_if(t.classes.begin(), t.classes.end(), [&](auto& c) { return c.name == r.forward; });
-    MGE_ASSERT(forward != t.classes.end(), "{}: no class {}", r.name, r.forward);
+    if (forward == t.classes.end()) continue;  // not in this build
     OpClass c = *forward;
     c.name = r.name;
     c.in_python = false;
@@ -330,8 +339,8 @@ void add_rows(Table& t, std::index_sequence<kRow...>) {
     c.files.clear();
     for (auto& f : r.files)
       if (!f.name.empty()) c.files.push_back(f);
-    c.rule = rules ? kRules[i] : nullptr;
-    if (!rules) c.absent = "a gradient, which needs the training package";
+    c.rule = gradients ? kRules[i] : nullptr;
+    if (!c.rule) c.absent = "a gradient, which needs the training package";
     t.classes.push_back(std::move(c));
   }
 }
@@ -339,7 +348,7 @@ void add_rows(Table& t, std::index_sequence<kRow...>) {
 }  // namespace
 
 void add_backward(Table& t) {
-  add_rows(t, std::make_index_sequence<std::size(kRows)>());
+  add_rows(t);
   t.add_file_type<SoftmaxParams, softmax_backward>("SoftmaxBackward", {2, 2}, "SoftmaxBackward@1");
   t.add_file_type<None, argsort_backward>("ArgsortBackward", {3, 3}, "ArgsortBackward@1");
   t.add_file_type<DiagParams, diag_backward>("DiagBackward", {2, 2}, "DiagBackward@1");
