@@ -234,13 +234,19 @@ class LiteTensor:
         self._hold(data)
 
     def set_data_by_copy(self, data: Any, data_length: int = 0, layout: LiteLayout | None = None) -> None:
-        """Copy values in: a NumPy array, a list (taken as the tensor's type) or a ctypes object."""
+        """Copy values in: a NumPy array, a list (taken as the tensor's type) or a ctypes object.
+
+        A flat list fills the tensor in its layout, with zeros behind it; arrays and nested lists bring their shape.
+        """
         _check_data("set_data_by_copy", data)
         if layout is not None:
             self.layout = layout
         if isinstance(data, (list, tuple)) or np.isscalar(data):
             data = np.array(data, dtype=self.layout.dtype)
-            if layout is None:
+            here = self.layout
+            if layout is None and data.ndim == 1 and here.ndim and data.size <= np.prod(here.shapes):
+                data = np.pad(data, (0, int(np.prod(here.shapes)) - data.size)).reshape(here.shapes)  # in their order
+            elif layout is None:
                 self.layout = data.shape
         if not isinstance(data, np.ndarray):
             length = data_length or ctypes.sizeof(data)

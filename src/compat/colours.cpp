@@ -51,11 +51,12 @@ Matrix plain(ColourMode mode) {
       return {};
   }
 }
-// Y, U and V (both around 0) to red, green and blue; BT.601 leaves out the ends of the range.
+// Y, U and V (both around 0) to red, green and blue; BT.601 leaves out the ends of the range, and the original computes
+// it with few bits: 2 stands for 2.018.
 const Matrix kFull = {{1, 0, 1.402, 0}, {1, -0.344, -0.714, 0}, {1, 1.772, 0, 0}};
-const Matrix kBt601 = {{1.164, 0, 1.596, -1.164 * 16 / 255},
-                       {1.164, -0.391, -0.813, -1.164 * 16 / 255},
-                       {1.164, 2.018, 0, -1.164 * 16 / 255}};
+const Matrix kBt601 = {{1.164, 0, 1.59375, -1.164 * 16 / 255},
+                       {1.164, -0.390625, -0.8125, -1.164 * 16 / 255},
+                       {1.164, 2, 0, -1.164 * 16 / 255}};
 
 /// Every pixel's channels, the last axis, through the matrix.
 Val mixed(const Val& x, const Matrix& m, double full) {
@@ -90,7 +91,7 @@ Val unpacked(const Val& image, std::string_view name, std::string_view layout) {
 
 void cvt_color(Emitter&, const CvtColor& p, In in, Out& out) {
   const Val& image = in[0];
-  const Shape s = image.shape();
+  const Shape s = now(image);
   const std::string_view name = name_of(p.mode);
   MGE_CHECK(s.rank == 4, Value, "CvtColor: images need 4 dimensions (N, H, W, C); got {}.", s.str());
   const bool integer = is_int(image.dtype());
@@ -107,6 +108,7 @@ void cvt_color(Emitter&, const CvtColor& p, In in, Out& out) {
   }
   MGE_CHECK(s[3] == static_cast<int64_t>(m[0].size()) - 1, Value, "CvtColor: {} takes {} channels; got {}.", name,
             m[0].size() - 1, s.str());
+  dim(image, 3);
   std::vector<int64_t> source;  // where channels move and nothing is computed
   for (auto& row : m) {
     const auto one = std::ranges::find(row, 1.0);
@@ -115,14 +117,23 @@ void cvt_color(Emitter&, const CvtColor& p, In in, Out& out) {
   }
   if (source.size() == m.size())
     return out.push_back(take(image, int_table(image, source, Shape{static_cast<int64_t>(source.size())}), 3));
-  out.push_back(finished(mixed(cast(image, DType::F32), m, integer ? 255 : 1)));
+  out.push_back(finished(mixed(cast(image, DType::F32), m, integer ? 256 : 1)));
+}
+
+// In files these two mean what the original computes, which has blue in front whatever they are called.
+void cvt_color_of_file(Emitter& em, const CvtColor& p, In in, Out& out) {
+  const bool from = p.mode == ColourMode::RGB2YUV, to = p.mode == ColourMode::YUV2RGB;
+  const Val image = from && in[0].rank() == 4 ? flipped(in[0], 3) : in[0];
+  cvt_color(em, p, {&image, 1}, out);
+  if (to) out[0] = flipped(out[0], 3);
 }
 
 }  // namespace
 
 void add_colours(Table& t) {
-  t.add<CvtColor, cvt_color>("CvtColor", {1, 1}, "CvtColor@1");
+  t.add<CvtColor, cvt_color>("CvtColor", {1, 1});
   t.leave_uncast();
+  t.add_file_type<CvtColor, cvt_color_of_file>("CvtColorOfFile", {1, 1}, "CvtColor@1");
 }
 
 }  // namespace mge::compat

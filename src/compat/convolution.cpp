@@ -310,7 +310,7 @@ void add_convolution(Table& t) {
   t.leave_uncast();
   t.add<Conv, region_conv>("RegionRestrictedConvolution", {4, 4}, "RegionRestrictedConvolution@1");
   t.leave_uncast();
-  t.add<Conv, region_conv_backward>("RegionRestrictedConvolutionBackwardData", {4, 4},
+  t.add<Conv, region_conv_backward>("RegionRestrictedConvolutionBackwardData", {4, 5},
                                     "RegionRestrictedConvolutionBackwardData@1");
   t.leave_uncast();
   t.add<ConvBias, conv_bias>("ConvBias", {2, 4}, "ConvBiasForwardV4@1 ConvBiasForward@2");

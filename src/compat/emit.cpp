@@ -9,6 +9,7 @@
 #include "op/index/indexing.h"
 #include "op/index/multi_index.h"
 #include "op/quant/quantize.h"
+#include "op/reduce/scan.h"
 #include "op/shape/copy_to.h"
 #include "op/shape/shape_ops.h"
 
@@ -44,7 +45,34 @@ Val stack(In xs, int64_t axis) {
 }
 Val shaped(const Val& x, std::initializer_list<int64_t> sizes) { return reshape(x, Shape(sizes)); }
 
+namespace {
+
+/// For any sizes: the new ones are computed, and x lies between the same distances from both ends.
+Val padded_any(const Val& x, std::span<const std::pair<int64_t, int64_t>> widths, double value) {
+  SliceAttrs at{.axes = {}, .starts = {}, .stops = {}, .steps = {}, .python = true};
+  std::vector<int64_t> more;
+  Ints shape = to_ints(now(x));
+  for (size_t i = 0; i < shape.size(); ++i) {
+    auto [before, after] = i < widths.size() ? widths[i] : std::pair<int64_t, int64_t>{};
+    more.push_back(before + after);
+    shape[i] += before + after;
+    at.axes.push_back(static_cast<int64_t>(i));
+    at.starts.push_back(before);
+    at.stops.push_back(after ? -after : SliceAttrs::kOpen);
+    at.steps.push_back(1);
+  }
+  const Val sizes = x.em->size_operand(x) + int_table(x, more, Shape{static_cast<int64_t>(more.size())});
+  const Val base = emit_sized("broadcast_to", {x.em->constant(value, x.dtype(), x)}, ShapeAttrs{shape}, "shape",
+                              SizeValues{shape, sizes});
+  return emit("set_slice", {base, x}, std::move(at));
+}
+
+}  // namespace
+
 Val padded(const Val& x, std::span<const std::pair<int64_t, int64_t>> widths, double value) {
+  if (x.em->any_size(x) && std::ranges::any_of(widths, [](auto& w) { return w.first || w.second; }))
+    return padded_any(x, widths, value);
+  if (x.em->any_size(x)) return x;
   Shape shape = x.shape();
   SliceAttrs at;
   bool any = false;
@@ -67,6 +95,18 @@ Val padded_by_index(const Val& x, std::span<const std::pair<int64_t, int64_t>> w
   for (size_t axis = 0; axis < widths.size(); ++axis) {
     auto [before, after] = widths[axis];
     if (!before && !after) continue;
+    if (const SizeValue size = size_at(x, static_cast<int>(axis)); size.operand) {
+      const SizeValue all{size.now + before + after, size.operand + static_cast<double>(before + after)};
+      const Val last = size.operand - 1.0, zero = scalar_like(last, 0);
+      Val j = iota(x, all) - static_cast<double>(before);
+      if (mode == "reflect") {  // widths are less than the size, so that one turn at each end is enough
+        MGE_CHECK(before < size.now && after < size.now, Value, "pad: axis {} of {} is too short for widths {} and {}.",
+                  axis, now(x).str(), before, after);
+        j = last - unary("abs", last - unary("abs", j));
+      }
+      y = take(y, binary("minimum", binary("maximum", j, zero), last), static_cast<int64_t>(axis));
+      continue;
+    }
     const int64_t n = x.shape()[static_cast<int>(axis)];
     MGE_CHECK(n > 0, Value, "pad: axis {} of {} has no element to repeat.", axis, x.shape().str());
     std::vector<int64_t> source;
@@ -108,6 +148,12 @@ Val range(const Val& like, int64_t n, const Shape& shape) {
   std::vector<int64_t> v(static_cast<size_t>(n));
   std::iota(v.begin(), v.end(), 0);
   return int_table(like, v, shape);
+}
+Val iota(const Val& like, const SizeValue& n) {
+  if (!n.operand) return range(like, n.now, Shape{n.now});
+  const Val one = like.em->constant(1, DType::I32, like);
+  const Val ones = emit_sized("broadcast_to", {one}, ShapeAttrs{{n.now}}, "shape", SizeValues{{n.now}, n.operand});
+  return emit("cumsum", {ones}, CumsumAttrs{0, true, false});
 }
 Val filled(const Val& like, const Shape& shape, double value, DType dtype) {
   return broadcast_to(like.em->constant(value, dtype, like), shape);
@@ -213,12 +259,22 @@ double known_number(std::string_view who, const char* what, const Val& v) {
   return all[0];
 }
 SizeValues sizes_of(std::string_view who, const char* what, const Val& v) {
-  if (is_int(v.dtype()))
-    if (std::optional<SizeValues> s = v.em->size_values(v)) return *s;
+  // Sizes that were scaled are floating point in files.
+  const bool whole = is_int(v.dtype());
+  if (std::optional<SizeValues> s = v.em->size_values(whole ? v : cast(v, DType::I32)); s && (whole || s->operand))
+    return *s;
   return {known_ints(who, what, v), {}};
 }
 SizeValues sizes_operand(std::string_view who, In in, size_t i, const Ints& fixed) {
   return i < in.size() ? sizes_of(who, "the shape", in[i]) : SizeValues{fixed, {}};
+}
+SizeValue size_at(const SizeValues& s, size_t i) {
+  if (!s.operand) return {s.now[i], {}};
+  const int64_t at = static_cast<int64_t>(i);
+  return {s.now[i], cast(emit("slice", {s.operand}, SliceAttrs{{0}, {at}, {at + 1}, {1}}), DType::I32)};
+}
+SizeValue size_at(const Val& x, int axis) {
+  return size_at(SizeValues{to_ints(now(x)), x.em->size_operand(x)}, static_cast<size_t>(axis));
 }
 int64_t dim(const Val& x, int axis) {
   const int at = axis < 0 ? axis + x.rank() : axis;

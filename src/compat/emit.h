@@ -34,6 +34,7 @@ Val padded_by_index(const Val& x, std::span<const std::pair<int64_t, int64_t>> w
 Val int_table(const Val& like, std::span<const int64_t> values, const Shape& shape);
 Val float_table(const Val& like, std::span<const double> values, const Shape& shape);
 Val range(const Val& like, int64_t n, const Shape& shape);  // 0, 1, … as int32
+Val iota(const Val& like, const SizeValue& n);              // the same, as many as the size says: [n]
 Val filled(const Val& like, const Shape& shape, double value, DType dtype);
 /// What the original leaves where it keeps notes for its backward pass.
 Val nothing(const Val& like, DType dtype = DType::F32);
@@ -64,6 +65,10 @@ SizeValues sizes_operand(std::string_view who, In in, size_t i, const Ints& fixe
 SizeValues sizes_of(std::string_view who, const char* what, const Val& v);
 /// The same, as numbers of this call alone.
 Ints shape_operand(std::string_view who, In in, size_t i, const Ints& fixed);
+/// One dimension, with the value (int32 [1]) where later calls may have another.
+SizeValue size_at(const Val& x, int axis);
+/// One of several sizes.
+SizeValue size_at(const SizeValues& s, size_t i);
 /// One dimension as a number: what is emitted then holds for this one, and for any others.
 int64_t dim(const Val& x, int axis);
 /// All of them as they are now: only for what does not depend on them.

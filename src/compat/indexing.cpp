@@ -40,6 +40,7 @@ struct Key {
 struct Bound {
   int64_t now;
   Val operand;
+  bool guessed = false;  // nothing is known of it before the graph runs
 };
 struct Bounds {
   std::optional<Bound> begin, end, step;
@@ -50,7 +51,7 @@ std::tuple<int64_t, int64_t, int64_t> resolved(const char* who, const Bounds& b,
   const int64_t step = b.step ? b.step->now : 1;
   MGE_CHECK(step != 0, Value, "{}: a slice step cannot be 0.", who);
   const int64_t lo = step > 0 ? 0 : -1, hi = step > 0 ? size : size - 1;
-  auto inside = [&](int64_t v) { return std::clamp(v < 0 ? v + size : v, lo, hi); };
+  auto inside = [&](int64_t v) { return std::clamp(v < 0 && v != -SliceAttrs::kOpen ? v + size : v, lo, hi); };
   const int64_t begin = b.begin ? inside(b.begin->now) : step > 0 ? lo : hi;
   const int64_t end = b.end ? inside(b.end->now) : step > 0 ? hi : lo;
   const int64_t length = step > 0 ? (end - begin + step - 1) / step : (begin - end - step - 1) / -step;
@@ -80,6 +81,9 @@ class KeyReader {
       if (row[i + 1]) *got[i] = number(fixed ? &(*fixed)[i] : nullptr, "a bound of a slice");
     MGE_CHECK(!e.bounds.step || !e.bounds.step->operand, NotImplemented, "{}: the step of a slice must be a constant.",
               key_.who);
+    const bool down = e.bounds.step && e.bounds.step->now < 0;
+    if (e.bounds.begin && e.bounds.begin->guessed) e.bounds.begin->now = down ? SliceAttrs::kOpen : 0;
+    if (e.bounds.end && e.bounds.end->guessed) e.bounds.end->now = down ? -SliceAttrs::kOpen : SliceAttrs::kOpen;
     if (!row[4]) return;
     if (fixed && (*fixed)[3] != kIntMax && (*fixed)[3] != INT32_MIN) {
       e.index = Bound{(*fixed)[3], {}};
@@ -136,6 +140,10 @@ class KeyReader {
     return values_[used_++];
   }
   Bound number_of(const Val& v, const char* what) {
+    if (is_int(v.dtype()) && !is_known(v)) {
+      MGE_CHECK(now(v).numel() == 1, Value, "{}: {} must be one number; got {}.", key_.who, what, v.meta().str());
+      return {0, v.em->size_value(cast(v, DType::I32), 0).operand, true};
+    }
     const SizeValues s = sizes_of(key_.who, what, v);
     MGE_CHECK(s.now.size() == 1, Value, "{}: {} must be one number; got {}.", key_.who, what, v.meta().str());
     return {s.now[0], s.operand};
@@ -218,7 +226,12 @@ Val get(const Key& k, const Val& x) {
 }
 
 /// `value` broadcast to the region; leading axes of size 1 more than that are dropped, as NumPy does.
-Val fitted(const char* who, const Val& value, const Shape& region) {
+Val fitted(const char* who, const Val& value, const Sizes& region) {
+  if (region.operand() || value.em->any_size(value)) {
+    Ints lead;
+    for (int i = 0; i < value.rank() - region.rank; ++i) lead.push_back(i);
+    return broadcast_to(lead.empty() ? value : squeeze(value, lead), region);
+  }
   Shape s = value.shape();
   while (s.rank > region.rank && s[0] == 1) s.erase(0);
   bool fits = s.rank <= region.rank;
@@ -227,34 +240,41 @@ Val fitted(const char* who, const Val& value, const Shape& region) {
     fits = n == 1 || n == region[region.rank - 1 - i];
   }
   MGE_CHECK(fits, Value, "{}: cannot copy tensor with shape {} to the indexed region of shape {}.", who,
-            value.shape().str(), region.str());
+            value.shape().str(), region.now().str());
   return broadcast_to(reshape(value, s), region);
 }
 
 /// x with the region of the slice replaced by `y`, which has the sliced shape.
 Val put_back(const Key& k, const Val& x, const Val& y) {
-  if (k.slice.axes.empty()) return y;
-  return emit("set_slice", {x, reshape(y, k.region)}, k.slice);
+  if (x.em->any_size(x) || !k.operands.empty()) {
+    if (k.any.axes.empty()) return y;
+    return x.em->emit1("set_slice", {x, k.dropped.empty() ? y : expand(y, k.dropped)}, make_attrs(k.any, k.operands));
+  }
+  return k.slice.axes.empty() ? y : emit("set_slice", {x, reshape(y, k.region)}, k.slice);
 }
 
 /// op: index_set or index_incr.
 Val put(const char* op, const Key& k, const Val& x, const Val& value) {
   const bool add = std::string_view(op) == "index_incr";
-  x.shape();  // the region to be replaced is made of numbers
-  for (auto& b : k.bounds) x.em->fix(b);
   const Val given = cast(value, x.dtype()), y = sliced(k, x);
   if (k.arrays.empty()) {
-    const Val v = fitted(k.who, given, k.sliced);
+    const Val v = fitted(k.who, given, y.sizes());
     return put_back(k, x, add ? y + v : v);
   }
-  Shape region;
-  for (int i = 0; i < k.sliced.rank; ++i)
-    if (std::find(k.axes.begin(), k.axes.end(), i) == k.axes.end()) region.push_back(k.sliced[i]);
-  Shape index = k.arrays[0].shape();
-  for (auto& a : k.arrays) index = broadcast_shapes(k.who, index, a.shape());
-  for (int i = 0; i < index.rank; ++i) region.insert(static_cast<int>(k.at) + i, index[i]);
-  Out in{y, fitted(k.who, given, region)};
-  if (region.numel() == 0) return unary("copy", x);
+  Val v;
+  if (x.em->any_size(y) || std::ranges::any_of(k.arrays, [&](const Val& a) { return x.em->any_size(a); })) {
+    v = fitted(k.who, given, index_get(x.em->detached(y), k.arrays, k.axes, k.at).sizes());  // only its sizes are used
+  } else {
+    Shape region;
+    for (int i = 0; i < k.sliced.rank; ++i)
+      if (std::find(k.axes.begin(), k.axes.end(), i) == k.axes.end()) region.push_back(k.sliced[i]);
+    Shape index = k.arrays[0].shape();
+    for (auto& a : k.arrays) index = broadcast_shapes(k.who, index, a.shape());
+    for (int i = 0; i < index.rank; ++i) region.insert(static_cast<int>(k.at) + i, index[i]);
+    v = fitted(k.who, given, region);
+    if (region.numel() == 0) return unary("copy", x);
+  }
+  Out in{y, v};
   in.insert(in.end(), k.arrays.begin(), k.arrays.end());
   return put_back(k, x, emit_all(*x.em, op, in, make_attrs(MultiIndexAttrs{k.axes, k.at}))[0]);
 }
@@ -293,7 +313,7 @@ void incr_vec(Emitter&, const Items& p, In in, Out& out) {
 
 /// y[b, .., j, ..] = x[b, .., index[b, j], ..]
 Val take_rows(const Val& x, const Val& index, int64_t axis) {
-  const Val at[] = {range(x, x.shape()[0], Shape{x.shape()[0], 1}), index};
+  const Val at[] = {expand(iota(x, size_at(x, 0)), {1}), index};
   const Val y = index_get(x, at, {0, axis}, 0);
   Ints perm{0};
   for (int64_t i = 2; i <= axis; ++i) perm.push_back(i);
@@ -319,10 +339,11 @@ Val mesh(const char* who, bool batched, const Rows& items, const Val& x, In valu
 /// The positions in the flat tensor are what the same index picks from a table of them.
 Val mesh_put(const char* who, bool batched, const char* op, const Items& p, In in) {
   const Val &x = in[0], &value = in[1];
-  const Val places = mesh(who, batched, p.items, range(x, x.shape().numel(), x.shape()), in.subspan(2));
-  const Val flat = shaped(fitted(who, cast(value, x.dtype()), places.shape()), {-1});
-  const Val args[] = {shaped(x, {-1}), flat, shaped(places, {-1})};
-  return reshape(emit_all(*x.em, op, args, make_attrs(MultiIndexAttrs{{0}, 0}))[0], x.shape());
+  const Val whole = shaped(x, {-1}), numbers = reshape(iota(x, size_at(whole, 0)), x.sizes());
+  const Val places = mesh(who, batched, p.items, numbers, in.subspan(2));
+  const Val flat = shaped(fitted(who, cast(value, x.dtype()), places.sizes()), {-1});
+  const Val args[] = {whole, flat, shaped(places, {-1})};
+  return reshape(emit_all(*x.em, op, args, make_attrs(MultiIndexAttrs{{0}, 0}))[0], x.sizes());
 }
 
 void mesh_get(Emitter&, const Items& p, In in, Out& out) {

@@ -1,4 +1,6 @@
 // Tensors made from sizes and numbers.
+#include <array>
+
 #include "compat/emit.h"
 #include "op/shape/shape_ops.h"
 
@@ -46,28 +48,47 @@ struct AllocParams {
   static constexpr auto fields() { return field_list("dtype", &AllocParams::dtype); }
 };
 
-Shape sizes(const char* who, const Val& v) {
-  const Shape s = to_shape(known_ints(who, "the shape", v));
-  check_shape(who, s);
-  return s;
+/// One number in the shape that an operand says.
+Val filled_as(const char* who, const Val& number, const Val& shape) {
+  const SizeValues s = sizes_of(who, "the shape", shape);
+  check_shape(who, to_shape(s.now));
+  return emit_sized("broadcast_to", {number}, ShapeAttrs{s.now}, "shape", s);
 }
 
 void fill(Emitter& em, const Fill& p, In in, Out& out) {
-  const Shape s = sizes("Fill", in[0]);
-  out.push_back(broadcast_to(moved(em.constant(p.value, p.dtype.dtype.value_or(DType::F32), in[0]), p.comp_node), s));
+  const Val one = moved(em.constant(p.value, p.dtype.dtype.value_or(DType::F32), in[0]), p.comp_node);
+  out.push_back(filled_as("Fill", one, in[0]));
 }
 void fill_like(Emitter&, const FillLike& p, In in, Out& out) {
   out.push_back(moved(emit("fill_like", {in[0]}, ValueAttrs{p.value}), p.comp_node));
 }
 // Memory whose content is not defined; zeros are as good as anything.
-void alloc(Emitter&, const AllocParams& p, In in, Out& out) {
-  out.push_back(filled(in[0], sizes("Alloc", in[0]), 0, *p.dtype.dtype));
+void alloc(Emitter& em, const AllocParams& p, In in, Out& out) {
+  out.push_back(filled_as("Alloc", em.constant(0, *p.dtype.dtype, in[0]), in[0]));
 }
 
-void linspace(Emitter&, const Linspace& p, In in, Out& out) {
-  const double start = known_number("Linspace", "the start", in[0]), stop = known_number("Linspace", "the end", in[1]);
-  const int64_t n = known_int("Linspace", "the number of elements", in[2]);
+/// As many as a size says: computed in double precision, as the table of a fixed number is.
+Val linspace_any(const Linspace& p, const SizeValue& n, const Val& from, const Val& to) {
+  const Val start = cast(from, DType::F64), stop = cast(to, DType::F64), steps = iota(from, n);
+  const Val gaps = binary("maximum", p.endpoint ? n.operand - 1.0 : n.operand, scalar_like(n.operand, 1));
+  const Val y = cast(steps, DType::F64) * ((stop - start) / cast(gaps, DType::F64)) + start;
+  return cast(p.endpoint ? select(binary("eq", steps, gaps), stop, y) : y, DType::F32);
+}
+
+void linspace(Emitter& em, const Linspace& p, In in, Out& out) {
+  const SizeValues count = sizes_of("Linspace", "the number of elements", in[2]);
+  MGE_CHECK(count.now.size() == 1, Value, "Linspace: the number of elements must be one number; got {}.",
+            in[2].meta().str());
+  const int64_t n = count.now[0];
   MGE_CHECK(n >= 0, Value, "Linspace: the number of elements must be at least 0; got {}.", n);
+  const bool ends_vary = em.size_values(cast(in[0], DType::I32)).value_or(SizeValues{}).operand ||
+                         em.size_values(cast(in[1], DType::I32)).value_or(SizeValues{}).operand;
+  if (count.operand || ends_vary) {
+    SizeValue size = size_at(count, 0);
+    if (!size.operand) size.operand = int_table(in[0], std::array{n}, Shape{1});
+    return out.push_back(moved(linspace_any(p, size, in[0], in[1]), p.comp_node));
+  }
+  const double start = known_number("Linspace", "the start", in[0]), stop = known_number("Linspace", "the end", in[1]);
   const int64_t gaps = p.endpoint ? n - 1 : n;
   const double step = gaps > 0 ? (stop - start) / static_cast<double>(gaps) : 0;
   std::vector<double> v;
@@ -77,12 +98,12 @@ void linspace(Emitter&, const Linspace& p, In in, Out& out) {
 }
 
 void eye(Emitter&, const Eye& p, In in, Out& out) {
-  const Ints s = known_ints("Eye", "the shape", in[0]);
-  MGE_CHECK(s.size() == 1 || s.size() == 2, Value, "Eye: needs one or two sizes; got {}.", s.size());
-  const int64_t rows = s[0], cols = s.back();
-  check_shape("Eye", Shape{rows, cols});
+  const SizeValues s = sizes_of("Eye", "the shape", in[0]);
+  MGE_CHECK(s.now.size() == 1 || s.now.size() == 2, Value, "Eye: needs one or two sizes; got {}.", s.now.size());
+  check_shape("Eye", Shape{s.now[0], s.now.back()});
   // 1 where column - row is k.
-  const Val distance = range(in[0], cols, Shape{1, cols}) - range(in[0], rows, Shape{rows, 1});
+  const Val rows = expand(iota(in[0], size_at(s, 0)), {1}), cols = iota(in[0], size_at(s, s.now.size() - 1));
+  const Val distance = cols - rows;
   const Val one = binary("eq", distance, scalar_like(distance, static_cast<double>(p.k)));
   out.push_back(moved(converted(one, p.dtype), p.comp_node));
 }

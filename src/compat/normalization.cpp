@@ -72,7 +72,14 @@ void batch_norm(Emitter& em, const BatchNorm& p, In in, Out& out) {
   if (p.fwd_mode == FwdMode::INFERENCE) {
     MGE_CHECK(in.size() == 5, Value, "BatchNorm: INFERENCE needs x, scale, bias, mean and variance; got {} inputs.",
               in.size());
-    const Val y = emit_all(em, "batch_norm_infer", in, attrs)[0], none = nothing(x);
+    const Val none = nothing(x);
+    // Other parameters than one for each channel are spread as they are.
+    auto composed = [&] {
+      const Val scale = wide(in[1]) / unary("sqrt", wide(in[4]) + p.epsilon);
+      return cast((wide(x) - wide(in[3])) * scale + wide(in[2]), x.dtype());
+    };
+    const bool channels = now(in[1]).rank != 4 || now(in[1]) == Shape{1, now(x)[1], 1, 1};
+    const Val y = channels ? emit_all(em, "batch_norm_infer", in, attrs)[0] : composed();
     out = {in[3], in[4], none, none, reserve, y};
     return;
   }
@@ -156,34 +163,39 @@ void instance_norm(Emitter& em, const GroupNorm& p, In in, Out& out) {
 // Axes start..end move to the back, where layer_norm works.
 void general_norm(Emitter& em, const GeneralNorm& p, In in, Out& out) {
   check_affine("GeneralNorm", in);
-  const Shape s = in[0].shape();
+  const Shape s = now(in[0]);
   MGE_CHECK(p.axis_start >= 0 && p.axis_start < p.axis_end && p.axis_end <= s.rank, Value,
             "GeneralNorm: axes {} to {} do not fit {}.", p.axis_start, p.axis_end, s.str());
   Ints perm, back(static_cast<size_t>(s.rank), 0);
-  Shape rows;
+  SizeValues rows;
+  Out parts;
+  const Val sizes = em.size_operand(in[0]);
   for (int i = 0; i < s.rank; ++i)
     if (i < p.axis_start || i >= p.axis_end) {
       perm.push_back(i);
-      rows.push_back(s[i]);
+      rows.now.push_back(s[i]);
+      if (sizes) parts.push_back(slice(sizes, 0, i, i + 1));
     }
+  if (!parts.empty()) rows.operand = concat(parts, 0);
+  auto shaped_rows = [&](const Val& v) { return emit_sized("reshape", {v}, ShapeAttrs{rows.now}, "shape", rows); };
   for (int64_t i = p.axis_start; i < p.axis_end; ++i) perm.push_back(i);
   for (size_t i = 0; i < perm.size(); ++i) back[static_cast<size_t>(perm[i])] = static_cast<int64_t>(i);
   const bool last = p.axis_end == s.rank;
   Out args(in.begin(), in.end());
   if (!last) args[0] = transpose(in[0], perm);
   const Out r = layer_normed(em, args, p.axis_end - p.axis_start, p.eps);
-  out = {last ? r[0] : transpose(r[0], back), reshape(r[1], rows), reshape(r[2], rows)};
+  out = {last ? r[0] : transpose(r[0], back), shaped_rows(r[1]), shaped_rows(r[2])};
 }
 
 void lrn(Emitter&, const Lrn& p, In in, Out& out) {
   const Val& x = in[0];
-  const Shape s = x.shape();
   MGE_CHECK(p.n % 2 == 1, Value, "LRN: n must be odd; got {}.", p.n);
-  MGE_CHECK(s.rank == 4, Value, "LRN: the input needs 4 dimensions (N, C, H, W); got {}.", s.str());
+  MGE_CHECK(x.rank() == 4, Value, "LRN: the input needs 4 dimensions (N, C, H, W); got {}.", now(x).str());
+  const int64_t channels = dim(x, 1);
   const std::pair<int64_t, int64_t> widths[] = {{0, 0}, {p.n / 2, p.n / 2}};
   const Val squares = padded(unary("square", x), widths);
-  Val total = slice(squares, 1, 0, s[1]);
-  for (int64_t i = 1; i < p.n; ++i) total = total + slice(squares, 1, i, i + s[1]);
+  Val total = slice(squares, 1, 0, channels);
+  for (int64_t i = 1; i < p.n; ++i) total = total + slice(squares, 1, i, i + channels);
   const Val base = total * p.alpha + p.k;
   out.push_back(in_dtype_of(x * binary("pow", base, scalar_like(base, -p.beta)), x));
 }

@@ -119,6 +119,7 @@ void add_random(Table& t);
 void add_recurrent(Table& t);
 void add_training(Table& t);
 void add_quantisation(Table& t);
+void add_backward(Table& t);
 void add_absent(Table& t);
 
 }  // namespace mge::compat

@@ -1,6 +1,8 @@
 // Pooling and windows.
 #include "op/pool/pool.h"
 
+#include <array>
+
 #include "compat/enums.h"
 #include "compat/windows.h"
 
@@ -79,10 +81,23 @@ void adaptive_pooling(Emitter&, const AdaptivePooling& p, In in, Out& out) {
   MGE_CHECK(0 < oh && oh <= x[2] && 0 < ow && ow <= x[3], Value,
             "AdaptivePooling: the output ({}, {}) must be at least 1 and at most the input ({}, {}).", oh, ow, x[2],
             x[3]);
-  dim(in[0], 2), dim(in[0], 3);  // windows are as large as these sizes make them
   const int64_t sh = x[2] / oh, sw = x[3] / ow;
+  const Ints kernel{x[2] - (oh - 1) * sh, x[3] - (ow - 1) * sw}, stride{sh, sw};
   const PoolMode mode = p.mode == PoolMode::MAX ? PoolMode::MAX : PoolMode::AVERAGE_COUNT_EXCLUDE_PADDING;
-  out.push_back(pooled(in[0], mode, {x[2] - (oh - 1) * sh, x[3] - (ow - 1) * sw}, {sh, sw}, {0, 0}));
+  if (!in[0].em->any_size(in[0])) return out.push_back(pooled(in[0], mode, kernel, stride, {0, 0}));
+  // Windows are as large as the sizes make them.
+  const Val image = slice(in[0].em->size_operand(in[0]), 0, 2, 4);
+  const Val steps = binary("floor_div", image, int_table(image, std::array{oh, ow}, Shape{2}));
+  const Val windows = image - steps * int_table(image, std::array{oh - 1, ow - 1}, Shape{2});
+  auto attrs = [&]<class A>(A a) {
+    return make_attrs(std::move(a), {{field_index<A>("kernel"), SizeOperand::kWhole, windows.p},
+                                     {field_index<A>("stride"), SizeOperand::kWhole, steps.p}});
+  };
+  const Val& given = in[0];
+  const Val y = mode == PoolMode::MAX
+                    ? given.em->emit1("max_pool2d", {given}, attrs(PoolAttrs{kernel, stride, {0, 0}}))
+                    : given.em->emit1("avg_pool2d", {given}, attrs(AvgPoolAttrs{kernel, stride, {0, 0}, false}));
+  out.push_back(is_byte(given) ? cast(mode == PoolMode::MAX ? y : unary("round", y), given.dtype()) : y);
 }
 
 void images_to_neighbours(Emitter&, const Neighbours& p, In in, Out& out) {

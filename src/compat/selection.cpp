@@ -156,13 +156,14 @@ void where_backward(Emitter&, const None&, In in, Out& out) {
 }
 void masked_fill(Emitter&, const MaskedFill& p, In in, Out& out) {
   const Val &x = in[0], &mask = in[1];
-  Shape s = mask.shape();
+  const Shape s = now(mask);
   bool leads = s.rank <= x.rank();
-  for (int i = 0; leads && i < s.rank; ++i) leads = s[i] == x.shape()[i];
+  for (int i = 0; leads && i < s.rank; ++i) leads = s[i] == now(x)[i];
   MGE_CHECK(leads, Index, "MaskedFill: mask of shape {} does not match the leading axes of {}.", s.str(),
             x.shape().str());
-  while (s.rank < x.rank()) s.push_back(1);
-  const Val cond = cast(reshape(mask, s), DType::Bool);
+  Ints behind;
+  for (int i = s.rank; i < x.rank(); ++i) behind.push_back(i);
+  const Val cond = cast(behind.empty() ? mask : expand(mask, behind), DType::Bool);
   out.push_back(select(cond, scalar_like(x, p.value), x));
 }
 

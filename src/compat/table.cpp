@@ -27,7 +27,7 @@ const std::vector<OpClass>& table() {
     Table t;
     for (auto* family : {add_elemwise, add_math, add_convolution, add_deformable, add_pooling, add_normalization,
                          add_shapes, add_indexing, add_selection, add_making, add_vision, add_colours, add_random,
-                         add_recurrent, add_training, add_quantisation, add_absent})
+                         add_recurrent, add_training, add_quantisation, add_backward, add_absent})
       family(t);
     return std::move(t.classes);
   }();

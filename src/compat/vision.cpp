@@ -1,12 +1,14 @@
 // Images: sampling, warping, regions, turning, blurring, suppression.
 #include "op/vision/vision.h"
 
+#include <array>
 #include <cmath>
 
 #include "compat/emit.h"
 #include "compat/enums.h"
 #include "op/conv/conv2d.h"
 #include "op/pool/pool.h"
+#include "op/shape/shape_ops.h"
 
 namespace mge::compat {
 namespace {
@@ -163,6 +165,25 @@ std::pair<int64_t, int64_t> plane(const char* who, const Val& v) {
   return {s[0], s.back()};
 }
 
+/// Height and width; `operand` where later calls may have others.
+SizeValues plane_sizes(const char* who, const Val& v) {
+  SizeValues s = sizes_of(who, "the output shape", v);
+  MGE_CHECK(s.now.size() == 1 || s.now.size() == 2, Value, "{}: the output shape is (height, width); got {} sizes.",
+            who, s.now.size());
+  if (s.now.size() == 1) {
+    s.now.push_back(s.now[0]);
+    if (s.operand) s.operand = concat(std::array{s.operand, s.operand}, 0);
+  }
+  return s;
+}
+/// Every output position (x, y, 1) through the matrices, for any output: [B, OH, OW, rows].
+Val through_any(const Val& mat, const SizeValues& plane) {
+  const Val x = cast(iota(mat, size_at(plane, 1)), DType::F32);
+  const Val y = expand(cast(iota(mat, size_at(plane, 0)), DType::F32), {1});
+  const Val xs = x + y * 0.0, ys = y + x * 0.0;
+  return matmul(expand(stack(std::array{xs, ys, xs * 0.0 + 1.0}, 2), {0}), expand(wide(mat), {1}), false, true);
+}
+
 /// Every output position (x, y, 1): [OH * OW, 3].
 Val points(const Val& like, int64_t h, int64_t w) {
   std::vector<double> v;
@@ -187,9 +208,15 @@ Perspective perspective(const char* who, const Val& mat, int64_t h, int64_t w) {
 
 void warp_perspective(Emitter&, const Warp& p, In in, Out& out) {
   const char* who = "WarpPerspective";
-  const auto [h, w] = plane(who, in.back());
+  const SizeValues size = plane_sizes(who, in.back());
   const Val& mat = in[1];
-  const Val place = perspective(who, mat, h, w).place;
+  Val place;
+  if (size.operand) {
+    const Val t = through_any(mat, size);
+    place = slice(t, 3, 0, 2) / slice(t, 3, 2, 3);
+  } else {
+    place = perspective(who, mat, size.now[0], size.now[1]).place;
+  }
   Val x = in[0];
   if (in.size() == 4) {  // the image that each matrix applies to
     MGE_CHECK(now(in[2]) == Shape{now(mat)[0]}, Assertion, "{}: mat_idx needs {} entries; got {}.", who, now(mat)[0],
@@ -233,11 +260,17 @@ void warp_backward_mat(Emitter&, const Warp& p, In in, Out& out) {
 
 void warp_affine(Emitter&, const WarpAffine& p, In in, Out& out) {
   const char* who = "WarpAffine";
-  const auto [h, w] = plane(who, in[2]);
-  Val place = shaped(through(who, in[1], 2, h, w), {-1, h, w, 2});
-  if (p.format == Format::NHWC && p.imode == InterpolationMode::LINEAR) {  // rounded to 1/32 of a pixel
-    const Val exact = place.em->detached(place), nearest = unary("floor", exact * 32.0 + 0.5) / 32.0;
-    place = nearest + (place - exact);  // the gradient is that of the position itself
+  const SizeValues size = plane_sizes(who, in[2]);
+  const int64_t h = size.now[0], w = size.now[1];
+  Val place = size.operand ? through_any(in[1], size) : shaped(through(who, in[1], 2, h, w), {-1, h, w, 2});
+  if (p.format == Format::NHWC && p.imode == InterpolationMode::LINEAR) {
+    // Rounded to 1/32 of a pixel: what a column and what a row adds, each to 1/1024, then their sum.
+    const Val exact = place.em->detached(place), m = place.em->detached(wide(in[1]));
+    auto factor = [&](int64_t i) { return slice(m, 2, i, i + 1) * 1024.0; };  // [B, 2, 1]
+    const Val x = cast(iota(m, size_at(size, 1)), DType::F32), y = cast(iota(m, size_at(size, 0)), DType::F32);
+    const Val columns = unary("round", factor(0) * x), rows = unary("round", factor(1) * y + factor(2)) + 16.0;
+    const Val nearest = unary("floor", (expand(rows, {3}) + expand(columns, {2})) / 32.0) / 32.0;  // [B, 2, OH, OW]
+    place = transpose(nearest, {0, 2, 3, 1}) + (place - exact);  // the gradient is that of the position itself
   }
   const RemapAttrs at = sampling(who, p.imode, p.border_mode, p.border_val);
   out.push_back(in_nchw(who, in[0], p.format, [&](const Val& v) { return emit("remap", {v, place}, at); }));
@@ -248,25 +281,22 @@ void remap(Emitter&, const Remap& p, In in, Out& out) {
 }
 
 void resize(Emitter&, const Resize& p, In in, Out& out) {
-  const SizeValues given = sizes_of("Resize", "the output shape", in[1]);
-  const bool both = given.now.size() == 2;
-  const auto size = both ? std::pair(given.now[0], given.now[1]) : plane("Resize", in[1]);
+  const SizeValues given = plane_sizes("Resize", in[1]);
   static const char* const kModes[] = {"nearest", "linear", nullptr, "cubic", nullptr};
   const char* mode = kModes[static_cast<int>(p.imode)];
   MGE_CHECK(mode, NotImplemented, "Resize: imode must be LINEAR, CUBIC or NEAREST; got {}.", name_of(p.imode));
   out.push_back(in_nchw("Resize", in[0], p.format, [&](const Val& v) {
-    return emit_sized("resize", {v}, ResizeAttrs{{size.first, size.second}, mode, false}, "size",
-                      both ? given : SizeValues());
+    return emit_sized("resize", {v}, ResizeAttrs{given.now, mode, false}, "size", given);
   }));
 }
 void resize3d(Emitter&, const Resize3D& p, In in, Out& out) {
   MGE_CHECK(p.format == VolumeFormat::NCDHW && p.imode == InterpolationMode::LINEAR, NotImplemented,
             "Resize3D: needs format NCDHW and imode LINEAR; got {} and {}.", name_of(p.format), name_of(p.imode));
-  const Ints size = known_ints("Resize3D", "the output shape", in[1]);
-  MGE_CHECK(in[0].rank() == 5 && size.size() == 3, Value,
+  const SizeValues size = sizes_of("Resize3D", "the output shape", in[1]);
+  MGE_CHECK(in[0].rank() == 5 && size.now.size() == 3, Value,
             "Resize3D: needs an input (N, C, D, H, W) and three sizes; got {} and {} sizes.", in[0].shape().str(),
-            size.size());
-  out.push_back(emit("resize", {wide(in[0])}, ResizeAttrs{size, "linear", p.align_corners}));
+            size.now.size());
+  out.push_back(emit_sized("resize", {wide(in[0])}, ResizeAttrs{size.now, "linear", p.align_corners}, "size", size));
 }
 
 void roi_align(Emitter&, const RoiAlign& p, In in, Out& out) {
@@ -376,11 +406,14 @@ void gaussian_blur(Emitter&, const GaussianBlur& p, In in, Out& out) {
 
 // Of boxes (B, N, 4) sorted by score the kept ones, the last repeated, and how many there are.
 void nms_keep(Emitter& em, const NmsKeep& p, In in, Out& out) {
-  const Shape s = in[0].shape();
+  const Shape s = now(in[0]);
   MGE_CHECK(s.rank == 3 && s[2] == 4, Value, "NMSKeep: needs boxes (B, N, 4); got {}.", s.str());
-  const Val scores = filled(in[0], Shape{s[1]}, 0, DType::F32);  // of equal scores the first is better
+  MGE_CHECK(s[0] > 0, Value, "NMSKeep: needs at least one image; got {}.", s.str());
+  // Of equal scores the first is better.
+  const Val scores = emit("fill_like", {cast(pick(pick(in[0], 0, 0), 1, 0), DType::F32)}, ValueAttrs{0});
+  const int64_t images = dim(in[0], 0);
   Out kept, counts;
-  for (int64_t i = 0; i < s[0]; ++i) {
+  for (int64_t i = 0; i < images; ++i) {
     const Val args[] = {cast(pick(in[0], 0, i), DType::F32), scores};
     const Out r = emit_all(em, "nms", args, make_attrs(NmsAttrs{p.iou_thresh, p.max_output}));
     const Val& index = r[0];
@@ -388,7 +421,6 @@ void nms_keep(Emitter& em, const NmsKeep& p, In in, Out& out) {
                                 : index);
     counts.push_back(r[1]);
   }
-  MGE_CHECK(!kept.empty(), Value, "NMSKeep: needs at least one image; got {}.", s.str());
   out = {stack(kept, 0), stack(counts, 0)};
 }
 

@@ -15,26 +15,30 @@ SliceAttrs tap(const Window& w, int64_t i, int64_t j, int64_t oh, int64_t ow) {
 }  // namespace
 
 Val sliding_window(const char* who, const Val& image, const Window& w) {
-  const Shape s = image.shape();
+  const Shape s = now(image);
   MGE_CHECK(s.rank == 4, Value, "{}: the input needs 4 dimensions (N, C, H, W); got {}.", who, s.str());
   MGE_CHECK(w.sh > 0 && w.sw > 0 && w.dh > 0 && w.dw > 0 && w.kh > 0 && w.kw > 0, Value,
             "{}: window, stride and dilation must be at least 1.", who);
   const std::pair<int64_t, int64_t> widths[] = {{0, 0}, {0, 0}, {w.ph, w.ph}, {w.pw, w.pw}};
   const Val x = padded(image, widths);
-  const int64_t h = s[2] + 2 * w.ph, wd = s[3] + 2 * w.pw;
-  MGE_CHECK(h > w.dh * (w.kh - 1) && wd > w.dw * (w.kw - 1), Value,
+  MGE_CHECK(now(x)[2] > w.dh * (w.kh - 1) && now(x)[3] > w.dw * (w.kw - 1), Value,
             "{}: a window of {} x {} with dilation {} x {} does not fit into {}.", who, w.kh, w.kw, w.dh, w.dw,
-            x.shape().str());
-  const int64_t oh = conv_outputs(h, w.kh, w.sh, 0, w.dh), ow = conv_outputs(wd, w.kw, w.sw, 0, w.dw);
-  Out views;
-  for (int64_t i = 0; i < w.kh; ++i)
-    for (int64_t j = 0; j < w.kw; ++j) {
-      SliceAttrs at = tap(w, i, j, oh, ow);
-      at.stops[0] -= w.sh - 1;
-      at.stops[1] -= w.sw - 1;
-      views.push_back(emit("slice", {x}, std::move(at)));
-    }
-  return reshape(stack(views, 4), Shape{s[0], s[1], oh, ow, w.kh, w.kw});
+            now(x).str());
+  // The last tap of a window ends where the image does, each one before it that much earlier: for any size.
+  auto stop = [](int64_t tap, int64_t taps, int64_t dilation) {
+    const int64_t after = (taps - 1 - tap) * dilation;
+    return after ? -after : SliceAttrs::kOpen;
+  };
+  Out rows;
+  for (int64_t i = 0; i < w.kh; ++i) {
+    Out row;
+    for (int64_t j = 0; j < w.kw; ++j)
+      row.push_back(emit(
+          "slice", {x},
+          SliceAttrs{{2, 3}, {i * w.dh, j * w.dw}, {stop(i, w.kh, w.dh), stop(j, w.kw, w.dw)}, {w.sh, w.sw}, true}));
+    rows.push_back(stack(row, 4));
+  }
+  return stack(rows, 4);  // [N, C, OH, OW, kh, kw]
 }
 
 Val add_windows(const char* who, const Val& windows, int64_t height, int64_t width, const Window& w) {

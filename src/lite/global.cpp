@@ -1,7 +1,9 @@
 #include "lite/global.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
+#include <thread>
 
 #include "core/pool.h"
 #include "lite/algo_cache.h"
@@ -50,7 +52,8 @@ size_t get_device_count(LiteDeviceType type) {
     MGE_CHECK(n >= LITE_CPU && n <= LITE_DEVICE_DEFAULT && n != 2 && n != 6, Value, "lite: {} is no LiteDeviceType.",
               n);
   });
-  return type == LITE_CPU || type == LITE_DEVICE_DEFAULT ? 1 : 0;
+  // As MegEngine counts: each core is a device id that a network may have.
+  return type == LITE_CPU || type == LITE_DEVICE_DEFAULT ? std::max(1u, std::thread::hardware_concurrency()) : 0;
 }
 void try_coalesce_all_free_memory() {
   guarded([] { mge::Pool::of({}).trim(); });

@@ -206,17 +206,11 @@ void Network::Impl::load(const ModelBytes& source) {
   }
 }
 
-void Network::Impl::load_shared(std::shared_ptr<const mge::serial::LoadedModel> m) {
-  check_not_loaded("a second load");
-  check_config();
-  MGE_CHECK(
-      m->info.preprocess.empty(), NotImplemented,
-      "lite: the model has a pre-processing section, whose steps this library does not run. Make them part of the "
-      "traced function and dump it again.");
+EngineOptions Network::Impl::engine_options(const mge::serial::LoadedModel& m) const {
   EngineOptions opt;
   opt.opt_level = config.options.graph_opt_level;
   opt.record_level = config.options.comp_node_seq_record_level;
-  opt.inference = inference_options(*m);
+  opt.inference = inference_options(m);
   opt.jit_level = config.options.jit_level;
   opt.const_shape = config.options.const_shape;
   opt.dynamic_alloc = config.options.force_dynamic_alloc;
@@ -228,7 +222,7 @@ void Network::Impl::load_shared(std::shared_ptr<const mge::serial::LoadedModel> 
     MGE_CHECK(!network_io.outputs.empty(), Value,
               "lite: compute_only_configured_output needs NetworkIO.outputs; outputs of this model: {}.", [&] {
                 std::string names;
-                for (auto& o : m->graph.outputs()) names += (names.empty() ? "" : ", ") + o.name;
+                for (auto& o : m.graph.outputs()) names += (names.empty() ? "" : ", ") + o.name;
                 return names;
               }());
     for (const IO& io : network_io.outputs) opt.outputs.push_back(io.name);
@@ -238,6 +232,28 @@ void Network::Impl::load_shared(std::shared_ptr<const mge::serial::LoadedModel> 
     opt.every_value = true;
     opt.opt_level = 0;  // what the passes merge would be missing from the dump
   }
+  return opt;
+}
+
+void Network::Impl::show_values() {
+  if (!engine) return;
+  MGE_CHECK(!engine->dropped(), Assertion,
+            "lite: the network has dropped its model after its first forward (comp_node_seq_record_level=2). Ask for "
+            "dumps before that, or use level 1.");
+  const mge::UseMemory use(memory);
+  engine = std::make_unique<Engine>(model, engine_options(*model));
+  if (!profile_path.empty()) engine->watch(true);
+  prepare_again();
+}
+
+void Network::Impl::load_shared(std::shared_ptr<const mge::serial::LoadedModel> m) {
+  check_not_loaded("a second load");
+  check_config();
+  MGE_CHECK(
+      m->info.preprocess.empty(), NotImplemented,
+      "lite: the model has a pre-processing section, whose steps this library does not run. Make them part of the "
+      "traced function and dump it again.");
+  const EngineOptions opt = engine_options(*m);
   const mge::UseMemory use(memory);
   try {
     model = std::move(m);

@@ -58,6 +58,8 @@ class Network::Impl {
 
   void load(const ModelBytes& source);
   void load_shared(std::shared_ptr<const mge::serial::LoadedModel> model);
+  EngineOptions engine_options(const mge::serial::LoadedModel& m) const;
+  void show_values();  // dumps were asked for: a loaded network is compiled again, with every value as an output
   void check_not_loaded(const char* what) const;
   void check_loaded(const char* what) const;
 

@@ -131,17 +131,17 @@ void Runtime::share_runtime_memory_with(std::shared_ptr<Network> dst, std::share
 void Runtime::enable_io_txt_dump(std::shared_ptr<Network> network, std::string file) {
   guarded([&] {
     Held impl(network);
-    impl->check_not_loaded("enable_io_txt_dump");
     MGE_CHECK(!file.empty(), Value, "lite: enable_io_txt_dump needs a file name.");
     impl->text_dump = std::move(file);
+    impl->show_values();
   });
 }
 void Runtime::enable_io_bin_dump(std::shared_ptr<Network> network, std::string dir) {
   guarded([&] {
     Held impl(network);
-    impl->check_not_loaded("enable_io_bin_dump");
     MGE_CHECK(!dir.empty(), Value, "lite: enable_io_bin_dump needs a folder.");
     impl->bin_dump = std::move(dir);
+    impl->show_values();
   });
 }
 

@@ -254,10 +254,11 @@ std::shared_ptr<Tensor> Tensor::slice(const std::vector<size_t>& start, const st
     auto out = std::make_shared<Impl>(*impl_);
     for (size_t i = 0; i < start.size(); ++i) {
       size_t by = step.empty() ? 1 : step[i];
-      MGE_CHECK(start[i] <= end[i] && end[i] <= l.shapes[i] && by > 0, Value,
-                "lite: slice [{}:{}:{}] of axis {} does not fit {}.", start[i], end[i], by, i, layout_text(l));
+      const size_t stop = std::min(end[i], l.shapes[i]);  // as in Python, and in MegEngine
+      MGE_CHECK(start[i] <= stop && by > 0, Value, "lite: slice [{}:{}:{}] of axis {} does not fit {}.", start[i],
+                end[i], by, i, layout_text(l));
       out->offset += start[i] * static_cast<size_t>(impl_->stride[i]) * l.get_elem_size();
-      out->layout.shapes[i] = (end[i] - start[i] + by - 1) / by;
+      out->layout.shapes[i] = (stop - start[i] + by - 1) / by;
       out->stride[i] = impl_->stride[i] * static_cast<int64_t>(by);
     }
     return TensorAccess::make(std::move(out));

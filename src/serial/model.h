@@ -72,7 +72,8 @@ struct ReadOptions {
   std::span<const Upgrade> upgrades = builtin_upgrades();
   /// Reads files of MegEngine's own formats (serial/mgb/read.h: mgb::read, which needs `evaluate`); null: they are
   /// refused by name. A pointer, so that a runtime that never meets such files does not link what they need.
-  LoadedModel (*foreign)(std::span<const uint8_t> bytes, const std::string& who, const ReadOptions& opt) = nullptr;
+  LoadedModel (*foreign)(std::span<const uint8_t> bytes, const std::shared_ptr<const void>& owner,
+                         const std::string& who, const ReadOptions& opt) = nullptr;
   ir::Evaluator evaluate = {};
   bool compressed = false;  // of MegEngine's own formats: weights are stored compressed, which the file does not say
 };

@@ -415,7 +415,7 @@ Raw hold(Bytes bytes, const std::shared_ptr<const void>& owner) {
 
 LoadedModel read_one(Bytes file, const std::shared_ptr<const void>& owner, const std::string& who,
                      const ReadOptions& opt) {
-  if (opt.foreign && is_original_graph(file)) return opt.foreign(file, who, opt);
+  if (opt.foreign && is_original_graph(file)) return opt.foreign(file, owner, who, opt);
   MGE_CHECK(!opt.compressed, Value,
             "{}: has_compression is for models in the original's formats; this file's weights are as they are.", who);
   std::vector<Section> sections = open_container(file, who);

@@ -123,7 +123,7 @@ def test_images(folder: pathlib.Path) -> None:
     assert "avg_time=" in got and line("prob", np.load(folder / "prob.npy")) + "\n" == out[0]
 
 
-@pytest.mark.parametrize("language", ["cpp", "python"])
+@pytest.mark.parametrize("language", TWO)
 def test_profile(language: str, folder: pathlib.Path) -> None:
     out = folder / f"told_{language}"
     assert "ms each" in run(*program(language, "profile", folder), folder / "classifier.mge", out)

@@ -267,8 +267,12 @@ def warp_affine(
     through, (height, width) = _grid(out_shape, _wide(mat), 2, "warp_affine")
     place = through.reshape(mat.shape[0], height, width, 2)
     if format == "NHWC" and interp_mode.lower() == "linear":
-        nearest = ops.floor(place.detach() * 32 + 0.5) / 32
-        place = nearest + (place - place.detach())  # the gradient is that of the position itself
+        # What a column and what a row adds, each rounded to 1/1024, then their sum to 1/32.
+        m = _wide(mat).detach() * 1024
+        x, y = (_iota(n, mat).astype("float32") for n in (width, height))
+        columns, rows = ops.round(m[:, :, :1] * x), ops.round(m[:, :, 1:2] * y + m[:, :, 2:]) + 16
+        nearest = ops.floor((ops.expand_dims(rows, axes=(3,)) + ops.expand_dims(columns, axes=(2,))) / 32) / 32
+        place = nearest.transpose(0, 2, 3, 1) + (place - place.detach())  # the gradient is that of the position itself
     return _in_nchw(
         "warp_affine", inp, format, lambda v: _sample(v, place, border_mode, border_val, interp_mode, "warp_affine")
     )
@@ -471,9 +475,9 @@ _COLOURS: dict[str, list[tuple[float, ...]]] = {
 # Y, U and V (both around 0) to red, green and blue; BT.601 leaves out the ends of the range.
 _FULL = [(1.0, 0.0, 1.402, 0.0), (1.0, -0.344, -0.714, 0.0), (1.0, 1.772, 0.0, 0.0)]
 _BT601 = [
-    (1.164, 0.0, 1.596, -1.164 * 16 / 255),
-    (1.164, -0.391, -0.813, -1.164 * 16 / 255),
-    (1.164, 2.018, 0.0, -1.164 * 16 / 255),
+    (1.164, 0.0, 1.59375, -1.164 * 16 / 255),
+    (1.164, -0.390625, -0.8125, -1.164 * 16 / 255),
+    (1.164, 2.0, 0.0, -1.164 * 16 / 255),
 ]
 _SUBSAMPLED = ("NV12", "NV21", "YU12", "YV12")
 
@@ -550,7 +554,7 @@ def cvt_color(inp: Tensor, mode: str = "") -> Tensor:
         raise UserError(f"cvt_color: {name} takes {len(rows[0]) - 1} channels; got {inp.shape}.")
     if all(sorted(r)[-1] == sum(r) == 1 for r in rows):  # channels move, nothing is computed
         return ops.take(inp, _const(np.argmax(rows, axis=1), inp), axis=3)
-    y = _mixed(inp.astype("float32"), rows, 255.0 if integer else 1.0)
+    y = _mixed(inp.astype("float32"), rows, 256.0 if integer else 1.0)
     return clip(ops.round(y), 0, 255).astype(inp.dtype) if integer else y
 
 

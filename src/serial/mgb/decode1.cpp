@@ -104,7 +104,7 @@ size_t output_count(const Opr& o) {
   const std::string_view t = o.type;
   if (t == "BatchNormV1") return number(o, "fwd_mode") == 0 && o.inputs.size() == 5 ? 6 : 4;
   if (t == "TopK") return number(o, "mode") == 0 ? 1 : 2;
-  if (t == "CheckNonFinite") return 1;
+  if (t == "CheckNonFinite") return o.inputs.size() + 1;
   if (t == "Split" || t == "CondExecMark" || t == "CondExecMarkIfNeed") return o.inputs.size() - !o.inputs.empty();
   if (t == "MultipleDeviceTensorHolder" || t == "MultipleDeviceTensorWithFormatHolder") return o.tensors.size();
   if (t == "CondExecMerge") return static_cast<size_t>(number(o, "nr_output"));

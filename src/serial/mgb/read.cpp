@@ -21,6 +21,7 @@ using ir::GraphBuilder;
 using ir::ValueId;
 
 constexpr std::string_view kExpect = ":expect";
+constexpr size_t kInPlaceFrom = 4096;  // bytes: less than a page is copied, which also aligns it
 
 /// What is no op of a class: where values come from, and marks that say nothing to us.
 enum class Role : uint8_t { Input, Value, Values, Alias, Check };
@@ -75,8 +76,8 @@ void copy_value(const Tensor& t, void* to) {
 
 class Translator {
  public:
-  Translator(const File& f, const std::string& who, const ReadOptions& opt)
-      : f_(f), who_(who), b_(&g_, {}, opt.evaluate), blocked_(b_), vars_(f.vars.size()) {}
+  Translator(const File& f, const std::shared_ptr<const void>& owner, const std::string& who, const ReadOptions& opt)
+      : f_(f), owner_(owner), who_(who), b_(&g_, {}, opt.evaluate), blocked_(b_), vars_(f.vars.size()) {}
 
   void run(LoadedModel* out) {
     find_live();
@@ -88,7 +89,9 @@ class Translator {
     for (auto& o : f_.oprs)
       if (live(o) && !is_input(o)) translate(o, out);
     std::set<std::string> used;
+    std::set<uint32_t> given;  // the original lists a value once, however often it is an output
     for (size_t i = 0; i < f_.outputs.size(); ++i) {
+      if (!given.insert(f_.outputs[i].var).second) continue;
       std::string name = output_name(i);
       for (int n = 1; !used.insert(name).second; ++n) name = format("{}#{}", output_name(i), n);
       g_.add_output(name, GraphBuilder::id(vars_[f_.outputs[i].var]));
@@ -204,10 +207,18 @@ class Translator {
       out->weight_bytes += t.data.size();
       MGE_CHECK(t.layout == Layout::Default || t.data.size() == t.meta.bytes(), NotImplemented,
                 "{}: weight '{}' {} is stored as an image with gaps between its rows.", who_, t.name, t.meta.str());
-      RefPtr<Storage> s = allocate_storage({}, std::max<size_t>(t.meta.bytes(), 1));
-      copy_value(t, s->ptr);
-      vars_[o.outputs[i]] = b_.val(g_.add_constant(t.meta, std::move(s), 0, std::move(name)));
+      vars_[o.outputs[i]] = b_.val(g_.add_constant(t.meta, value_of(t), 0, std::move(name)));
     }
+  }
+
+  RefPtr<Storage> value_of(const Tensor& t) const {
+    const auto at = reinterpret_cast<uintptr_t>(t.data.data());
+    if (owner_ && t.data.size() >= kInPlaceFrom && t.data.size() == t.meta.bytes() && !is_packed(t.meta.dtype) &&
+        at % dtype_size(t.meta.dtype) == 0)
+      return wrap_storage(const_cast<uint8_t*>(t.data.data()), t.data.size(), false, [owner = owner_] {});
+    RefPtr<Storage> s = allocate_storage({}, std::max<size_t>(t.meta.bytes(), 1));
+    copy_value(t, s->ptr);
+    return s;
   }
 
   std::shared_ptr<const void> params(const Opr& o, const OpClass& c) {
@@ -290,6 +301,7 @@ class Translator {
 
   using TensorValue = TensorData;
   const File& f_;
+  std::shared_ptr<const void> owner_;  // of the bytes; null: they go away
   const std::string& who_;
   Graph g_;
   GraphBuilder b_;
@@ -327,11 +339,12 @@ TestCase read_case(const File& f, const std::vector<std::string>& names, double 
 
 }  // namespace
 
-LoadedModel read(std::span<const uint8_t> bytes, const std::string& who, const ReadOptions& opt) {
+LoadedModel read(std::span<const uint8_t> bytes, const std::shared_ptr<const void>& owner, const std::string& who,
+                 const ReadOptions& opt) {
   MGE_ASSERT(opt.evaluate, "mgb::read needs ReadOptions::evaluate");
   const Decoded d = decode(bytes, who, opt.compressed);
   LoadedModel out;
-  Translator t(d.main, who, opt);
+  Translator t(d.main, owner, who, opt);
   t.run(&out);
   out.info.var_values = std::move(t.states);
   out.info.producer =

@@ -6,7 +6,9 @@
 
 namespace mge::serial::mgb {
 
-/// ReadOptions::foreign: takes bytes that is_original_graph accepts; `opt.evaluate` must be there.
-LoadedModel read(std::span<const uint8_t> bytes, const std::string& who, const ReadOptions& opt);
+/// ReadOptions::foreign: takes bytes that is_original_graph accepts; `opt.evaluate` must be there. With an owner large
+/// weights stay where they are, wherever that is a multiple of their element size; others are copied.
+LoadedModel read(std::span<const uint8_t> bytes, const std::shared_ptr<const void>& owner, const std::string& who,
+                 const ReadOptions& opt);
 
 }  // namespace mge::serial::mgb

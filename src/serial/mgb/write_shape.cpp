@@ -118,17 +118,11 @@ void slice(Oprs& w) {
 void set_slice(Oprs& w) {
   const Key k = key_of(w);
   if (k.items.empty()) return w.result(w.in(1));
-  Vars in{w.in(0), w.in(1)};
+  // A number takes its axis away from the value, too.
+  Vars in{w.in(0), w.remove_axes(w.in(1), k.picked, w.meta(1).shape.rank)};
   in.insert(in.end(), k.vars.begin(), k.vars.end());
   w.result(w.opr1("SetSubtensor", "IndexDescMaskDump", {{"items", k.items}}, in));
 }
-std::string refuse_set(const Graph&, const ir::Node& n) {
-  const auto& at = attrs_as<SliceAttrs>(n.attrs.get());
-  for (int64_t s : at.steps)
-    if (at.python && s == 0) return "a single index in an assignment";
-  return {};
-}
-
 void concat(Oprs& w) {
   Vars in;
   for (size_t i = 0; i < w.n_in(); ++i) in.push_back(w.in(i));
@@ -314,7 +308,7 @@ std::span<const RuleRow> shape_rules() {
       {"expand_dims", expand_dims},
       {"squeeze", squeeze},
       {"slice", slice},
-      {"set_slice", set_slice, refuse_set},
+      {"set_slice", set_slice},
       {"concat", concat},
       {"shape_of", shape_of, refuse_scalar},
       {"count_of", count_of},

@@ -534,7 +534,7 @@ TEST(LiteGlobal, VersionLogAndDevices) {
   set_log_level(INFO);
   EXPECT_EQ(get_log_level(), INFO);
   set_log_level(ERROR);
-  EXPECT_EQ(get_device_count(LITE_CPU), 1u);
+  EXPECT_GE(get_device_count(LITE_CPU), 1u);
   EXPECT_EQ(get_device_count(LITE_CUDA), 0u);
   try_coalesce_all_free_memory();
 }
