@@ -1,5 +1,5 @@
-// A GPU for the host's compiler: the emulator (kernel/cuda/emulate.h) puts this before the text of a kernel. Threads run
-// one after the other, or as fibers of a block where they meet.
+// A GPU for the host's compiler: the emulator (kernel/cuda/emulate.h) puts this before the text of a kernel. Threads
+// run one after the other, or as fibers of a block where they meet.
 #pragma once
 #include <math.h>
 #include <stdint.h>
