@@ -54,6 +54,15 @@ T __shfl_down_sync(unsigned, T v, int by) {
   pause_thread();  // all have read
   return r;
 }
+template <class T>
+T __shfl_sync(unsigned, T v, int lane) {
+  memcpy(&(*t_slots)[threadIdx.x], &v, sizeof v);
+  pause_thread();
+  T r;
+  memcpy(&r, &(*t_slots)[(threadIdx.x & ~31u) + lane], sizeof r);
+  pause_thread();
+  return r;
+}
 static void fiber_main() {
   t_body(t_data);
   (*t_done)[threadIdx.x] = 1;
