@@ -27,7 +27,7 @@ stage() { # name, seconds, command
 }
 
 stage smoke 60 "$PYTHON" tools/gpu/smoke.py
-stage ops 180 "$PYTHON" tools/gpu/ops.py
-stage examples 100 "$PYTHON" tools/gpu/examples.py
-stage times 200 "$PYTHON" tools/gpu/times.py
+stage ops 120 "$PYTHON" tools/gpu/ops.py
+stage examples 80 "$PYTHON" tools/gpu/examples.py
+stage times 330 "$PYTHON" tools/gpu/times.py
 stage scaling 100 "$PYTHON" tools/scaling.py --threads 1,4,16 --only resnet18@64,lenet --json "$OUT/scaling.json"

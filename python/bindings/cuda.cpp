@@ -80,6 +80,21 @@ void bind_cuda(nb::module_& m) {
         return raw_stream(*cn->queue);
       },
       nb::arg("device"), "The handle of the stream that a device's work is enqueued on, for DLPack.");
+  m.def("cuda_times_start", [] {
+#ifdef MGE_WITH_CUDA
+    cuda::start_times();
+#endif
+  });
+  m.def(
+      "cuda_times_stop",
+      [] {
+        nb::list out;
+#ifdef MGE_WITH_CUDA
+        for (auto& t : cuda::stop_times()) out.append(nb::make_tuple(t.what, t.count, t.ms));
+#endif
+        return out;
+      },
+      "(op and kernel, launches, milliseconds on the device) since cuda_times_start, the most expensive first.");
   m.def("why_no_gpu", [] { return Backend::has(DeviceKind::Cuda) ? "" : Backend::missing(DeviceKind::Cuda); });
 }
 

@@ -4,6 +4,7 @@
 #include "kernel/capture.h"
 #include "kernel/copy.h"
 #include "kernel/late_error.h"
+#include "kernel/launch_timer.h"
 #include "kernel/run.h"
 
 namespace mge {
@@ -57,8 +58,17 @@ void launch(const Kernel& k, KernelArgs& a, std::function<void()> rethrow) {
     const std::function<void()>* before;
     ~Set() { t_rethrow = before; }
   } set{std::exchange(t_rethrow, &rethrow)};
+  const LaunchTimer* timer = a.work ? launch_timer() : nullptr;
+  if (__builtin_expect(timer != nullptr, 0)) timer->begin(*a.work);
   k.run(a);
+  if (__builtin_expect(timer != nullptr, 0)) timer->end(*a.work, a.op->name.c_str(), k.name);
 }
+
+namespace {
+std::atomic<const LaunchTimer*> g_timer{nullptr};
+}
+const LaunchTimer* launch_timer() { return g_timer.load(std::memory_order_relaxed); }
+void set_launch_timer(const LaunchTimer* t) { g_timer.store(t); }
 
 namespace {
 std::atomic<const Capture*> g_capture[kDeviceKinds] = {};
@@ -76,7 +86,11 @@ void copy_strided(const TensorArg& src, const TensorArg& dst, Work* work) {
   if (!work->stream.runs_host_kernels) {
     const StridedCopy copy = g_strided_copy[static_cast<int>(work->stream.device.kind)];
     MGE_CHECK(copy, NotImplemented, "copy: {} has no strided copies.", work->stream.device.name());
-    return copy(src, dst, *work);
+    const LaunchTimer* timer = launch_timer();
+    if (timer) timer->begin(*work);
+    copy(src, dst, *work);
+    if (timer) timer->end(*work, "copy", "between orders");
+    return;
   }
   work->call([from = TensorArg(src), to = TensorArg(dst), s = &work->stream]() mutable {
     from.ptr = s->reach(from.ptr);

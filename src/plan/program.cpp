@@ -6,6 +6,7 @@
 
 #include "core/pool.h"
 #include "kernel/copy.h"
+#include "kernel/launch_timer.h"
 #include "plan/program_impl.h"
 
 namespace mge {
@@ -378,7 +379,8 @@ bool Program::Impl::run_recorded(Program& self) {
   const Home& h = homes[0];
   const Capture* capture = capture_of(h.device.kind);
   constexpr size_t kFew = 4;  // launches that are not worth it
-  if (!capture || homes.size() != 1 || code.size() < kFew || profile::on() || !times.empty()) return false;
+  if (!capture || homes.size() != 1 || code.size() < kFew || profile::on() || launch_timer() || !times.empty())
+    return false;
   std::vector<const void*> at{h.base};
   for (auto* bound : {&in, &var})
     for (auto& b : *bound) {

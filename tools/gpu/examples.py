@@ -12,12 +12,15 @@ import time
 from typing import Any
 
 OUT = pathlib.Path(os.environ.get("OUT", "."))
-# example: arguments, tolerance of the loss relative to the first one
-EXAMPLES = {
-    "digits_lenet": (["--steps", "50", "--train-only"], 2e-3),
-    "resnet18": (["--steps", "20"], 2e-2),
-    "transformer_lm": (["--steps", "50"], 2e-3),
+# example: arguments, and how far a loss may be from the CPU's, relative to the first: in the first two steps, in all.
+# Batch normalisation over 16 images makes a last bit grow tenfold with every step, on one device as between two: the
+# report has the difference between two sets of CPU kernels beside it.
+EXAMPLES: dict[str, tuple[list[str], float, float]] = {
+    "digits_lenet": (["--steps", "50", "--train-only"], 1e-5, 1e-4),
+    "resnet18": (["--steps", "20"], 1e-3, 1e-1),
+    "transformer_lm": (["--steps", "50"], 1e-5, 1e-4),
 }
+DEVICES = {"gpu": ("gpu0", "0"), "cpu": ("cpu0", "0"), "other kernels": ("cpu0", "1")}  # MGB_USE_MEGDNN_DBG
 
 
 def child(name: str, device: str) -> None:
@@ -44,29 +47,40 @@ def child(name: str, device: str) -> None:
     print("ROW " + json.dumps(row), flush=True)
 
 
+def run_one(name: str, device: str, kernels: str) -> dict[str, Any]:
+    env = {**os.environ, "MGB_USE_MEGDNN_DBG": kernels}
+    try:
+        done = subprocess.run(
+            [sys.executable, __file__, name, device], capture_output=True, text=True, timeout=40, env=env
+        )
+    except subprocess.TimeoutExpired:
+        return {"losses": [], "said": "more than 40 s", "s": 40}
+    rows = [line for line in done.stdout.splitlines() if line.startswith("ROW ")]
+    text = (done.stdout + done.stderr)[-2500:]
+    row: dict[str, Any] = json.loads(rows[0][4:]) if rows else {"losses": [], "said": text, "s": 0}
+    if row["said"]:
+        print(text)
+    return row
+
+
+def apart(a: list[float], b: list[float]) -> list[float]:
+    return [abs(x - y) / max(abs(b[0]), 1e-9) for x, y in zip(a, b, strict=False)]
+
+
 def main() -> None:
     results: dict[str, Any] = {}
-    for name, (_, tol) in EXAMPLES.items():
-        runs = {}
-        for device in ("gpu0", "cpu0"):
-            try:
-                done = subprocess.run(
-                    [sys.executable, __file__, name, device], capture_output=True, text=True, timeout=60
-                )
-                text = done.stdout + done.stderr
-                rows = [line for line in done.stdout.splitlines() if line.startswith("ROW ")]
-                runs[device] = json.loads(rows[0][4:]) if rows else {"losses": [], "said": text[-1500:], "s": 0}
-                if not rows or runs[device]["said"]:
-                    print(text[-2500:])
-            except subprocess.TimeoutExpired:
-                runs[device] = {"losses": [], "said": "more than 60 s", "s": 60}
-        gpu, cpu = runs["gpu0"], runs["cpu0"]
-        pairs = list(zip(gpu["losses"], cpu["losses"], strict=False))
-        worst = max((abs(a - b) / max(abs(cpu["losses"][0]), 1e-9) for a, b in pairs), default=float("nan"))
+    for name, (_, first, most) in EXAMPLES.items():
+        runs = {kind: run_one(name, *how) for kind, how in DEVICES.items()}
+        losses = {kind: r["losses"] for kind, r in runs.items()}
+        differences = apart(losses["gpu"], losses["cpu"])
+        early, worst = max(differences[:2], default=float("nan")), max(differences, default=float("nan"))
         results[name] = {
-            "steps": len(pairs), "worst": worst, "tolerance": tol, "ok": bool(pairs) and worst <= tol,
-            "gpu": gpu["losses"][:3] + gpu["losses"][-1:], "cpu": cpu["losses"][:3] + cpu["losses"][-1:],
-            "gpu s": round(gpu["s"], 2), "cpu s": round(cpu["s"], 2), "said": gpu["said"] or cpu["said"],
+            "steps": len(differences), "early": early, "worst": worst, "allowed": [first, most],
+            "ok": bool(differences) and early <= first and worst <= most,
+            "other kernels": max(apart(losses["other kernels"], losses["cpu"]), default=float("nan")),
+            "gpu": losses["gpu"][:3] + losses["gpu"][-1:], "cpu": losses["cpu"][:3] + losses["cpu"][-1:],
+            "s": {kind: round(r["s"], 2) for kind, r in runs.items()},
+            "said": runs["gpu"]["said"] or runs["cpu"]["said"],
         }  # fmt: skip
         print(name, json.dumps(results[name]))
         (OUT / "examples.json").write_text(json.dumps(results, indent=1))

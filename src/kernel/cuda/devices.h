@@ -23,6 +23,16 @@ Properties properties(int device);
 /// Of the driver, 1000 * major + 10 * minor; -1 without one.
 int driver_version();
 
+/// From now on what kernels take on the device is summed up, by op and kernel; programs run plainly meanwhile.
+void start_times();
+struct KernelTime {
+  std::string what;
+  int64_t count = 0;
+  double ms = 0;
+};
+/// Waits for the devices; the most expensive first.
+std::vector<KernelTime> stop_times();
+
 /// What was looked for and what was found: "libcuda", its path or empty, why it is missing or empty.
 struct Component {
   std::string name, path, missing;

@@ -16,6 +16,7 @@ void register_cuda_cudnn(KernelRegistry& r);
 void register_cuda_pool(KernelRegistry& r);
 void register_cuda_index(KernelRegistry& r);
 void register_cuda_rng(KernelRegistry& r);
+void register_cuda_rows(KernelRegistry& r);
 void register_cuda_sort(KernelRegistry& r);
 void register_cuda_optim(KernelRegistry& r);
 

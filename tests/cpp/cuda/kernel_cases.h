@@ -13,7 +13,9 @@
 #include "op/index/indexing.h"
 #include "op/index/multi_index.h"
 #include "op/index/sort.h"
+#include "op/loss/softmax.h"
 #include "op/matmul/matmul.h"
+#include "op/norm/layer_norm.h"
 #include "op/optim/optim.h"
 #include "op/pool/pool.h"
 #include "op/reduce/reduce.h"
@@ -59,6 +61,8 @@ Cases elementwise_cases(std::span<const DType> dtypes);
 Cases cast_cases(std::span<const DType> dtypes);
 Cases reduce_cases(std::span<const DType> dtypes);
 Cases region_cases();
+/// Rows that are normalised: sums in another order than the reference's, in double.
+Cases row_cases(DType t);
 /// Everything else, for one dtype.
 Cases other_cases(DType t);
 

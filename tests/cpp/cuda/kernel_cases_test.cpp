@@ -67,6 +67,20 @@ Cases region_cases() {
   return out;
 }
 
+Cases row_cases(DType t) {
+  Cases out;
+  auto add = [&](const char* op, Attrs attrs, std::vector<Shape> in) {
+    out.push_back({op, std::move(attrs), {}});
+    for (auto& s : in) out.back().in.emplace_back(t, s, [](int64_t i) { return 0.25 * whole(i); });
+  };
+  for (const char* op : {"softmax", "logsoftmax"}) add(op, make_attrs(SoftmaxAttrs{-1}), {{70, 45}});
+  for (const char* op : {"softmax_bwd", "logsoftmax_bwd"}) add(op, make_attrs(SoftmaxAttrs{-1}), {{70, 45}, {70, 45}});
+  add("layer_norm", make_attrs(LayerNormAttrs{1, 1e-5}), {{70, 45}, {45}, {45}});
+  add("layer_norm", make_attrs(LayerNormAttrs{2, 1e-5}), {{3, 7, 5}});
+  add("layer_norm_bwd", make_attrs(LayerNormBwdAttrs{1}), {{70, 45}, {70, 45}, {70, 1}, {70, 1}, {45}});
+  return out;
+}
+
 Cases other_cases(DType t) {
   Cases out;
   auto add = [&](const char* op, Attrs attrs, std::vector<std::pair<DType, Shape>> in,

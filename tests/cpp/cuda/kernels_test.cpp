@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
@@ -51,8 +52,8 @@ struct Call {
   }
 };
 
-// Equal bytes; of NaNs only that both are.
-std::string difference(const TensorArg& a, const TensorArg& b) {
+// Equal bytes; of NaNs only that both are. Or within `close`, relative to 1 and the value.
+std::string difference(const TensorArg& a, const TensorArg& b, double close = 0) {
   const size_t size = dtype_size(a.dtype);
   for (int64_t i = 0; i < a.numel(); ++i) {
     const char *p = a.data<char>() + static_cast<size_t>(i) * size, *q = b.data<char>() + static_cast<size_t>(i) * size;
@@ -60,6 +61,7 @@ std::string difference(const TensorArg& a, const TensorArg& b) {
     double u = 0, v = 0;
     load_row(a.dtype, p, 1, Compute::F64, &u, 1);
     load_row(a.dtype, q, 1, Compute::F64, &v, 1);
+    if (close > 0 && std::abs(u - v) <= close * (1 + std::abs(u))) continue;
     if (u == u || v == v) return format("element {}: {} and {}", i, u, v);
   }
   return {};
@@ -69,14 +71,15 @@ class Emulated : public ::testing::Test {
  protected:
   void SetUp() override { cuda::emulate_cuda("c++"); }
   void TearDown() override { cuda::emulate_cuda(""); }
-  static void compare(const Cases& cases) {
+  static void compare(const Cases& cases, double close = 0) {
     for (auto& c : cases) {
       SCOPED_TRACE(format("{} {} {}", c.op, c.in.empty() ? "" : std::string(dtype_name(c.in[0].arg.dtype)),
                           c.attrs ? c.attrs->print() : ""));
       Call want(c, DeviceKind::Cpu), got(c, DeviceKind::Cuda);
       want.run(KernelTier::Ref);
       got.run(KernelTier::Library);
-      for (size_t o = 0; o < want.out.size(); ++o) EXPECT_EQ(difference(want.out[o], got.out[o]), "") << "output " << o;
+      for (size_t o = 0; o < want.out.size(); ++o)
+        EXPECT_EQ(difference(want.out[o], got.out[o], close), "") << "output " << o;
     }
   }
 };
@@ -105,6 +108,7 @@ TEST_F(Emulated, RegionsGiveTheBitsOfTheirSteps) {
   }
 }
 TEST_F(Emulated, OtherKernelsGiveTheBitsOfTheReference) { compare(other_cases(F32)); }
+TEST_F(Emulated, RowsAreNormalisedAsByTheReference) { compare(row_cases(F32), 2e-6), compare(row_cases(BF16), 1e-2); }
 TEST_F(Emulated, AnIndexOutOfRangeIsTold) {
   Case c{"index_get", make_attrs(MultiIndexAttrs{{0}, 0}), {}};
   c.in.emplace_back(F32, Shape{5, 2}, whole);
@@ -145,7 +149,8 @@ TEST(CudaTexts, NvrtcTakesAllOfThem) {
   record(cast_cases(all ? every : std::vector{F32, BF16, U8}));
   record(reduce_cases(all ? every : std::vector{F32}));
   record(region_cases());
-  for (DType t : all ? std::vector{F32, F16, BF16, F64} : std::vector{F32, BF16}) record(other_cases(t));
+  for (DType t : all ? std::vector{F32, F16, BF16, F64} : std::vector{F32, BF16})
+    record(other_cases(t)), record(row_cases(t));
   cuda::set_engine(nullptr);
   EXPECT_GT(recorder.texts.size(), 120u);
   if (!std::getenv("MGE_CUDA_NVRTC")) return;  // nothing to compile with; CI has it

@@ -1,5 +1,5 @@
-// A GPU for the host's compiler: the emulator (kernel/cuda/emulate.h) puts this before the text of a kernel. Threads run
-// one after the other, or as fibers of a block where they meet.
+// A GPU for the host's compiler: the emulator (kernel/cuda/emulate.h) puts this before the text of a kernel. Threads
+// run one after the other, or as fibers of a block where they meet.
 #pragma once
 #include <math.h>
 #include <stdint.h>
@@ -52,6 +52,15 @@ T __shfl_down_sync(unsigned, T v, int by) {
   T r = v;
   if ((me & 31) + by < 32) memcpy(&r, &(*t_slots)[me + by], sizeof r);
   pause_thread();  // all have read
+  return r;
+}
+template <class T>
+T __shfl_sync(unsigned, T v, int lane) {
+  memcpy(&(*t_slots)[threadIdx.x], &v, sizeof v);
+  pause_thread();
+  T r;
+  memcpy(&r, &(*t_slots)[(threadIdx.x & ~31u) + lane], sizeof r);
+  pause_thread();
   return r;
 }
 static void fiber_main() {
