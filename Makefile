@@ -25,6 +25,7 @@ CXX_FILES    = $(shell find $(CXX_FOLDERS) \( -name '*.h' -o -name '*.cpp' -o -n
 .PHONY: help
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@for m in $(CROSS); do printf '  make %-11s %s\n' test-$$m "C++ tests of Lite and networks on $$m, emulated"; done
 
 # ---- what the other targets need
 
@@ -93,19 +94,20 @@ demo: build ## train LeNet on handwritten digits, run it through every way to de
 	@$(PY) examples/digits_lenet.py
 	@$(PY) examples/lite/original.py
 
-test: ## everything CI checks: lint, C++ tests, Python tests, doctests
+test: ## everything CI checks: lint, C++ tests, models and kernels on 64-bit ARM, Python tests, doctests
 	@$(MAKE) lint-fast
 	@$(MAKE) build
 	@$(MAKE) tidy
 	@$(MAKE) ctest
 	@$(MAKE) cuda-kernels
 	@$(MAKE) instructions
+	@$(MAKE) machines
 	@$(MAKE) pytest
 
 bench: build-release .venv-bench-torch/stamp .venv-bench-lite/stamp ## speed, beside PyTorch in the same run
 	$(call say,benchmarks with the release build)
 	@$(call stage,release)
-	@$(call staged,release) $(PY) benchmarks/run.py --torch-python .venv-bench-torch/bin/python --lite-python .venv-bench-lite/bin/python $(if $(MGE13),--mge13-python $(MGE13))
+	@$(call staged,release) $(PY) benchmarks/run.py --torch-python .venv-bench-torch/bin/python --lite-python .venv-bench-lite/bin/python $(if $(MGE13),--mge13-python $(MGE13)) $(BENCH)
 
 parity: build-release .venv-bench-torch/stamp ## accuracy and behaviour, beside PyTorch
 	$(call say,parity with the release build)
@@ -151,7 +153,7 @@ instructions: build-dev .stamps/apt-count ## instructions per small op, against 
 	$(call say,instructions per small op)
 	@$(PY) tools/instructions.py build/dev/bin/mge_dispatch
 
-pytest: build-dev .venv/stamp-test .stamps/apt-mpi .stamps/apt-browser
+pytest: build-dev .venv/stamp-test .stamps/apt-mpi .stamps/apt-browser .stamps/apt-gdb
 	$(call say,Python tests and doctests)
 	@$(PY) -m pytest tests/python --doctest-modules $(PACKAGES)
 
@@ -177,6 +179,30 @@ format: .venv/stamp-test .stamps/apt-lint ## rewrite sources in the project's fo
 	@ruff check -q --fix . || true
 	@ruff format -q .
 
+# ---- other machines: cross builds of Lite, run by qemu-user (docs/machines.md)
+
+HIGHWAY := build/third_party/highway-1.2.0/hwy/targets.cc
+$(HIGHWAY):
+	@tools/fetch_highway.sh
+
+CROSS := aarch64 riscv64 armv7
+.PHONY: machines $(CROSS:%=test-%)
+# The part that CI can afford: kernels and model files on one of them.
+machines: build-dev .venv/stamp-test .stamps/apt-aarch64 $(HIGHWAY)
+	$(call say,64-bit ARM: kernels and model files)
+	@cmake --preset lite-aarch64 --log-level=WARNING
+	@cmake --build --preset lite-aarch64 --target load_and_run mge_test_kernel mge_test_jit
+	@ctest --preset lite-aarch64 -j "$$(nproc)" --progress -R '^(kernel_short|jit)$$'
+	@$(PY) tools/machines.py build/lite-aarch64
+
+NETS ?= resnet18 mobilenet_v2 shufflenet_v2
+$(CROSS:%=test-%): test-%: build-dev .venv/stamp-test .stamps/apt-cross $(HIGHWAY)
+	$(call say,$*: C++ tests and models)
+	@cmake --preset lite-$* --log-level=WARNING
+	@cmake --build --preset lite-$*
+	@ctest --preset lite-$* -j "$$(nproc)" --progress -E '^kernel_short$$'
+	@$(PY) tools/machines.py build/lite-$* --nets $(NETS)
+
 # ---- other builds
 
 .PHONY: test-asan test-tsan lite size wheel wheel-lite wheels wheels-test clean distclean
@@ -196,8 +222,11 @@ test-tsan: build-tsan ## C++ tests under the thread sanitizer
 
 lite: build-lite ## the small inference build: build/lite/bin/load_and_run and liblite.so
 
-size: build-release build-lite ## stripped sizes of what ships
-	@$(PY) tools/size.py
+size: build-release build-lite ## stripped sizes of what ships, beside their goals
+	@$(call stage,release)
+	@mkdir -p build/size
+	@cd benchmarks && $(call staged,release) $(PY) lite_mge.py dump mobilenet_v2 ../build/size/mobilenet_v2.mge
+	@$(PY) tools/size.py --goals build/size/mobilenet_v2.mge
 
 wheel: .venv/stamp-build ## dist/*.whl for the Python of .venv
 	$(call say,wheel -> dist/)

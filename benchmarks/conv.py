@@ -13,7 +13,7 @@ import pathlib
 import sys
 from collections.abc import Callable
 
-from peers import answer_requests, quick, run_table, set_threads, show, start_peers
+from peers import answer_requests, least, missed, quick, run_table, set_threads, show, start_peers, times
 
 HERE = pathlib.Path(__file__).parent
 # channels, size, output channels, kernel, stride, padding, how often ResNet-50 has it
@@ -138,14 +138,14 @@ def table(torch_python: str, batches: list[int], rounds: int, threads: int, only
                     )
                     for _ in range(rounds)
                 ]
-                m, t, last = (min(x) for x in zip(*cells, strict=True))
-                ratio = min(t, last) / m
+                m, t, last = (least(x) for x in zip(*cells, strict=True))
+                ratio = least((t, last)) / m
                 for who, v in enumerate((m, t, last)):
                     total[what, who] += v * count
                 rate = flops(batch, shape) * (1 if what == "forward" else 2 if c == 3 else 3) / m / 1e9
                 print(
                     f"| {f'{c}x{h} -> {o} {k}x{k} s{s}':22} | {what:7} | {show(m):>10} | {rate:7.0f} | {show(t):>10} | "
-                    f"{show(last):>13} | {ratio:5.2f}x {'MISSED' if ratio < 0.95 else ''} |",
+                    f"{show(last):>13} | {times(ratio):>6} {missed(ratio, 0.95)} |",
                     flush=True,
                 )
         name = "these together" if only else "all of ResNet-50"
@@ -153,7 +153,7 @@ def table(torch_python: str, batches: list[int], rounds: int, threads: int, only
             m, t, last = (total[what, who] for who in range(3))
             print(
                 f"| {name:22} | {what:7} | {show(m):>10} |         | {show(t):>10} | {show(last):>13} | "
-                f"{min(t, last) / m:5.2f}x |"
+                f"{times(least((t, last)) / m):>6} |"
             )
     ours.stop()
     torch.stop()

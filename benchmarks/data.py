@@ -21,7 +21,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from peers import answer_requests, run_table, set_threads, show, start_peers
+from peers import answer_requests, missed, run_table, set_threads, show, start_peers, times
 
 HERE = pathlib.Path(__file__).parent
 # name -> height and width of a sample, of the crop, padding before it, samples of a batch, batches of an epoch
@@ -172,8 +172,8 @@ def table(torch_python: str, rounds: int, workers: int = 2) -> None:
         mine, theirs = min(wall[0]), min(wall[1])
         ratio, less = theirs / mine, min(cpu[1]) / min(cpu[0])
         print(
-            f"| {case:47} | {show(mine):>10} | {show(theirs):>10} | {ratio:8.2f}x | {less:6.2f}x | 1.0x | "
-            f"{'' if ratio >= 1 else 'MISSED'} |",
+            f"| {case:47} | {show(mine):>10} | {show(theirs):>10} | {times(ratio):>9} | {times(less):>7} | 1.0x | "
+            f"{missed(ratio, 1)} |",
             flush=True,
         )
     ours.stop()

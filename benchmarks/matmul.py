@@ -12,7 +12,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 
-from peers import answer_requests, quick, run_table, set_threads, show, start_peers
+from peers import answer_requests, missed, quick, run_table, set_threads, show, start_peers, times
 
 HERE = pathlib.Path(__file__).parent
 # name -> batch, m, k, n, b transposed (as a Linear layer has it)
@@ -137,8 +137,8 @@ def table(torch_python: str, rounds: int, threads: int) -> None:
         ratio, top = theirs / mine, peak.measure()
         rate = 2e-9 * batch * m * k * n / mine
         print(
-            f"| {name:20} | {show(mine):>10} | {show(theirs):>10} | {ratio:8.2f}x | {rate:7.1f} | {rate / top:7.2f} | "
-            f"{'' if ratio >= 0.9 else 'MISSED'} |",
+            f"| {name:20} | {show(mine):>10} | {show(theirs):>10} | {times(ratio):>9} | {rate:7.1f} | "
+            f"{rate / top:7.2f} | {missed(ratio, 0.9)} |",
             flush=True,
         )
     ours.stop()

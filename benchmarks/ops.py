@@ -22,6 +22,7 @@ from peers import (
     Peer,
     answer_requests,
     measured,
+    missed,
     plain_device,
     quick,
     run_table,
@@ -314,8 +315,8 @@ def table(
             rate = f"{moved:4.1f} | {moved / bandwidth:8.2f}"
         want = 2.0 if size == "small" else 0.9
         print(
-            f"| {op:16} | {size:5} | {show(m):>10} | {show(t):>10} | {ratio:8.2f}x | {rate or '     |         '} | "
-            f"{'' if ratio >= want else 'MISSED'} |" + "".join(f" {show(o):>10} | {times(o / m):>9} |" for o in old),
+            f"| {op:16} | {size:5} | {show(m):>10} | {show(t):>10} | {times(ratio):>9} | {rate or '     |         '} | "
+            f"{missed(ratio, want)} |" + "".join(f" {show(o):>10} | {times(o / m):>9} |" for o in old),
             flush=True,
         )
     for p in peers:

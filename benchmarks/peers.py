@@ -11,7 +11,7 @@ import pathlib
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 PEERS = ("mge", "torch", "mge13")  # ours, PyTorch, and if asked for MegEngine 1.13
@@ -40,26 +40,46 @@ def environment(name: str, threads: int) -> dict[str, str]:
 
 
 class Peer:
-    """A script run as ``script --serve NAME``: a line of tab-separated words in, a number out."""
+    """A script run as ``script --serve NAME``: a line of tab-separated words in, a number out.
+
+    A rival that is not there, or that dies, answers NaN, which tables show as ``-``; that we die is an error.
+    """
 
     def __init__(self, name: str, script: pathlib.Path, python: str, threads: int):
+        self.name = name
+        self.process: subprocess.Popen[str] | None = None
+        if not python or not pathlib.Path(python).exists():
+            assert name != "mge"
+            return
         cmd = [python, str(script), "--serve", name]
         env = environment(name, threads)
         self.process = subprocess.Popen(cmd, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
 
     def ask(self, *words: str) -> float:
+        if self.process is None:
+            return math.nan
         assert self.process.stdin and self.process.stdout
-        self.process.stdin.write("\t".join(words) + "\n")
-        self.process.stdin.flush()
-        answer = self.process.stdout.readline()
-        if not answer:
-            sys.exit(f"benchmark: a peer died at {words}.")
-        return float(json.loads(answer))
+        answer = ""
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.write("\t".join(words) + "\n")
+            self.process.stdin.flush()
+            answer = self.process.stdout.readline()
+        if answer:
+            return float(json.loads(answer))
+        if self.name == "mge":
+            sys.exit(f"benchmark: our process died at {words}.")
+        print(f"benchmark: {self.name} died at {words}; left out from here on.", file=sys.stderr)
+        self.stop()
+        return math.nan
 
     def stop(self) -> None:
+        if self.process is None:
+            return
         assert self.process.stdin
-        self.process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
         self.process.wait()
+        self.process = None
 
 
 def start_peers(script: pathlib.Path, torch_python: str, threads: int) -> tuple[Peer, Peer]:
@@ -68,6 +88,16 @@ def start_peers(script: pathlib.Path, torch_python: str, threads: int) -> tuple[
 
 def times(ratio: float) -> str:
     return "-" if math.isnan(ratio) else f"{ratio:.2f}x"
+
+
+def least(values: Iterable[float]) -> float:
+    """Of those that were measured."""
+    return min((v for v in values if not math.isnan(v)), default=math.nan)
+
+
+def missed(ratio: float, wanted: float) -> str:
+    """What cannot be compared is not missed."""
+    return "MISSED" if ratio < wanted else ""
 
 
 def run_table(
@@ -87,7 +117,7 @@ def run_table(
         options: more options with what ``add_argument`` takes.
     """
     ap = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ap.add_argument("--torch-python", type=absolute, help="interpreter that has PyTorch")
+    ap.add_argument("--torch-python", type=absolute, default="", help="interpreter that has PyTorch")
     ap.add_argument("--rounds", type=int, default=rounds)
     ap.add_argument("--threads", type=int, default=2)
     ap.add_argument("--serve", choices=PEERS, help=argparse.SUPPRESS)
@@ -96,8 +126,6 @@ def run_table(
     a = ap.parse_args()
     if a.serve:
         serve(a.serve)
-    elif not a.torch_python:
-        ap.error("--torch-python is needed")
     else:
         table(a)
     return 0

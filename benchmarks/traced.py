@@ -12,7 +12,7 @@ import pathlib
 import sys
 from collections.abc import Callable
 
-from peers import answer_requests, quick, run_table, set_threads, show, start_peers
+from peers import answer_requests, least, missed, quick, run_table, set_threads, show, start_peers, times
 from train import CASES
 
 HERE = pathlib.Path(__file__).parent
@@ -43,14 +43,14 @@ def row(name: str, torch_python: str, rounds: int, threads: int) -> str:
     ours, torch = start_peers(HERE / "traced.py", torch_python, threads)
     asked = [(ours, "traced"), (ours, "eager"), (torch, "plain"), (torch, "compiled")]
     asked += [(torch, "last")] if images else []
-    cells = [min(cell) for cell in zip(*([p.ask(w, name) for p, w in asked] for _ in range(rounds)), strict=True)]
+    cells = [least(cell) for cell in zip(*([p.ask(w, name) for p, w in asked] for _ in range(rounds)), strict=True)]
     ours.stop()
     torch.stop()
-    traced, eager, compiled, best = cells[0], cells[1], cells[3], min([cells[2], *cells[4:]])
-    verdict = "" if min(best, compiled) / traced >= WANTED else "MISSED"
+    traced, eager, compiled, best = cells[0], cells[1], cells[3], least([cells[2], *cells[4:]])
+    verdict = missed(least((best, compiled)) / traced, WANTED)
     return (
         f"| {name:20} | {show(traced):>10} | {show(eager):>10} | {eager / traced:5.2f}x | {show(best):>10} | "
-        f"{best / traced:5.2f}x | {show(compiled):>13} | {compiled / traced:5.2f}x | {verdict:6} |"
+        f"{times(best / traced):>6} | {show(compiled):>13} | {times(compiled / traced):>6} | {verdict:6} |"
     )
 
 

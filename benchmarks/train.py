@@ -17,7 +17,7 @@ import sys
 from collections.abc import Callable
 
 import numpy as np
-from peers import MGE13, Peer, answer_requests, quick, run_table, set_threads, show, start_peers
+from peers import MGE13, Peer, answer_requests, least, missed, quick, run_table, set_threads, show, start_peers, times
 
 HERE = pathlib.Path(__file__).parent
 
@@ -85,18 +85,18 @@ def row(name: str, case: Case, torch_python: str, rounds: int, threads: int, mge
         torch.stop()
     mine = min(c[0] for c in cells)
     theirs = [c[1] for c in cells]
-    ratio = min(theirs) / mine
-    peak, their_peak = max(p[0] for p in peaks), min(p[1] for p in peaks)
-    verdict = ("" if ratio >= case.wanted else "MISSED") + ("" if peak <= their_peak else " MEMORY")
+    ratio = least(theirs) / mine
+    peak, their_peak = max(p[0] for p in peaks), least(p[1] for p in peaks)
+    verdict = missed(ratio, case.wanted) + (" MEMORY" if peak > their_peak else "")
     last = show(theirs[1]) if images else "-"
     line = (
-        f"| {name:20} | {show(mine):>10} | {show(theirs[0]):>10} | {last:>13} | {ratio:5.2f}x | "
+        f"| {name:20} | {show(mine):>10} | {show(theirs[0]):>10} | {last:>13} | {times(ratio):>6} | "
         f"{case.wanted:.1f}x {verdict:6} | {peak / 2**20:6.0f} | {their_peak / 2**20:7.0f} |"
     )
     if mge13_python:
         old = Peer("mge13", HERE / "train.py", mge13_python, threads)
         seconds = old.ask("step", name)
-        line += f" {show(seconds):>10} | {seconds / mine:8.2f}x |"
+        line += f" {show(seconds):>10} | {times(seconds / mine):>9} |"
         old.stop()
     return line
 
@@ -129,7 +129,9 @@ def adam_table(torch_python: str, rounds: int, threads: int) -> None:
     # Parameter, gradient and two states are read, all but the gradient are written.
     rate, most = count * size * 4 * 7 / mine / 1e9, triad(threads)
     print(f"\nAdam, {count} tensors of {size} floats, {threads} threads: {show(mine)}, {rate:.1f} GB/s, which is")
-    print(f"{rate / most:.2f} of the triad's {most:.1f} (0.8 wanted); PyTorch's: {show(theirs)}, {theirs / mine:.2f}x")
+    print(
+        f"{rate / most:.2f} of the triad's {most:.1f} (0.8 wanted); PyTorch's: {show(theirs)}, {times(theirs / mine)}"
+    )
 
 
 def main() -> int:

@@ -50,6 +50,7 @@ if(MGE_HIGHWAY_SOURCE)
   add_library(mge_highway STATIC ${highway_sources})
   target_include_directories(mge_highway SYSTEM PUBLIC "${MGE_HIGHWAY_SOURCE}")
   target_compile_definitions(mge_highway PUBLIC HWY_STATIC_DEFINE)
+  target_compile_options(mge_highway PRIVATE -include "${CMAKE_SOURCE_DIR}/src/kernel/simd/targets.h")  # for the same targets
   add_library(hwy::hwy ALIAS mge_highway)
 else()
   find_package(hwy QUIET)

@@ -8,7 +8,11 @@ endif()
 add_library(lite_shared SHARED $<TARGET_OBJECTS:mge_lite>)
 target_link_libraries(lite_shared PRIVATE mge_lite)
 # Threads of the team run its code and libdnnl calls into it, so it stays loaded.
-target_link_options(lite_shared PRIVATE -Wl,-Bsymbolic -Wl,-z,nodelete)
+target_link_options(lite_shared PRIVATE -Wl,-Bsymbolic -Wl,-z,nodelete "-Wl,--version-script=${CMAKE_SOURCE_DIR}/cmake/lite.map")
+set_property(TARGET lite_shared APPEND PROPERTY LINK_DEPENDS "${CMAKE_SOURCE_DIR}/cmake/lite.map")
+if(MGE_LITE_ONLY AND MGE_MOLD AND NOT CMAKE_CROSSCOMPILING)
+  target_link_options(lite_shared PRIVATE -Wl,--icf=all)  # equal functions once; nothing compares their addresses
+endif()
 target_include_directories(lite_shared INTERFACE "$<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/include>" $<INSTALL_INTERFACE:megenginelite/include>)
 target_compile_features(lite_shared INTERFACE cxx_std_17)  # what the public C++ headers need; tests/CMakeLists.txt compiles them so
 set_target_properties(lite_shared PROPERTIES

@@ -1,8 +1,11 @@
 #!/usr/bin/env python3
-"""Print what ships and what it is made of: stripped sizes, then the small library by section, room, instruction set,
-function and template.
+"""Print what ships and what it is made of: stripped sizes beside their goals, then the small library by section, room,
+instruction set, function and template.
 
-    tools/size.py [--library FILE --objects FOLDER] [--top 20]
+    tools/size.py [--goals MOBILENET.mge] [--library FILE --objects FOLDER] [--top 20]
+
+--goals first builds what the goals speak of beside the lite preset: one instruction set, and what tools/trim makes of
+MobileNetV2 and of no model.
 
 Symbols are counted where they are defined first among the object files; what no symbol covers (unwind tables,
 relocations, text) is told by section.
@@ -23,6 +26,13 @@ SHIPPED = (
     ("release", "python/megenginelite/libs/liblite.so"),
     ("lite", "python/megenginelite/libs/liblite.so"),
     ("lite", "bin/load_and_run"),
+)
+# What is built beside the lite preset, and how large it may be, in kB of 1000 bytes.
+GOALS = (
+    ("everything, all x86 instruction sets", 4000, ROOT / "lite/python/megenginelite/libs/liblite.so"),
+    ("everything, AVX2 alone", 2500, ROOT / "size/avx2/python/megenginelite/libs/liblite.so"),
+    ("MobileNetV2 float32, AVX2 (tools/trim)", 700, ROOT / "size/mobilenet/liblite.so"),
+    ("no op at all (tools/trim)", 350, ROOT / "size/empty/liblite.so"),
 )
 ISA = re.compile(r"\bN_(AVX3_ZEN4|AVX3_DL|AVX3_SPR|AVX3|AVX2|SSE4|SSSE3|SSE2|NEON\w*|SVE\w*|RVV|SCALAR|EMU128)\b")
 KEPT = re.compile(r"^\.(text|rodata|eh_frame|gcc_except_table|data\.rel\.ro|rela|relr|dyn|gnu|data|init|bss)")
@@ -104,8 +114,31 @@ def describe(library: Path, objects: Path, top: int) -> None:
     table("templates, all instances together", added((family(text), size) for size, _, text in found), top)
 
 
+def build_for_goals(model: Path) -> None:
+    out = ROOT / "size/avx2"
+    switches = ("-DCMAKE_BUILD_TYPE=MinSizeRel", "-DMGE_LITE_ONLY=ON", "-DMGE_OPS=inference", "-DMGE_ISAS=avx2")
+    run("cmake", "-S", ROOT.parent, "-B", out, "-G", "Ninja", "--log-level=WARNING", *switches)
+    run("cmake", "--build", out, "--target", "lite_shared")
+    trim = ROOT.parent / "tools/trim"
+    print(run(trim, model, "-o", ROOT / "size/mobilenet", "--isa", "avx2"), end="")
+    print(run(trim, "-o", ROOT / "size/empty", "--isa", "avx2"), end="")
+
+
+def goals() -> None:
+    for what, goal, library in GOALS:
+        if not library.exists():
+            continue
+        stripped = ROOT / "size/stripped.so"
+        subprocess.run(["strip", "-o", stripped, library], check=True)
+        size = stripped.stat().st_size / 1000
+        print(
+            f"{what:44} {size:8.0f} kB, goal {goal:5} kB  {'reached' if size <= goal else f'{size / goal:.2f} times'}"
+        )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--goals", type=Path, help="MobileNetV2 as a model file; builds what the goals speak of")
     parser.add_argument("--library", type=Path, help="a library that is not stripped")
     parser.add_argument("--objects", type=Path, help="the folder its object files are in")
     parser.add_argument("--top", type=int, default=20, help="rows of each table")
@@ -115,6 +148,9 @@ def main() -> None:
         return
     out = ROOT / "size"
     out.mkdir(exist_ok=True)
+    if args.goals:
+        build_for_goals(args.goals)
+    goals()
     for preset, pattern in SHIPPED:
         for file in (ROOT / preset).glob(pattern):
             stripped = out / f"{preset}-{file.name}"

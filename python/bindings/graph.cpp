@@ -16,6 +16,7 @@
 #include "model.h"
 #include "op/shape/shape_ops.h"
 #include "original.h"
+#include "pass/own_generators.h"
 #include "plan/describe.h"
 #include "plan/evaluate.h"
 #include "serial/model.h"
@@ -100,6 +101,9 @@ void load(PyGraph* self, nb::object file) {
     serial::LoadedModel m =
         serial::read_model({reinterpret_cast<const uint8_t*>(b.c_str()), b.size()}, "load_graph", read_options());
     graph->g = std::move(m.graph);
+    for (auto& v : m.info.var_values)
+      if (const int at = graph->g.find_var(v.name); at != kNone && v.name.starts_with("generator"))
+        pass::freeze_generator(graph->g, static_cast<size_t>(at), v.meta, v.storage, v.offset);
     graph->metadata = std::move(m.info.metadata);
   }
   new (self) PyGraph{std::move(graph)};
@@ -150,15 +154,19 @@ nb::tuple node(PyGraph& h, NodeId n) {
   return nb::make_tuple(x.op->name, attrs, in, out, p.g.location_of(n).str(), sizes);
 }
 
-// The same op of other inputs, and of other values in the place of those its attributes wait for: its results.
-std::vector<ValueId> again(PyGraph& h, NodeId n, const std::vector<ValueId>& inputs,
-                           const std::vector<ValueId>& sizes) {
+// The same op of other inputs, of other values in the place of those its attributes wait for, and with other
+// attributes: its results.
+std::vector<ValueId> again(PyGraph& h, NodeId n, const std::vector<ValueId>& inputs, const std::vector<ValueId>& sizes,
+                           nb::dict changed) {
   EditedGraph& p = h.get();
   const ir::Node& x = p.g.node(p.check_node(n));
   MGE_CHECK(inputs.size() == x.inputs.size() && sizes.size() == x.sizes.size(), Value,
             "{}: needs {} inputs and {} sizes; got {} and {}.", x.op->name, x.inputs.size(), x.sizes.size(),
             inputs.size(), sizes.size());
-  MGE_CHECK(!ir::takes_token(*x.op), NotImplemented, "{}: draws or acts; it cannot be given other inputs.", x.op->name);
+  MGE_CHECK(!x.op->is(kEffect), NotImplemented,
+            "{}: acts on what is outside of the graph, where it has acted with the inputs it had; it cannot be given "
+            "other ones.",
+            x.op->name);
   for (size_t i = 0; i < inputs.size(); ++i) {
     const Meta &was = p.g.meta(x.inputs[i]), &now = p.g.meta(p.check(inputs[i]));
     MGE_CHECK(was.dtype == now.dtype, Value, "{}: its input {} is {}; got {}. Cast it first, with astype.", x.op->name,
@@ -170,8 +178,18 @@ std::vector<ValueId> again(PyGraph& h, NodeId n, const std::vector<ValueId>& inp
   SmallVec<ir::SizeUse, 1> known;
   for (auto& s : uses)
     if (p.known(s.value)) known.push_back(s);
-  const Attrs attrs =
+  Attrs attrs =
       known.empty() ? x.attrs : ir::sized_attrs(x, {known.data(), known.size()}, [&](ValueId v) { return p.known(v); });
+  if (changed.size()) {
+    std::vector<NamedAttr> values = attrs->values();
+    for (auto& s : uses)
+      MGE_CHECK(!changed.contains(values[static_cast<size_t>(s.field)].name.c_str()), Value,
+                "{}: its {} follows from {}; give it another input in the place of that.", x.op->name,
+                values[static_cast<size_t>(s.field)].name, p.describe(s.value));
+    for (auto& a : values)
+      if (changed.contains(a.name.c_str())) a.value = to_attr(nb::object(changed[a.name.c_str()]).ptr());
+    attrs = x.op->schema.build(x.op->name, values);
+  }
   const NodeId copy = p.g.add_node(*x.op, attrs, {inputs.data(), inputs.size()}, x.loc);
   for (auto& s : uses) p.g.add_size(copy, s);
   const ir::Node &was = p.g.node(n), &now = p.g.node(copy);
@@ -213,7 +231,7 @@ std::vector<ValueId> replaced(PyGraph& h, const std::vector<ValueId>& outputs, c
     for (ValueId v : x.inputs) in.push_back(mapped(v));
     for (auto& s : x.sizes) sizes.push_back(mapped(s.value));
     if (!changed) continue;
-    const std::vector<ValueId> copy = again(h, n, in, sizes);
+    const std::vector<ValueId> copy = again(h, n, in, sizes, {});
     for (size_t k = 0; k < copy.size(); ++k) {
       ValueId& now = map[static_cast<size_t>(p.g.node(n).outputs[k])];
       if (now == p.g.node(n).outputs[k]) now = copy[k];  // a value that is replaced itself stays so
@@ -436,7 +454,7 @@ void bind_graph(nb::module_& m) {
           nb::arg("name"), nb::arg("dtype"), nb::arg("shape"), nb::arg("device").none())
       .def("add_constant", add_constant)
       .def("apply", apply)
-      .def("again", again)
+      .def("again", again, nb::arg("node"), nb::arg("inputs"), nb::arg("sizes"), nb::arg("changed") = nb::dict())
       .def("moved", moved)
       .def("split_biases", split_biases)
       .def("join", [](PyGraph& p, PyGraph& other) { join(p.graph, other.graph); })

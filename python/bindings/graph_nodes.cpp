@@ -5,6 +5,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "graph.h"
+#include "op/rng/rng.h"
 #include "op/shape/shape_ops.h"
 
 namespace nb = nanobind;
@@ -31,8 +32,8 @@ PyObject* g_joined = nullptr;         // called with (keys of both graphs, new g
 class Nodes final : public NodeDispatch {
  public:
   void apply(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> in, std::span<TensorPtr> out) override {
-    MGE_CHECK(!ir::takes_token(op), NotImplemented,
-              "{}: draws random numbers or acts, which cannot be added to a graph. Feed what it gives as an input.",
+    MGE_CHECK(!op.is(kEffect), NotImplemented,
+              "{}: acts on what is outside of the graph, which cannot be added to one. Feed what it gives as an input.",
               op.name);
     const GraphPtr graph = common_graph(attrs, in);
     EditedGraph& g = *graph;
@@ -45,6 +46,7 @@ class Nodes final : public NodeDispatch {
       for (auto& s : attrs->sizes())
         g.g.add_size(n, {s.field, s.element, value_in(g, *static_cast<Tensor*>(s.value.get()))});
     for (size_t i = 0; i < out.size(); ++i) out[i] = node_tensor(graph, g.g.node(n).outputs[i]);
+    if (op.is(kRandom)) leave_generator(op, in, out);
   }
 
   TensorPtr sizes_of(Tensor& t) override {
@@ -65,6 +67,15 @@ class Nodes final : public NodeDispatch {
   }
 
  private:
+  // The graph draws from where the generator of the process stands; that one goes on with numbers which the graph, in
+  // however many runs, does not come to.
+  static void leave_generator(const OpDef& op, std::span<Tensor* const> in, std::span<TensorPtr> out) {
+    static const OpDef& skip = OpRegistry::global().get("rng_skip");
+    for (size_t i = 0; i < op.outputs.size(); ++i)
+      if (op.outputs[i] == "new_state" && !(in.back()->modes & mode::kNode))
+        out[i] = apply1(skip, make_attrs(SkipAttrs{int64_t{1} << 48}), {in.back()});
+  }
+
   // The graph of the variables; those of several graphs are one from now on.
   static GraphPtr common_graph(const Attrs& attrs, std::span<Tensor* const> in) {
     GraphPtr graph;
@@ -135,8 +146,8 @@ void join(const GraphPtr& a, const GraphPtr& b) {
   auto at = [&](ValueId v) -> ValueId& { return map[static_cast<size_t>(v)]; };
   for (ValueId v : from.inputs()) at(v) = a->add_input(b->name(v), from.meta(v));
   for (auto& v : from.vars())
-    fail(ErrorKind::NotImplemented, "graph: '{}' is state that changes; such a graph cannot be joined to another.",
-         from.value(v.in).name);
+    MGE_CHECK(from.use_count(v.in) == 0, NotImplemented,
+              "graph: '{}' is state that changes; such a graph cannot be joined to another.", from.value(v.in).name);
   for (auto& c : from.constants())
     if (c.value != ir::kNone) at(c.value) = g.add_constant(from.meta(c.value), c.storage, c.offset, b->name(c.value));
   for (NodeId n : from.order()) {

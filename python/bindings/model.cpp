@@ -17,6 +17,7 @@
 #include "original.h"
 #include "pass/cse.h"
 #include "pass/dce.h"
+#include "pass/own_generators.h"
 #include "serial/mgb/write.h"
 #include "serial/model.h"
 #include "serial/names.h"
@@ -143,7 +144,8 @@ nb::bytes write(const ModelDump& d, int keep_var_name, bool keep_param_name, boo
 nb::tuple write_original(const ModelDump& d, int version, int keep_var_name, bool keep_opr_name, bool keep_param_name,
                          bool keep_opr_priority, bool metadata, nb::bytes user_info, uint64_t options) {
   serial::mgb::WriteOptions opt;
-  opt.version = version;
+  opt.older = version == 814;
+  opt.version = opt.older ? 1 : version;
   opt.keep_var_name = keep_var_name;
   opt.keep_op_name = keep_opr_name;
   opt.keep_param_name = keep_param_name;
@@ -162,6 +164,7 @@ nb::tuple write_original(const ModelDump& d, int version, int keep_var_name, boo
 }  // namespace
 
 ModelDump make_model_dump(ir::Graph g, const std::vector<std::string>& output_names, const DumpOptions& opt) {
+  const std::vector<pass::GeneratorVar> generators = pass::own_generators(g);
   pass::dce(g);  // what no output needs was never part of the function
   if (opt.options && opt.change) {
     auto inference = pass::InferenceOptions::from_word(*opt.options);
@@ -173,6 +176,9 @@ ModelDump make_model_dump(ir::Graph g, const std::vector<std::string>& output_na
   ModelDump d{std::move(g), {}};
   d.info.producer = "megengine " MGE_VERSION_STRING;
   d.info.metadata = opt.metadata;
+  for (auto& v : generators)
+    d.info.var_values.push_back(
+        {v.name, d.g.meta(d.g.vars()[static_cast<size_t>(d.g.find_var(v.name))].in), v.start.storage, v.start.offset});
   return d;
 }
 

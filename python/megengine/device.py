@@ -7,9 +7,8 @@ A name is a type and an index, with an optional stream: ``cpu0``, ``gpu1:2``, ``
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
 from .core import _core
 from .core._core import CompNode as CompNode
@@ -238,8 +237,7 @@ def set_prealloc_config(
     assert isinstance(device_type, DeviceType)
 
 
-@dataclass(frozen=True)
-class CudaDeviceProperty:
+class CudaDeviceProperty(NamedTuple):
     """What ``get_cuda_device_property`` tells of a device."""
 
     name: str

@@ -101,7 +101,7 @@ void add_absent(Table& t) {
   t.add_absent<RemoteRecv>("RemoteRecv", processes);
   t.add_absent<Precision>("NvOf", vendor, "NvOf@1");
   t.add_absent<Relayout>("RelayoutFormat", "blocked layouts of files have no rule yet", "RelayoutFormatV1@1");
-  t.classes.back().in_python = false;
+  t.leave_to_files();
   t.add_absent<Extern>("ExternOpr", "foreign operators have no interface yet", "ExternCOprRunner@1");
   t.add_absent<Engine>("TensorRTRuntime", vendor, "TensorRTRuntimeOpr@1");
   t.add_absent<Engine>("AtlasRuntime", vendor, "AtlasRuntimeOpr@1");

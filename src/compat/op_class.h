@@ -5,6 +5,7 @@
 #pragma once
 #include "compat/params.h"
 #include "op/emitter.h"
+#include "op/in_build.h"
 
 namespace mge::compat {
 
@@ -46,39 +47,58 @@ const OpClass& get(std::string_view name);
 /// The class that a type of a model file stands for; null for types that are no op (inputs, constants) or not known.
 const OpClass* find_file_type(std::string_view name, int version);
 
+/// The classes that `run` was called for since the start of the process.
+std::vector<std::string_view> classes_run();
 /// Emits what the class means. An empty Val is an output that was not asked for. NotImplemented for a class without a
 /// rule.
 std::vector<Val> run(Emitter& em, const OpClass& c, const void* params, std::span<const Val> in);
 
 /// Collects the rows of a family: t.add<Params, rule>("Convolution", {2, 2}, "ConvolutionV2@1 Convolution@2").
+/// Classes that are not in this build are left out, as ops are (op/in_build.h).
 class Table {
  public:
   struct Arity {
     int min, max;
   };
+  struct Name {
+    const char* text;
+    bool here;
+    consteval Name(const char* name) : text(name), here(class_in_build(name)) {}
+  };
   template <class P, void (*kRule)(Emitter&, const P&, std::span<const Val>, std::vector<Val>&)>
-  void add(std::string_view name, Arity n, std::string_view files = {}, Effect effect = Effect::None) {
-    row(name, detail::fields_of<P>(), n, files, effect, detail::build<P>,
-        [](Emitter& em, const void* p, std::span<const Val> in, std::vector<Val>& out) {
-          kRule(em, *static_cast<const P*>(p), in, out);
-        });
+  MGE_INLINED void add(Name name, Arity n, std::string_view files = {}, Effect effect = Effect::None) {
+    added_ = name.here;
+    if (name.here)
+      row(name.text, detail::fields_of<P>(), n, files, effect, detail::build<P>,
+          [](Emitter& em, const void* p, std::span<const Val> in, std::vector<Val>& out) {
+            kRule(em, *static_cast<const P*>(p), in, out);
+          });
   }
   template <class P>
-  void add_absent(std::string_view name, std::string_view why, std::string_view files = {}) {
-    row(name, detail::fields_of<P>(), {0, -1}, files, Effect::None, detail::build<P>, nullptr);
+  MGE_INLINED void add_absent(Name name, std::string_view why, std::string_view files = {}) {
+    added_ = name.here;
+    if (!name.here) return;
+    row(name.text, detail::fields_of<P>(), {0, -1}, files, Effect::None, detail::build<P>, nullptr);
     classes.back().absent = why;
   }
   /// A type of model files that has no class in Python.
   template <class P, void (*kRule)(Emitter&, const P&, std::span<const Val>, std::vector<Val>&)>
-  void add_file_type(std::string_view name, Arity n, std::string_view files) {
+  MGE_INLINED void add_file_type(Name name, Arity n, std::string_view files) {
     add<P, kRule>(name, n, files);
-    classes.back().in_python = false;
+    leave_to_files();
   }
   /// Of the class added last.
-  void leave_uncast() { classes.back().uncast = true; }
+  void leave_uncast() {
+    if (added_) classes.back().uncast = true;
+  }
+  void leave_to_files() {
+    if (added_) classes.back().in_python = false;
+  }
   std::vector<OpClass> classes;
 
  private:
+  bool added_ = false;
+
   void row(std::string_view name, std::vector<Field> fields, Arity n, std::string_view files, Effect effect,
            decltype(OpClass::make) make, decltype(OpClass::rule) rule);
 };

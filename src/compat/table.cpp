@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <atomic>
 #include <charconv>
 
 #include "compat/op_class.h"
@@ -81,7 +82,22 @@ const OpClass* find_file_type(std::string_view name, int version) {
   return nullptr;
 }
 
+namespace {
+std::atomic<bool>* run_flags() {
+  static auto* flags = new std::vector<std::atomic<bool>>(table().size());
+  return flags->data();
+}
+}  // namespace
+
+std::vector<std::string_view> classes_run() {
+  std::vector<std::string_view> out;
+  for (size_t i = 0; i < table().size(); ++i)
+    if (run_flags()[i].load(std::memory_order_relaxed)) out.push_back(table()[i].name);
+  return out;
+}
+
 std::vector<Val> run(Emitter& em, const OpClass& c, const void* params, std::span<const Val> in) {
+  run_flags()[&c - table().data()].store(true, std::memory_order_relaxed);
   MGE_CHECK(c.rule, NotImplemented, "apply: {} is not there: {}.", c.name, c.absent);
   const int n = std::max(static_cast<int>(in.size()) - (c.effect == Effect::Generator), 0);
   if (n < c.min_in || (c.max_in >= 0 && n > c.max_in)) {

@@ -2,6 +2,7 @@
 
 #include "dist/group.h"
 #include "op/dist/collective.h"
+#include "op/in_build.h"
 
 namespace mge::dist {
 namespace {
@@ -68,7 +69,8 @@ void register_kernels(KernelRegistry& r) {
       {Op::Send, send},
       {Op::Recv, recv},
   };
-  for (auto& row : kRows) r.add(op_name(row.op), KernelTier::Ref, {.name = op_name(row.op), .run = row.run});
+  for (auto& row : kRows)
+    r.add(std::string(op_name(row.op)), KernelTier::Ref, {.name = op_name(row.op), .run = row.run});
 }
 
 }  // namespace mge::dist

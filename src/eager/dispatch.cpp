@@ -12,7 +12,7 @@ constinit thread_local uint32_t mode::t_word = 0;
 namespace {
 
 // Of the thread that runs the traced function; other threads go on as if there were none.
-__attribute__((tls_model("initial-exec"))) thread_local Tracer* g_tracer = nullptr;
+thread_local Tracer* g_tracer = nullptr;
 
 NodeDispatch* g_nodes = nullptr;
 bool is_node(const Tensor& t) { return t.modes & mode::kNode; }

@@ -22,7 +22,7 @@ constexpr int kLowShift = 8, kHighShift = 16;
 /// What a program sets (amp, config) and on which results depend: to be saved, restored, and put into keys of traces.
 constexpr uint32_t kSettings = kAutocast | kFloat32Sums | 0xffu << kLowShift | 0xffu << kHighShift;
 
-extern constinit thread_local uint32_t t_word __attribute__((tls_model("initial-exec")));
+extern constinit thread_local uint32_t t_word;
 
 inline DType low_dtype(uint32_t word) {
   return static_cast<DType>((word >> kLowShift & 0xff) ^ static_cast<uint32_t>(DType::F16));

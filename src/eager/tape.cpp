@@ -9,13 +9,11 @@
 namespace mge {
 namespace {
 
-#define MGE_TLS __attribute__((tls_model("initial-exec"))) thread_local
 // Sessions belong to the thread that started them: it alone records for them.
-MGE_TLS SessionList* t_sessions = nullptr;  // active ones, outermost first; null until the first session
-MGE_TLS int t_group_depth = 0, t_group_level = 0;
-MGE_TLS LocId t_backward_loc = 0;
-MGE_TLS uint64_t t_rerun = 0;
-#undef MGE_TLS
+thread_local SessionList* t_sessions = nullptr;  // active ones, outermost first; null until the first session
+thread_local int t_group_depth = 0, t_group_level = 0;
+thread_local LocId t_backward_loc = 0;
+thread_local uint64_t t_rerun = 0;
 std::atomic<uint64_t> g_next_id{1}, g_next_seq{1};
 
 // A session that outlives its thread, or is stopped by another one, still finds the list it is in.

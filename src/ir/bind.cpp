@@ -86,9 +86,9 @@ class Binder {
 
   // What keeps every size is there for calls with other ones.
   bool drop_if_same(NodeId n) {
-    static const OpDef* const kMayKeep[] = {&OpRegistry::global().get("reshape"),
-                                            &OpRegistry::global().get("broadcast_to"),
-                                            &OpRegistry::global().get("sum_to")};
+    static const OpDef* const kMayKeep[] = {OpRegistry::global().registered("reshape"),
+                                            OpRegistry::global().registered("broadcast_to"),
+                                            OpRegistry::global().registered("sum_to")};
     const Node& x = g_.node(n);
     if (x.op != kMayKeep[0] && x.op != kMayKeep[1] && x.op != kMayKeep[2]) return false;
     if (g_.meta(x.inputs[0]).same_type(g_.meta(x.outputs[0]))) {

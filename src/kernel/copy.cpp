@@ -76,9 +76,10 @@ struct Offsets {
       src += index[i] * n.stride[1][i];
     }
   }
-  // To the next item; nothing was skipped.
-  void advance(const LoopNest& n, int dims) {
+  // To the next item.
+  void advance(const LoopNest& n, int dims, int skip = -1) {
     for (int i = dims - 1; i >= 0; --i) {
+      if (i == skip) continue;
       dst += n.stride[0][i];
       src += n.stride[1][i];
       if (++index[i] < n.size[i]) return;
@@ -128,15 +129,18 @@ void copy_transposed(const Job& j, int across) {
   const int64_t block_cols = j.stream ? 64 / j.size : 64;
   const int64_t block_rows = j.stream ? 1024 : std::max<int64_t>(64, 64 * block_cols / cols);
   const int64_t row_blocks = (rows + block_rows - 1) / block_rows, col_blocks = (cols + block_cols - 1) / block_cols;
-  const int64_t outer = j.total / (rows * cols);
+  const int64_t outer = j.total / (rows * cols), blocks = row_blocks * col_blocks;
   const int64_t block_bytes = std::min(rows, block_rows) * std::min(cols, block_cols) * j.size;
-  parallel_for(outer * row_blocks * col_blocks, byte_grain(block_bytes), [&](int64_t b, int64_t e) {
-    for (; b < e; ++b) {
-      const int64_t c = b % col_blocks * block_cols, r = b / col_blocks % row_blocks * block_rows;
-      const Offsets at(n, inner, across, b / col_blocks / row_blocks);
+  parallel_for(outer * blocks, byte_grain(block_bytes), [&](int64_t b, int64_t e) {
+    Offsets at(n, inner, across, b / blocks);
+    for (int64_t part = b % blocks; b < e; ++b) {
+      const int64_t c = part % col_blocks * block_cols, r = part / col_blocks * block_rows;
       g_moves.transpose(static_cast<size_t>(j.size), j.src + (at.src + r + c * n.stride[1][inner]) * j.size,
                         n.stride[1][inner], j.dst + (at.dst + r * n.stride[0][across] + c) * j.size,
                         n.stride[0][across], std::min(block_rows, rows - r), std::min(block_cols, cols - c), j.stream);
+      if (++part < blocks) continue;
+      part = 0;
+      at.advance(n, inner, across);
     }
   });
 }

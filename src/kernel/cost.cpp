@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <string_view>
 
 #include "base/cost.h"
 
@@ -15,12 +18,19 @@ constexpr double kLibraryCall = 20'000;
 // Of F(2x2, 3x3): a tile needs 16 multiply-adds for each pair of channels instead of 36. Transforms cost what moving so
 // many bytes does.
 constexpr double kSavedFlops = 2 * (36 - 16);
-constexpr double kTileBytes = 40;     // a tile of one channel, in or out
-constexpr double kFilterBytes = 120;  // a filter
+struct Transforms {
+  double tile;    // a tile of one channel, in or out
+  double filter;  // a filter
+};
+// The adjoints compete with a library that has no weights to bring into order, the forward pass with the product over
+// pixels, which has. NOTE(perf): us on one core, pixels against tiles, 7x7 (16 tiles): 512 channels 2830/2340, 256
+// 640/500, 64 41/35, with weights brought into order before 2040/1220, 505/304, 34/23; 16 channels on 56x56: 260/133.
+constexpr Transforms kForward{16, 38}, kAdjoint{40, 120};
 // Of F(4x4, 3x3): 36 multiply-adds for 16 outputs, where four tiles of 2x2 take 64.
 constexpr double kSavedFlops4 = 2 * (64 - 36);
-constexpr double kTileBytes4 = 40;    // more than four tiles of one channel
-constexpr double kPointBytes4 = 112;  // what the points of a filter are more than those of 2x2
+// NOTE(perf): us on one core, 2x2 against 4x4, weights in order: 256 channels on 14x14 922/715, 512 3760/3117.
+constexpr double kTileBytes4 = 16;   // more than four tiles of one channel
+constexpr double kPointBytes4 = 54;  // what the points of a filter are more than those of 2x2
 
 // What a library's adjoint moves for each weight, which it wants in another order: read, allocated, written, read.
 constexpr double kReorderBytes = 4 * 4;
@@ -36,22 +46,37 @@ bool library_pays_for_rows(int64_t rows, double flops) {
   return rows >= 5 && rows <= 12 && library_pays(flops, 1.0 / 2);
 }
 
-bool winograd_can(const ConvGeom& g) {
-  return g.kh == 3 && g.kw == 3 && g.sh * g.sw == 1 && g.dh * g.dw == 1 && g.groups == 1 && g.ph <= 2 && g.pw <= 2 &&
-         g.c > 0 && g.o > 0 && g.c % 16 == 0 && g.o % 16 == 0 && !g.empty();
+int64_t winograd_largest() {
+  static const int64_t largest = [] {
+    const char* text = std::getenv("MGE_WINOGRAD");
+    const std::string_view given = text ? text : "4";
+    if (given == "0" || given == "2") return given[0] - '0';
+    if (given != "4")
+      std::fprintf(stderr,
+                   "megengine: MGE_WINOGRAD: expected 4, 2 or 0 (no transformed tiles); got '%s'. It is not used.\n",
+                   text);
+    return 4;
+  }();
+  return largest;
 }
 
-bool winograd_pays(const ConvGeom& g) {
+bool winograd_can(const ConvGeom& g) {
+  return winograd_largest() >= 2 && g.kh == 3 && g.kw == 3 && g.sh * g.sw == 1 && g.dh * g.dw == 1 && g.groups == 1 &&
+         g.ph <= 2 && g.pw <= 2 && g.c > 0 && g.o > 0 && g.c % 16 == 0 && g.o % 16 == 0 && !g.empty();
+}
+
+bool winograd_pays(const ConvGeom& g, ConvRole role) {
   if (!winograd_can(g)) return false;
+  const Transforms& t = role == ConvRole::Forward ? kForward : kAdjoint;
   const double c = static_cast<double>(g.c), o = static_cast<double>(g.o);
   const auto tiles = static_cast<double>(g.n * ((g.oh + 1) / 2) * ((g.ow + 1) / 2));
   // A tile is worth its own transforms, and there are enough of them for those of the weight.
-  if (sums_ns(kSavedFlops * c * o) < move_ns(kTileBytes * (c + o))) return false;
-  return sums_ns(kSavedFlops * tiles) >= move_ns(kFilterBytes);
+  if (sums_ns(kSavedFlops * c * o) < move_ns(t.tile * (c + o))) return false;
+  return sums_ns(kSavedFlops * tiles) >= move_ns(t.filter);
 }
 
 bool winograd4_pays(const ConvGeom& g) {
-  if (!winograd_can(g)) return false;
+  if (winograd_largest() < 4 || !winograd_can(g)) return false;
   const double c = static_cast<double>(g.c), o = static_cast<double>(g.o);
   const auto tiles = static_cast<double>(g.n * ((g.oh + 3) / 4) * ((g.ow + 3) / 4));
   if (sums_ns(kSavedFlops4 * c * o) < move_ns(kTileBytes4 * (c + o))) return false;
@@ -64,6 +89,10 @@ bool lines_pays(const ConvGeom& g) {
   // Fewer channels leave most of a line or of a panel empty, and small images are as well off in planes.
   return lines_can(g) && g.c >= 16 && g.o >= 16 && library_pays(g.flops(), 1);
 }
+
+bool first_can(const ConvGeom& g) { return g.groups == 1 && g.c > 0 && g.c <= 4 && g.o > 0 && !g.empty(); }
+
+bool first_pays(const ConvGeom& g) { return first_can(g) && g.o >= 16 && g.ow >= 8 && library_pays(g.flops(), 1); }
 
 int64_t product_longest_sum(const ConvGeom& g) {
   return g.kh * g.kw == 1 ? 1 << 14 : g.sh * g.sw > 1 ? 1 << 12 : 1 << 10;

@@ -21,13 +21,20 @@ bool library_pays_for_rows(int64_t rows, double flops);
 /// Convolutions, and their adjoints, that are best computed by transformed tiles (kernel/simd/conv/conv2d_last.h).
 /// `can` be, by their geometry; and are worth the transforms.
 bool winograd_can(const ConvGeom& g);
-bool winograd_pays(const ConvGeom& g);
-/// The same for tiles of 4x4 outputs, where they are allowed.
+/// Outputs a side of the largest tiles that are used: 4, or what MGE_WINOGRAD says, 2 or 0 (none), for the whole
+/// process (docs/adr/0054-tiles-of-4x4.md).
+int64_t winograd_largest();
+bool winograd_pays(const ConvGeom& g, ConvRole role);
+/// The same for tiles of 4x4 outputs, of the forward pass.
 bool winograd4_pays(const ConvGeom& g);
 
 /// Forward convolutions that are computed as one product over pixels (kernel/simd/conv/conv2d_last.h).
 bool lines_can(const ConvGeom& g);
 bool lines_pays(const ConvGeom& g);
+
+/// Forward convolutions of images of few channels that are computed from planes into channels-last memory.
+bool first_can(const ConvGeom& g);
+bool first_pays(const ConvGeom& g);
 
 /// Adjoints best computed as one matrix product over all pixels (kernel/simd/conv/conv2d_last.h): many weights, few
 /// pixels. longest_sum: more pixels would lose digits.

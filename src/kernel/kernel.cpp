@@ -81,14 +81,15 @@ void set_fake_kernels(DeviceKind k) {
   forget_kernel_choices();
 }
 
-void KernelRegistry::add(std::string_view op, KernelTier tier, Kernel k, DeviceKind device) {
+void KernelRegistry::put(const char* op, KernelTier tier, const Kernel& k, DeviceKind device) {
   auto& lists = by_op_[kernels_of(device)];
-  OpId id = OpRegistry::global().get(op).id;
+  const OpDef* of = OpRegistry::global().registered(op);
+  MGE_ASSERT(of, "kernel {} is for {}, which is no op", k.name, op);
+  const OpId id = of->id;
   if (lists.size() <= id) lists.resize(OpRegistry::global().size());
-  k.tier = tier;
   auto& list = lists[id];
   auto at = std::find_if(list.begin(), list.end(), [&](auto& o) { return o->tier > tier; });
-  list.insert(at, std::make_unique<Kernel>(std::move(k)));
+  (*list.insert(at, std::make_unique<Kernel>(k)))->tier = tier;
   g_epoch.fetch_add(1);
 }
 

@@ -39,7 +39,7 @@ struct KernelArgs {
   void* workspace = nullptr;
   DeviceKind device = DeviceKind::Cpu;  // where it runs
   Work* work = nullptr;                 // what it enqueues belongs to this; null: it is done when run() returns
-  const Kernel* kernel = nullptr;       // itself, for kernels that are objects
+  const Kernel* kernel = nullptr;       // itself
   const void* prepared = nullptr;       // what Kernel::prepare made of its operand; null: nothing was
 
   template <class T>
@@ -75,8 +75,6 @@ struct Kernel {
   /// Should not: some later kernel of the list is expected to be faster. Fast-run measures it all the same. Like
   /// `refuse` it sees shapes, dtypes and whether inputs are contiguous.
   const char* (*avoid)(const KernelArgs&) = nullptr;
-  /// What a kernel that is an object (a compiled region, a captured graph) works with, as args.kernel->object.
-  std::shared_ptr<const void> object;
   /// An operand that never changes, a weight of inference, can be brought into the kernel's own order once, when a
   /// program is compiled (CompileOptions::weight_preprocess). run() then takes args.prepared instead of reading it, and
   /// gives the same bits.
@@ -106,7 +104,12 @@ class KernelRegistry {
  public:
   static KernelRegistry& global();
   /// Kernels of one op are tried by tier, then in the order they were added. They stay where they are for good.
-  void add(std::string_view op, KernelTier tier, Kernel k, DeviceKind device = DeviceKind::Cpu);
+  /// Inlined, so that a kernel of an op that is not in this build is dropped (op/in_build.h).
+  template <class Name = OpName>
+  MGE_INLINED void add(std::type_identity_t<Name> op, KernelTier tier, const Kernel& k,
+                       DeviceKind device = DeviceKind::Cpu) {
+    if (op.here) put(op.text, tier, k, device);
+  }
   /// In the order they are tried.
   std::span<const std::unique_ptr<Kernel>> list(OpId op, DeviceKind device = DeviceKind::Cpu) const;
   /// The fastest kernel that accepts, cached by device, op, attrs, metas and layout class; a NotImplemented error that
@@ -119,6 +122,8 @@ class KernelRegistry {
   Choice find(const KernelArgs& a, KernelTier tier) const;
 
  private:
+  void put(const char* op, KernelTier tier, const Kernel& k, DeviceKind device);
+
   std::vector<std::vector<std::unique_ptr<Kernel>>> by_op_[kDeviceKinds];
 };
 [[noreturn]] void fail_no_kernel(const KernelArgs& a, const Choice& c);

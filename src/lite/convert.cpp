@@ -65,6 +65,14 @@ Layout to_lite(const mge::Meta& m, const std::string& who) {
   return l;
 }
 
+bool is_layout_of(const Layout& l, const mge::Meta& m) {
+  if (l.ndim != std::max<size_t>(m.shape.rank, 1) || !same_storage(l.data_type, m.dtype)) return false;
+  if (m.shape.rank == 0) return l.shapes[0] == 1;
+  for (size_t i = 0; i < l.ndim; ++i)
+    if (l.shapes[i] != static_cast<size_t>(m.shape[i])) return false;
+  return true;
+}
+
 mge::Shape to_shape(const Layout& l, int graph_rank) {
   mge::Shape s;
   if (graph_rank == 0 && l.ndim == 1 && l.shapes[0] == 1) return s;

@@ -15,6 +15,8 @@ const char* dtype_text(LiteDataType t);
 size_t dtype_bytes(LiteDataType t);
 
 Layout to_lite(const mge::Meta& m, const std::string& who);
+/// Whether to_lite(m) would be l.
+bool is_layout_of(const Layout& l, const mge::Meta& m);
 /// The shape of `l`, a lone {1} becoming rank 0 where the graph has rank 0.
 mge::Shape to_shape(const Layout& l, int graph_rank);
 std::string layout_text(const Layout& l);  // "float32[2,3]"

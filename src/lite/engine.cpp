@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "jit/interp/interp.h"
 #include "lite/algo_cache.h"
+#include "op/in_build.h"
 #include "pass/dce.h"
 #include "pass/pipeline.h"
 #include "plan/evaluate.h"
@@ -108,7 +109,7 @@ mge::pass::PipelineOptions Engine::passes(int level) const {
   mge::pass::PipelineOptions o;
   o.opt_level = level;
   o.evaluate = mge::kernel_evaluator();
-  o.can_fuse = mge::interp_can_fuse;
+  if constexpr (mge::in_build("fused")) o.can_fuse = mge::interp_can_fuse;
   o.inference = opt_.inference;
   if (opt_.jit_level == 1) o.graph_opt.jit_fuse_reduce = mge::pass::Switch::Off;
   return o;
@@ -118,7 +119,7 @@ mge::RefPtr<mge::Program> Engine::compile(Graph bound) {
   uint32_t strategy = opt_.strategy;
   if ((strategy & mge::kProfile) && opt_.tune_once && std::exchange(tuned_, true)) strategy |= mge::kHeuristic;
   const KernelPolicy policy(strategy, opt_.workspace);
-  mge::install_interp();
+  if constexpr (mge::in_build("fused")) mge::install_interp();
   mge::pass::optimize(bound, passes(opt_.opt_level));
   if (opt_.jit_level && opt_.opt_level < 2) mge::pass::run_pass("fuse_elementwise", bound, passes(2));
   mge::CompileOptions o;
@@ -187,6 +188,11 @@ std::vector<mge::RefPtr<mge::Program>> Engine::programs() const {
 }
 
 void Engine::prepare(const std::vector<Meta>& given) {
+  auto same_inputs = [&] {
+    return std::equal(given.begin(), given.end(), inputs_.begin(), inputs_.end(),
+                      [](const Meta& a, const Meta& b) { return a.same_type(b); });
+  };
+  if (current_ && same_inputs()) return;
   std::vector<Meta> inputs = given;
   for (Meta& m : inputs) m.cn = opt_.device;
   if (parts_.empty()) {
@@ -201,12 +207,6 @@ void Engine::prepare(const std::vector<Meta>& given) {
             "lite: comp_node_seq_record_level {} needs sizes that follow from those of the inputs; in this model they "
             "depend on values. Use level 0.",
             opt_.record_level);
-  auto same = [&] {
-    for (size_t i = 0; i < inputs.size(); ++i)
-      if (!inputs[i].same_type(inputs_[i])) return false;
-    return inputs_.size() == inputs.size();
-  };
-  if (current_ && same()) return;
   inputs_ = inputs;
   outputs_.clear();
   current_ = nullptr;

@@ -479,8 +479,8 @@ void Network::Impl::set_output_layouts() {
     const auto i = static_cast<size_t>(s.graph_index);
     // Of sizes that depend on values, those of the recorded call stand there until the first run.
     const Meta& m = engine->knows_outputs() ? engine->output_meta(i) : engine->recorded_output_meta(i);
-    Layout l = to_lite(m, mge::format("output '{}'", s.io.name));
-    if (!(s.tensor->get_layout() == l)) s.tensor->set_layout(l);
+    if (is_layout_of(s.tensor->get_layout(), m)) continue;
+    s.tensor->set_layout(to_lite(m, mge::format("output '{}'", s.io.name)));
   }
 }
 
@@ -534,7 +534,7 @@ void Network::Impl::run_once() {
   const mge::ThreadLimit limit(static_cast<int>(threads));
   const mge::UseMemory use(memory);
   // Other threads find inputs and outputs as they were before the run or as they are after it.
-  std::vector<Tensor::Impl*> tensors;
+  TensorLocks::List tensors;
   for (auto* slots : {&inputs, &outputs})
     for (const IoSlot& s : *slots) tensors.push_back(&TensorAccess::impl(*s.tensor));
   const TensorLocks locks(std::move(tensors));

@@ -297,7 +297,7 @@ std::shared_ptr<Tensor> concat_tensors(const std::vector<const Tensor*>& tensors
   check_device(device);
   std::vector<Tensor::Impl*> all;
   for (const Tensor* t : tensors) all.push_back(&TensorAccess::impl(*t));
-  const TensorLocks locks(all);
+  const TensorLocks locks(TensorLocks::List(all.begin(), all.end()));
   Tensor::Impl& first = TensorAccess::impl(*tensors[0]);
   Layout l = first.layout;
   MGE_CHECK(dim >= 0 && static_cast<size_t>(dim) < l.ndim, Index, "lite: concat along axis {} of {}.", dim,

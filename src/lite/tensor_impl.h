@@ -58,13 +58,19 @@ class Tensor::Impl : public TensorFields {
 /// Several tensors at once, locked in the order of their addresses so that nobody waits in a ring.
 class TensorLocks {
  public:
-  explicit TensorLocks(std::vector<Tensor::Impl*> tensors) {
-    std::sort(tensors.begin(), tensors.end());
-    for (Tensor::Impl* t : tensors) locks_.emplace_back(t->mutex);
+  using List = mge::SmallVec<Tensor::Impl*, 8>;
+  explicit TensorLocks(List tensors) : tensors_(std::move(tensors)) {
+    std::sort(tensors_.begin(), tensors_.end());
+    for (Tensor::Impl* t : tensors_) t->mutex.lock();
   }
+  ~TensorLocks() {
+    for (Tensor::Impl* t : tensors_) t->mutex.unlock();
+  }
+  TensorLocks(const TensorLocks&) = delete;
+  TensorLocks& operator=(const TensorLocks&) = delete;
 
  private:
-  std::vector<std::unique_lock<std::recursive_mutex>> locks_;
+  List tensors_;
 };
 
 struct TensorAccess {

@@ -1,4 +1,5 @@
 #include "op/opdef.h"
+#include "op/in_build.h"
 
 namespace mge {
 
@@ -14,16 +15,41 @@ OpRegistry& OpRegistry::global() {
   return *r;
 }
 
-OpBuilder OpRegistry::op(const char* name) {
-  MGE_ASSERT(!find(name), "op {} is registered twice", name);
+void OpBuilder::add_inputs(OpDef& d, std::initializer_list<const char*> names, bool required) {
+  d.inputs.insert(d.inputs.end(), names.begin(), names.end());
+  if (required) d.required = static_cast<uint8_t>(d.inputs.size());
+}
+
+void OpBuilder::add_variadic(OpDef& d, const char* name) {
+  d.inputs.emplace_back(name);
+  d.required = 1;
+  d.variadic = true;
+}
+
+void OpBuilder::add_outputs(OpDef& d, std::initializer_list<const char*> names) {
+  d.outputs.insert(d.outputs.end(), names.begin(), names.end());
+}
+
+OpDef* OpRegistry::add(const char* name) {
+  MGE_ASSERT(!registered(name), "op {} is registered twice", name);
   OpDef* d = ops_.emplace_back(std::make_unique<OpDef>()).get();
   d->id = static_cast<OpId>(ops_.size() - 1);
   d->name = name;
-  return OpBuilder(d);
+  return d;
+}
+
+const char* OpRegistry::build_has() { return build_list::kMade; }
+
+std::vector<const OpDef*> OpRegistry::asked_for() const {
+  std::vector<const OpDef*> out;
+  for (auto& d : ops_)
+    if (d->asked.load(std::memory_order_relaxed)) out.push_back(d.get());
+  return out;
 }
 
 void OpRegistry::grad(std::string_view op, void (*vjp)(VjpCtx&), Saves saves, Saves (*saves_of)(const AttrsBase*)) {
-  auto* d = const_cast<OpDef*>(&get(op));
+  auto* d = const_cast<OpDef*>(registered(op));
+  MGE_ASSERT(d, "a gradient of {}, which is no op", op);
   d->vjp = vjp;
   d->saves = saves;
   d->saves_of = saves_of;
@@ -40,14 +66,23 @@ void OpRegistry::put_back(std::string_view op, std::string_view put) {
   const_cast<OpDef*>(&get(op))->put_back = &get(put);
 }
 
-const OpDef* OpRegistry::find(std::string_view name) const {
+const OpDef* OpRegistry::registered(std::string_view name) const {
   for (auto& d : ops_)  // looked up once per call site or file node, never on the hot path
     if (d->name == name) return d.get();
   return nullptr;
 }
 
+const OpDef* OpRegistry::find(std::string_view name) const {
+  const OpDef* d = registered(name);
+  if (d) d->asked.store(true, std::memory_order_relaxed);
+  return d;
+}
+
 const OpDef& OpRegistry::get(std::string_view name) const {
   if (auto* d = find(name)) return *d;
+  if (!in_build(name))
+    fail(ErrorKind::NotImplemented,
+         "op {}: is not in this runtime, which has {}. Use a build with all ops (MGE_OPS=all).", name, build_has());
   std::string near;
   for (auto& d : ops_)
     if (d->name.find(name) != std::string::npos || name.find(d->name) != std::string::npos)

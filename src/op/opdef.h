@@ -1,10 +1,12 @@
 // One OpDef per op: everything the engine knows of it. Bindings, stubs, IR text, files, docs and test coverage are
 // derived from the registry, never typed again.
 #pragma once
+#include <atomic>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "core/meta.h"
@@ -17,6 +19,9 @@ class VjpCtx;
 class Emitter;
 struct Val;
 struct ScalarBody;
+struct OpName;
+// Registration is inlined, so that of an op that is not in this build (op/in_build.h) the compiler sees no use.
+#define MGE_INLINED __attribute__((always_inline))
 
 enum Trait : uint32_t {
   kElementwise = 1,  // out[i] depends on in[i] after broadcasting; has a scalar body
@@ -113,67 +118,85 @@ struct OpDef {
   double (*cost)(const InferCtx&) = nullptr;  // floating-point operations; null = one per output element
   uint32_t refuses = 0;  // bit i: some values of input i are an error when it runs; a variadic input has the last bit
   int version = 1;
+  mutable std::atomic<bool> asked{false};  // somebody looked it up (OpRegistry::asked_for)
 
   bool is(Trait t) const { return traits & t; }
   size_t n_out(const AttrsBase* a) const { return count_outputs ? count_outputs(a) : outputs.size(); }
 };
 
 /// Fluent construction: r.op("conv2d").attrs<Conv2dAttrs>().in("x","weight").opt("bias").out("y").infer(f)…
+/// Of an op that is not in this build it does nothing.
 class OpBuilder {
  public:
-  explicit OpBuilder(OpDef* d) : d_(d) {}
+  MGE_INLINED explicit OpBuilder(OpDef* d) : d_(d) {}
   template <class T>
-  OpBuilder& attrs() {
-    d_->schema = make_schema<T>();
-    d_->has_attrs = true;
+  MGE_INLINED OpBuilder& attrs() {
+    if (d_) set_schema<T>(*d_);
     return *this;
   }
   template <class... N>
-  OpBuilder& in(N... names) {
-    (d_->inputs.push_back(names), ...);
-    d_->required = static_cast<uint8_t>(d_->inputs.size());
+  MGE_INLINED OpBuilder& in(N... names) {
+    if (d_) add_inputs(*d_, {names...}, true);
     return *this;
   }
   template <class... N>
-  OpBuilder& opt(N... names) {
-    (d_->inputs.push_back(names), ...);
+  MGE_INLINED OpBuilder& opt(N... names) {
+    if (d_) add_inputs(*d_, {names...}, false);
     return *this;
   }
-  OpBuilder& variadic_in(const char* name) {
-    d_->inputs.push_back(name);
-    d_->required = 1;
-    d_->variadic = true;
+  MGE_INLINED OpBuilder& variadic_in(const char* name) {
+    if (d_) add_variadic(*d_, name);
     return *this;
   }
   template <class... N>
-  OpBuilder& out(N... names) {
-    (d_->outputs.push_back(names), ...);
+  MGE_INLINED OpBuilder& out(N... names) {
+    if (d_) add_outputs(*d_, {names...});
     return *this;
   }
-  OpBuilder& variadic_out(const char* name, size_t (*count)(const AttrsBase*)) {
-    return d_->count_outputs = count, out(name);
+  MGE_INLINED OpBuilder& variadic_out(const char* name, size_t (*count)(const AttrsBase*)) {
+    return set(&OpDef::count_outputs, count).out(name);
   }
-  OpBuilder& infer(void (*f)(InferCtx&)) { return d_->infer = f, *this; }
-  OpBuilder& promote(Promote p) { return d_->promote = p, *this; }
-  OpBuilder& amp(Amp a) { return d_->amp = a, *this; }
-  OpBuilder& keeps_format(KeepsFormat k) { return d_->keeps_format = k, *this; }
-  OpBuilder& view(bool (*f)(const ViewCtx&)) { return d_->view = f, d_->traits |= kView, *this; }
-  OpBuilder& decompose(decltype(OpDef::decompose) f) { return d_->decompose = f, *this; }
-  OpBuilder& traits(uint32_t t) { return d_->traits |= t, *this; }
+  MGE_INLINED OpBuilder& infer(void (*f)(InferCtx&)) { return set(&OpDef::infer, f); }
+  MGE_INLINED OpBuilder& promote(Promote p) { return set(&OpDef::promote, p); }
+  MGE_INLINED OpBuilder& amp(Amp a) { return set(&OpDef::amp, a); }
+  MGE_INLINED OpBuilder& keeps_format(KeepsFormat k) { return set(&OpDef::keeps_format, k); }
+  MGE_INLINED OpBuilder& view(bool (*f)(const ViewCtx&)) { return set(&OpDef::view, f).traits(kView); }
+  MGE_INLINED OpBuilder& decompose(decltype(OpDef::decompose) f) { return set(&OpDef::decompose, f); }
+  MGE_INLINED OpBuilder& traits(uint32_t t) {
+    if (d_) d_->traits |= t;
+    return *this;
+  }
   /// It acts on something outside of the graph, named by the attributes (OpDef::domain).
-  OpBuilder& effect(std::string (*domain)(const AttrsBase*)) { return d_->domain = domain, traits(kEffect); }
-  OpBuilder& cost(double (*f)(const InferCtx&)) { return d_->cost = f, *this; }
+  MGE_INLINED OpBuilder& effect(std::string (*domain)(const AttrsBase*)) {
+    return set(&OpDef::domain, domain).traits(kEffect);
+  }
+  MGE_INLINED OpBuilder& cost(double (*f)(const InferCtx&)) { return set(&OpDef::cost, f); }
   /// What is said of such values is said before anything is written, so that a result over an operand is safe.
-  OpBuilder& refuses(uint32_t inputs) { return d_->refuses = inputs, *this; }
-  OpBuilder& version(int v) { return d_->version = v, *this; }
-  OpBuilder& doc(const char* text) { return d_->doc = text, *this; }
-  OpBuilder& scalar(const ScalarBody* b) {
-    d_->scalar = b;
-    d_->keeps_format = KeepsFormat::Any;
-    return traits(kElementwise);
+  MGE_INLINED OpBuilder& refuses(uint32_t inputs) { return set(&OpDef::refuses, inputs); }
+  MGE_INLINED OpBuilder& version(int v) { return set(&OpDef::version, v); }
+  MGE_INLINED OpBuilder& doc(const char* text) {
+    if (d_) d_->doc = text;
+    return *this;
+  }
+  MGE_INLINED OpBuilder& scalar(const ScalarBody* b) {
+    return set(&OpDef::scalar, b).keeps_format(KeepsFormat::Any).traits(kElementwise);
   }
 
  private:
+  template <class T>
+  MGE_INLINED OpBuilder& set(T OpDef::*field, std::type_identity_t<T> value) {
+    if (d_) d_->*field = value;
+    return *this;
+  }
+  template <class T>
+  static void set_schema(OpDef& d) {
+    d.schema = make_schema<T>();
+    d.has_attrs = true;
+  }
+  static void add_inputs(OpDef& d, std::initializer_list<const char*> names, bool required);
+  static void add_variadic(OpDef& d, const char* name);
+  static void add_outputs(OpDef& d, std::initializer_list<const char*> names);
+
   OpDef* d_;
 };
 
@@ -182,8 +205,10 @@ class OpRegistry {
   /// All built-in ops, made once by register_all on first use.
   static OpRegistry& global();
   /// Registering a name twice is an internal error.
-  OpBuilder op(const char* name);
+  inline OpBuilder op(OpName name);  // op/in_build.h
   const OpDef* find(std::string_view name) const;
+  /// The same for those who register something: not counted by asked_for.
+  const OpDef* registered(std::string_view name) const;
   /// Value error that names near misses when unknown.
   const OpDef& get(std::string_view name) const;
   const OpDef& at(OpId id) const { return *ops_[id]; }
@@ -195,8 +220,13 @@ class OpRegistry {
   /// `op` takes a part of its input that `put` puts back (OpDef::put_back).
   void put_back(std::string_view op, std::string_view put);
   size_t size() const { return ops_.size(); }
+  /// What this build has, for errors about what it has not: "all ops".
+  static const char* build_has();
+  /// The ops that were looked up since the start of the process, in the order of their registration.
+  std::vector<const OpDef*> asked_for() const;
 
  private:
+  OpDef* add(const char* name);
   std::vector<std::unique_ptr<OpDef>> ops_;
 };
 

@@ -99,7 +99,7 @@ bool fuse_one(Graph& g, NodeId conv) {
 }  // namespace
 
 bool fuse_conv_epilogue(Graph& g) {
-  const OpDef* conv2d = &OpRegistry::global().get(Conv2dAttrs::kOp);
+  const OpDef* conv2d = OpRegistry::global().registered(Conv2dAttrs::kOp);
   bool changed = false;
   for (NodeId n : g.order())
     if (!g.node(n).erased && g.node(n).op == conv2d) changed |= fuse_one(g, n);

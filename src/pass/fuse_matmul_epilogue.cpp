@@ -18,7 +18,7 @@ class Fuser {
   }
 
   bool run() {
-    const OpDef* matmul = &OpRegistry::global().get("matmul");
+    const OpDef* matmul = OpRegistry::global().registered("matmul");
     bool changed = false;
     for (NodeId n : order_)
       if (!g_.node(n).erased && g_.node(n).op == matmul) changed |= fuse(n);

@@ -79,7 +79,7 @@ struct InferenceOptions {
   bool fuse_preprocess = false;    // image bytes to a normalised tensor in one op
   bool fuse_grain = false;         // sum / count as a mean, global pooling as a reduction
   bool bf16_io = false;            // bfloat16 between ops (ours: no bit of MegEngine's)
-  bool winograd4 = false;          // 3x3 convolutions may use F(4x4, 3x3), which rounds more (ours, too)
+  bool winograd4 = false;          // accepted: 3x3 convolutions use F(4x4, 3x3) in any case (ours, too)
   LayoutTarget layout = LayoutTarget::Default;
   uint32_t rewrites = 0;  // of Rewrite; not part of the word: what they did is done in the file
 

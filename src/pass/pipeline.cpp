@@ -6,6 +6,7 @@
 
 #include "ir/text.h"
 #include "ir/verify.h"
+#include "op/in_build.h"
 #include "pass/arithmetic.h"
 #include "pass/canonicalise.h"
 #include "pass/constant_fold.h"
@@ -20,7 +21,6 @@
 #include "pass/move_casts.h"
 #include "pass/move_transposes.h"
 #include "pass/remove_dropout.h"
-#include "pass/winograd4.h"
 #include "pass/write_out.h"
 
 namespace mge::pass {
@@ -32,10 +32,22 @@ struct Pass {
   bool (*run)(Graph& g, const PipelineOptions& opt);
 };
 
+// A pass that makes an op; nothing in a build without it.
+template <size_t n>
+struct Text {
+  char chars[n];
+  consteval Text(const char (&text)[n]) { std::copy_n(text, n, chars); }
+};
+template <Text op, bool (*run)(Graph&)>
+bool only_with(Graph& g, const PipelineOptions&) {
+  if constexpr (in_build(op.chars)) return run(g);
+  return false;
+}
+
 bool fold(Graph& g, const PipelineOptions& o) { return o.evaluate && constant_fold(g, o.evaluate); }
 
 bool fuse_regions(Graph& g, const PipelineOptions& o) {
-  if (!o.can_fuse) return false;
+  if (!in_build("fused") || !o.can_fuse) return false;
   if (o.graph_opt.jit_fuse_reduce != Switch::Off) return fuse_elementwise(g, o.can_fuse);
   return fuse_elementwise(g, [&](const OpDef& op, const AttrsBase* attrs, std::span<const DType> in, DType out) {
     return !op.is(kReduction) && o.can_fuse(op, attrs, in, out);
@@ -66,10 +78,9 @@ constexpr Pass kPasses[] = {
        return o.graph_opt.jit_fuse_dimshuffle == Switch::On && move_transposes(g);
      }},
     // Before elementwise fusion, which would swallow what they take.
-    {"fuse_batch_norm", 2, [](Graph& g, const PipelineOptions&) { return fuse_batch_norm(g); }},
-    {"fuse_conv_epilogue", 2, [](Graph& g, const PipelineOptions&) { return fuse_conv_epilogue(g); }},
-    {"winograd4", 2, [](Graph& g, const PipelineOptions& o) { return o.inference.winograd4 && winograd4(g); }},
-    {"fuse_matmul_epilogue", 2, [](Graph& g, const PipelineOptions&) { return fuse_matmul_epilogue(g); }},
+    {"fuse_batch_norm", 2, only_with<"batch_norm_fused", fuse_batch_norm>},
+    {"fuse_conv_epilogue", 2, only_with<"conv2d_fused", fuse_conv_epilogue>},
+    {"fuse_matmul_epilogue", 2, only_with<"matmul_fused", fuse_matmul_epilogue>},
     {"fuse_elementwise", 2, fuse_regions},
     {"dce", 1, [](Graph& g, const PipelineOptions&) { return dce(g); }},
 };

@@ -192,8 +192,10 @@ class Reader {
       ops_.push_back({d, static_cast<int>(o.version())});
     }
     if (!unknown.empty())
-      MGE_FAIL_ENV("{}: needs ops that this build does not have: {}. Use a build that has them, or dump without them.",
-                   who_, unknown);
+      MGE_FAIL_ENV(
+          "{}: needs ops that this build does not have: {}. It has {}. Use a build that has them, or dump without "
+          "them.",
+          who_, unknown, OpRegistry::build_has());
     if (!newer.empty())
       MGE_FAIL_ENV("{}: needs newer versions of ops than this build has: {}. Update this runtime.", who_, newer);
   }

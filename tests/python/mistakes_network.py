@@ -90,11 +90,6 @@ def blacklist_of_an_input_that_is_not_there():
     loaded().reset_batch_size(4, blacklist=["c"])
 
 
-@mistake(NotImplementedError, "dropout", "random", "input")
-def random_op_added_to_a_graph():
-    F.dropout(loaded().output_vars[0], 0.5, training=True)
-
-
 @mistake(RuntimeError, "model")
 def not_a_model_file():
     Network.load(io.BytesIO(b"hello"))

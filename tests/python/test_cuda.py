@@ -15,7 +15,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def mock_driver() -> pathlib.Path:
-    return next((ROOT / "build" / "dev").rglob("libmge_mock_driver.so"))
+    asked = os.environ.get("MGE_MOCK_DRIVER")
+    return pathlib.Path(asked) if asked else next((ROOT / "build" / "dev").rglob("libmge_mock_driver.so"))
 
 
 def run(body: str, driver: str | None = None) -> str:

@@ -234,6 +234,22 @@ def test_gradients_by_a_function(loaded: str) -> None:
     np.testing.assert_array_equal(b.grad.numpy(), 2 * A.T @ np.ones((2, 4)))
 
 
+def test_a_model_with_custom_ops_is_run_by_the_command(library: str, tmp_path: pathlib.Path) -> None:
+    custom.load(library)
+    f = trace(lambda x: apply(custom.DemoProduct(scale=0.5), x, mge.Tensor(B))[0], capture_as_const=True)
+    f(mge.Tensor(A))
+    f.dump(str(tmp_path / "net.mge"), arg_names=["x"], output_names=["y"])
+    np.save(tmp_path / "x.npy", A)
+    custom.unload(library)
+    code = "import sys; from megengine.tools.load_network_and_run import main; sys.exit(main(sys.argv[1:]))"
+    args = [str(tmp_path / "net.mge"), "--load-input-data", str(tmp_path / "x.npy"), "--calc-output-rms"]
+    done = subprocess.run(
+        [sys.executable, "-c", code, *args, "--custom-op-lib", library], capture_output=True, text=True
+    )
+    rms = float(np.sqrt(np.mean((A @ B / 2) ** 2)))
+    assert f"output_rms=[{rms:.6g}]" in done.stdout + done.stderr, done.stderr
+
+
 def test_dumped_loaded_edited(loaded: str) -> None:
     f = trace(
         lambda x: apply(custom.DemoProduct(scale=0.5), x, mge.Tensor(B))[0] + 1, symbolic=True, capture_as_const=True

@@ -175,10 +175,14 @@ def test_options_of_inference() -> None:
 def test_how_kernels_are_chosen() -> None:
     graph = G.Graph()
     x = graph.make_h2d(dtype="float32", shape=(1,), name="x")
-    for strategy in ("HEURISTIC", "heuristic_reproducible", "HEURISTIC | REPRODUCIBLE"):
+    (y,) = G.apply_normal_varnode(builtin.Elemwise("exp"), x)
+    out = G.OutputNode(y)
+    names = {"HEURISTIC": 1, "heuristic_reproducible": 5, "HEURISTIC | REPRODUCIBLE": 5, "PROFILE_REPRODUCIBLE": 6}
+    for strategy, number in names.items():
         G.modify_opr_algo_strategy_inplace([x], strategy)
-    with pytest.raises(NotImplementedError, match="set_execution_strategy"):
-        G.modify_opr_algo_strategy_inplace([x], "PROFILE_REPRODUCIBLE")
+        assert graph._strategy == number
+        graph.compile(y).execute(np.zeros(1, "float32"))
+        assert out.get_value().item() == 1
     with pytest.raises(ValueError, match="no strategy 'FASTEST'; there are HEURISTIC"):
         G.modify_opr_algo_strategy_inplace([x], "FASTEST")
 

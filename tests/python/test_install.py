@@ -205,6 +205,14 @@ print(f.graph_text())
 
 # ---- what only a source tree, or only a wheel, can show
 
+def test_import_needs_no_static_thread_memory() -> None:
+    """A process keeps little of it for libraries loaded late, and others may have taken that (PyTorch, say)."""
+    none_left = "glibc.rtld.nns=1:glibc.rtld.optional_static_tls=0"
+    line = [sys.executable, "-c", "import megengine, megenginelite; print(megengine.Tensor(1).item())"]
+    done = subprocess.run(line, capture_output=True, text=True, env={**os.environ, "GLIBC_TUNABLES": none_left})
+    assert done.stdout == "1\n", done.stderr
+
+
 if IN_TREE:
 
     @pytest.mark.parametrize(

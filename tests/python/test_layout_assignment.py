@@ -57,7 +57,9 @@ def test_shufflenet_has_the_bits_of_eager_in_any_order(late: bool, batch: int, m
         assert report["copies"] == len(copied(program)) and report["copy_bytes"] == sum(copied(program))
         orders = [v["mem_plan"]["order"] for v in program["var"].values() if v["mem_plan"]]
         assert orders.count("channels-last") == report["channels_last"]
-        assert (report["reordered"] > 0) == (report["channels_last"] > 0) == (order != "local")
+        # A first layer may answer channels-last by itself; nothing else is reordered where each kernel decides alone.
+        assert (report["reordered"] > 0) == (order != "local")
+        assert report["channels_last"] > 0 or order == "local"
 
 
 def test_a_training_step_has_the_bits_of_eager_in_any_order(monkeypatch: pytest.MonkeyPatch) -> None:

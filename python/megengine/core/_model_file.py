@@ -26,6 +26,7 @@ CompGraphDumpResult = namedtuple(
 # Of several layouts the last one wins, in this order, whatever the order of the keywords.
 _LAYOUTS = tuple(f"enable_{n}" for n in "hwcd4 nchw4 nchw88 nchw32 nchw44 nchw44_dot chwn4 nchw64 nhwc".split())
 _FORMATS = {None: 0, "FBS_V2": 2, "FBS": 1}
+_OLDER = 814  # FBS for readers of version 8.14
 
 
 def option_word(options: Mapping[str, Any], known: Sequence[str] = ()) -> int:
@@ -64,10 +65,7 @@ def check_options(
         )
         assert dump_format == "FBS", "dump: compat_older_version needs dump_format='FBS', which old readers know."
         assert not no_change_graph, "dump: compat_older_version rewrites ops, which no_change_graph=True forbids."
-        raise NotImplementedError(
-            "dump: compat_older_version='8.14' is not implemented: files for readers before 1.0. Leave it out, or load "
-            "the file with MegEngine 1.0 or newer."
-        )
+        return _OLDER
     if model_version not in ((1, 2) if dump_format == "FBS_V2" else (2,)):
         raise ValueError(
             f"dump: model_version={model_version!r} is none that can be written; 2 is the version of FBS_V2 files."

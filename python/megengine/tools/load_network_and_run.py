@@ -12,6 +12,7 @@ import numpy as np
 
 from ..core import _core
 from ..core.files import replacing
+from ..core.ops import custom
 from ..logger import enable_debug_log, get_logger, set_log_file
 from ..utils.network import Network
 from ._command import Parser, UsageError, existing, run
@@ -34,8 +35,10 @@ def _parser() -> Parser:
     p.add_argument("--output-name", nargs="*", action="extend", help="compute these variables instead of the outputs")
     p.add_argument("--load-input-data", help="array or dict of arrays: pickle, .npy, .npz or .json")
     p.add_argument("--profile", help="write the time of every op to this file (JSON)")
-    p.add_argument("--fast-run", action="store_true", help="choose kernels by measuring")
-    p.add_argument("--reproducible", action="store_true", help="kernels that give the same bits: they all do")
+    p.add_argument("--fast-run", action="store_true", help="choose kernels by measuring, at the first run (--warm-up)")
+    p.add_argument(
+        "--reproducible", action="store_true", help="only kernels that give the same bits with any number of threads"
+    )
     p.add_argument("--input-desc", help='sizes of inputs: "data:1,3,224,224;label:1"')
     p.add_argument("--batchsize", type=int, help="size of the first dimension of every input")
     p.add_argument("--warm-up", type=int, default=0, help="runs before the clock starts")
@@ -51,7 +54,7 @@ def _parser() -> Parser:
     p.add_argument("--dump-cpp-model", help="write the model with its inputs in it; implies --embed-input")
     p.add_argument("--embed-input", action="store_true", help="put the inputs into the model as constants")
     p.add_argument("--get-static-mem-info", metavar="DIR", help="write graph.json and StaticMemoryInfo.json there")
-    p.add_argument("--custom-op-lib", help="library of custom ops")
+    p.add_argument("--custom-op-lib", help="a library of custom ops that the model uses")
     p.add_argument("--weight-preprocess", action="store_true", help="transform weights once, at the first run")
     return p
 
@@ -97,23 +100,15 @@ def get_opt_kwargs(args: Any) -> dict[str, bool]:
 
 
 def get_execution_strategy(args: Any) -> str:
-    """How kernels are chosen. Measuring them is for training programs (``set_execution_strategy``); Lite refuses."""
-    if args.fast_run:
-        raise NotImplementedError(
-            "--fast-run: Lite chooses kernels by its cost model and does not measure them. Leave the flag out."
-        )
-    return "HEURISTIC|REPRODUCIBLE"
+    """How kernels are chosen: by a rule, or by measuring them at the first run."""
+    names = ["PROFILE" if args.fast_run else "HEURISTIC", *(["REPRODUCIBLE"] if args.reproducible else [])]
+    return "|".join(names)
 
 
 def _refuse(args: Any) -> None:
-    get_execution_strategy(args)
     if args.focused_nvprof:
         raise NotImplementedError(
             "--focused-nvprof: nvprof watches GPUs, and this build has none. --profile has times."
-        )
-    if args.custom_op_lib:
-        raise NotImplementedError(
-            "--custom-op-lib: a model file is run by Lite, which has the built-in ops alone. Run it through trace."
         )
     if get_opt_kwargs(args) and not args.optimize_for_inference:
         flags = ", ".join("--" + k.replace("_", "-") for k in get_opt_kwargs(args))
@@ -126,7 +121,7 @@ def _refuse(args: Any) -> None:
 
 def _network(args: Any, data: bytes) -> Any:
     """The model in Lite, by the flags."""
-    from megenginelite import LiteConfig, LiteNetwork, LiteOptions
+    from megenginelite import LiteAlgoSelectStrategy, LiteConfig, LiteGlobal, LiteNetwork, LiteOptions
 
     device = args.device or "xpux"
     kind = device.rstrip("0123456789x:")
@@ -138,6 +133,10 @@ def _network(args: Any, data: bytes) -> Any:
     network = LiteNetwork(LiteConfig(option=options))
     if kind == "multithread":
         network.threads_number = int(device.removeprefix("multithread").split(":")[0] or 1)
+    chosen = [LiteAlgoSelectStrategy[f"LITE_ALGO_{n}"] for n in get_execution_strategy(args).split("|")]
+    network.set_network_algo_policy(sum(chosen))
+    for library in _core.custom_libraries():  # Lite is a library of its own, with operators of its own
+        LiteGlobal.set_loader_lib_path(library)
     network.load(io.BytesIO(data))
     return network
 
@@ -202,6 +201,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         set_log_file(args.log)
     if args.verbose:
         enable_debug_log()
+    if args.custom_op_lib:
+        custom.load(existing(args.custom_op_lib))
     logger.info("loading model ...")
     with open(existing(args.net), "rb") as f:
         data = f.read()

@@ -398,7 +398,7 @@ class Network:
         for old, new in repl_dict.items():
             mapping[as_varnode(old)] = as_varnode(new)
         known = self.all_oprs
-        inputs = [(op, list(op.inputs)) for op in known]
+        before = [(op, list(op.inputs), op._name) for op in known]
         outputs = list(self.output_vars)
         for op in known:
             op.inputs[:] = [mapping.get(v, v) for v in op.inputs]
@@ -408,8 +408,8 @@ class Network:
         try:
             self._edit("replace_vars", outputs=outputs)
         except Exception:
-            for op, was in inputs:
-                op.inputs[:] = was
+            for op, was, name in before:
+                op.inputs[:], op._name = was, name  # an error that names an op made of other inputs gave it one
             raise
         for old, new in zip(outputs, self.output_vars):
             if old is not new and not new.name and old.owner.inputs:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar, cast
 
 import numpy as np
@@ -236,10 +236,44 @@ class VarNode(NetworkNode, Tensor):
     __str__ = __repr__
 
 
-#: Classes whose op is the same of changed parameters; others are made anew with functions.
-_CHANGEABLE = (
-    "Elemwise TypeCvt ConvolutionForward PoolingForward MatrixMul BatchedMatrixMul Reduce Concat Dimshuffle"
-).split()
+def _other_values(value: Any, was: Any, now: Any) -> Iterator[Any]:
+    """An attribute in which ``now`` stands where ``was`` stood: as it is, in small letters, or as one of several."""
+    if isinstance(value, str) and isinstance(was, str) and isinstance(now, str):
+        if value.lower() == was.lower():
+            yield now if value == was else now.lower()
+    elif isinstance(value, (tuple, list)):
+        if isinstance(was, (tuple, list)) and list(value) == list(was):
+            yield list(now) if isinstance(now, (tuple, list)) else now
+        for i, one in enumerate(value):
+            if one == was and type(one) is type(now):
+                yield [*value[:i], now, *value[i + 1 :]]
+    elif value == was:
+        yield now
+
+
+def _ways_to_describe(
+    op: str, attrs: dict[str, Any], shapes: Any, was: dict[str, Any], now: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """Attributes, changed where parameters have, of which the op has the parameters ``now`` and no others."""
+    ways: list[dict[str, Any]] = [{}]
+    for key, value in now.items():
+        if key in was and value == was[key]:
+            continue
+        found = []
+        for way in ways:
+            for name in attrs:
+                for other in _other_values(way.get(name, attrs[name]), was.get(key), value):
+                    found.append({**way, name: other})
+        ways = found
+    right: list[dict[str, Any]] = []
+    for way in ways:
+        try:
+            described = named(op, {**attrs, **way}, shapes)[1]
+        except (ValueError, TypeError, IndexError):
+            continue
+        if described == now and way not in right:
+            right.append(way)
+    return right
 
 
 class OpNode(NetworkNode):
@@ -326,24 +360,43 @@ class OpNode(NetworkNode):
         kind, producer = out._table.ir.value(out._id)[4:]
         return (producer, *out._table.ir.node(producer)) if kind == "result" else None
 
-    def _remade(self, ir: _core.Graph, inputs: list[int]) -> list[int]:
-        """The results of the op with the parameters that it has now."""
-        cls = type(self)
-        changed = sorted(k for k in {*self.params, *self._built} if self.params.get(k) != self._built.get(k))
-        if cls.opdef is None or cls.__name__ not in _CHANGEABLE or isinstance(self.params.get("axis"), list):
+    def _remade(self, ir: _core.Graph, inputs: list[int], sizes: list[int]) -> list[int]:
+        """The results of the op with the parameters that it has now.
+
+        Parameters are a description of the op's attributes, so a way to change them is taken where it can be shown to
+        be right: the op that comes out is described by the parameters that were asked for.
+        """
+        changed = {k: v for k, v in self.params.items() if k not in self._built or v != self._built[k]}
+        opdef = type(self).opdef
+        known = sorted({*self._built, *(opdef._fields if opdef else ())})
+        if unknown := sorted(set(changed) - set(known)):
+            raise ValueError(f"{self.type} has no parameter {', '.join(unknown)}; it has {', '.join(known)}.")
+        node = self._node()
+        assert node is not None
+        producer, op, attrs, *_ = node
+        shapes = [ir.value(i)[2] for i in inputs]
+        ways = _ways_to_describe(op, attrs, shapes, self._built, self.params)
+        if len(ways) == 1:
+            found = ir.again(producer, inputs, sizes, ways[0])
+        elif opdef is not None and self._same(ir, opdef, inputs, op, attrs):
+            found = [i for i in ir.apply(opdef(**self.params), [*inputs, *sizes]) if i is not None]
+        else:
             raise NotImplementedError(
-                f"the parameters of {cls.__name__} cannot be changed ({', '.join(changed)}). "
+                f"the parameters of {self.type} cannot be changed ({', '.join(sorted(changed or known))}). "
                 "Make the op anew, with a function of its inputs, and use replace_oprs."
             )
-        unknown = sorted(set(self.params) - set(cls.opdef._fields))
-        if unknown:
-            raise ValueError(
-                f"{cls.__name__} has no parameter {', '.join(unknown)}; it has {', '.join(cls.opdef._fields)}."
-            )
-        found = [i for i in ir.apply(cls.opdef(**self.params), inputs) if i is not None]
         if len(found) != len(self._outputs):
             raise ValueError(f"{len(found)} results instead of {len(self._outputs)}.")
         return found
+
+    def _same(self, ir: _core.Graph, opdef: Any, inputs: list[int], op: str, attrs: dict[str, Any]) -> bool:
+        """Whether the op class makes this very op of the parameters that it has."""
+        try:
+            first = next(i for i in ir.apply(opdef(**self._built), inputs) if i is not None)
+        except (ValueError, TypeError, RuntimeError, StopIteration):
+            return False
+        kind, producer = ir.value(first)[4:]
+        return kind == "result" and ir.node(producer)[:3] == (op, attrs, inputs)
 
     def __repr__(self) -> str:
         mode = self.params.get("mode") if isinstance(self, (Elemwise, ElemwiseMultiType)) else None
@@ -419,7 +472,7 @@ def _settle(roots: Sequence[VarNode], who: str = "graph") -> None:
             continue
         try:
             if changed:
-                results = op._remade(ir, want)
+                results = op._remade(ir, want[: len(inputs)], want[len(inputs) :])
             elif len(want) != len(inputs) + len(sizes):
                 raise ValueError(f"it reads {len(inputs) + len(sizes)} variables; got {len(want)}.")
             else:

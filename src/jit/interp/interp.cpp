@@ -11,6 +11,7 @@
 #include "kernel/layouts.h"
 #include "kernel/reduce_order.h"
 #include "kernel/run.h"
+#include "op/in_build.h"
 
 namespace mge {
 namespace {

@@ -4,6 +4,7 @@
 
 #include "kernel/cuda/region.h"
 #include "kernel/layouts.h"
+#include "op/in_build.h"
 
 namespace mge::cuda {
 namespace {

@@ -90,7 +90,7 @@ void* Library::find(const char* name) { return load() ? dlsym(handle_, name) : n
 void* Library::symbol(const char* name) {
   MGE_CHECK(load(), Env,
             "CUDA: {}. Install the driver and the wheels nvidia-cuda-nvrtc, nvidia-cublas and "
-            "nvidia-cudnn-cu13; `python -m megengine.utils.doctor` says what is there.",
+            "nvidia-cudnn-cu13; `python -m megengine doctor` says what is there.",
             missing());
   void* at = find(name);
   MGE_CHECK(at, Env, "CUDA: {} has no function {}; a newer version is needed.", path(), name);

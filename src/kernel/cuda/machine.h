@@ -133,6 +133,7 @@ class CudaStream final : public Stream {
   std::deque<RefPtr<CudaWork>> flying_;  // closed, and not known to be complete
   std::deque<Mark> marks_;               // recorded, and not known to have come
   uint64_t closed_ = 0, complete_ = 0;   // works
+  uint64_t look_at_ = 0;                 // when so many are closed, see how far the device is
 };
 
 /// Thrown to whoever reaps: the context has failed.

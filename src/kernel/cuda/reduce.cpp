@@ -1,6 +1,7 @@
 // reduce, and fused regions that end in one, in the order of kernel/reduce_order.h: same bits as the CPU.
 #include "kernel/cuda/region.h"
 #include "kernel/reduce_order.h"
+#include "op/in_build.h"
 
 namespace mge::cuda {
 namespace {

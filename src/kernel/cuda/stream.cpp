@@ -8,7 +8,8 @@ namespace {
 
 constexpr uint64_t kMarkEvery = 16;   // works between two events: one costs as much as a small launch
 constexpr size_t kQueueLimit = 1024;  // works of one stream that are not done; whoever opens one more waits
-constexpr size_t kTidy = 64;          // works in flight from which those that are done are looked for
+constexpr size_t kAlignedBlock = 512 << 10;
+constexpr size_t kTidy = 64;                            // works in flight from which those that are done are looked for
 constexpr auto kSpin = std::chrono::microseconds(200);  // a wait looks again and again for so long, then naps
 constexpr auto kNap = std::chrono::microseconds(30);
 
@@ -43,8 +44,9 @@ void CudaWork::keep(std::shared_ptr<const void> what) {
   (recording_ ? recording_->kept : kept_).push_back(std::move(what));
 }
 
+// Libraries want 256 bytes of alignment; the pool gives it to blocks that are not small.
 RefPtr<Storage> CudaWork::scratch(size_t bytes) {
-  auto s = allocate_storage(stream.device, bytes, &stream);
+  auto s = allocate_storage(stream.device, std::max(bytes, kAlignedBlock), &stream);
   if (recording_) recording_->scratch.push_back(s);
   return s;
 }
@@ -257,15 +259,16 @@ void CudaStream::poll() {
 }
 
 void CudaStream::wait_for_space() {
-  auto crowded = [&](size_t limit) {
+  auto crowded = [&](bool first) {
     std::lock_guard<std::mutex> lock(mutex_);
-    return flying_.size() >= limit;
+    if (flying_.size() >= kQueueLimit) return true;
+    if (!first || flying_.size() < kTidy || closed_ < look_at_) return false;
+    look_at_ = closed_ + kMarkEvery;  // a look costs as much as a small launch
+    return true;
   };
-  if (!crowded(kTidy)) return;
   Machine& m = Machine::get();
-  m.reap(*this);
-  while (crowded(kQueueLimit)) {
-    std::this_thread::sleep_for(kNap);
+  for (bool first = true; crowded(first); first = false) {
+    if (!first) std::this_thread::sleep_for(kNap);
     m.reap(*this);
   }
 }

@@ -2,6 +2,7 @@
 //   const Code& c = written("mge_fill", "fill", {{"T", DType::U16}});     typedef uint16_t T; #include ".../fill.cuh"
 #pragma once
 #include "kernel/cuda/engine.h"
+#include "op/in_build.h"
 
 namespace mge::cuda {
 
@@ -20,8 +21,8 @@ const char* refuse_packed(const KernelArgs& a);
 void copy_on_device(const KernelArgs& a, const TensorArg& src, const TensorArg& dst);
 
 /// Registers with the GPU's kernels.
-inline void add(KernelRegistry& r, const char* op, Kernel k, KernelTier tier = KernelTier::Simd) {
-  r.add(op, tier, std::move(k), DeviceKind::Cuda);
+inline void add(KernelRegistry& r, const char* op, const Kernel& k, KernelTier tier = KernelTier::Simd) {
+  r.add(std::string(op), tier, k, DeviceKind::Cuda);
 }
 
 }  // namespace mge::cuda

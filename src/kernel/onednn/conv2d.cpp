@@ -12,6 +12,7 @@
 #include "kernel/simd/conv/conv2d_weights.h"
 #include "kernel/simd/nn_simd.h"
 #include "kernel/simd/shape/moves.h"
+#include "op/in_build.h"
 
 namespace mge::onednn {
 namespace {
@@ -167,8 +168,9 @@ template <class A>
 const char* avoid(const KernelArgs& a) {
   const ConvGeom g = conv_geom_of<A>(a);
   if (const char* why = avoid_conv(g)) return why;
-  if (!is_bfloat16(a) && cost::winograd_pays(g)) return "3x3; transformed tiles are faster";
+  if (!is_bfloat16(a) && cost::winograd_pays(g, A::kRole)) return "3x3; transformed tiles are faster";
   if (!is_bfloat16(a) && A::kRole == ConvRole::Forward && cost::lines_pays(g)) return "a product over pixels is faster";
+  if (!is_bfloat16(a) && A::kRole == ConvRole::Forward && cost::first_pays(g)) return "few channels; planes are faster";
   if (A::kRole == ConvRole::InputGrad && cost::product_pays(g, A::kRole)) return "few pixels; a product is faster";
   return nullptr;
 }

@@ -8,6 +8,7 @@
 #include "kernel/simd/conv/epilogue.h"
 #include "kernel/simd/nn_simd.h"
 #include "kernel/simd/shape/moves.h"
+#include "op/in_build.h"
 
 namespace mge::onednn {
 namespace {
@@ -116,7 +117,7 @@ const char* refuse(const KernelArgs& a) {
 const char* avoid(const KernelArgs& a) {
   const ConvGeom g = conv_geom_of<Conv2dDwAttrs>(a);
   if (const char* why = avoid_conv(g)) return why;
-  if (cost::winograd_pays(g)) return "3x3; transformed tiles are faster";
+  if (cost::winograd_pays(g, ConvRole::WeightGrad)) return "3x3; transformed tiles are faster";
   if (cost::product_pays(g, ConvRole::WeightGrad)) return "few pixels; a product is faster";
   return nullptr;
 }

@@ -4,6 +4,7 @@
 #include "kernel/cost.h"
 #include "kernel/onednn/leaf.h"
 #include "kernel/simd/matmul/steps.h"
+#include "op/in_build.h"
 
 namespace mge::onednn {
 namespace {

@@ -8,6 +8,7 @@
 #include "kernel/layouts.h"
 #include "kernel/onednn/conv2d.h"
 #include "kernel/quant_store.h"
+#include "op/in_build.h"
 
 namespace mge::onednn {
 namespace {

@@ -5,6 +5,7 @@
 #pragma once
 #include "core/half.h"
 #include "kernel/kernel.h"
+#include "op/in_build.h"
 
 namespace mge {
 
@@ -36,7 +37,7 @@ void run_floating(const KernelArgs& a) {
 }
 
 template <class K>
-void add_floating(KernelRegistry& r, const char* op, const char* name) {
+MGE_INLINED inline void add_floating(KernelRegistry& r, OpName op, const char* name) {
   r.add(op, KernelTier::Ref, Kernel{.name = name, .refuse = refuse_not_floating, .run = run_floating<K>});
 }
 

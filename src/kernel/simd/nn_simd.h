@@ -6,6 +6,7 @@
 #include "kernel/kernel.h"
 #include "kernel/simd/conv/conv2d_raw.h"
 #include "op/conv/conv2d.h"
+#include "op/in_build.h"
 
 namespace mge {
 
@@ -27,8 +28,8 @@ struct Extra {
   std::array<int8_t, 4> alias = {-1, -1, -1, -1};  // out[i] may be written over in[alias[i]]
   void (*layouts)(const KernelArgs&, TensorArg*, TensorArg*) = nullptr;
 };
-inline void add(KernelRegistry& r, const char* op, const char* name, void (*run)(const KernelArgs&),
-                const Extra& x = {}) {
+MGE_INLINED inline void add(KernelRegistry& r, OpName op, const char* name, void (*run)(const KernelArgs&),
+                            const Extra& x = {}) {
   r.add(op, KernelTier::Simd,
         Kernel{.name = name,
                .refuse = refuse_not_f32,

@@ -12,6 +12,7 @@
 #include <hwy/highway.h>
 
 #include "base/cost.h"
+#include "kernel/simd/exact-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace mge::simd_nn::HWY_NAMESPACE {

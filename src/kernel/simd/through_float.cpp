@@ -7,6 +7,7 @@
 #include "kernel/simd/nn_simd.h"
 #include "kernel/simd/register.h"
 #include "op/elementwise/typecvt.h"
+#include "op/in_build.h"
 
 namespace mge::simd_nn {
 namespace {
@@ -103,11 +104,11 @@ void run(const KernelArgs& a) {
 
 void register_through_float(KernelRegistry& r) {
   // Not conv2d_fused and batch_norm_infer: their steps are rounded one by one, like the ops they stand for.
-  for (const char* op :
-       {"matmul",         "conv2d",       "conv2d_dx",        "conv2d_dw",  "conv3d",         "conv3d_dx",
-        "conv3d_dw",      "max_pool2d",   "max_pool2d_bwd",   "avg_pool2d", "avg_pool2d_bwd", "batch_norm_train",
-        "batch_norm_bwd", "layer_norm",   "layer_norm_bwd",   "softmax",    "softmax_bwd",    "logsoftmax",
-        "logsoftmax_bwd", "softmax_xent", "softmax_xent_bwd", "recurrence", "recurrence_bwd"})
+  for (OpName op : std::initializer_list<OpName>{
+           "matmul",         "conv2d",       "conv2d_dx",        "conv2d_dw",  "conv3d",         "conv3d_dx",
+           "conv3d_dw",      "max_pool2d",   "max_pool2d_bwd",   "avg_pool2d", "avg_pool2d_bwd", "batch_norm_train",
+           "batch_norm_bwd", "layer_norm",   "layer_norm_bwd",   "softmax",    "softmax_bwd",    "logsoftmax",
+           "logsoftmax_bwd", "softmax_xent", "softmax_xent_bwd", "recurrence", "recurrence_bwd"})
     r.add(op, KernelTier::Simd,
           Kernel{.name = "simd_16bit", .refuse = refuse, .run = run, .workspace = workspace, .layouts = layouts});
 }

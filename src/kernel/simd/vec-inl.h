@@ -16,6 +16,7 @@
 #include <limits>
 #include <type_traits>
 
+#include "kernel/simd/exact-inl.h"
 #include "op/elementwise/scalar_body.h"
 #include "op/opdef.h"
 

@@ -21,6 +21,7 @@
 #include "lite/run/facts.h"
 #include "lite/run/flags.h"
 #include "lite/run/json.h"
+#include "lite/run/needs.h"
 #include "lite/run/verify.h"
 #include "megengine/version.h"
 #include "plan/oracle.h"
@@ -156,6 +157,12 @@ int info(const Flags& f) {
   return 0;
 }
 
+int needs(const Flags& f) {
+  const auto& words = f.positional();
+  std::printf("%s", lite::needs_of(std::span(words).subspan(1), config_of(f)).c_str());
+  return 0;
+}
+
 // ---- show, make, strip
 
 int show(const Flags& f, size_t index = 0) {
@@ -274,6 +281,8 @@ struct Command {
 constexpr Command kCommands[] = {
     {"info", "MODEL", "what the file holds and needs", 1, 1, info},
     {"verify", "MODEL", "runs its test cases: PASS, or the first op whose output differs, with its line", 1, 1, verify},
+    {"needs", "[MODEL ...]", "the ops and dtypes that a runtime for these models has (tools/trim)", 0, SIZE_MAX - 1,
+     needs},
     {"show", "MODEL", "the graph as text", 1, 1, [](const Flags& f) { return show(f); }},
     {"make", "TEXT MODEL [CASES]", "a model of graph text (src/ir/text.h)", 2, 3,
      [](const Flags& f) {

@@ -4,6 +4,7 @@
 //   add<Conv2dAttrs>(r), add<Conv2dDxAttrs>(r);
 #pragma once
 #include "op/conv/conv_geom.h"
+#include "op/in_build.h"
 #include "op/opdef.h"
 
 namespace mge {
@@ -68,7 +69,7 @@ double cost_conv(const InferCtx& c);
 
 /// What all of them are registered with.
 template <class A>
-OpBuilder conv_op(OpRegistry& r) {
+MGE_INLINED inline OpBuilder conv_op(OpRegistry& r) {
   OpBuilder b = r.op(A::kOp);
   b.template attrs<A>().infer(infer_conv<A>).cost(cost_conv<A>).promote(Promote::Float).traits(kComputeBound);
   return b;

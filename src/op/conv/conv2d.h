@@ -15,7 +15,7 @@ struct Conv2dFusedAttrs : Conv2dAttrs {
   static constexpr const char* kOp = "conv2d_fused";
   bool has_bias = false, has_scale = false, has_add = false;  // has_scale: scale and shift
   std::string act = "none";                                   // or a unary elementwise op: fusable_act
-  int64_t tile = 0;  // outputs a side of the tiles a 3x3 may be transformed in; 0: what keeps the bits of conv2d
+  int64_t tile = 0;                                           // no effect: files may hold it
   static constexpr auto fields() {
     using A = Conv2dFusedAttrs;
     return std::tuple_cat(Conv2dAttrs::fields(), field_list("has_bias", &A::has_bias, "has_scale", &A::has_scale,

@@ -2,6 +2,7 @@
 
 #include "op/compose.h"
 #include "op/conv/conv2d.h"
+#include "op/in_build.h"
 #include "op/nn.h"
 #include "op/shape/shape_ops.h"
 

@@ -1,4 +1,5 @@
 #include "op/custom/custom.h"
+#include "op/in_build.h"
 
 #include <dlfcn.h>
 

@@ -1,4 +1,5 @@
 #include "op/dist/collective.h"
+#include "op/in_build.h"
 
 #include "op/nn.h"
 
@@ -116,7 +117,8 @@ void infer_recv(InferCtx& c) {
 }
 
 struct Row {
-  const char *name, *doc;
+  OpName name;
+  const char* doc;
   void (*infer)(InferCtx&);
 };
 constexpr Row kCollectives[] = {

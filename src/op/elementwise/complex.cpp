@@ -1,5 +1,6 @@
 // complex64: a pair of float32. What can be done with it: make it, take it apart, move it, + - * and negation (whose
 // rows are in kernel/ref/elementwise/complex.cpp).
+#include "op/in_build.h"
 #include "op/nn.h"
 
 namespace mge {

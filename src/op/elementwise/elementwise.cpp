@@ -1,6 +1,7 @@
 #include "op/elementwise/elementwise.h"
 
 #include "op/elementwise/typecvt.h"
+#include "op/in_build.h"
 
 namespace mge {
 namespace {
@@ -158,7 +159,7 @@ void infer_typecvt(InferCtx& c) {
 }
 
 template <class Op>
-void add_op(OpRegistry& r) {
+MGE_INLINED inline void add_op(OpRegistry& r) {
   OpBuilder b = r.op(Op::name);
   if constexpr (Op::arity == 1)
     b.in("x");

@@ -3,6 +3,7 @@
 #include <charconv>
 
 #include "op/emitter.h"
+#include "op/in_build.h"
 
 namespace mge {
 namespace {

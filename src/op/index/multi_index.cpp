@@ -1,6 +1,7 @@
 #include "op/index/multi_index.h"
 
 #include "op/compose.h"
+#include "op/in_build.h"
 #include "op/nn.h"
 #include "op/quant/quantize.h"
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "op/compose.h"
+#include "op/in_build.h"
 #include "op/nn.h"
 #include "op/shape/shape_ops.h"
 

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "op/compose.h"
+#include "op/in_build.h"
 #include "op/nn.h"
 #include "op/reduce/scan.h"
 

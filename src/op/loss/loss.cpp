@@ -1,6 +1,7 @@
 #include "op/loss/loss.h"
 
 #include "op/compose.h"
+#include "op/in_build.h"
 #include "op/index/indexing.h"
 #include "op/nn.h"
 

@@ -5,6 +5,7 @@
 
 #include "op/elementwise/scalar_body.h"
 #include "op/emitter.h"
+#include "op/in_build.h"
 #include "op/nn.h"
 
 namespace mge {

@@ -1,6 +1,7 @@
 #include "op/norm/batch_norm.h"
 
 #include "op/compose.h"
+#include "op/in_build.h"
 #include "op/nn.h"
 
 namespace mge {

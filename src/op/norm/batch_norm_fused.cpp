@@ -1,4 +1,5 @@
 #include "op/compose.h"
+#include "op/in_build.h"
 #include "op/nn.h"
 #include "op/norm/batch_norm.h"
 

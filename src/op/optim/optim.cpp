@@ -2,6 +2,7 @@
 
 #include "base/small_vec.h"
 #include "op/compose.h"
+#include "op/in_build.h"
 #include "op/nn.h"
 #include "op/shape/shape_ops.h"
 

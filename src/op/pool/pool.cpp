@@ -2,6 +2,7 @@
 
 #include "op/compose.h"
 #include "op/conv/conv_geom.h"
+#include "op/in_build.h"
 #include "op/nn.h"
 
 namespace mge {

@@ -1,4 +1,5 @@
 #include "op/quant/product.h"
+#include "op/in_build.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,5 @@
 #include "op/quant/quantize.h"
+#include "op/in_build.h"
 
 #include <cmath>
 

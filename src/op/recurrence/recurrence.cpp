@@ -1,6 +1,7 @@
 #include "op/recurrence/recurrence.h"
 
 #include "op/compose.h"
+#include "op/in_build.h"
 #include "op/nn.h"
 
 namespace mge {

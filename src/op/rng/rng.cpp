@@ -1,4 +1,5 @@
 #include "op/rng/rng.h"
+#include "op/in_build.h"
 
 #include "op/nn.h"
 #include "op/rng/rng_parts.h"

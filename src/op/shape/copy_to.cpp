@@ -1,5 +1,6 @@
 // The only op whose output is on another device than its input.
 #include "op/shape/copy_to.h"
+#include "op/in_build.h"
 
 #include "op/opdef.h"
 

@@ -5,6 +5,7 @@
 
 #include "op/compose.h"
 #include "op/emitter.h"
+#include "op/in_build.h"
 #include "op/quant/quantize.h"
 
 namespace mge {

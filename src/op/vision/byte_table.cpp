@@ -2,6 +2,7 @@
 
 #include "op/compose.h"
 #include "op/emitter.h"
+#include "op/in_build.h"
 
 namespace mge {
 namespace {

@@ -1,4 +1,5 @@
 #include "op/vision/vision.h"
+#include "op/in_build.h"
 
 #include <algorithm>
 
@@ -129,7 +130,7 @@ void infer_nms(InferCtx& c) {
 }  // namespace
 
 void register_vision(OpRegistry& r) {
-  auto op = [&r](const char* name) { return r.op(name); };
+  auto op = [&r](OpName name) MGE_INLINED { return r.op(name); };
   op("remap")
       .attrs<RemapAttrs>()
       .in("x", "map")

@@ -236,7 +236,8 @@ Off<v1::CompNode> node1(Builder& b, const std::string& name) {
   return name.empty() ? Off<v1::CompNode>() : v1::CreateCompNode(b, b.CreateString(name));
 }
 
-Off<v1::Operator> opr1(Builder& b, const Opr& o, const std::vector<VarInfo>& vars, std::vector<uint8_t>* values) {
+Off<v1::Operator> opr1(Builder& b, const Opr& o, const std::vector<VarInfo>& vars, bool versioned,
+                       std::vector<uint8_t>* values) {
   std::vector<Off<v1::Tensor>> tensors;
   for (auto& t : o.tensors) {
     const auto name = text(b, t.name);
@@ -263,15 +264,15 @@ Off<v1::Operator> opr1(Builder& b, const Opr& o, const std::vector<VarInfo>& var
   if (o.output_dtype.dtype) dtype = write_type<v1::Operator>(b, *o.output_dtype.dtype, o.output_dtype.quant);
   const auto all = tensors.empty() ? Vec<Off<v1::Tensor>>() : b.CreateVector(tensors);
   const auto kind = static_cast<uint8_t>(o.params.empty() ? 0 : o.params[0].table->number);
-  return v1::CreateOperator(b, type_id(o.type, true), kind, param, inputs, nodes, output_names, dtype, all, o.priority,
-                            {}, extra.kinds, extra.tables, name);
+  return v1::CreateOperator(b, type_id(o.type, versioned), kind, param, inputs, nodes, output_names, dtype, all,
+                            o.priority, {}, extra.kinds, extra.tables, name);
 }
 
 std::vector<uint8_t> encode1(const File& f) {
   Builder b(1 << 16);
   std::vector<uint8_t> values;
   std::vector<Off<v1::Operator>> oprs;
-  for (auto& o : f.oprs) oprs.push_back(opr1(b, o, f.vars, &values));
+  for (auto& o : f.oprs) oprs.push_back(opr1(b, o, f.vars, f.versioned_ids, &values));
   std::vector<v1::OutputVar> outputs;
   for (auto& o : f.outputs) outputs.emplace_back(o.var, o.original);
   const auto info = b.CreateString(f.user_info);
@@ -281,11 +282,12 @@ std::vector<uint8_t> encode1(const File& f) {
   const uint64_t hash = xxh64({values.data(), values.size()}, b.GetSize());
   b.FinishSizePrefixed(v1::CreateGraph(b, f.version, hash ? hash : 1, 0, all, out, metadata), v1::GraphIdentifier());
   const uint64_t skip = values.size();
-  std::vector<uint8_t> file(24 + skip + b.GetSize());
-  std::memcpy(file.data(), "MGBC", 4);
-  std::memcpy(file.data() + 16, &skip, 8);
-  if (skip) std::memcpy(file.data() + 24, values.data(), skip);
-  std::memcpy(file.data() + 24 + skip, b.GetBufferPointer(), b.GetSize());
+  const size_t header = f.versioned_ids ? 24 : 16;  // the newer one has a word of features, all off
+  std::vector<uint8_t> file(header + skip + b.GetSize());
+  std::memcpy(file.data(), f.versioned_ids ? "MGBC" : "MGBS", 4);
+  std::memcpy(file.data() + header - 8, &skip, 8);
+  if (skip) std::memcpy(file.data() + header, values.data(), skip);
+  std::memcpy(file.data() + header + skip, b.GetBufferPointer(), b.GetSize());
   return file;
 }
 

@@ -162,7 +162,8 @@ class Translator {
     if (missing.empty()) return;
     std::string list;
     for (auto& [name, n] : missing) list += format("{}{} x{}", list.empty() ? "" : ", ", name, n);
-    fail(ErrorKind::NotImplemented, "{}: has operators that this version cannot run: {}.", who_, list);
+    fail(ErrorKind::NotImplemented, "{}: has operators that this version cannot run: {}. It has {}.", who_, list,
+         OpRegistry::build_has());
   }
 
   void translate(const Opr& o, LoadedModel* out) {

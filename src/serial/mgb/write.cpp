@@ -65,9 +65,11 @@ Vars Oprs::opr(const char* type, const char* table, Fields fields, Vars inputs, 
 }
 
 VarId Oprs::elemwise(std::string_view mode, Vars inputs) {
+  if (const VarId v = older_ ? older_elemwise(*this, mode, inputs) : kNoVar; v != kNoVar) return v;
   return opr1("Elemwise", "Elemwise", {{"mode", member("Elemwise", mode)}}, std::move(inputs));
 }
 VarId Oprs::compare(std::string_view mode, Vars inputs) {
+  if (older_) return older_compare(*this, mode, inputs);
   const VarId v =
       opr1("ElemwiseMultiType", "ElemwiseMultiType", {{"mode", member("ElemwiseMultiType", mode)}}, std::move(inputs));
   last().output_dtype = {DType::Bool, {}};
@@ -264,9 +266,10 @@ const RuleRow* find_rule(std::string_view op) {
   return nullptr;
 }
 
-std::string refuse(const Graph& g, const ir::Node& n) {
+std::string refuse(const Graph& g, const ir::Node& n, bool older) {
   const RuleRow* r = find_rule(n.op->name);
   if (!r) return "MegEngine has no such operator";
+  if (std::string why = older ? newer_than_814(n.op->name) : std::string(); !why.empty()) return why;
   for (auto& vs : {std::span<const ValueId>(n.inputs.data(), n.inputs.size()),
                    std::span<const ValueId>(n.outputs.data(), n.outputs.size())})
     for (ValueId v : vs) {
@@ -282,13 +285,13 @@ std::string refuse(const Graph& g, const ir::Node& n) {
 
 /// Ops that MegEngine lacks become what they are made of, as long as they are made of something.
 using Origins = std::map<NodeId, const OpDef*>;  // what a node was made of
-Origins write_out(Graph& g) {
+Origins write_out(Graph& g, bool older) {
   Origins origins;
   for (bool changed = true; changed;) {
     changed = false;
     for (NodeId n : g.order()) {
       const ir::Node& x = g.node(n);
-      if (refuse(g, x).empty() || !x.op->decompose || !x.sizes.empty() || ir::takes_token(*x.op)) continue;
+      if (refuse(g, x, older).empty() || !x.op->decompose || !x.sizes.empty() || ir::takes_token(*x.op)) continue;
       auto at = origins.find(n);
       const OpDef* origin = at != origins.end() ? at->second : x.op;
       const auto first = static_cast<NodeId>(g.n_node_ids());
@@ -299,10 +302,10 @@ Origins write_out(Graph& g) {
   return origins;
 }
 
-void check_all(const Graph& g, const Origins& origins) {
+void check_all(const Graph& g, const Origins& origins, bool older) {
   std::map<std::string, std::set<std::string>> why;
   for (NodeId n : g.order())
-    if (std::string r = refuse(g, g.node(n)); !r.empty()) {
+    if (std::string r = refuse(g, g.node(n), older); !r.empty()) {
       const std::string at = g.location_of(n).str();
       auto origin = origins.find(n);
       const std::string& name = g.node(n).op->name;
@@ -352,7 +355,7 @@ struct Checked {
 
 class Writer {
  public:
-  Writer(const Graph& g, const WriteOptions& opt) : g_(g), opt_(opt), w_(g, opt.version) {}
+  Writer(const Graph& g, const WriteOptions& opt) : g_(g), opt_(opt), w_(g, opt.version, opt.older) {}
 
   File build(bool checks, double max_error) {
     for (ValueId v : g_.inputs()) w_.of(v);
@@ -496,14 +499,14 @@ class Writer {
   std::vector<std::string> names_;                               // of each opr; empty: none but its type
 };
 
-/// A graph of constants, in the order of their names; always in the second format.
-std::vector<uint8_t> encode_case(const TestCase& c, bool checks) {
+/// A graph of constants, in the order of their names; in the second format, but for readers that do not know it.
+std::vector<uint8_t> encode_case(const TestCase& c, bool checks, bool older) {
   std::map<std::string, const TensorData*> values;
   for (auto& t : c.inputs) values[t.name] = &t;
   if (checks)
     for (auto& t : c.outputs) values[t.name + ":expect"] = &t;
   Graph none;
-  Oprs w(none, 2);
+  Oprs w(none, older ? 1 : 2, older);
   for (auto& [name, t] : values) {
     const VarId v = w.constant(t->meta, {static_cast<const uint8_t*>(t->data()), t->meta.bytes()}, name);
     w.last().type = "SharedDeviceTensor";
@@ -519,13 +522,14 @@ std::vector<uint8_t> encode_case(const TestCase& c, bool checks) {
 
 std::vector<uint8_t> write(const Graph& given, const ModelInfo& info, const WriteOptions& opt, WriteReport* report) {
   MGE_CHECK(opt.version == 1 || opt.version == 2, Value, "dump: MegEngine has formats 1 and 2; got {}.", opt.version);
+  MGE_ASSERT(!opt.older || opt.version == 1, "files for version 8.14 are of the first format");
   Graph g = given.clone();
   MGE_CHECK(std::none_of(g.vars().begin(), g.vars().end(), [](auto& v) { return v.out != kNone; }), NotImplemented,
             "dump: MegEngine's format holds no state that a run changes, and this graph does. Dump it natively.");
   drop_dead(g);
-  const Origins origins = write_out(g);
+  const Origins origins = write_out(g, opt.older);
   drop_dead(g);
-  check_all(g, origins);
+  check_all(g, origins, opt.older);
   const bool checks = !info.tests.empty() && info.tests[0].max_error >= 0 && !info.tests[0].outputs.empty();
   Writer writer(g, opt);
   const File file = writer.build(checks, checks ? info.tests[0].max_error : 0);
@@ -547,7 +551,7 @@ std::vector<uint8_t> write(const Graph& given, const ModelInfo& info, const Writ
   }
   if (info.tests.empty()) return bytes;
   std::vector<std::vector<uint8_t>> cases;
-  for (auto& c : info.tests) cases.push_back(encode_case(c, checks));
+  for (auto& c : info.tests) cases.push_back(encode_case(c, checks, opt.older));
   return wrap_cases(bytes, cases);
 }
 

@@ -12,6 +12,7 @@ namespace mge::serial::mgb {
 
 struct WriteOptions {
   int version = 2;        // 2: FBS_V2; 1: FBS (MGBC)
+  bool older = false;     // with 1: for readers of version 8.14 (MGBS); newer ops become what they are made of
   int keep_var_name = 1;  // 0: none, 1: outputs, 2: all; the second format always names all of them
   bool keep_op_name = false;
   bool keep_param_name = false;

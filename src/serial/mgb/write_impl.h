@@ -20,7 +20,10 @@ using Fields = std::vector<compat::NamedParam>;
 
 class Oprs {
  public:
-  Oprs(const Graph& g, int format) : g_(g), vars_(g.n_values(), kNoVar), format_(format) { file.format = format; }
+  Oprs(const Graph& g, int format, bool older) : g_(g), vars_(g.n_values(), kNoVar), format_(format), older_(older) {
+    file.format = format;
+    file.versioned_ids = !older;
+  }
 
   // The node at hand.
   const ir::Node& node() const { return *node_; }
@@ -87,6 +90,7 @@ class Oprs {
   std::vector<VarId> vars_;
   const ir::Node* node_ = nullptr;
   int format_;
+  bool older_;
   std::unordered_map<std::string, VarId> shared_;  // small constants, by their bytes
 };
 
@@ -97,6 +101,12 @@ struct RuleRow {
   /// Null: every node of the op; otherwise an empty text for those it takes.
   std::string (*refuse)(const Graph&, const ir::Node&) = nullptr;
 };
+/// For readers of version 8.14. Why an op cannot be written for them as it is; empty: it can.
+std::string newer_than_814(std::string_view op);
+/// A mode of Elemwise in older ones; kNoVar: it is old enough.
+VarId older_elemwise(Oprs& w, std::string_view mode, const Vars& in);
+VarId older_compare(Oprs& w, std::string_view mode, const Vars& in);
+
 std::span<const RuleRow> elementwise_rules();
 std::span<const RuleRow> shape_rules();
 std::span<const RuleRow> index_rules();

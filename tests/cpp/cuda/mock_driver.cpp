@@ -95,6 +95,8 @@ Result copy(void* to, const void* from, size_t bytes, void* stream) {
   });
 }
 
+void nothing(void**) {}  // a kernel that no test has named
+
 void* at(unsigned long long p) { return reinterpret_cast<void*>(p); }
 
 }  // namespace
@@ -235,14 +237,14 @@ EXPORT Result cuLibraryLoadData(void** l, const void*, int*, void**, unsigned, i
 EXPORT Result cuLibraryUnload(void*) { return 0; }
 EXPORT Result cuLibraryGetKernel(void** k, void*, const char* name) {
   auto it = state().kernels.find(name);
-  if (it == state().kernels.end()) return 500;
-  return *k = reinterpret_cast<void*>(it->second), 0;
+  return *k = reinterpret_cast<void*>(it == state().kernels.end() ? nothing : it->second), 0;
 }
 EXPORT Result cuKernelSetAttribute(int, int, void*, int) { return 0; }
 EXPORT Result cuLaunchKernel(void* f, unsigned, unsigned, unsigned, unsigned bx, unsigned by, unsigned bz, unsigned,
                              void* s, void** args, void**) {
   if (bx * by * bz > 1024 || !bx) return 1;
   // As many arguments as the test's kernels have, by value: each is a word.
+  if (f == reinterpret_cast<void*>(nothing)) return push(s, [] { return true; });
   auto words = std::make_shared<std::array<uint64_t, 4>>();
   for (size_t i = 0; i < 4 && args && args[i]; ++i) std::memcpy(&(*words)[i], args[i], 8);
   bool broken = false;

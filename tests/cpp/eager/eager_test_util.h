@@ -19,6 +19,7 @@
 #include "core/pool.h"
 #include "eager/tape.h"
 #include "kernel/copy.h"
+#include "op/in_build.h"
 #include "op/matmul/matmul.h"
 #include "op/reduce/reduce.h"
 #include "op/shape/shape_ops.h"
@@ -144,7 +145,7 @@ inline void register_test_ops() {
     r.op("test_throw").in("x").out("y").infer(same).doc("Throws std::runtime_error.").traits(kNoGrad);
     r.op("test_no_grad_rule").in("x").out("y").infer(same).doc("y = x, with no vjp though it is differentiable.");
     KernelRegistry& k = KernelRegistry::global();
-    auto add = [&](const char* op, void (*run)(const KernelArgs&)) {
+    auto add = [&](const std::string& op, void (*run)(const KernelArgs&)) {
       k.add(op, KernelTier::Ref, {.name = "ref_test", .run = run, .flags = kStridedInputs});
     };
     add("test_count", [](const KernelArgs& a) {

@@ -1,6 +1,7 @@
 // Recording, host mode (matching) and replay: the same bits as eager execution.
 #include "eager/trace_test_util.h"
 #include "ir/text.h"
+#include "op/in_build.h"
 
 namespace mge {
 namespace {

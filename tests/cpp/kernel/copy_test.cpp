@@ -54,6 +54,19 @@ TEST(CopyStrided, RandomLayouts) {
   }
 }
 
+// Channels that change places in pairs, as a shuffle of two groups on channels-last memory makes them.
+TEST(CopyStrided, Pairs) {
+  for (int64_t n : {2, 3, 4, 7, 8, 9, 16, 29, 58})
+    for (DType t : kBySize) {
+      const Shape s{3, n, 2};
+      Layout groups = Layout::contiguous(s);
+      groups.stride[1] = 1, groups.stride[2] = n;
+      Block src(s, groups, 6 * n, t, 1), dst(s, Layout::contiguous(s), 6 * n, t, 2);
+      expect_copy(src, dst, s.str());
+      if (HasFatalFailure()) return;
+    }
+}
+
 TEST(CopyStrided, LargeTransposesOnSeveralThreads) {
   int before = num_threads();
   for (int threads : {1, 2, 3}) {

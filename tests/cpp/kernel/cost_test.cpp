@@ -45,9 +45,12 @@ void each_geometry(F f) {
 }
 
 // The limits that were measured on the machine the model was fitted to, as plain numbers.
-bool measured_winograd(const ConvGeom& g) {
-  const int64_t tiles = g.n * ((g.oh + 1) / 2) * ((g.ow + 1) / 2);
-  return cost::winograd_can(g) && g.c >= 32 && g.o >= 32 && tiles >= 48;
+int64_t tiles_of(const ConvGeom& g, int64_t side) {
+  return g.n * ((g.oh + side - 1) / side) * ((g.ow + side - 1) / side);
+}
+bool measured_winograd(const ConvGeom& g, ConvRole role) {
+  if (!cost::winograd_can(g)) return false;
+  return role == ConvRole::Forward ? tiles_of(g, 2) >= 16 : g.c >= 32 && g.o >= 32 && tiles_of(g, 2) >= 48;
 }
 bool measured_product(const ConvGeom& g, bool of_weights) {
   const int64_t pixels = g.n * g.oh * g.ow, weights = g.o * g.c * g.kh * g.kw;
@@ -62,12 +65,16 @@ TEST(CostModel, GivesTheMeasuredChoicesOnTheMachineItWasFittedTo) {
   const OnMachine fitted({});
   int tiles = 0, products = 0;
   each_geometry([&](const ConvGeom& g) {
-    ASSERT_EQ(cost::winograd_pays(g), measured_winograd(g)) << g.n << " " << g.c << " " << g.o << " " << g.h;
+    for (ConvRole role : {ConvRole::Forward, ConvRole::InputGrad, ConvRole::WeightGrad})
+      ASSERT_EQ(cost::winograd_pays(g, role), measured_winograd(g, role))
+          << g.n << " " << g.c << " " << g.o << " " << g.h << " " << static_cast<int>(role);
+    ASSERT_EQ(cost::winograd4_pays(g), cost::winograd_can(g) && tiles_of(g, 4) >= 16)
+        << g.n << " " << g.c << " " << g.h;
     ASSERT_EQ(cost::product_pays(g, ConvRole::InputGrad), measured_product(g, false))
         << g.n << " " << g.c << " " << g.o;
     ASSERT_EQ(cost::product_pays(g, ConvRole::WeightGrad), measured_product(g, true))
         << g.n << " " << g.c << " " << g.o;
-    tiles += cost::winograd_pays(g), products += cost::product_pays(g, ConvRole::WeightGrad);
+    tiles += cost::winograd_pays(g, ConvRole::InputGrad), products += cost::product_pays(g, ConvRole::WeightGrad);
   });
   EXPECT_GT(tiles, 100);
   EXPECT_GT(products, 100);
@@ -89,16 +96,16 @@ TEST(CostModel, FollowsTheConstants) {
   const ConvGeom few = square(1, 64, 14, 3), less = square(1, 256, 12, 3), weights = square(16, 512, 8, 3);
   {
     const OnMachine fitted({});
-    EXPECT_TRUE(cost::winograd_pays(few));                           // 49 tiles of at least 48
-    EXPECT_FALSE(cost::winograd_pays(less));                         // 36
+    EXPECT_TRUE(cost::winograd_pays(few, ConvRole::InputGrad));      // 49 tiles of at least 48
+    EXPECT_FALSE(cost::winograd_pays(less, ConvRole::InputGrad));    // 36
     EXPECT_TRUE(cost::product_pays(weights, ConvRole::WeightGrad));  // 1024 pixels of at most 1024
     EXPECT_TRUE(cost::library_pays(3e6, 1));
   }
   // Faster arithmetic on the same memory: saved products are worth less, reordered weights cost more.
   {
     const OnMachine fast({.gflops = 200});
-    EXPECT_FALSE(cost::winograd_pays(few));
-    EXPECT_TRUE(cost::winograd_pays(square(4, 64, 14, 3)));
+    EXPECT_FALSE(cost::winograd_pays(few, ConvRole::InputGrad));
+    EXPECT_TRUE(cost::winograd_pays(square(4, 64, 14, 3), ConvRole::InputGrad));
     EXPECT_TRUE(cost::product_pays(square(2, 512, 16, 3), ConvRole::InputGrad));  // 512 pixels, of at most 1024 now
     EXPECT_TRUE(cost::product_pays(square(4, 512, 16, 3), ConvRole::InputGrad));
     EXPECT_FALSE(cost::library_pays(3e6, 1));
@@ -106,8 +113,8 @@ TEST(CostModel, FollowsTheConstants) {
   // Faster memory: the other way round.
   {
     const OnMachine wide({.gbytes = 12.5});
-    EXPECT_TRUE(cost::winograd_pays(square(1, 64, 10, 3)));
-    EXPECT_TRUE(cost::winograd_pays(square(1, 256, 16, 3)));
+    EXPECT_TRUE(cost::winograd_pays(square(1, 64, 10, 3), ConvRole::InputGrad));
+    EXPECT_TRUE(cost::winograd_pays(square(1, 256, 16, 3), ConvRole::InputGrad));
     EXPECT_FALSE(cost::product_pays(weights, ConvRole::WeightGrad));
   }
   // A larger second cache keeps more weights as they are.

@@ -535,17 +535,16 @@ TEST(NnChoice, SmallShapesGoToSimdAndLargeOnesToTheLibrary) {
   EXPECT_STREQ(chosen("matmul", make_attrs(MatmulAttrs{false, true}), {{64, 400}, {120, 400}}), "simd_gemm");
 #ifdef MGE_WITH_ONEDNN
   if (!(hwy::SupportedTargets() & HWY_AVX3)) GTEST_SKIP() << "needs AVX-512";
-  EXPECT_STREQ(chosen("conv2d", pad1, {{8, 256, 14, 14}, {256, 256, 3, 3}}), "simd_conv2d_winograd");
-  EXPECT_STREQ(chosen("conv2d", pad1, {{1, 512, 7, 7}, {512, 512, 3, 3}}), "simd_conv2d_lines");
+  EXPECT_STREQ(chosen("conv2d", pad1, {{8, 256, 14, 14}, {256, 256, 3, 3}}), "simd_conv2d_winograd4");
+  EXPECT_STREQ(chosen("conv2d", pad1, {{1, 512, 7, 7}, {512, 512, 3, 3}}), "simd_conv2d_winograd");
+  EXPECT_STREQ(chosen("conv2d", pad1, {{1, 512, 4, 4}, {512, 512, 3, 3}}), "simd_conv2d_lines");
   EXPECT_STREQ(chosen("conv2d", none, {{1, 64, 56, 56}, {256, 64, 1, 1}}), "simd_conv2d_lines");
   EXPECT_STREQ(
       chosen("conv2d", make_attrs(Conv2dAttrs{.stride = {2, 2}, .pad = {3, 3}}), {{1, 3, 224, 224}, {64, 3, 7, 7}}),
-      "onednn_conv2d");
-  for (int64_t tile : {0, 4})
-    EXPECT_STREQ(
-        chosen("conv2d_fused", make_attrs(Conv2dFusedAttrs{{.pad = {1, 1}}, false, false, false, "relu", tile}),
-               {{1, 64, 56, 56}, {64, 64, 3, 3}}),
-        tile ? "simd_conv2d_winograd4" : "simd_conv2d_winograd");
+      "simd_conv2d_first");
+  EXPECT_STREQ(chosen("conv2d_fused", make_attrs(Conv2dFusedAttrs{{.pad = {1, 1}}, false, false, false, "relu"}),
+                      {{1, 64, 56, 56}, {64, 64, 3, 3}}),
+               "simd_conv2d_winograd4");
   EXPECT_STREQ(chosen("conv2d_fused", make_attrs(Conv2dFusedAttrs{{}, true, false, false, "relu"}),
                       {{1, 64, 56, 56}, {256, 64, 1, 1}, {1, 256, 1, 1}}),
                "simd_conv2d_lines");

@@ -10,6 +10,7 @@
 #include <functional>
 
 #include "op/elementwise/typecvt.h"
+#include "op/in_build.h"
 #include "op/shape/shape_cases.h"
 
 namespace mge {

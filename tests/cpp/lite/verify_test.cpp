@@ -9,6 +9,7 @@
 #include "kernel/kernel.h"
 #include "lite/engine.h"
 #include "lite/models.h"
+#include "op/in_build.h"
 
 namespace lite::test {
 namespace {
@@ -33,7 +34,7 @@ void break_kernel(const char* op) {
   k.run = [](const KernelArgs& a) {
     for (auto& out : a.out) std::memset(out.ptr, 0, mge::dtype_bytes(out.dtype, out.shape.numel()));
   };
-  KernelRegistry::global().add(op, mge::KernelTier::Library, k);
+  KernelRegistry::global().add(std::string(op), mge::KernelTier::Library, k);
 }
 
 class Verify : public testing::Test {

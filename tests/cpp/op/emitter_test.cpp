@@ -1,5 +1,6 @@
 // The vocabulary of vjp rules on an emitter that writes down what is emitted.
 #include "op/emitter.h"
+#include "op/in_build.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -11,10 +11,10 @@ TEST(Pipeline, LevelsListPasses) {
   EXPECT_TRUE(pass_names(0).empty());
   EXPECT_THAT(pass_names(1), testing::ElementsAre("dce", "constant_fold", "canonicalise", "arithmetic", "constant_fold",
                                                   "cse", "dce"));
-  EXPECT_THAT(pass_names(2), testing::ElementsAre("dce", "write_out", "constant_fold", "canonicalise", "fuse_grain",
-                                                  "arithmetic", "constant_fold", "cse", "move_casts", "move_transposes",
-                                                  "fuse_batch_norm", "fuse_conv_epilogue", "winograd4",
-                                                  "fuse_matmul_epilogue", "fuse_elementwise", "dce"));
+  EXPECT_THAT(pass_names(2),
+              testing::ElementsAre("dce", "write_out", "constant_fold", "canonicalise", "fuse_grain", "arithmetic",
+                                   "constant_fold", "cse", "move_casts", "move_transposes", "fuse_batch_norm",
+                                   "fuse_conv_epilogue", "fuse_matmul_epilogue", "fuse_elementwise", "dce"));
   EXPECT_THAT(inference_pass_names(),
               testing::ElementsAre("dce", "remove_dropout", "constant_fold", "fuse_grain", "arithmetic",
                                    "fuse_preprocess", "half_io", "constant_fold", "cse", "dce"));

@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "ir/text.h"
+#include "op/in_build.h"
 #include "serial/container.h"
 #include "serial/names.h"
 #include "serial/xxh64.h"

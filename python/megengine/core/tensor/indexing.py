@@ -169,7 +169,8 @@ def _positions(item: Any, shape: Any, axis: int) -> list[Any]:
     if mask.ndim == 1:
         return [place]
     rows = ops.unravel(place, shape=mask.shape)
-    return [rows[i] for i in range(mask.ndim)]
+    # Not rows[i]: that reshapes to a number of elements, which is another one in the next call.
+    return [ops.squeeze(rows[i : i + 1], axes=(0,)) for i in range(mask.ndim)]
 
 
 def _tensors(plan: _Plan, y: Tensor) -> list[Tensor]:

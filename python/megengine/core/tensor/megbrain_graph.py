@@ -165,6 +165,9 @@ class OpNode:
         return f"Opr:{self.name}"
 
 
+_STRATEGIES = {"HEURISTIC": 1, "PROFILE": 2, "REPRODUCIBLE": 4}  # as Lite numbers them
+
+
 class Graph:
     """A graph that is made op by op. ``compile`` chooses what is computed, ``execute`` computes it."""
 
@@ -177,6 +180,7 @@ class Graph:
         self._inference: GraphInference | None = None
         self._compiled: list[VarNode] = []
         self._fresh = 0
+        self._strategy = _STRATEGIES["HEURISTIC"]
         self.options = SimpleNamespace(graph_opt_level=2, async_exec_level=1, log_level=0)
 
     # ---- making
@@ -222,6 +226,7 @@ class Graph:
         outputs = [(str(i), v.id) for i, v in enumerate(args)]
         model = self._ir.dump(outputs, [], self.options.graph_opt_level > 0, None, [], [])
         self._inference = GraphInference(io.BytesIO(model.write()))
+        self._inference._network.set_network_algo_policy(self._strategy)
         return self
 
     def execute(self, *args: Any) -> None:
@@ -379,7 +384,8 @@ class VirtualDepNode(OpNode):
 def apply_normal_varnode(op: OpDef, *args: VarNode) -> list[VarNode]:
     """The results of an op of ``megengine.core.ops`` on variables.
 
-    A random op draws from the state that its generator has now, each time the graph runs.
+    A random op starts from the state that its generator has now, and goes on from run to run; the generator itself goes
+    on with other numbers.
     """
     if not isinstance(op, OpDef):
         raise TypeError(f"apply_normal_varnode: needs an op of megengine.core.ops.builtin; got {type(op).__name__}.")
@@ -394,6 +400,7 @@ def apply_normal_varnode(op: OpDef, *args: VarNode) -> list[VarNode]:
 
         state = generator_of(getattr(op, "handle", 0))._cell(Tensor(0.0, device=str(inputs[0].device)))
         found = ir.apply(op, [*ids, ir.add_constant(state, "")])[:-1]
+        state._reset(_core.ops.rng_skip(state, n=1 << 48))
     else:
         found = ir.apply(op, ids)
     results = [i for i in found if i is not None]
@@ -519,22 +526,18 @@ def deserialize_infer_option(x: int) -> dict[str, bool]:
 
 
 def modify_opr_algo_strategy_inplace(dest_vars: Sequence[VarNode], strategy: str) -> None:
-    """How kernels are chosen: by a rule, which gives the same bits in every run (``HEURISTIC_REPRODUCIBLE``).
+    """How kernels are chosen when the graph of these variables is next compiled.
 
-    Measuring (``PROFILE``) is a setting of the process, not of a graph.
+    ``HEURISTIC``: by a rule. ``PROFILE``: by measuring, at the first run. With ``REPRODUCIBLE``, only of those that
+    give the same bits with any number of threads. Names are joined by ``|`` or ``_``.
     """
-    _check_vars("modify_opr_algo_strategy_inplace", dest_vars)
+    found = _check_vars("modify_opr_algo_strategy_inplace", dest_vars)
     names = {n for n in str(strategy).upper().replace("|", "_").replace(" ", "").split("_") if n}
-    known = {"HEURISTIC", "PROFILE", "REPRODUCIBLE"}
-    if not names or names - known:
+    if not names or names - _STRATEGIES.keys():
         raise ValueError(
-            f"modify_opr_algo_strategy_inplace: no strategy {strategy!r}; there are {', '.join(sorted(known))}."
+            f"modify_opr_algo_strategy_inplace: no strategy {strategy!r}; there are {', '.join(sorted(_STRATEGIES))}."
         )
-    if "PROFILE" in names:
-        raise NotImplementedError(
-            f"modify_opr_algo_strategy_inplace: {strategy!r} of one graph is not implemented. "
-            "megengine.functional.debug_param.set_execution_strategy sets it for all."
-        )
+    found[0].graph._strategy = sum(_STRATEGIES[n] for n in names)
 
 
 def set_priority_to_id(dest_vars: Sequence[VarNode]) -> None:

@@ -5,6 +5,7 @@
 #include "kernel/conv.h"
 #include "kernel/ref/nn_ref.h"
 #include "op/elementwise/scalar_body.h"
+#include "op/in_build.h"
 
 namespace mge {
 namespace {

@@ -6,6 +6,7 @@
 #include "kernel/conv.h"
 #include "kernel/ref/nn_ref.h"
 #include "op/conv/conv3d.h"
+#include "op/in_build.h"
 
 namespace mge {
 namespace {

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "kernel/kernel.h"
+#include "op/in_build.h"
 
 namespace mge {
 namespace {

@@ -4,6 +4,7 @@
 #include "kernel/copy.h"
 #include "kernel/ref/nn_ref.h"
 #include "kernel/row_io.h"
+#include "op/in_build.h"
 
 namespace mge {
 namespace {
@@ -90,7 +91,7 @@ void run_typecvt(const KernelArgs& a) {
 }  // namespace
 
 void register_ref_complex(KernelRegistry& r) {
-  auto add = [&](const char* op, const char* name, void (*run)(const KernelArgs&)) {
+  auto add = [&](OpName op, const char* name, void (*run)(const KernelArgs&)) MGE_INLINED {
     r.add(op, KernelTier::Ref, Kernel{.name = name, .refuse = refuse_real, .run = run, .flags = kStridedInputs});
   };
   add("add", "ref_add_c64", run_binary<Add>);

@@ -6,6 +6,7 @@
 #include "base/parallel.h"
 #include "kernel/copy.h"
 #include "kernel/row_io.h"
+#include "op/in_build.h"
 
 namespace mge {
 namespace {

@@ -6,6 +6,7 @@
 #include "kernel/copy.h"
 #include "kernel/ref/nn_ref.h"
 #include "kernel/row_io.h"
+#include "op/in_build.h"
 #include "op/index/indexing.h"
 #include "op/loss/softmax.h"
 #include "op/shape/shape_ops.h"
@@ -206,7 +207,7 @@ void run_unravel(const KernelArgs& a) {
 }  // namespace
 
 void register_ref_indexing(KernelRegistry& r) {
-  auto add = [&](const char* op, const char* name, void (*run)(const KernelArgs&), uint32_t flags) {
+  auto add = [&](OpName op, const char* name, void (*run)(const KernelArgs&), uint32_t flags) MGE_INLINED {
     r.add(op, KernelTier::Ref, Kernel{.name = name, .refuse = refuse_packed, .run = run, .flags = flags});
   };
   add("indexing_one_hot", "ref_indexing_one_hot", run_indexing_one_hot, 0);

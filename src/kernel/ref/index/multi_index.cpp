@@ -8,6 +8,7 @@
 #include "base/parallel.h"
 #include "kernel/copy.h"
 #include "kernel/ref/nn_ref.h"
+#include "op/in_build.h"
 #include "op/index/indexing.h"
 #include "op/index/multi_index.h"
 
@@ -170,7 +171,7 @@ void run_incr_int(const KernelArgs& a) { incr<uint32_t>(a); }
 }  // namespace
 
 void register_ref_multi_index(KernelRegistry& r) {
-  auto add = [&](const char* op, const char* name, void (*run)(const KernelArgs&), uint32_t flags) {
+  auto add = [&](OpName op, const char* name, void (*run)(const KernelArgs&), uint32_t flags) MGE_INLINED {
     r.add(op, KernelTier::Ref, Kernel{.name = name, .refuse = refuse_packed, .run = run, .flags = flags});
   };
   add("index_get", "ref_index_get", run_get, 0);

@@ -8,6 +8,7 @@
 #include "base/parallel.h"
 #include "kernel/ref/nn_ref.h"
 #include "kernel/sort_key.h"
+#include "op/in_build.h"
 #include "op/index/indexing.h"
 #include "op/index/sort.h"
 #include "op/loss/softmax.h"

@@ -5,6 +5,7 @@
 
 #include "base/parallel.h"
 #include "kernel/ref/nn_ref.h"
+#include "op/in_build.h"
 #include "op/loss/ctc.h"
 
 namespace mge {

@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "kernel/ref/nn_ref.h"
+#include "op/in_build.h"
 #include "op/index/indexing.h"
 #include "op/loss/loss.h"
 #include "op/loss/softmax.h"

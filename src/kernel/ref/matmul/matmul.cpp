@@ -2,6 +2,7 @@
 #include "base/cost.h"
 #include "base/parallel.h"
 #include "kernel/ref/nn_ref.h"
+#include "op/in_build.h"
 
 namespace mge {
 namespace {

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "kernel/ref/nn_ref.h"
+#include "op/in_build.h"
 #include "op/norm/batch_norm.h"
 #include "op/norm/layer_norm.h"
 

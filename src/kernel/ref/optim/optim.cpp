@@ -2,6 +2,7 @@
 
 #include "kernel/optim_step.h"
 #include "kernel/ref/nn_ref.h"
+#include "op/in_build.h"
 
 namespace mge {
 namespace {
@@ -128,7 +129,7 @@ const char* refuse_step(const KernelArgs& a) {
 }
 
 template <class K>
-void add(KernelRegistry& r, const char* op, const char* name) {
+MGE_INLINED inline void add(KernelRegistry& r, OpName op, const char* name) {
   r.add(op, KernelTier::Ref, Kernel{.name = name, .refuse = refuse_step, .run = run_step<K>, .alias = K::alias});
 }
 

@@ -3,6 +3,7 @@
 #include "base/cost.h"
 #include "base/parallel.h"
 #include "kernel/ref/nn_ref.h"
+#include "op/in_build.h"
 #include "op/pool/pool.h"
 
 namespace mge {

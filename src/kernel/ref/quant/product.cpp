@@ -6,6 +6,7 @@
 #include "kernel/conv.h"
 #include "kernel/quant_storage.h"
 #include "kernel/quant_store.h"
+#include "op/in_build.h"
 
 namespace mge {
 namespace {

@@ -4,6 +4,7 @@
 #include "base/parallel.h"
 #include "kernel/quant_storage.h"
 #include "kernel/ref/nn_ref.h"
+#include "op/in_build.h"
 #include "op/quant/numerics.h"
 
 namespace mge {

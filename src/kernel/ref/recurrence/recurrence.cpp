@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "kernel/ref/nn_ref.h"
+#include "op/in_build.h"
 #include "op/recurrence/recurrence.h"
 
 namespace mge {

@@ -6,6 +6,7 @@
 #include "core/half.h"
 #include "kernel/reduce_order.h"
 #include "op/elementwise/scalar_math.h"
+#include "op/in_build.h"
 
 namespace mge {
 namespace {

@@ -7,6 +7,7 @@
 #include "base/cost.h"
 #include "base/parallel.h"
 #include "kernel/ref/nn_ref.h"
+#include "op/in_build.h"
 #include "op/loss/softmax.h"
 #include "op/reduce/scan.h"
 

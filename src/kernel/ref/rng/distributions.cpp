@@ -9,6 +9,7 @@
 #include "base/cost.h"
 #include "base/parallel.h"
 #include "kernel/ref/nn_ref.h"
+#include "op/in_build.h"
 #include "op/rng/rng.h"
 
 namespace mge {

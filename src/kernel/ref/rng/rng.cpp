@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "kernel/ref/nn_ref.h"
+#include "op/in_build.h"
 #include "op/rng/rng.h"
 
 namespace mge {

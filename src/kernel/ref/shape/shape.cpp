@@ -4,6 +4,7 @@
 #include "kernel/copy.h"
 #include "kernel/kernel.h"
 #include "kernel/row_io.h"
+#include "op/in_build.h"
 #include "op/shape/shape_ops.h"
 
 namespace mge {
@@ -106,11 +107,12 @@ void run_count_of(const KernelArgs& a) {
 }  // namespace
 
 void register_ref_shape(KernelRegistry& r) {
-  auto add = [&](const char* op, void (*run)(const KernelArgs&), uint32_t flags) {
-    r.add(op, KernelTier::Ref, Kernel{.name = "ref_copy", .run = run, .flags = flags});
-  };
-  for (const char* op : {"reshape", "expand_dims", "squeeze", "flatten"}) add(op, run_reshape, 0);
-  for (const char* op : {"transpose", "broadcast_to", "slice"}) add(op, run_through_view, kStridedInputs);
+  auto add = [&](OpName op, void (*run)(const KernelArgs&), uint32_t flags)
+                 MGE_INLINED { r.add(op, KernelTier::Ref, Kernel{.name = "ref_copy", .run = run, .flags = flags}); };
+  for (OpName op : std::initializer_list<OpName>{"reshape", "expand_dims", "squeeze", "flatten"})
+    add(op, run_reshape, 0);
+  for (OpName op : std::initializer_list<OpName>{"transpose", "broadcast_to", "slice"})
+    add(op, run_through_view, kStridedInputs);
   add("copy", run_copy, kStridedInputs);
   add("copy_to", run_copy, kStridedInputs);
   add("set_slice", run_set_slice, kStridedInputs | kInPlace0);

@@ -3,6 +3,7 @@
 
 #include "base/parallel.h"
 #include "kernel/kernel.h"
+#include "op/in_build.h"
 #include "op/opdef.h"
 
 namespace mge {

@@ -6,6 +6,7 @@
 
 #include "base/parallel.h"
 #include "kernel/ref/nn_ref.h"
+#include "op/in_build.h"
 #include "op/nn.h"
 #include "op/vision/vision.h"
 

@@ -9,6 +9,7 @@
 #include "kernel/simd/conv/epilogue.h"
 #include "kernel/simd/elementwise/rows.h"
 #include "kernel/simd/nn_simd.h"
+#include "op/in_build.h"
 
 namespace mge::simd_nn {
 namespace {
@@ -103,7 +104,7 @@ const char* refuse_winograd(const KernelArgs& a) {
 }
 template <class A>
 const char* avoid_winograd(const KernelArgs& a) {
-  return cost::winograd_pays(conv_geom_of<A>(a)) ? nullptr : "few channels or tiles";
+  return cost::winograd_pays(conv_geom_of<A>(a), A::kRole) ? nullptr : "few channels or tiles";
 }
 
 template <class A>
@@ -124,25 +125,29 @@ void run_winograd(const KernelArgs& a) {
   simd::winograd_last_fwd(g, x, a.in[1].data<float>(), y, done);
 }
 
-// ---- the same with tiles of 4x4, where they are asked for
+// ---- the same with tiles of 4x4
 
-using Fused = Conv2dFusedAttrs;
+template <class A>
 const char* refuse_winograd4(const KernelArgs& a) {
-  if (a.as<Fused>().tile != 4) return "not asked for";
-  return refuse_winograd<Fused>(a);
+  if (cost::winograd_largest() < 4) return "MGE_WINOGRAD asks for smaller tiles";
+  return refuse_winograd<A>(a);
 }
+template <class A>
 const char* avoid_winograd4(const KernelArgs& a) {
-  return cost::winograd4_pays(conv_geom_of<Fused>(a)) ? nullptr : "few channels or tiles";
+  return cost::winograd4_pays(conv_geom_of<A>(a)) ? nullptr : "few channels or tiles";
 }
+template <class A>
 size_t winograd4_prepared(const KernelArgs& a) {
-  return static_cast<size_t>(simd::winograd_floats(conv_geom_of<Fused>(a), 4)) * sizeof(float);
+  return static_cast<size_t>(simd::winograd_floats(conv_geom_of<A>(a), 4)) * sizeof(float);
 }
+template <class A>
 void prepare_winograd4(const KernelArgs& a, void* to) {
-  simd::winograd_last_weights(conv_geom_of<Fused>(a), a.in[1].data<float>(), static_cast<float*>(to), 4);
+  simd::winograd_last_weights(conv_geom_of<A>(a), a.in[1].data<float>(), static_cast<float*>(to), 4);
 }
+template <class A>
 void run_winograd4(const KernelArgs& a) {
-  const simd::Epilogue e = epilogue_of<Fused>(a), *done = e.any() ? &e : nullptr;
-  const ConvGeom g = conv_geom_of<Fused>(a);
+  const simd::Epilogue e = epilogue_of<A>(a), *done = e.any() ? &e : nullptr;
+  const ConvGeom g = conv_geom_of<A>(a);
   const float* x = a.in[0].data<float>();
   float* y = a.out[0].data<float>();
   if (a.prepared) return simd::winograd_last_fwd_points(g, x, static_cast<const float*>(a.prepared), y, done, 4);
@@ -178,6 +183,40 @@ void run_lines(const KernelArgs& a) {
   simd::lines_last_fwd(g, x, a.in[1].data<float>(), y, done);
 }
 
+// ---- a first layer: planes in, channels-last out
+
+template <class A>
+const char* refuse_first(const KernelArgs& a) {
+  if (const char* why = refuse_not_f32(a)) return why;
+  return cost::first_can(conv_geom_of<A>(a)) ? nullptr : "groups or more than four channels";
+}
+template <class A>
+const char* avoid_first(const KernelArgs& a) {
+  return cost::first_pays(conv_geom_of<A>(a)) ? nullptr : "small";
+}
+template <class A>
+void first_layouts(const KernelArgs& a, TensorArg* in, TensorArg* out) {
+  conv2d_last_layouts<A>(a, in, out);
+  ask_row_major(in[0]);
+}
+template <class A>
+size_t first_prepared(const KernelArgs& a) {
+  return static_cast<size_t>(simd::first_floats(conv_geom_of<A>(a))) * sizeof(float);
+}
+template <class A>
+void prepare_first(const KernelArgs& a, void* to) {
+  simd::first_last_weights(conv_geom_of<A>(a), a.in[1].data<float>(), static_cast<float*>(to));
+}
+template <class A>
+void run_first(const KernelArgs& a) {
+  const simd::Epilogue e = epilogue_of<A>(a), *done = e.any() ? &e : nullptr;
+  const ConvGeom g = conv_geom_of<A>(a);
+  const float* x = a.in[0].data<float>();
+  float* y = a.out[0].data<float>();
+  if (a.prepared) return simd::first_last_fwd_panels(g, x, static_cast<const float*>(a.prepared), y, done);
+  simd::first_last_fwd(g, x, a.in[1].data<float>(), y, done);
+}
+
 // ---- weights of a first layer
 
 const char* refuse_few(const KernelArgs& a) {
@@ -197,18 +236,23 @@ void few_layouts(const KernelArgs&, TensorArg* in, TensorArg*) {
 using Why = const char* (*)(const KernelArgs&);
 using Layouts = void (*)(const KernelArgs&, TensorArg*, TensorArg*);
 template <class A>
-void add_last(KernelRegistry& r, const char* name, Why refuse, void (*run)(const KernelArgs&), Why avoid = nullptr,
-              Layouts layouts = conv2d_last_layouts<A>, Kernel::Prepare prepare = {}) {
+MGE_INLINED inline void add_last(KernelRegistry& r, const char* name, Why refuse, void (*run)(const KernelArgs&),
+                                 Why avoid = nullptr, Layouts layouts = conv2d_last_layouts<A>,
+                                 Kernel::Prepare prepare = {}) {
   r.add(A::kOp, KernelTier::Simd,
         Kernel{.name = name, .refuse = refuse, .run = run, .layouts = layouts, .avoid = avoid, .prepare = prepare});
 }
 
 template <class A>
-void add_forward(KernelRegistry& r) {
+MGE_INLINED inline void add_forward(KernelRegistry& r) {
+  add_last<A>(r, "simd_conv2d_winograd4", refuse_winograd4<A>, run_winograd4<A>, avoid_winograd4<A>,
+              conv2d_last_layouts<A>, {1, winograd4_prepared<A>, prepare_winograd4<A>});
   add_last<A>(r, "simd_conv2d_winograd", refuse_winograd<A>, run_winograd<A>, avoid_winograd<A>, conv2d_last_layouts<A>,
               {1, winograd_prepared<A>, prepare_winograd<A>});
   add_last<A>(r, "simd_conv2d_lines", refuse_lines<A>, run_lines<A>, avoid_lines<A>, conv2d_last_layouts<A>,
               {1, lines_prepared<A>, prepare_lines<A>});
+  add_last<A>(r, "simd_conv2d_first", refuse_first<A>, run_first<A>, avoid_first<A>, first_layouts<A>,
+              {1, first_prepared<A>, prepare_first<A>});
   add_last<A>(r, "simd_conv2d_depthwise", refuse_depthwise<A>, run_depthwise<A>, nullptr, depthwise_layouts<A>);
   add(r, A::kOp, "simd_conv2d", run_fwd<A>);
 }
@@ -243,8 +287,6 @@ MGE_CONV2D(Conv2dDwAttrs)
 #undef MGE_CONV2D
 
 void register_conv2d(KernelRegistry& r) {
-  add_last<Fused>(r, "simd_conv2d_winograd4", refuse_winograd4, run_winograd4, avoid_winograd4,
-                  conv2d_last_layouts<Fused>, {1, winograd4_prepared, prepare_winograd4});
   add_forward<Conv2dAttrs>(r);
   add_forward<Conv2dFusedAttrs>(r);
 

@@ -38,6 +38,12 @@ void lines_last_weights(const ConvGeom& geom, const float* wt, float* panels);
 void lines_last_fwd_panels(const ConvGeom& geom, const float* x, const float* panels, float* y,
                            const Epilogue* e = nullptr);
 
+/// x [n,c,h,w] in planes, y channels-last: a first layer, whose image has few channels. One group. In one step or two.
+void first_last_fwd(const ConvGeom& geom, const float* x, const float* wt, float* y, const Epilogue* e = nullptr);
+int64_t first_floats(const ConvGeom& geom);
+void first_last_weights(const ConvGeom& geom, const float* wt, float* panels);
+void first_last_fwd_panels(const ConvGeom& geom, const float* x, const float* panels, float* y,
+                           const Epilogue* e = nullptr);
 /// x [n,c,h,w] in planes, dy channels-last: for images of few channels. One group, oc a multiple of 16.
 void few_channels_bwd_weight(const ConvGeom& geom, const float* x, const float* dy, float* dw);
 

@@ -91,14 +91,16 @@ HWY_INLINE void depth_tile(const DepthRow& p, int64_t i, int64_t c, MF m, int la
   }
 }
 
-// Outputs [i, i + N) of a 3x3 filter, all channels: weights stay in registers, and a pixel is loaded once for the three
-// taps of its row. Taps of an output come in the order of depth_tile.
+// Outputs [i, i + N) of a 3x3 filter, all channels, of which there is a vector at least: weights stay in registers, and
+// a pixel is loaded once for the three taps of its row. Taps of an output come in the order of depth_tile. Where
+// channels are no whole vectors the last one reaches back and writes some values a second time.
 template <int N, int S, bool kEdge>
 void depth_tile3(const DepthRow& p, int64_t i, float* HWY_RESTRICT y, const Epilogue* done, int64_t pixel) {
   const DF d;
   const int64_t channels = p.channels, at = p.first[0] + i * S;
   const MF all = hn::FirstN(d, kLanes);
-  for (int64_t c = 0; c + kLanes <= channels; c += kLanes) {
+  for (int64_t at_c = 0; at_c < channels; at_c += kLanes) {
+    const int64_t c = std::min(at_c, channels - kLanes);
     VF acc[N];
 #pragma GCC unroll 8
     for (int j = 0; j < N; ++j) acc[j] = hn::Zero(d);
@@ -131,17 +133,12 @@ void depth_tile3(const DepthRow& p, int64_t i, float* HWY_RESTRICT y, const Epil
 #pragma GCC unroll 8
     for (int j = 0; j < N; ++j) hn::StoreU(acc[j], d, to + j * channels);
   }
-  if (const int64_t c = channels / kLanes * kLanes; c < channels) {
-    const int lanes = static_cast<int>(channels - c);
-    const MF m = hn::FirstN(d, static_cast<size_t>(lanes));
-    for (int j = 0; j < N; ++j) depth_tile<1, true>(p, i + j, c, m, lanes, y, done, pixel);
-  }
 }
 
 // N outputs, then fewer; those whose taps all lie inside without asking.
 template <int S>
 void depth_row3(const DepthRow& p, int64_t lo, int64_t hi, float* y, const Epilogue* done, int64_t pixel) {
-#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL || HWY_TARGET == HWY_NEON
+#if MGE_REGISTERS_32
   constexpr int kMost = 8;
 #else
   constexpr int kMost = 4;
@@ -166,7 +163,7 @@ void depth_row(const DepthRow& p, float* HWY_RESTRICT y, const Epilogue* done = 
   }
   lo = std::min(lo, p.count);
   hi = std::max(lo, hi);
-  if (p.square3 && p.apart == 1 && (p.step == 1 || p.step == 2))
+  if (p.square3 && p.channels >= kLanes && p.apart == 1 && (p.step == 1 || p.step == 2))
     return (p.step == 1 ? depth_row3<1> : depth_row3<2>)(p, lo, hi, y, done, pixel);
   // Outputs in groups, all channels of a group: memory is read and written in the order it lies in.
   auto group = [&](int64_t i, auto tile) HWY_ATTR {

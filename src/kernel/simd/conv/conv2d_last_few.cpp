@@ -25,7 +25,7 @@ namespace mge::simd::HWY_NAMESPACE {
 
 // kTaps * kVecs sums, kVecs vectors of the gradient and a broadcast fill the registers.
 constexpr int kFewTaps = 6;
-#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL || HWY_TARGET == HWY_NEON
+#if MGE_REGISTERS_32
 constexpr int kFewVecs = 4;
 #else
 constexpr int kFewVecs = 2;

@@ -41,9 +41,30 @@ struct LinesSum {
 HWY_BEFORE_NAMESPACE();
 namespace mge::simd::HWY_NAMESPACE {
 
-// Lines [k0, k1) of the pixels [first, first + rows), which are one tile.
+// Lines [k0, k1) of the pixels [first, first + rows), which are one tile, where every pixel is its own patch. What a
+// last line holds past the channels is not multiplied: the next pixel's.
+void lines_of_points(const ConvGeom& g, const float* x, int64_t first, int64_t rows, int64_t k0, int64_t k1,
+                     float* lines) {
+  const DF d;
+  const float* HWY_RESTRICT from = x + first * g.c + k0;
+  const int64_t left = (g.n * g.h * g.w - first) * g.c - k0;  // floats from there to the end of the image
+  for (int64_t r = 0; r < rows; ++r) {
+    float* HWY_RESTRICT to = lines + r * kLine;
+    for (int64_t k = 0; k < k1 - k0; k += kLine, to += rows * kLine) {
+      if (const int64_t at = r * g.c + k; at + kLine <= left) {
+#pragma GCC unroll 4
+        for (int64_t i = 0; i < kLine; i += kLanes) hn::Store(hn::LoadU(d, from + at + i), d, to + i);
+      } else {
+        copy_n(from + at, left - at, to);
+      }
+    }
+  }
+}
+
+// The same for any window.
 void lines_of_pixels(const ConvGeom& g, const LinesSum& s, const float* x, int64_t first, int64_t rows, int64_t k0,
                      int64_t k1, float* lines) {
+  if (s.taps == 1 && g.sh * g.sw == 1 && g.ph + g.pw == 0) return lines_of_points(g, x, first, rows, k0, k1, lines);
   const DF d;
   const int64_t step = rows * kLine;
   int64_t ox = first % g.ow, oy = first / g.ow % g.oh, n = first / (g.ow * g.oh);
@@ -97,8 +118,7 @@ void lines_piece(const ConvGeom& g, const float* x, const float* weight, float* 
       lines_of_pixels(g, s, x, first, mr, 0, s.k, lines);
       const float* panel = weight;
       for (int64_t j = 0; j < cols; j += kNR, panel += s.k * kNR)
-        multiply_panel_into(e, mr, std::min<int64_t>(kNR, cols - j), s.k, lines, panel, first, j0 + j, y, g.o, false,
-                            panel);
+        multiply_panel(e, mr, std::min<int64_t>(kNR, cols - j), s.k, lines, panel, first, j0 + j, y, g.o, false, panel);
       finish_whole_rows(first, first + mr);
     }
     return;

@@ -414,8 +414,8 @@ void multiply_few_tiles(const TiledImage& in, const TiledImage& out, int64_t til
   });
   int64_t width;
   HWY_DYNAMIC_DISPATCH(lines_width)(&width);
-  // Points in two parts each where there are more threads than points would keep busy.
-  const int64_t panels = (out.c + width - 1) / width, cuts = std::clamp<int64_t>(4 * num_threads() / points, 1, panels);
+  // Points in several parts where whole ones would not keep all threads busy to the end.
+  const int64_t panels = (out.c + width - 1) / width, cuts = std::clamp<int64_t>(8 * num_threads() / points, 1, panels);
   parallel_for(points * cuts, fma_grain(tiles * in.c * out.c / cuts), [&](int64_t b, int64_t e) {
     for (; b < e; ++b) {
       const int64_t p = b / cuts, j = b % cuts;

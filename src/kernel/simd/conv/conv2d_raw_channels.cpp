@@ -20,7 +20,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace mge::simd::HWY_NAMESPACE {
 
-#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL || HWY_TARGET == HWY_NEON
+#if MGE_REGISTERS_32
 constexpr int kMaxCols = 14;     // two rows of them: 28 accumulators of 32 registers
 constexpr int kWeightTaps = 25;  // accumulators of the weight kernel
 #else

@@ -211,7 +211,7 @@ void bwd_data_gemm(const ConvGeom& g, const float* dy, const float* wt, float* d
 inline void pack_im2col_transposed(const Planes& p, const float* planes, const int64_t* off, int64_t taps, int64_t oy0,
                                    int64_t oy1, float* dst, int64_t ds) {
   const hn::FixedTag<float, 4> d4;
-  const hn::Repartition<double, decltype(d4)> d2;
+  const hn::Repartition<Pair, decltype(d4)> d2;
   const int64_t ow = p.g.ow;
   for (int64_t oy = oy0; oy < oy1; ++oy) {
     const float* HWY_RESTRICT row = planes + p.at(oy);

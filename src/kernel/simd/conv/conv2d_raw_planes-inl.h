@@ -94,7 +94,15 @@ struct Planes {
         if (g.sw == 1) {
           copy_n(from + begin - g.pw, end - begin, dst + begin);
         } else {
-          for (int64_t j = begin; j < end; ++j) dst[j] = from[j * g.sw + q - g.pw];
+          int64_t j = begin;
+          // Every second column; what lies between them is loaded, too, up to the last one.
+          if (g.sw == 2)
+            for (; j + kLanes < end; j += kLanes) {
+              VF even, odd;
+              hn::LoadInterleaved2(DF(), from + j * 2 + q - g.pw, even, odd);
+              hn::StoreU(even, DF(), dst + j);
+            }
+          for (; j < end; ++j) dst[j] = from[j * g.sw + q - g.pw];
         }
         for (int64_t j = end; j < pitch; ++j) dst[j] = 0.f;
       }

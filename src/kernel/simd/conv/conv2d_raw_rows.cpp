@@ -19,7 +19,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace mge::simd::HWY_NAMESPACE {
 
-#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL || HWY_TARGET == HWY_NEON
+#if MGE_REGISTERS_32
 constexpr int kAccumulators = 24;  // of 32 registers
 #else
 constexpr int kAccumulators = 12;  // of 16
@@ -224,7 +224,7 @@ void weight_tile(const Planes& p, const float* planes, const int64_t* off, const
 }
 
 using WeightTileFn = void (*)(const Planes&, const float*, const int64_t*, const float*, int64_t, float*, int64_t);
-#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL || HWY_TARGET == HWY_NEON
+#if MGE_REGISTERS_32
 constexpr int kTileOut = 6;
 #else
 constexpr int kTileOut = 2;

@@ -10,6 +10,7 @@
 #include "kernel/simd/matmul/gemm.h"
 #include "kernel/simd/nn_simd.h"
 #include "op/conv/conv3d.h"
+#include "op/in_build.h"
 
 namespace mge::simd_nn {
 namespace {

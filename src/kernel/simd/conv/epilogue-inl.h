@@ -35,43 +35,16 @@ struct ChannelSteps {
     return v;
   }
   HWY_INLINE VF after(VF v) const {
-    const VF six = hn::Set(DF(), 6.f);
-    if (act == 2) v = hn::IfThenElse(hn::Gt(v, six), six, v);
-    if (act) v = hn::IfThenZeroElse(hn::Le(v, hn::Zero(DF())), v);
+    if (act == 2) v = below_six(v);
+    if (act) v = above_zero(v);
     return v;
   }
-};
-
-// Sums t[rows][kSums] through an epilogue into columns [c, c + cols) of y, whose rows are `ld` apart; the first is
-// pixel `row`. `add`: on top of what y holds.
-template <int64_t kSums>
-void finish_tile(const Epilogue& e, int64_t rows, int64_t row, int64_t c, int64_t cols, const float* HWY_RESTRICT t,
-                 bool add, float* HWY_RESTRICT y, int64_t ld) {
-  const DF d;
-  for (int64_t j = 0; j < cols; j += kLanes) {
-    const int lanes = static_cast<int>(std::min<int64_t>(kLanes, cols - j));
-    const MF m = hn::FirstN(d, static_cast<size_t>(lanes));
-    const ChannelSteps steps(e, c + j, m, lanes);
-    auto each = [&](auto load, auto store) HWY_ATTR {
-      const float* from = t + j;
-      float* to = y + row * ld + c + j;
-      const float* summand = e.add ? e.add + row * ld + c + j : nullptr;
-      for (int64_t i = 0; i < rows; ++i, from += kSums, to += ld) {
-        VF v = hn::Load(d, from);
-        if (add) v = hn::Add(load(to), v);
-        v = steps.before(v);
-        if (summand) v = hn::Add(v, load(summand + i * ld));
-        store(steps.after(v), to);
-      }
-    };
-    if (lanes == kLanes)
-      each([&](const float* p) HWY_ATTR { return hn::LoadU(d, p); },
-           [&](VF v, float* p) HWY_ATTR { hn::StoreU(v, d, p); });
-    else
-      each([&](const float* p) HWY_ATTR { return load_n(m, p, lanes); },
-           [&](VF v, float* p) HWY_ATTR { store_n(v, m, p, lanes); });
+  static HWY_INLINE VF below_six(VF v) {
+    const VF six = hn::Set(DF(), 6.f);
+    return hn::IfThenElse(hn::Gt(v, six), six, v);
   }
-}
+  static HWY_INLINE VF above_zero(VF v) { return hn::IfThenZeroElse(hn::Le(v, hn::Zero(DF())), v); }
+};
 
 }  // namespace mge::simd::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

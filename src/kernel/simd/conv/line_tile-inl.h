@@ -19,56 +19,149 @@
 HWY_BEFORE_NAMESPACE();
 namespace mge::simd::HWY_NAMESPACE {
 
-// C[MR][NV vectors] = (C if add) + A·B over k; `tail` lanes count in the last vector. Each step fetches a line from
-// `soon` on into L2: the panel that comes next is on its way while this one multiplies.
+// Where a tile goes: rows of c, `ld` apart, of whose last vector `tail` lanes count. `add`: on top of what c holds.
+// `done`, if any, is what the sums of columns from `col` on go through; its summand for this tile is `summand`.
+struct LineTileTo {
+  float* c;
+  int64_t ld;
+  int tail;
+  bool add;
+  const Epilogue* done;
+  int64_t col;
+  const float* summand;
+};
+
+// Fetches the lines that a tile will be added to and written to: they come while it multiplies, which a store that
+// misses the cache would wait for.
 template <int MR, int NV>
-void line_tile(int64_t k, const float* HWY_RESTRICT a, const float* HWY_RESTRICT b, float* HWY_RESTRICT c, int64_t ldc,
-               int tail, bool add, const float* soon) {
-  const DF d;
-  VF acc[MR][NV];
+HWY_INLINE void fetch_rows(const LineTileTo& to) {
 #pragma GCC unroll 16
   for (int i = 0; i < MR; ++i)
+    for (int64_t j = 0; j < NV * kLanes; j += kLine) __builtin_prefetch(to.c + i * to.ld + j, 1, 3);
+  if (to.summand)
+#pragma GCC unroll 16
+    for (int i = 0; i < MR; ++i)
+      for (int64_t j = 0; j < NV * kLanes; j += kLine) __builtin_prefetch(to.summand + i * to.ld + j, 0, 3);
+}
+
+// A last, partial vector v of `rows` rows, whose sums are t[rows][kLanes]: by way of memory, to be small.
+HWY_NOINLINE inline void finish_rest(const LineTileTo& to, int v, int rows, const float* t) {
+  const MF m = hn::FirstN(DF(), static_cast<size_t>(to.tail));
+  const Epilogue none;
+  const ChannelSteps steps(to.done ? *to.done : none, to.col + v * kLanes, m, to.tail);
+  for (int i = 0; i < rows; ++i) {
+    float* c = to.c + i * to.ld + v * kLanes;
+    VF s = hn::Load(DF(), t + i * kLanes);
+    if (to.add) s = hn::Add(load_n(m, c, to.tail), s);
+    s = steps.before(s);
+    if (to.summand) s = hn::Add(s, load_n(m, to.summand + i * to.ld + v * kLanes, to.tail));
+    store_n(steps.after(s), m, c, to.tail);
+  }
+}
+
+// Masks that cost nothing.
+constexpr bool kFreeMasks = kLanes == 16 && kMaskIsSafe;
+
+// One vector of each row of a tile from its sums to memory, all in registers. Step by step over the rows: what a step
+// needs is asked once.
+template <int MR, int NV>
+HWY_INLINE void finish_rows(const LineTileTo& to, int v, VF (&acc)[MR][NV]) {
+  const DF d;
+  const bool whole = v < NV - 1 || to.tail == kLanes;
+  if (!kFreeMasks && !whole) {
+    HWY_ALIGN float t[MR * kLanes];
+#pragma GCC unroll 16
+    for (int i = 0; i < MR; ++i) hn::Store(acc[i][v], d, t + i * kLanes);
+    return finish_rest(to, v, MR, t);
+  }
+  const int lanes = whole ? kLanes : to.tail;
+  const MF m = hn::FirstN(d, static_cast<size_t>(lanes));
+  const int64_t ld = to.ld;
+  float* HWY_RESTRICT c = to.c + v * kLanes;
+  auto each = [&](auto step) HWY_ATTR {
+#pragma GCC unroll 16
+    for (int i = 0; i < MR; ++i) acc[i][v] = step(acc[i][v], i);
+  };
+  auto each_plus = [&](const float* HWY_RESTRICT from) HWY_ATTR {
+    each([&](VF s, int i) HWY_ATTR {
+      return hn::Add(s, kFreeMasks ? load_n(m, from + i * ld, lanes) : hn::LoadU(d, from + i * ld));
+    });
+  };
+  if (to.add) each_plus(c);
+  if (to.done) {
+    const ChannelSteps steps(*to.done, to.col + v * kLanes, m, lanes);
+    if (steps.has_bias) each([&](VF s, int) HWY_ATTR { return hn::Add(s, steps.bias); });
+    if (steps.has_scale) each([&](VF s, int) HWY_ATTR { return hn::Add(hn::Mul(s, steps.scale), steps.shift); });
+    if (to.summand) each_plus(to.summand + v * kLanes);
+    if (steps.act == 2) each([&](VF s, int) HWY_ATTR { return steps.below_six(s); });
+    if (steps.act) each([&](VF s, int) HWY_ATTR { return steps.above_zero(s); });
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < MR; ++i) {
+    if (whole)
+      hn::StoreU(acc[i][v], d, c + i * ld);
+    else if constexpr (kFreeMasks)
+      store_n(acc[i][v], m, c + i * ld, lanes);
+  }
+}
+
+// C[MR][NV vectors] = (C if add) + A·B over k, through an epilogue. Each step fetches a line from `soon` on into L2:
+// the panel that comes next is on its way while this one multiplies. kHalf: of the last vector only the lower half
+// counts; a core that works on 512 bits in two halves has it in half the time.
+template <int MR, int NV, bool kHalf = false>
+void line_tile(int64_t k, const float* HWY_RESTRICT a, const float* HWY_RESTRICT b, const LineTileTo& to,
+               const float* soon) {
+  fetch_rows<MR, NV>(to);
+  constexpr int kWhole = kHalf ? NV - 1 : NV;
+  const DF d;
+  [[maybe_unused]] const hn::Half<DF> dh;
+  using VH = hn::Vec<hn::Half<DF>>;
+  VF acc[MR][NV];
+  [[maybe_unused]] VH half[MR];
+#pragma GCC unroll 16
+  for (int i = 0; i < MR; ++i) {
 #pragma GCC unroll 2
-    for (int v = 0; v < NV; ++v) acc[i][v] = hn::Zero(d);
+    for (int v = 0; v < kWhole; ++v) acc[i][v] = hn::Zero(d);
+    if constexpr (kHalf) half[i] = hn::Zero(dh);
+  }
   for (int64_t left = k; left > 0; left -= kLine) {
     const int64_t steps = std::min(left, kLine);
     for (int64_t p = 0; p < steps; ++p) {
       __builtin_prefetch(soon, 0, 2);
       soon += kLine;
       VF bv[NV];
+      [[maybe_unused]] VH bh;
 #pragma GCC unroll 2
-      for (int v = 0; v < NV; ++v) bv[v] = hn::Load(d, b + v * kLanes);
+      for (int v = 0; v < kWhole; ++v) bv[v] = hn::Load(d, b + v * kLanes);
+      if constexpr (kHalf) bh = hn::Load(dh, b + kWhole * kLanes);
 #pragma GCC unroll 16
       for (int i = 0; i < MR; ++i) {
         const VF ai = hn::Set(d, a[i * kLine]);
 #pragma GCC unroll 2
-        for (int v = 0; v < NV; ++v) acc[i][v] = hn::MulAdd(ai, bv[v], acc[i][v]);
+        for (int v = 0; v < kWhole; ++v) acc[i][v] = hn::MulAdd(ai, bv[v], acc[i][v]);
+        if constexpr (kHalf) half[i] = hn::MulAdd(hn::LowerHalf(dh, ai), bh, half[i]);
       }
       ++a;
       b += kNR;
     }
     a += (MR - 1) * kLine;
   }
-  const MF mask = hn::FirstN(d, static_cast<size_t>(tail));
+  if constexpr (kHalf)
 #pragma GCC unroll 16
-  for (int i = 0; i < MR; ++i)
+    for (int i = 0; i < MR; ++i) acc[i][kWhole] = hn::ZeroExtendVector(d, half[i]);
 #pragma GCC unroll 2
-    for (int v = 0; v < NV; ++v) {
-      float* HWY_RESTRICT dst = c + i * ldc + v * kLanes;
-      if (v == NV - 1 && tail != kLanes) {
-        store_n(add ? hn::Add(load_n(mask, dst, tail), acc[i][v]) : acc[i][v], mask, dst, tail);
-      } else {
-        hn::StoreU(add ? hn::Add(hn::LoadU(d, dst), acc[i][v]) : acc[i][v], d, dst);
-      }
-    }
+  for (int v = 0; v < NV; ++v) finish_rows<MR, NV>(to, v, acc);
 }
 
-using LineTileFn = void (*)(int64_t, const float*, const float*, float*, int64_t, int, bool, const float*);
+using LineTileFn = void (*)(int64_t, const float*, const float*, const LineTileTo&, const float*);
 template <int... R>
 constexpr std::array<LineTileFn, 2 * kMR> make_line_tiles(std::integer_sequence<int, R...>) {
   return {{(R % 2 == 0 ? line_tile<R / 2 + 1, 1> : line_tile<R / 2 + 1, 2>)...}};
 }
 inline constexpr auto kLineTiles = make_line_tiles(std::make_integer_sequence<int, 2 * kMR>());
+// Tiles of all rows whose last vector is at most half full, where that is worth code of its own.
+constexpr bool kHalfTiles = kLanes == 16;
+inline constexpr LineTileFn kHalfLineTiles[2] = {line_tile<kMR, 1, kHalfTiles>, line_tile<kMR, 2, kHalfTiles>};
 
 // Blocks of k, whole lines and equal: a function of k alone because it fixes the order of summation.
 inline int64_t line_block(int64_t k) {
@@ -76,23 +169,17 @@ inline int64_t line_block(int64_t k) {
   return whole_lines((k + blocks - 1) / blocks);
 }
 
-// C[mr][cols] = (C if add) + lines · one panel over kc; cols at most kNR.
-HWY_INLINE void multiply_panel(int64_t mr, int64_t cols, int64_t kc, const float* lines, const float* panel, float* c,
-                               int64_t ldc, bool add, const float* soon) {
+// Columns [c, c + cols) of rows of y, the first of which is pixel `row`: (y if add) + lines · one panel over kc,
+// through an epilogue; cols at most kNR.
+HWY_INLINE void multiply_panel(const Epilogue* e, int64_t mr, int64_t cols, int64_t kc, const float* lines,
+                               const float* panel, int64_t row, int64_t c, float* y, int64_t ld, bool add,
+                               const float* soon) {
   const int64_t vecs = (cols + kLanes - 1) / kLanes;
   const int tail = static_cast<int>(cols - (vecs - 1) * kLanes);
-  kLineTiles[static_cast<size_t>((mr - 1) * 2 + vecs - 1)](kc, lines, panel, c, ldc, tail, add, soon);
-}
-
-// The same into columns [c, c + cols) of y, whose first row is pixel `row`, through an epilogue: by way of a tile that
-// stays in L1, since rows of y may be a page apart.
-HWY_INLINE void multiply_panel_into(const Epilogue* e, int64_t mr, int64_t cols, int64_t kc, const float* lines,
-                                    const float* panel, int64_t row, int64_t c, float* y, int64_t ld, bool add,
-                                    const float* soon) {
-  if (!e) return multiply_panel(mr, cols, kc, lines, panel, y + row * ld + c, ld, add, soon);
-  HWY_ALIGN float t[kMR * kNR];
-  multiply_panel(mr, cols, kc, lines, panel, t, kNR, false, soon);
-  finish_tile<kNR>(*e, mr, row, c, cols, t, add, y, ld);
+  const bool half = kHalfTiles && mr == kMR && tail <= kLanes / 2;
+  const LineTileFn tile = half ? kHalfLineTiles[vecs - 1] : kLineTiles[static_cast<size_t>((mr - 1) * 2 + vecs - 1)];
+  const int64_t at = row * ld + c;
+  tile(kc, lines, panel, {y + at, ld, tail, add, e, c, e && e->add ? e->add + at : nullptr}, soon);
 }
 
 // Columns [c, c + cols) of rows of y, the first of which is pixel `row`: (y if add) + lines · panels over kc, through
@@ -107,8 +194,8 @@ inline void multiply_lines(const RowTiles& rows, int64_t cols, int64_t kc, const
     const float* soon = panels + (j + kNR < cols ? panel : 0);
     for (int64_t t = 0; t < rows.count; ++t) {
       const int64_t i = rows.begin(t), mr = rows.begin(t + 1) - i;
-      multiply_panel_into(e, mr, here, kc, lines + i * pitch + k0 * mr, panels, row + i, c + j, y, ld, add,
-                          soon + t % 2 * kc * kLine);
+      multiply_panel(e, mr, here, kc, lines + i * pitch + k0 * mr, panels, row + i, c + j, y, ld, add,
+                     soon + t % 2 * kc * kLine);
     }
   }
 }

@@ -11,12 +11,13 @@
 #include "kernel/simd/elementwise/rows.h"
 #include "kernel/simd/shape/moves.h"
 #include "op/elementwise/typecvt.h"
+#include "op/in_build.h"
 
 namespace mge {
 namespace simd {
 
 void RowTable::set(const char* op, OpRows rows) {
-  OpRows& r = by_op[OpRegistry::global().get(op).id];
+  OpRows& r = by_op[OpRegistry::global().registered(op)->id];
   for (RowPair OpRows::*p : {&OpRows::f32, &OpRows::i32, &OpRows::b8, &OpRows::f16, &OpRows::bf16})
     if ((rows.*p).row) r.*p = rows.*p;
 }
@@ -110,6 +111,7 @@ void pick(const KernelArgs& a, Job& job) {
   const RowTable& t = mutable_table();
   job.load = t.cast[static_cast<int>(in)][static_cast<int>(DType::F32)];
   if (!bool_out) job.store = t.cast[static_cast<int>(DType::F32)][static_cast<int>(in)];
+  if (!job.load || (!bool_out && !job.store)) job.row = nullptr;  // a build without that dtype
 }
 
 void run_span(const Job& job, const void* const* in, const int64_t* stride, void* out, int64_t n);

@@ -24,6 +24,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace mge::body {
 HWY_EXPORT(fill_binary);
-}
-void mge::simd::fill_binary_rows(RowTable& t) { HWY_DYNAMIC_DISPATCH(body::fill_binary)(t); }
+static void fill(simd::RowTable& t) { HWY_DYNAMIC_DISPATCH(fill_binary)(t); }
+}  // namespace mge::body
+void mge::simd::fill_binary_rows(RowTable& t) { body::fill(t); }
 #endif

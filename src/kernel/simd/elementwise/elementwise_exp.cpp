@@ -19,6 +19,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace mge::body {
 HWY_EXPORT(fill_exp);
-}
-void mge::simd::fill_exp_rows(RowTable& t) { HWY_DYNAMIC_DISPATCH(body::fill_exp)(t); }
+static void fill(simd::RowTable& t) { HWY_DYNAMIC_DISPATCH(fill_exp)(t); }
+}  // namespace mge::body
+void mge::simd::fill_exp_rows(RowTable& t) { body::fill(t); }
 #endif

@@ -8,6 +8,7 @@
 #include <hwy/highway.h>
 
 #include "kernel/simd/elementwise/row_loops-inl.h"
+#include "op/in_build.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace mge::body::HWY_NAMESPACE {
@@ -166,9 +167,14 @@ void cast_row(const void* const* in, const int64_t* stride, void* out_v, int64_t
   if (tail) std::memcpy(tail_out, last, static_cast<size_t>(tail) * sizeof(To));
 }
 
+template <DType from, DType to>
+void set_cast(simd::RowTable& t) {
+  if constexpr (dtype_in_build(from) && dtype_in_build(to))
+    t.cast[static_cast<int>(from)][static_cast<int>(to)] = cast_row<from, to>;
+}
 template <DType from, DType... to>
 void set_casts_from(simd::RowTable& t) {
-  ((t.cast[static_cast<int>(from)][static_cast<int>(to)] = cast_row<from, to>), ...);
+  (set_cast<from, to>(t), ...);
 }
 template <DType... t>
 struct Types {};
@@ -179,12 +185,18 @@ void set_casts(simd::RowTable& table, Types<t...>) {
 
 void fill_move(simd::RowTable& t) {
   auto logic = [&]<class... Ops>(OpList<Ops...>) {
-    (t.set(Ops::name, {.b8 = row_pair<Ops, Lane<VB>, Lane<VB>>()}), ...);
+    (
+        [&] {
+          if constexpr (vectors_in_build(Ops::name)) t.set(Ops::name, {.b8 = row_pair<Ops, Lane<VB>, Lane<VB>>()});
+        }(),
+        ...);
   };
   logic(BoolOps());
-  t.where[0] = where_row<uint8_t>;
-  t.where[1] = where_row<uint16_t>;
-  t.where[2] = where_row<uint32_t>;
+  if constexpr (vectors_in_build("where")) {
+    t.where[0] = where_row<uint8_t>;
+    t.where[1] = where_row<uint16_t>;
+    t.where[2] = where_row<uint32_t>;
+  }
   using enum DType;
   set_casts(t, Types<Bool, U8, I8, I32, F16, F32>());
   set_casts(t, Types<BF16, F32>());
@@ -197,6 +209,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace mge::body {
 HWY_EXPORT(fill_move);
-}
-void mge::simd::fill_move_rows(RowTable& t) { HWY_DYNAMIC_DISPATCH(body::fill_move)(t); }
+static void fill(simd::RowTable& t) { HWY_DYNAMIC_DISPATCH(fill_move)(t); }
+}  // namespace mge::body
+void mge::simd::fill_move_rows(RowTable& t) { body::fill(t); }
 #endif

@@ -19,6 +19,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace mge::body {
 HWY_EXPORT(fill_trig);
-}
-void mge::simd::fill_trig_rows(RowTable& t) { HWY_DYNAMIC_DISPATCH(body::fill_trig)(t); }
+static void fill(simd::RowTable& t) { HWY_DYNAMIC_DISPATCH(fill_trig)(t); }
+}  // namespace mge::body
+void mge::simd::fill_trig_rows(RowTable& t) { body::fill(t); }
 #endif

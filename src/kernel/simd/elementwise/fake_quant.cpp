@@ -15,6 +15,7 @@
 #include <hwy/highway.h>
 
 #include "kernel/simd/elementwise/row_loops-inl.h"
+#include "op/in_build.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace mge::body::HWY_NAMESPACE {
@@ -36,7 +37,8 @@ HWY_AFTER_NAMESPACE();
 namespace mge {
 namespace body {
 HWY_EXPORT(fake_quant_row);
-}
+static RowFn row_of_target() { return HWY_DYNAMIC_DISPATCH(fake_quant_row)(); }
+}  // namespace body
 namespace {
 
 constexpr int64_t kPiece = 1 << 13;  // elements of a row done in one go
@@ -49,7 +51,7 @@ void run_fake_quant(const KernelArgs& a) {
   const LoopNest nest = make_loop_nest(out.shape, operands);
   const auto& at = a.as<FakeQuantAttrs>();
   const float lo = static_cast<float>(at.qmin), hi = static_cast<float>(at.qmax);
-  const RowFn row = HWY_DYNAMIC_DISPATCH(body::fake_quant_row)();
+  const RowFn row = body::row_of_target();
   const int inner = nest.rank - 1;
   const int64_t len = inner < 0 ? 1 : nest.size[inner], pieces = (len + kPiece - 1) / kPiece;
   int64_t rows = 1, step[4] = {};

@@ -12,6 +12,7 @@
 #include "core/half.h"
 #include "kernel/simd/elementwise/row_table.h"
 #include "kernel/simd/vec-inl.h"
+#include "op/in_build.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace mge::body::HWY_NAMESPACE {
@@ -72,7 +73,8 @@ HWY_INLINE void stream_half(D d, hn::Vec<D> v, T* p) {
 
 // 16-bit floats, computed as float32.
 struct F16Lane {
-#if HWY_TARGET == HWY_SSE4 || HWY_TARGET == HWY_SSSE3  // Highway's emulation truncates, and loses inf and NaN
+// Highway's emulation truncates, and loses inf and NaN.
+#if HWY_TARGET == HWY_SSE4 || HWY_TARGET == HWY_SSSE3 || HWY_TARGET == HWY_EMU128
   using Mem = uint16_t;
   static HWY_INLINE VF load(const uint16_t* p) {
     HWY_ALIGN float f[kLanes];
@@ -220,17 +222,27 @@ template <class Op, bool kInt>
 simd::OpRows rows_of() {
   simd::OpRows r;
   r.f32 = row_pair<Op, Lane<VF>, std::conditional_t<Op::bool_out, Lane<VM>, Lane<VF>>>();
-  if constexpr (kInt) r.i32 = row_pair<Op, Lane<VI>, std::conditional_t<Op::bool_out, Lane<VM>, Lane<VI>>>();
+  if constexpr (kInt && dtype_in_build(DType::I32))
+    r.i32 = row_pair<Op, Lane<VI>, std::conditional_t<Op::bool_out, Lane<VM>, Lane<VI>>>();
   return r;
 }
 // Those of 16-bit floats as well.
+template <class Op>
+void set_half_rows_of(simd::RowTable& t) {
+  if constexpr (vectors_in_build(Op::name) && (dtype_in_build(DType::F16) || dtype_in_build(DType::BF16)))
+    t.set(Op::name, {.f16 = row_pair<Op, F16Lane, F16Lane>(), .bf16 = row_pair<Op, BF16Lane, BF16Lane>()});
+}
 template <class... Ops>
 void set_half_rows(simd::RowTable& t, OpList<Ops...>) {
-  (t.set(Ops::name, {.f16 = row_pair<Ops, F16Lane, F16Lane>(), .bf16 = row_pair<Ops, BF16Lane, BF16Lane>()}), ...);
+  (set_half_rows_of<Ops>(t), ...);
+}
+template <bool kInt, class Op>
+void set_rows_of(simd::RowTable& t) {
+  if constexpr (vectors_in_build(Op::name)) t.set(Op::name, rows_of<Op, kInt>());
 }
 template <bool kInt, class... Ops>
 void set_rows(simd::RowTable& t, OpList<Ops...>) {
-  (t.set(Ops::name, rows_of<Ops, kInt>()), ...);
+  (set_rows_of<kInt, Ops>(t), ...);
 }
 
 }  // namespace mge::body::HWY_NAMESPACE

@@ -5,6 +5,7 @@
 #include "base/cost.h"
 #include "base/parallel.h"
 #include "kernel/kernel.h"
+#include "op/in_build.h"
 #include "op/index/indexing.h"
 #include "op/index/sort.h"
 #include "op/loss/softmax.h"

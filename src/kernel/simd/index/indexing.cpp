@@ -9,6 +9,7 @@
 #include "kernel/kernel.h"
 #include "kernel/layouts.h"
 #include "kernel/simd/shape/moves.h"
+#include "op/in_build.h"
 #include "op/index/indexing.h"
 #include "op/loss/softmax.h"
 #include "op/shape/shape_ops.h"
@@ -154,7 +155,7 @@ void register_simd_indexing(KernelRegistry& r) {
   r.add(
       "concat", KernelTier::Simd,
       {.name = "simd_concat", .run = run_concat, .flags = kStridedInputs | kStridedOutputs, .layouts = concat_layouts});
-  for (const char* op : {"reshape", "expand_dims", "squeeze", "flatten"})
+  for (OpName op : std::initializer_list<OpName>{"reshape", "expand_dims", "squeeze", "flatten"})
     r.add(op, KernelTier::Simd,
           {.name = "simd_reshape",
            .run = run_reshape,

@@ -9,6 +9,7 @@
 #include "base/parallel.h"
 #include "kernel/simd/nn_simd.h"
 #include "kernel/sort_key.h"
+#include "op/in_build.h"
 #include "op/index/sort.h"
 #include "op/loss/softmax.h"
 

@@ -20,6 +20,7 @@
 
 #include "kernel/simd/nn_vec-inl.h"
 #include "kernel/simd/vec-inl.h"
+#include "op/in_build.h"
 
 #ifndef MGE_NN_SOFTMAX_ONCE
 #define MGE_NN_SOFTMAX_ONCE

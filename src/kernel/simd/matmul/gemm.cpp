@@ -146,8 +146,7 @@ void multiply_turned(int64_t m, int64_t n, int64_t k, const float* a, int64_t ld
           const float* panel = columns + j * kc;
           const int64_t ps = panel_stride(mc, j);
           if (j == 0)
-            multiply_tile<RowsAre::Lines, Packs::A>(mr, cols, kc, b + i * ldb + pc, ldb, panel, ps, t, kNR, false,
-                                                    lines);
+            multiply_tile_packing<RowsAre::Lines>(mr, cols, kc, b + i * ldb + pc, ldb, panel, ps, t, kNR, false, lines);
           else
             multiply_tile<RowsAre::Lines>(mr, cols, kc, lines, 0, panel, ps, t, kNR, false);
           store_turned(t, mr, cols, c + (ic + j) * ldc + i, ldc, add, last && finish.bias ? finish.bias + i : nullptr);

@@ -8,9 +8,12 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 #include <hwy/cache_control.h>
 #include <hwy/highway.h>
+
+#include "kernel/simd/exact-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace mge::simd::HWY_NAMESPACE {
@@ -20,6 +23,7 @@ using DF = hn::CappedTag<float, 16>;
 using VF = hn::Vec<DF>;
 using MF = hn::Mask<DF>;
 constexpr int kLanes = static_cast<int>(hn::MaxLanes(DF()));
+using Pair = std::conditional_t<HWY_HAVE_FLOAT64, double, uint64_t>;  // two floats that move together
 // Masked loads and stores that do not touch the masked-out memory.
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
 constexpr bool kMaskIsSafe = true;
@@ -82,7 +86,7 @@ HWY_INLINE int64_t opaque(int64_t i) {
 template <bool kFull, class Row>
 HWY_INLINE void transpose_four(Row row, int64_t w, MF m, float* HWY_RESTRICT dst, int64_t ds) {
   const DF d;
-  const hn::Repartition<double, DF> d2;
+  const hn::Repartition<Pair, DF> d2;
   VF rows[4];
 #pragma GCC unroll 4
   for (int64_t r = 0; r < 4; ++r) {

@@ -26,7 +26,7 @@ constexpr int kNR = kNV * kLanes;
 // Rows per tile: kMR * kNV accumulators, kNV vectors of B and one broadcast of A fill the register file.
 #if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
 constexpr int kMR = 14;
-#elif HWY_TARGET == HWY_NEON
+#elif HWY_ARCH_ARM_A64
 constexpr int kMR = 12;
 #else
 constexpr int kMR = 6;
@@ -57,6 +57,67 @@ HWY_INLINE float* copy_lines(const float* HWY_RESTRICT rows, int64_t distance, i
   return to;
 }
 
+// load_n of lanes that may well be all.
+HWY_INLINE VF load_some(MF m, const float* HWY_RESTRICT p, int n) {
+  if (!kMaskIsSafe && n == kLanes) return hn::LoadU(DF(), p);
+  return load_n(m, p, n);
+}
+
+// acc[MR][NV] += the MR floats at a, each times the vectors of B. NEON multiplies by a lane of a register: four rows of
+// A are one load there, not four. NOTE(perf): 12x2 vectors, 1.33 instructions for each fmla and no spills; 1.79 and
+// four spills by broadcasts.
+template <int MR, int NV>
+HWY_INLINE void multiply_across(const float* HWY_RESTRICT a, const VF (&bv)[NV], VF (&acc)[MR][NV]) {
+#if HWY_ARCH_ARM_A64
+  auto rows = [&]<int... L>(int i, float32x4_t four, std::integer_sequence<int, L...>) HWY_ATTR {
+#pragma GCC unroll 2
+    for (int v = 0; v < NV; ++v) ((acc[i + L][v].raw = vfmaq_laneq_f32(acc[i + L][v].raw, bv[v].raw, four, L)), ...);
+  };
+#pragma GCC unroll 4
+  for (int i = 0; i + 4 <= MR; i += 4) rows(i, vld1q_f32(a + i), std::make_integer_sequence<int, 4>());
+  constexpr int kRest = MR % 4, kFrom = MR - kRest;
+  if constexpr (kRest == 1) {
+    rows(kFrom, vdupq_n_f32(a[kFrom]), std::make_integer_sequence<int, 1>());
+  } else if constexpr (kRest >= 2) {
+    const float32x2_t two = vld1_f32(a + kFrom), last = kRest == 3 ? vdup_n_f32(a[MR - 1]) : two;
+    rows(kFrom, vcombine_f32(two, last), std::make_integer_sequence<int, kRest>());
+  }
+#else
+#pragma GCC unroll 16
+  for (int i = 0; i < MR; ++i) {
+    const VF ai = hn::Set(DF(), a[i]);
+#pragma GCC unroll 2
+    for (int v = 0; v < NV; ++v) acc[i][v] = hn::MulAdd(ai, bv[v], acc[i][v]);
+  }
+#endif
+}
+
+// Lines of A in steps of two k where the target takes them so; returns how many k are done. On NEON two k of a row are
+// one load. NOTE(perf): 12x2 vectors, 1.44 instructions for each fmla and no spills; 2.12 and ten by broadcasts.
+template <int MR, int NV>
+HWY_INLINE int64_t multiply_line_pairs([[maybe_unused]] int64_t steps, [[maybe_unused]] const float* HWY_RESTRICT a,
+                                       [[maybe_unused]] const float* HWY_RESTRICT b, [[maybe_unused]] int64_t bs,
+                                       [[maybe_unused]] VF (&acc)[MR][NV]) {
+  int64_t p = 0;
+#if HWY_ARCH_ARM_A64
+  for (; p + 2 <= steps; p += 2, a += 2, b += 2 * bs) {
+    float32x4_t b0[NV], b1[NV];
+#pragma GCC unroll 2
+    for (int v = 0; v < NV; ++v) b0[v] = vld1q_f32(b + v * kLanes), b1[v] = vld1q_f32(b + bs + v * kLanes);
+#pragma GCC unroll 16
+    for (int i = 0; i < MR; ++i) {
+      float32x2_t two = vld1_f32(a + i * kLine);
+      asm volatile("" : "+w"(two));  // GCC would load each lane again
+#pragma GCC unroll 2
+      for (int v = 0; v < NV; ++v) acc[i][v].raw = vfmaq_lane_f32(acc[i][v].raw, b0[v], two, 0);
+#pragma GCC unroll 2
+      for (int v = 0; v < NV; ++v) acc[i][v].raw = vfmaq_lane_f32(acc[i][v].raw, b1[v], two, 1);
+    }
+  }
+#endif
+  return p;
+}
+
 // C[MR][NV vectors] = (C if add) + A·B over k. `tail` lanes count in the last vector when kTail. An operand
 // that is read in place may be left in `packed` for the tiles that need it next: the multiply-adds hide its way from
 // memory, which they would wait for in a pass of its own. Packs::B is the panel of B; Packs::A the lines of A, whose
@@ -65,7 +126,7 @@ enum class Packs { Nothing, A, B };
 template <int MR, int NV, bool kTail, RowsAre kRows, Packs kPacks>
 void tile(int64_t k, const float* HWY_RESTRICT a, int64_t as, const float* HWY_RESTRICT b, int64_t bs,
           float* HWY_RESTRICT c, int64_t ldc, int tail, bool add, float* HWY_RESTRICT packed) {
-  constexpr int64_t kAhead = 16, kRowDistance = kRows == RowsAre::Lines ? kLine : 1;
+  constexpr int64_t kAhead = 16;
   const DF d;
   const MF mask = hn::FirstN(d, kTail ? tail : kLanes);
   VF acc[MR][NV];
@@ -85,11 +146,17 @@ void tile(int64_t k, const float* HWY_RESTRICT a, int64_t as, const float* HWY_R
       next += kLine;
       if (left > kLine) packed = copy_lines<MR>(next, as, left - kLine, packed);
     }
-    for (int64_t p = 0; p < steps; ++p) {
+    int64_t p = 0;
+    if constexpr (kRows == RowsAre::Lines && !kTail && kPacks != Packs::B) {
+      p = multiply_line_pairs<MR, NV>(steps, a, b, bs, acc);
+      a += p;
+      b += p * bs;
+    }
+    for (; p < steps; ++p) {
       VF bv[NV];
 #pragma GCC unroll 2
       for (int v = 0; v < NV; ++v)
-        bv[v] = kTail && v == NV - 1 ? load_n(mask, b + v * kLanes, tail) : hn::LoadU(d, b + v * kLanes);
+        bv[v] = kTail && v == NV - 1 ? load_some(mask, b + v * kLanes, tail) : hn::LoadU(d, b + v * kLanes);
       if constexpr (kPacks == Packs::B) {
 #pragma GCC unroll 2
         for (int v = 0; v < NV; ++v) {
@@ -105,13 +172,18 @@ void tile(int64_t k, const float* HWY_RESTRICT a, int64_t as, const float* HWY_R
         copy_n(a, MR, packed);
         packed += MR;
       }
+      if constexpr (kRows == RowsAre::Across) {
+        multiply_across<MR, NV>(a, bv, acc);
+        a += as;
+      } else {
 #pragma GCC unroll 16
-      for (int i = 0; i < MR; ++i) {
-        const VF ai = hn::Set(d, a[i * kRowDistance]);
+        for (int i = 0; i < MR; ++i) {
+          const VF ai = hn::Set(d, a[i * kLine]);
 #pragma GCC unroll 2
-        for (int v = 0; v < NV; ++v) acc[i][v] = hn::MulAdd(ai, bv[v], acc[i][v]);
+          for (int v = 0; v < NV; ++v) acc[i][v] = hn::MulAdd(ai, bv[v], acc[i][v]);
+        }
+        ++a;
       }
-      a += kRows == RowsAre::Lines ? 1 : as;
       b += bs;
     }
     if (kRows == RowsAre::Across) break;
@@ -131,23 +203,23 @@ void tile(int64_t k, const float* HWY_RESTRICT a, int64_t as, const float* HWY_R
 }
 
 using TileFn = void (*)(int64_t, const float*, int64_t, const float*, int64_t, float*, int64_t, int, bool, float*);
-template <RowsAre kRows, Packs kPacks, int... R>
-constexpr std::array<TileFn, 4 * kMR> make_tiles(std::integer_sequence<int, R...>) {
-  return {{(R % 4 == 0   ? tile<R / 4 + 1, 1, false, kRows, kPacks>
-            : R % 4 == 1 ? tile<R / 4 + 1, 1, true, kRows, kPacks>
-            : R % 4 == 2 ? tile<R / 4 + 1, 2, false, kRows, kPacks>
-                         : tile<R / 4 + 1, 2, true, kRows, kPacks>)...}};
-}
-template <RowsAre kRows, Packs kPacks>
-inline constexpr std::array<TileFn, 4 * kMR> kTiles =
-    make_tiles<kRows, kPacks>(std::make_integer_sequence<int, 4 * kMR>());
+// One vector, whose lanes always count one by one; two; two with a tail. Only full tiles pack as they go: others are
+// rare, and each kind is kMR functions for each instruction set.
 template <RowsAre kRows, int... R>
-constexpr std::array<TileFn, kMR> make_packing_tiles(std::integer_sequence<int, R...>) {
-  return {{tile<R + 1, kNV, false, kRows, Packs::B>...}};
+constexpr std::array<TileFn, 3 * kMR> make_tiles(std::integer_sequence<int, R...>) {
+  return {{(R % 3 == 0   ? tile<R / 3 + 1, 1, true, kRows, Packs::Nothing>
+            : R % 3 == 1 ? tile<R / 3 + 1, 2, false, kRows, Packs::Nothing>
+                         : tile<R / 3 + 1, 2, true, kRows, Packs::Nothing>)...}};
 }
 template <RowsAre kRows>
+inline constexpr std::array<TileFn, 3 * kMR> kTiles = make_tiles<kRows>(std::make_integer_sequence<int, 3 * kMR>());
+template <RowsAre kRows, Packs kPacks, int... R>
+constexpr std::array<TileFn, kMR> make_packing_tiles(std::integer_sequence<int, R...>) {
+  return {{tile<R + 1, kNV, false, kRows, kPacks>...}};
+}
+template <RowsAre kRows, Packs kPacks>
 inline constexpr std::array<TileFn, kMR> kPackingTiles =
-    make_packing_tiles<kRows>(std::make_integer_sequence<int, kMR>());
+    make_packing_tiles<kRows, kPacks>(std::make_integer_sequence<int, kMR>());
 
 // Rows are cut into equal tiles: 64 rows are 13+13+13+13+12, not 14*4+8.
 struct RowTiles {
@@ -192,12 +264,13 @@ inline std::pair<const float*, int64_t> rows_of_tile(RowsAre form, Operand a, in
 }
 
 // C[mr][cols] (+)= A·B, cols at most kNR; `as` and `bs` are the distances between two k.
-template <RowsAre kRows, Packs kPacks = Packs::Nothing>
+template <RowsAre kRows>
 void multiply_tile(int64_t mr, int64_t cols, int64_t kc, const float* a, int64_t as, const float* b, int64_t bs,
-                   float* c, int64_t ldc, bool add, float* packed = nullptr) {
+                   float* c, int64_t ldc, bool add) {
   const int64_t vecs = (cols + kLanes - 1) / kLanes;
   const int tail = static_cast<int>(cols - (vecs - 1) * kLanes);
-  kTiles<kRows, kPacks>[(mr - 1) * 4 + (vecs - 1) * 2 + (tail != kLanes)](kc, a, as, b, bs, c, ldc, tail, add, packed);
+  const int64_t kind = vecs == 1 ? 0 : tail == kLanes ? 1 : 2;
+  kTiles<kRows>[(mr - 1) * 3 + kind](kc, a, as, b, bs, c, ldc, tail, add, nullptr);
 }
 
 // Row tiles [t0, t1) of C[m,n] (+)= A·B over one k-block of kc; all pointers are to the whole operands.
@@ -289,6 +362,15 @@ void pack_a(const float* a, int64_t lda, int64_t m, int64_t kc, float* dst) {
   (kRows == RowsAre::Lines ? pack_lines : pack_rows_straight)(a, lda, m, kc, dst);
 }
 
+// multiply_tile with rows of A, `lda` apart, that are left in `packed`.
+template <RowsAre kRows>
+void multiply_tile_packing(int64_t mr, int64_t cols, int64_t kc, const float* a, int64_t lda, const float* b,
+                           int64_t bs, float* c, int64_t ldc, bool add, float* packed) {
+  if (cols == kNR) return kPackingTiles<kRows, Packs::A>[mr - 1](kc, a, lda, b, bs, c, ldc, kLanes, add, packed);
+  pack_a<kRows>(a, lda, mr, kc, packed);
+  multiply_tile<kRows>(mr, cols, kc, packed, mr, b, bs, c, ldc, add);
+}
+
 // Rows of A that are not packed yet. Each tile of them is packed at its first panel of B, where multiply-adds hide the
 // way from memory: the lines of a core's own misses are few, and a copy alone waits for them. `keep`: all tiles are
 // left in `packed` for the next columns; else the last one.
@@ -309,8 +391,8 @@ void multiply_tiles_packing(const RowTiles& rows, int64_t t0, int64_t n, int64_t
       const int64_t cols = std::min<int64_t>(kNR, n - j), bs = b.ld ? b.ld : panel_stride(n, j);
       const float* bp = b.ld ? b.data + j : b.data + j * kc;
       if (j == 0)
-        multiply_tile<kRows, Packs::A>(mr, cols, kc, from.a + (kLines ? i * from.lda : i), from.lda, bp, bs,
-                                       c + i * ldc, ldc, add, packed);
+        multiply_tile_packing<kRows>(mr, cols, kc, from.a + (kLines ? i * from.lda : i), from.lda, bp, bs, c + i * ldc,
+                                     ldc, add, packed);
       else
         multiply_tile<kRows>(mr, cols, kc, packed, mr, bp, bs, c + i * ldc + j, ldc, add);
     }
@@ -338,7 +420,7 @@ void multiply_block_packing(int64_t m, int64_t n, int64_t kc, Operand a, const F
   if (fresh) pack_a<kRows>(fresh->a, fresh->lda, mr, kc, fresh->packed);
   const auto [ap, as] = rows_of_tile(kRows, a, 0, mr, kc);
   for (int64_t j = 0; j < whole; j += kNR)
-    kPackingTiles<kRows>[mr - 1](kc, ap, as, b + j, ldb, c + j, ldc, kLanes, add, packed + j * kc);
+    kPackingTiles<kRows, Packs::B>[mr - 1](kc, ap, as, b + j, ldb, c + j, ldc, kLanes, add, packed + j * kc);
   if (whole < n) {
     const int64_t bs = panel_stride(n, whole);
     pack_straight(b + whole, ldb, n - whole, kc, packed + whole * kc, bs);

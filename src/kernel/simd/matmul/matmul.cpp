@@ -5,6 +5,7 @@
 #include "kernel/simd/matmul/gemm.h"
 #include "kernel/simd/matmul/steps.h"
 #include "kernel/simd/nn_simd.h"
+#include "op/in_build.h"
 #include "op/matmul/matmul.h"
 
 namespace mge::simd_nn {

@@ -9,6 +9,7 @@
 #include <hwy/highway.h>
 
 #include "kernel/simd/norm/batch_norm-inl.h"
+#include "op/in_build.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace mge::simd_nn::HWY_NAMESPACE {

@@ -11,6 +11,7 @@
 
 #include "kernel/simd/norm/batch_norm-inl.h"
 #include "kernel/simd/vec-inl.h"
+#include "op/in_build.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace mge::simd_nn::HWY_NAMESPACE {

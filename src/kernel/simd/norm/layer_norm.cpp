@@ -15,6 +15,7 @@
 #include <hwy/highway.h>
 
 #include "kernel/simd/nn_vec-inl.h"
+#include "op/in_build.h"
 
 #ifndef MGE_NN_LAYER_NORM_ONCE
 #define MGE_NN_LAYER_NORM_ONCE

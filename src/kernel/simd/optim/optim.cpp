@@ -11,6 +11,7 @@
 #include <hwy/highway.h>
 
 #include "kernel/simd/nn_vec-inl.h"
+#include "op/in_build.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace mge::simd_nn::HWY_NAMESPACE {
@@ -147,7 +148,7 @@ const char* refuse_step(const KernelArgs& a) {
 }  // namespace
 
 void register_optim(KernelRegistry& r) {
-  auto add = [&r](const char* op, const char* name, const StepAlias& alias, void (*run)(const KernelArgs&)) {
+  auto add = [&r](OpName op, const char* name, const StepAlias& alias, void (*run)(const KernelArgs&)) MGE_INLINED {
     r.add(op, KernelTier::Simd, Kernel{.name = name, .refuse = refuse_step, .run = run, .alias = alias});
   };
   add("sgd_update", "simd_sgd_update", kSgdAlias, [](const KernelArgs& a) {

@@ -2,6 +2,7 @@
 #include "kernel/layouts.h"
 #include "kernel/simd/nn_simd.h"
 #include "kernel/simd/pool/pool_raw.h"
+#include "op/in_build.h"
 
 namespace mge::simd_nn {
 namespace {

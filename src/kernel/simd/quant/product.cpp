@@ -1,5 +1,5 @@
-// qconv2d and qmatmul as products of 16-bit matrices (product_raw.h). Sums are exact, so neither tiles nor threads
-// show.
+// qconv2d and qmatmul as products of matrices of 16 or 8 bits (product_raw.h). Sums are exact, so neither tiles nor
+// threads nor the width show.
 #include "op/quant/product.h"
 
 #include <algorithm>
@@ -10,66 +10,84 @@
 #include "kernel/quant_storage.h"
 #include "kernel/quant_store.h"
 #include "kernel/simd/quant/product_raw.h"
+#include "op/in_build.h"
 
 namespace mge::simd_nn {
 namespace {
 
 using Words = std::vector<int16_t>;
 
-int64_t even(int64_t k) { return (k + 1) / 2 * 2; }
+// f with the type of the elements, less their zero points: bytes where they fit and the CPU multiplies them.
+template <class F>
+void with_width(const KernelArgs& a, F f) {
+  auto fits = [](const TensorArg& t) {
+    const QuantRange range = quant_range(t.dtype);
+    bool all = true;
+    quant::Channels(t.quant, t.shape).each(0, t.numel(), [&](int64_t, int64_t, float, int32_t zero) {
+      all = all && range.lo - zero >= -128 && range.hi - zero <= 127;
+    });
+    return all;
+  };
+  if (simd::igemm_takes_bytes() && fits(a.in[0]) && fits(a.in[1])) return f(int8_t());
+  f(int16_t());
+}
 
-// Rows of k elements, padded to an even number with 0.
-Words padded_rows(Words rows, int64_t k) {
-  if (k % 2 == 0) return rows;
-  const size_t n = rows.size() / static_cast<size_t>(k), from = static_cast<size_t>(k);
-  Words out(n * (from + 1));
-  for (size_t i = 0; i < n; ++i) std::copy_n(rows.data() + i * from, from, out.data() + i * (from + 1));
+// Rows of k elements, padded with 0.
+template <class T>
+std::vector<T> padded_rows(std::vector<T> rows, int64_t k) {
+  const int64_t kp = simd::padded_k<T>(k);
+  if (k == kp) return rows;
+  const size_t from = static_cast<size_t>(k), to = static_cast<size_t>(kp), n = rows.size() / from;
+  std::vector<T> out(n * to);
+  for (size_t i = 0; i < n; ++i) std::copy_n(rows.data() + i * from, from, out.data() + i * to);
   return out;
 }
 
 // Output positions [first, first + count) of one image and group, each a column of its taps.
+template <class T>
 class Columns {
  public:
-  Columns(const ConvGeom& g, const simd::Panels& p) : g_(g), p_(p) {}
-  void fill(const int16_t* planes, int64_t first, int64_t count, int16_t* tile) const {
+  Columns(const ConvGeom& g, const simd::Panels<T>& p) : g_(g), p_(p) {}
+  void fill(const T* planes, int64_t first, int64_t count, T* tile) const {
     const int64_t cg = g_.c / g_.groups;
     int64_t k = 0;
     for (int64_t c = 0; c < cg; ++c)
       for (int64_t r = 0; r < g_.kh; ++r)
         for (int64_t s = 0; s < g_.kw; ++s, ++k) tap(planes + c * g_.h * g_.w, r, s, first, count, k, tile);
-    if (k < p_.kp)
+    for (; k < p_.kp; ++k)
       for (int64_t j = 0; j < count; ++j) tile[p_.at(k, j)] = 0;
   }
 
  private:
-  void tap(const int16_t* plane, int64_t r, int64_t s, int64_t first, int64_t count, int64_t k, int16_t* tile) const {
+  void tap(const T* plane, int64_t r, int64_t s, int64_t first, int64_t count, int64_t k, T* tile) const {
     for (int64_t j = 0; j < count;) {  // one row of the output at a time
       const int64_t oy = (first + j) / g_.ow, ox = (first + j) % g_.ow, n = std::min(count - j, g_.ow - ox);
       const int64_t y = oy * g_.sh - g_.ph + r * g_.dh, x0 = ox * g_.sw - g_.pw + s * g_.dw;
       const bool inside = y >= 0 && y < g_.h;
-      const int16_t* row = plane + y * g_.w;
+      const T* row = plane + y * g_.w;
       for (int64_t i = 0; i < n; ++i) {
         const int64_t x = x0 + i * g_.sw;
-        tile[p_.at(k, j + i)] = inside && x >= 0 && x < g_.w ? row[x] : int16_t{0};
+        tile[p_.at(k, j + i)] = inside && x >= 0 && x < g_.w ? row[x] : T{0};
       }
       j += n;
     }
   }
   const ConvGeom& g_;
-  const simd::Panels& p_;
+  const simd::Panels<T>& p_;
 };
 
-// x [n,c,h,w] with w [o, taps padded to even], 16 bits each.
-void convolve(const ConvGeom& g, const Words& x, const Words& w, const QuantStore& store) {
+// x [n,c,h,w] with w [o, taps padded].
+template <class T>
+void convolve(const ConvGeom& g, const std::vector<T>& x, const std::vector<T>& w, const QuantStore& store) {
   const ConvDims d(g);
-  const simd::Panels panels{even(d.taps), simd::igemm_columns()};
-  const Columns columns(g, panels);
+  const simd::Panels<T> panels{simd::padded_k<T>(d.taps), simd::igemm_columns()};
+  const Columns<T> columns(g, panels);
   const int64_t width = 2 * panels.n, blocks = (d.out + width - 1) / width, tiles = g.n * g.groups * blocks;
   // Few positions and many channels: the channels are shared out too, each part with columns of its own.
   const int64_t parts = tiles >= 2 * num_threads() ? 1 : std::clamp<int64_t>(d.og / 24, 1, 2 * num_threads());
   const int64_t per_part = (d.og + parts - 1) / parts;
   parallel_for(tiles * parts, fma_grain(per_part * width * d.taps), [&](int64_t begin, int64_t end) {
-    Words tile(static_cast<size_t>(panels.kp * width));
+    std::vector<T> tile(static_cast<size_t>(panels.kp * width));
     std::vector<int32_t> sums(static_cast<size_t>(per_part * width));
     for (int64_t item = begin; item < end; ++item) {
       const int64_t part = item % parts, block = item / parts % blocks, plane = item / parts / blocks;
@@ -92,7 +110,7 @@ void run_qconv2d(const KernelArgs& a) {
   const ConvDims d(g);
   if (a.out[0].numel() == 0) return;
   const QuantStore store(a, a.as<QConv2dAttrs>().act, d.taps, true);
-  convolve(g, centred<int16_t>(a.in[0]), padded_rows(centred<int16_t>(a.in[1]), d.taps), store);
+  with_width(a, [&]<class T>(T) { convolve(g, centred<T>(a.in[0]), padded_rows(centred<T>(a.in[1]), d.taps), store); });
   store.finish();
 }
 
@@ -145,29 +163,34 @@ void run_qconv2d_dx(const KernelArgs& a) {
   ConvGeom t = g;
   t.c = g.o, t.o = g.c, t.h = (g.oh - 1) * g.sh + 1, t.w = (g.ow - 1) * g.sw + 1, t.oh = g.h, t.ow = g.w;
   t.sh = t.sw = 1, t.ph = g.dh * (g.kh - 1) - g.ph, t.pw = g.dw * (g.kw - 1) - g.pw;
-  const Words gy = centred<int16_t>(a.in[0]), w = centred<int16_t>(a.in[1]);
-  Words x(static_cast<size_t>(t.n * t.c * t.h * t.w));
-  for (int64_t p = 0; p < g.n * g.o; ++p)
-    for (int64_t i = 0; i < d.out; ++i)
-      x[static_cast<size_t>((p * t.h + i / g.ow * g.sh) * t.w + i % g.ow * g.sw)] =
-          gy[static_cast<size_t>(p * d.out + i)];
-  const int64_t taps = d.og * d.window, kp = even(taps);
-  Words turned(static_cast<size_t>(g.c * kp));
-  for (int64_t c = 0; c < g.c; ++c)
-    for (int64_t o = 0; o < d.og; ++o)
-      for (int64_t k = 0; k < d.window; ++k)
-        turned[static_cast<size_t>(c * kp + o * d.window + d.window - 1 - k)] =
-            w[static_cast<size_t>(((c / d.cg * d.og + o) * d.cg + c % d.cg) * d.window + k)];
+  const int64_t taps = d.og * d.window;
   const QuantStore store(a, a.as<QConv2dDxAttrs>().act, taps, true);
-  convolve(t, x, turned, store);
+  with_width(a, [&]<class T>(T) {
+    const std::vector<T> gy = centred<T>(a.in[0]), w = centred<T>(a.in[1]);
+    std::vector<T> x(static_cast<size_t>(t.n * t.c * t.h * t.w));
+    for (int64_t p = 0; p < g.n * g.o; ++p)
+      for (int64_t i = 0; i < d.out; ++i)
+        x[static_cast<size_t>((p * t.h + i / g.ow * g.sh) * t.w + i % g.ow * g.sw)] =
+            gy[static_cast<size_t>(p * d.out + i)];
+    const int64_t kp = simd::padded_k<T>(taps);
+    std::vector<T> turned(static_cast<size_t>(g.c * kp));
+    for (int64_t c = 0; c < g.c; ++c)
+      for (int64_t o = 0; o < d.og; ++o)
+        for (int64_t k = 0; k < d.window; ++k)
+          turned[static_cast<size_t>(c * kp + o * d.window + d.window - 1 - k)] =
+              w[static_cast<size_t>(((c / d.cg * d.og + o) * d.cg + c % d.cg) * d.window + k)];
+    convolve(t, x, turned, store);
+  });
   store.finish();
 }
 
 // [rows, k] of a matrix that lies so, or transposed.
-Words matrix(const int16_t* m, int64_t rows, int64_t k, bool turned) {
-  Words out(static_cast<size_t>(rows * even(k)));
+template <class T>
+std::vector<T> matrix(const T* m, int64_t rows, int64_t k, bool turned) {
+  const int64_t kp = simd::padded_k<T>(k);
+  std::vector<T> out(static_cast<size_t>(rows * kp));
   for (int64_t i = 0; i < rows; ++i)
-    for (int64_t j = 0; j < k; ++j) out[static_cast<size_t>(i * even(k) + j)] = turned ? m[j * rows + i] : m[i * k + j];
+    for (int64_t j = 0; j < k; ++j) out[static_cast<size_t>(i * kp + j)] = turned ? m[j * rows + i] : m[i * k + j];
   return out;
 }
 
@@ -182,19 +205,17 @@ int64_t batch_offset(const Shape& batch, int64_t b, const TensorArg& t) {
   return offset;
 }
 
-void run_qmatmul(const KernelArgs& a) {
+template <class T>
+void multiply(const KernelArgs& a, const MatmulGeom& g, const QuantStore& store) {
   const auto& at = a.as<QMatmulAttrs>();
-  const MatmulGeom g = matmul_geom(at, a.in[0].shape, a.in[1].shape);
-  if (a.out[0].numel() == 0) return;
-  const simd::Panels panels{even(g.k), simd::igemm_columns()};
-  const Words all_a = centred<int16_t>(a.in[0]), all_b = centred<int16_t>(a.in[1]);
-  const QuantStore store(a, at.act, g.k, true);
+  const simd::Panels<T> panels{simd::padded_k<T>(g.k), simd::igemm_columns()};
+  const std::vector<T> all_a = centred<T>(a.in[0]), all_b = centred<T>(a.in[1]);
   const int64_t width = (g.n + panels.n - 1) / panels.n * panels.n;
-  Words b(static_cast<size_t>(panels.kp * width));
+  std::vector<T> b(static_cast<size_t>(panels.kp * width));
   int64_t packed = -1;
   for (int64_t batch = 0; batch < g.batch.numel(); ++batch) {
     const int64_t from = batch_offset(g.batch, batch, a.in[1]);
-    const int16_t* pb = all_b.data() + from;
+    const T* pb = all_b.data() + from;
     if (from != packed)
       parallel_for(g.n, value_grain(g.k), [&](int64_t begin, int64_t end) {
         for (int64_t j = begin; j < end; ++j)
@@ -202,17 +223,25 @@ void run_qmatmul(const KernelArgs& a) {
             b[static_cast<size_t>(panels.at(k, j))] = at.tb ? pb[j * g.k + k] : pb[k * g.n + j];
       });
     packed = from;
-    const Words rows = matrix(all_a.data() + batch_offset(g.batch, batch, a.in[0]), g.m, g.k, at.ta);
-    parallel_for((g.m + 5) / 6, fma_grain(6 * g.n * g.k), [&](int64_t begin, int64_t end) {
-      std::vector<int32_t> sums(static_cast<size_t>(6 * width));
+    const std::vector<T> rows = matrix(all_a.data() + batch_offset(g.batch, batch, a.in[0]), g.m, g.k, at.ta);
+    constexpr int64_t kRows = sizeof(T) == 1 ? 8 : 6;  // of a tile of igemm
+    parallel_for((g.m + kRows - 1) / kRows, fma_grain(kRows * g.n * g.k), [&](int64_t begin, int64_t end) {
+      std::vector<int32_t> sums(static_cast<size_t>(kRows * width));
       for (int64_t block = begin; block < end; ++block) {
-        const int64_t first = block * 6, count = std::min<int64_t>(6, g.m - first);
+        const int64_t first = block * kRows, count = std::min(kRows, g.m - first);
         simd::igemm(rows.data() + first * panels.kp, count, panels.kp, b.data(), width, sums.data(), width);
         for (int64_t i = 0; i < count; ++i)
           store.matrix_row(sums.data() + i * width, (batch * g.m + first + i) * g.n, g.n, first + i);
       }
     });
   }
+}
+
+void run_qmatmul(const KernelArgs& a) {
+  const MatmulGeom g = matmul_geom(a.as<QMatmulAttrs>(), a.in[0].shape, a.in[1].shape);
+  if (a.out[0].numel() == 0) return;
+  const QuantStore store(a, a.as<QMatmulAttrs>().act, g.k, true);
+  with_width(a, [&]<class T>(T) { multiply<T>(a, g, store); });
   store.finish();
 }
 

@@ -8,6 +8,8 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "kernel/simd/exact-inl.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace mge::simd::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;

@@ -1,5 +1,6 @@
 // Exact products of small integers: 16-bit operands, pairs of products added in 32 bits, which never saturates for
-// values up to 255 (the 8-bit multiply-add of x86 before VNNI does). Raw pointers, no checks.
+// values up to 255 (the 8-bit multiply-add of x86 before VNNI does); or 8-bit ones, four products at a time, on an ARM
+// that has the dot product. Raw pointers, no checks.
 #pragma once
 #include <cstdint>
 
@@ -9,16 +10,27 @@ namespace mge::simd {
 
 /// Columns of a panel; multiples of it are what igemm takes.
 int64_t igemm_columns();
-/// Where element (k, j) of a [kp, columns] matrix lies when packed in panels [columns/n][kp/2][n][2]; kp is even.
+/// Where element (k, j) of a [kp, columns] matrix lies when packed in panels [columns/n][kp/kGroup][n][kGroup].
+template <class T>
 struct Panels {
-  int64_t kp, n;  // n = igemm_columns(), a power of two
+  static constexpr int64_t kGroup = 4 / static_cast<int64_t>(sizeof(T));  // what one lane multiplies
+  int64_t kp, n;  // kp: of padded_k; n = igemm_columns(), a power of two
   int shift = __builtin_ctzll(static_cast<uint64_t>(n));
   int64_t at(int64_t k, int64_t j) const {
-    return (((j >> shift) * kp + (k & ~int64_t{1})) << shift) + (j & (n - 1)) * 2 + (k & 1);
+    return (((j >> shift) * kp + (k & ~(kGroup - 1))) << shift) + (j & (n - 1)) * kGroup + (k & (kGroup - 1));
   }
 };
+/// k with the zeros that rows and panels have at their end: whole pairs of words, whole registers of bytes.
+template <class T>
+constexpr int64_t padded_k(int64_t k) {
+  constexpr int64_t kWhole = sizeof(T) == 1 ? 16 : 2;
+  return (k + kWhole - 1) / kWhole * kWhole;
+}
 /// c[i*ldc + j] = sum over k of a[i*kp + k] * b(k, j), for i < rows and j < columns.
 void igemm(const int16_t* a, int64_t rows, int64_t kp, const int16_t* b, int64_t columns, int32_t* c, int64_t ldc);
+/// The same, only where the CPU igemm_takes_bytes().
+void igemm(const int8_t* a, int64_t rows, int64_t kp, const int8_t* b, int64_t columns, int32_t* c, int64_t ldc);
+bool igemm_takes_bytes();
 
 /// Sums as 8-bit integers (kernel/quant_store.h).
 void to_bytes(const ToBytes& to, const SumRow& r, int8_t* y);

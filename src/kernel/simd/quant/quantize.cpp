@@ -3,6 +3,7 @@
 #include "base/cost.h"
 #include "base/parallel.h"
 #include "kernel/simd/quant/product_raw.h"
+#include "op/in_build.h"
 #include "op/quant/numerics.h"
 
 namespace mge::simd_nn {

@@ -19,6 +19,7 @@
 #include "kernel/simd/matmul/gemm_tile-inl.h"
 #include "kernel/simd/nn_vec-inl.h"
 #include "kernel/simd/vec-inl.h"
+#include "op/in_build.h"
 
 #ifndef MGE_NN_RECURRENCE_ONCE
 #define MGE_NN_RECURRENCE_ONCE

@@ -264,6 +264,7 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 #include "kernel/simd/elementwise/row_table.h"
+#include "op/in_build.h"
 
 namespace mge {
 namespace simd::reduce {

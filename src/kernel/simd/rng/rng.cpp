@@ -12,6 +12,7 @@
 
 #include "kernel/simd/nn_vec-inl.h"
 #include "kernel/simd/vec-inl.h"
+#include "op/in_build.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace mge::simd_nn::HWY_NAMESPACE {

@@ -89,6 +89,16 @@ void transpose_rest(const T* src, int64_t src_stride, T* dst, int64_t dst_stride
     for (int64_t c = c0; c < cols; ++c) dst[r * dst_stride + c] = src[c * src_stride + r];
 }
 
+// Two rows into pairs: channels that are shuffled. The last vectors reach back and write some pairs a second time.
+HWY_INLINE void interleave2(const uint32_t* HWY_RESTRICT src, int64_t src_stride, uint32_t* HWY_RESTRICT dst,
+                            int64_t rows) {
+  const D4 d;
+  for (int64_t at = 0; at < rows; at += kBlock) {
+    const int64_t r = std::min(at, rows - kBlock);
+    hn::StoreInterleaved2(hn::LoadU(d, src + r), hn::LoadU(d, src + src_stride + r), d, dst + 2 * r);
+  }
+}
+
 // Three planes into pixels of three values: colour images.
 HWY_INLINE int64_t interleave3(const uint32_t* HWY_RESTRICT src, int64_t src_stride, uint32_t* HWY_RESTRICT dst,
                                int64_t rows) {
@@ -103,6 +113,7 @@ HWY_INLINE int64_t interleave3(const uint32_t* HWY_RESTRICT src, int64_t src_str
 
 void transpose4(const uint32_t* HWY_RESTRICT src, int64_t src_stride, uint32_t* HWY_RESTRICT dst, int64_t dst_stride,
                 int64_t rows, int64_t cols, bool stream) {
+  if (cols == 2 && dst_stride == 2 && rows >= kBlock) return interleave2(src, src_stride, dst, rows);
   if (cols == 3 && dst_stride == 3) {
     const int64_t done = interleave3(src, src_stride, dst, rows);
     return transpose_rest(src, src_stride, dst, dst_stride, done, rows, 0, cols);

@@ -185,6 +185,16 @@ TEST_P(Conv2dRaw, MatchesFloat64AndIsTheSameForAnyThreadCount) {
       check(
           dw, [&](float* out) { product_last_bwd_weight(g, last.x.data(), last.dy.data(), out); },
           "product_last_bwd_weight");
+      if (g.c <= 4)
+        check(
+            y,
+            [&](float* out) {
+              std::vector<float> in_last(y.size());
+              first_last_fwd(g, x.data(), w.data(), in_last.data());
+              in_last = channels_last(in_last.data(), g.n, g.o, g.oh * g.ow, true);
+              std::copy(in_last.begin(), in_last.end(), out);
+            },
+            "first_last_fwd");
       if (g.o % 16 == 0)
         check(
             dw, [&](float* out) { few_channels_bwd_weight(g, x.data(), last.dy.data(), out); },
@@ -239,6 +249,8 @@ const ConvGeom kCases[] = {
     geom(1, 16, 3, 2, 16, 3, 3, 1, 1, 2, 2),              // more padding than image
     geom(3, 16, 30, 28, 32, 3, 3, 1, 1, 1, 1),            // more tiles than one block of a sum
     geom(2, 33, 6, 5, 19, 1, 1),                          // 1x1
+    geom(2, 40, 7, 8, 24, 1, 1),                          // 1x1, whole tiles of rows and half a vector at the end
+    geom(1, 3, 35, 61, 24, 3, 3, 2, 2, 1, 1),             // first layer, half a vector at the end
     geom(2, 12, 9, 9, 9, 1, 1, 2, 2),                     // 1x1, strided: pixels no tap reaches
     geom(2, 8, 12, 12, 8, 3, 3, 1, 1, 1, 1, 1, 1, 8),     // depthwise
     geom(2, 8, 13, 40, 8, 3, 3, 2, 2, 1, 1, 1, 1, 8),     // depthwise, strided
@@ -293,6 +305,36 @@ TEST(Conv2dLines, RandomGeometries) {
         for (int threads : {1, 4, 16}) {
           set_num_threads(threads);
           lines_last_fwd_panels(g, last.x.data(), at, got.data(), &e);
+          ASSERT_EQ(got, want) << "act " << act << " threads " << threads;
+        }
+        set_num_threads(1);
+      }
+    }
+  });
+}
+
+// First layers: weights brought into order before or not, threads, and the bits of separate steps.
+TEST(Conv2dFirst, PreparedWeightsThreadsAndEpilogues) {
+  each_target([&] {
+    for (const ConvGeom& g : {geom(1, 3, 45, 61, 24, 3, 3, 2, 2, 1, 1), geom(2, 3, 30, 28, 64, 7, 7, 2, 2, 3, 3),
+                              geom(1, 1, 20, 19, 40, 5, 5), geom(1, 4, 9, 12, 16, 3, 3, 1, 1, 1, 1)}) {
+      SCOPED_TRACE(name(g));
+      const int64_t ny = g.n * g.o * g.oh * g.ow;
+      const auto x = uniform(g.n * g.c * g.h * g.w, 1), w = uniform(g.o * g.c * g.kh * g.kw, 2), add = uniform(ny, 3),
+                 scale = uniform(g.o, 4), shift = uniform(g.o, 5);
+      std::vector<float> sums(static_cast<size_t>(ny)), want, got(sums);
+      set_num_threads(1);
+      first_last_fwd(g, x.data(), w.data(), sums.data());
+      std::vector<float> panels(static_cast<size_t>(first_floats(g)) + 16);
+      float* at = panels.data() + (64 - reinterpret_cast<uintptr_t>(panels.data()) % 64) % 64 / sizeof(float);
+      first_last_weights(g, w.data(), at);
+      for (int act : {0, 1, 2}) {
+        const Epilogue e{nullptr, scale.data(), shift.data(), act ? add.data() : nullptr, act};
+        want = sums;
+        epilogue_pass_last(e, g.n * g.oh * g.ow, g.o, want.data());
+        for (int threads : {1, 2, 16}) {
+          set_num_threads(threads);
+          first_last_fwd_panels(g, x.data(), at, got.data(), &e);
           ASSERT_EQ(got, want) << "act " << act << " threads " << threads;
         }
         set_num_threads(1);

@@ -1,0 +1,70 @@
+#include "lite/run/needs.h"
+
+#include <cstring>
+#include <filesystem>
+#include <set>
+
+#include "base/error.h"
+#include "compat/op_class.h"
+#include "lite/convert.h"
+#include "lite/network_impl.h"
+#include "op/opdef.h"
+#include "serial/model.h"
+
+namespace lite {
+namespace {
+
+// Looked up by the engine itself, whatever the model: sizes, casts, copies between memory orders.
+constexpr std::string_view kAlways[] = {"shape_of", "typecvt", "copy"};
+
+void run_case(Network& net, const mge::serial::TestCase* test) {
+  if (test) {
+    for (const mge::serial::TensorData& t : test->inputs) {
+      auto x = net.get_io_tensor(t.name, LITE_INPUT);
+      x->set_layout(to_lite(t.meta, "test input '" + t.name + "'"));
+      if (t.meta.bytes()) std::memcpy(x->get_memory_ptr(), t.data(), t.meta.bytes());
+    }
+  } else {
+    for (const std::string& name : net.get_all_input_name()) {
+      auto x = net.get_io_tensor(name, LITE_INPUT);
+      if (const size_t bytes = x->get_tensor_total_size_in_byte()) std::memset(x->get_memory_ptr(), 0, bytes);
+    }
+  }
+  net.forward();
+  net.wait();
+}
+
+void add_dtypes(const mge::Graph& g, std::set<std::string_view>* out) {
+  for (auto n : g.order())
+    for (auto v : g.node(n).outputs) out->insert(mge::dtype_name(g.meta(v).dtype));
+  for (auto v : g.inputs()) out->insert(mge::dtype_name(g.meta(v).dtype));
+}
+
+}  // namespace
+
+std::string needs_of(std::span<const std::string> paths, const Config& config) {
+  std::set<std::string_view> ops(std::begin(kAlways), std::end(kAlways)), dtypes;
+  std::string names;
+  for (const std::string& path : paths) {
+    Network net(config);
+    net.load_model(path);
+    const auto model = NetworkAccess::impl(net).model;
+    add_dtypes(model->graph, &dtypes);
+    for (auto n : model->graph.order()) ops.insert(model->graph.node(n).op->name);
+    for (const auto& test : model->info.tests) run_case(net, &test);
+    if (model->info.tests.empty()) run_case(net, nullptr);
+    names += (names.empty() ? "" : ", ") + std::filesystem::path(path).filename().string();
+  }
+  for (const mge::OpDef* op : mge::OpRegistry::global().asked_for()) ops.insert(op->name);
+  std::string out = "only\nmade " + (names.empty() ? "no ops" : "the ops of " + names + " (tools/trim)") + "\n";
+  for (std::string_view op : ops) out += mge::format("op {}\n", op);
+#if MGE_ORIGINAL_FILES
+  for (std::string_view name : mge::compat::classes_run()) out += mge::format("class {}\n", name);
+#endif
+  dtypes.insert("float32");
+  for (std::string_view t : dtypes)
+    if (mge::DType d; mge::find_dtype(t, &d) && d <= mge::DType::C64) out += mge::format("dtype {}\n", t);
+  return out;
+}
+
+}  // namespace lite
