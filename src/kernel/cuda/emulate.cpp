@@ -61,8 +61,9 @@ class Emulator final : public Engine {
                  "extern \"C\" void mge_emulated(const Args* a, unsigned blocks, unsigned threads) {{\n"
                  "  run_grid(blocks, threads, [&] {{ {}(*a); }});\n}}\n",
                  code.name);
-      const bool meets = code.text.find("device/reduce.cuh") != std::string::npos ||
-                         code.text.find("device/rows.cuh") != std::string::npos;
+      bool meets = false;
+      for (const char* header : {"device/reduce.cuh", "device/rows.cuh", "device/batch_norm.cuh"})
+        meets |= code.text.find(header) != std::string::npos;
       const std::string command = format(
           "{0} -std=c++20 -O1 -w -fPIC -shared -ffp-contract=off -fno-math-errno {1} -I{2} {3}.cpp -o {3}.{4}.so 2>&1",
           compiler_, meets ? "-DMGE_FIBERS=1" : "", folder_.string(), base, getpid());

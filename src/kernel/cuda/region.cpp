@@ -104,8 +104,9 @@ std::string with_names(const char* form, size_t operand, const char* at) {
   return s;
 }
 
-// Every operand is one row or one value: elements are moved several at a time.
-std::string packed_text(const FusedRegion& r, const char* name, std::span<const bool> single, int pack,
+// Every operand is one row or one value: elements are moved several at a time, and several packs are read before the
+// first is used, so that enough of them are on their way from memory.
+std::string packed_text(const FusedRegion& r, const char* name, std::span<const bool> single, int pack, int flying,
                         const char* index) {
   const size_t results = r.outputs.size();
   std::string s = format("extern \"C\" __global__ void {}(const __grid_constant__ Args a) {{\n", name);
@@ -117,22 +118,42 @@ std::string packed_text(const FusedRegion& r, const char* name, std::span<const 
          call_text(r, results, [&](size_t i) { return single[i] ? format("*a.i{}", i) : with_names(from, i, at); });
     for (size_t o = 0; o < results; ++o) s += indent + with_names(to, o, at) + format(" = {};\n", stored(r, o));
   };
-  s += format("  for ({} p = first; p < packs; p += step) {{\n", index);
+  s += format("  for ({} p = first; p < packs; p += {} * step) {{\n", index, flying);
+  for (size_t i = 0; i < r.inputs.size(); ++i)
+    if (!single[i]) s += format("    Pack<{}, {}> v{}[{}];\n", storage_type(r.inputs[i]), pack, i, flying);
+  const std::string each =
+      format("#pragma unroll\n    for (int u = 0; u < {}; ++u) {{\n      const {} q = p + u * step;\n", flying, index);
+  s += each + "      if (q >= packs) continue;\n";
   for (size_t i = 0; i < r.inputs.size(); ++i)
     if (!single[i])
-      s += format("    const auto v{0} = reinterpret_cast<const Pack<{1}, {2}>*>(a.i{0})[p];\n", i,
-                  storage_type(r.inputs[i]), pack);
+      s += format("      v{0}[u] = reinterpret_cast<const Pack<{1}, {2}>*>(a.i{0})[q];\n", i, storage_type(r.inputs[i]),
+                  pack);
+  s += "    }\n" + each + "      if (q >= packs) continue;\n";
   for (size_t o = 0; o < results; ++o)
-    s += format("    Pack<{}, {}> w{};\n", storage_type(r.dtype_of(r.outputs[o])), pack, o);
-  s += format("#pragma unroll\n    for (int k = 0; k < {}; ++k) {{\n", pack);
-  element("      ", "k", "v$.v[@]", "w$.v[@]");
+    s += format("      Pack<{}, {}> w{};\n", storage_type(r.dtype_of(r.outputs[o])), pack, o);
+  s += format("#pragma unroll\n      for (int k = 0; k < {}; ++k) {{\n", pack);
+  element("        ", "k", "v$[u].v[@]", "w$.v[@]");
+  s += "      }\n";
+  for (size_t o = 0; o < results; ++o)
+    s += format("      reinterpret_cast<Pack<{1}, {2}>*>(a.o{0})[q] = w{0};\n", o,
+                storage_type(r.dtype_of(r.outputs[o])), pack);
   s += "    }\n";
-  for (size_t o = 0; o < results; ++o)
-    s += format("    reinterpret_cast<Pack<{1}, {2}>*>(a.o{0})[p] = w{0};\n", o, storage_type(r.dtype_of(r.outputs[o])),
-                pack);
   s += format("  }}\n  for ({0} at = packs * {1} + first; at < n; at += step) {{\n", index, pack);
   element("    ", "at", "a.i$[@]", "a.o$[@]");
   return s + "  }\n}\n";
+}
+
+}  // namespace
+
+namespace {
+
+// Packs that a thread reads at once: short bodies wait for memory, long ones would only become longer.
+int flying_of(const FusedRegion& r) {
+  if (r.inputs.size() > 4 || r.steps.size() > 16) return 1;
+  for (auto& s : r.steps)
+    if (s.op->amp == Amp::High && s.op->scalar && s.op->scalar->domain == Domain::Float && s.op->name != "div")
+      return 1;
+  return r.inputs.size() > 2 ? 2 : 4;
 }
 
 }  // namespace
@@ -184,11 +205,12 @@ void run_region(const KernelArgs& a, const FusedRegion& r, const Key& region_key
   key.push_back(packed ? static_cast<uint64_t>(pack) << 32 | singles : 1000 + static_cast<uint64_t>(nest.rank));
   key.push_back(small);
   const size_t results = r.outputs.size();
+  const int flying = flying_of(r);
   const Code& code = code_of(key, [&] {
     std::string s = "#include \"kernel/cuda/device/region.cuh\"\nstruct Args {\n  i64 n;\n" +
                     operand_members(r, results, nest.rank) + "};\n" + body_text(r);
     if (packed)
-      s += packed_text(r, name, {single, in.size()}, pack, index);
+      s += packed_text(r, name, {single, in.size()}, pack, flying, index);
     else
       s += element_text(r, results, results, nest.rank, true, index) +
            format(
@@ -201,7 +223,7 @@ void run_region(const KernelArgs& a, const FusedRegion& r, const Key& region_key
   SmallVec<void*, 4> to;
   for (auto& t : a.out) to.push_back(t.ptr);
   push_operands(w, a, {to.data(), to.size()}, nest);
-  engine().launch(a, code, cover(packed ? (n + pack - 1) / pack : n), {w.data(), w.size()});
+  engine().launch(a, code, cover(packed ? (n + pack * flying - 1) / (pack * flying) : n), {w.data(), w.size()});
 }
 
 }  // namespace mge::cuda

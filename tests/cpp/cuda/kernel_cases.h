@@ -15,6 +15,7 @@
 #include "op/index/sort.h"
 #include "op/loss/softmax.h"
 #include "op/matmul/matmul.h"
+#include "op/norm/batch_norm.h"
 #include "op/norm/layer_norm.h"
 #include "op/optim/optim.h"
 #include "op/pool/pool.h"

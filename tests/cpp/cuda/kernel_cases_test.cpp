@@ -78,6 +78,15 @@ Cases row_cases(DType t) {
   add("layer_norm", make_attrs(LayerNormAttrs{1, 1e-5}), {{70, 45}, {45}, {45}});
   add("layer_norm", make_attrs(LayerNormAttrs{2, 1e-5}), {{3, 7, 5}});
   add("layer_norm_bwd", make_attrs(LayerNormBwdAttrs{1}), {{70, 45}, {70, 45}, {70, 1}, {70, 1}, {45}});
+  const Shape c{1, 12, 1, 1};
+  add("batch_norm_train", make_attrs(BatchNormAttrs{}), {{3, 12, 40, 32}, c, c});
+  add("batch_norm_train", make_attrs(BatchNormAttrs{}), {{5, 3, 7, 3}, {1, 3, 1, 1}, {1, 3, 1, 1}});
+  add("batch_norm_bwd", nullptr, {{2, 12, 9, 8}, {2, 12, 9, 8}, c, c, c});
+  for (size_t last = out.size() - 3, end = out.size(); last < end; ++last) {  // the same in channels-last memory
+    out.push_back(out[last]);
+    for (Array& x : out.back().in)
+      if (x.arg.shape[0] > 1) x.arg.layout = Layout::channels_last(x.arg.shape);
+  }
   return out;
 }
 

