@@ -11,8 +11,9 @@ Recording::Var* Recording::find_var(const Tensor& t) {
   return nullptr;
 }
 
+// Where arguments keep their sizes there are still those that follow from values.
 bool Recording::any_size(const Tensor& t) const {
-  const Var* v = opt_.any_size ? find_var(t) : nullptr;
+  const Var* v = find_var(t);
   return v && v->sized;
 }
 
@@ -23,9 +24,9 @@ const OpDef& shape_of_op() {
 
 // Computed here and now from the meta, whatever mode the call is in.
 TensorPtr Recording::sizes_of(Tensor& t) {
-  if (!opt_.any_size) return nullptr;
   const Var* var_of_t = find_var(t);  // moves when the op below makes a variable
   const bool known = var_of_t, any = known && var_of_t->sized;
+  if (!opt_.any_size && !any) return nullptr;
   if (known && var_of_t->sizes) return var_of_t->sizes;
   if (known && exact_ && state_ == State::Matching)
     if (TensorPtr sizes = known_sizes(*var_of_t)) return sizes;

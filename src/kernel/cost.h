@@ -41,6 +41,15 @@ bool first_pays(const ConvGeom& g);
 int64_t product_longest_sum(const ConvGeom& g);
 bool product_pays(const ConvGeom& g, ConvRole role);
 
+/// Nanoseconds on one core that memory orders cost (plan/layouts.h), of tensors that lie in a cache: a copy along
+/// memory or, by blocks, across it, and reading across it inside of an elementwise kernel.
+double copy_ns(double bytes, bool across);
+double read_across_ns(double bytes);
+/// What a copy takes beside its bytes.
+inline constexpr double kCopyCallNs = 400;
+/// A kernel whose windows each see one channel, with the order of its input: along channels, or along rows.
+double windows_ns(const KernelArgs& a);
+
 /// How long a kernel runs on one core, as far as the sizes tell: good for an order of magnitude.
 double run_ns(const KernelArgs& a);
 /// What takes longer is worth letting other threads of the interpreter run, which costs a tenth of a microsecond.

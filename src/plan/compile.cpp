@@ -7,7 +7,9 @@
 #include "ir/builder.h"
 #include "ir/verify.h"
 #include "kernel/cost.h"
+#include "op/shape/shape_ops.h"
 #include "plan/layouts.h"
+#include "plan/memory.h"
 #include "plan/program_impl.h"
 #include "plan/recompute.h"
 #include "plan/refusals.h"
@@ -27,7 +29,8 @@ using Impl = Program::Impl;
 struct Compiler {
   Impl& p;
   ir::Graph& g;
-  std::vector<int> merged;  // per buffer: the buffer it was folded into by in-place reuse, or itself
+  std::vector<int> merged;     // per buffer: the buffer it was folded into, or itself
+  std::vector<int64_t> shift;  // per buffer: where in that one, in bytes
   struct Copy {
     int value;  // as ArgRef::value says it
     Place at;
@@ -374,6 +377,11 @@ struct Compiler {
     while (merged[b] != b) b = merged[b];
     return b;
   }
+  int64_t offset_of(int b) const {
+    int64_t at = 0;
+    for (; merged[b] != b; b = merged[b]) at += shift[b];
+    return at;
+  }
 
   // The other operands must not be in the memory that is overwritten.
   bool only_operand(const Instr& c, size_t i) const {
@@ -386,6 +394,7 @@ struct Compiler {
   void reuse_in_place() {
     merged.resize(p.buffers.size());
     for (size_t b = 0; b < merged.size(); ++b) merged[b] = static_cast<int>(b);
+    shift.assign(merged.size(), 0);
     if (!p.opt.in_place || !p.opt.share_memory) return;
     for (int t = 0; t < now(); ++t)
       if (p.code[t].kernel)
@@ -436,10 +445,81 @@ struct Compiler {
       }
     return found;
   }
+
+  // What is joined is best made in its place. That keeps the whole result alive from its first part on, so it is undone
+  // where memory would be more.
+  void place_parts() {
+    if (!p.opt.in_place || !p.opt.share_memory) return;
+    const std::vector<PlanBuffer> before = p.buffers;
+    const std::vector<int> was = merged;
+    for (int t = 0; t < now(); ++t)
+      if (p.code[t].kernel && g.node(p.code[t].node).op->name == "concat") place_parts_of(p.code[t], t);
+    if (!p.report.parts || arena_bytes(p.buffers, merged) <= arena_bytes(before, was)) return;
+    p.buffers = before;
+    merged = was;
+    p.report.parts = 0;
+  }
+  void place_parts_of(const Instr& c, int t) {
+    const TensorArg& y = p.args[c.first_arg + c.n_in];
+    const int result = find(p.refs[c.first_arg + c.n_in].buffer);
+    const int axis = normalize_axis("concat", attrs_as<AxisAttrs>(g.node(c.node).attrs.get()).axis, y.shape.rank);
+    const auto bytes = [](const TensorArg& a) { return a.numel() * static_cast<int64_t>(dtype_size(a.dtype)); };
+    // Nothing but the axis between blocks: along it lies everything else, without gaps.
+    if (is_packed(y.dtype) || y.layout.stride[axis] * y.shape[axis] != y.numel()) return;
+    const PlanBuffer& to = p.buffers[result];
+    if (to.where != Where::Arena || to.donor >= 0 || static_cast<int64_t>(to.bytes) != bytes(y) ||
+        p.homes[to.home].device.kind != DeviceKind::Cpu)
+      return;
+    int64_t at = 0;
+    for (size_t i = 0; i < c.n_in; ++i) {
+      const TensorArg& a = p.args[c.first_arg + i];
+      const ArgRef& r = p.refs[c.first_arg + i];
+      const int64_t offset = at;
+      at += bytes(a);
+      const int b = find(r.buffer);
+      const PlanBuffer& from = p.buffers[b];
+      // All of a buffer, in the order of the result, that nobody reads or writes afterwards.
+      if (from.where != Where::Arena || from.last != t || from.home != p.buffers[result].home || r.offset != 0 ||
+          bytes(a) == 0 || static_cast<int64_t>(from.bytes) != bytes(a) || !a.layout.same_strides(a.shape, y.layout))
+        continue;
+      if (offset % static_cast<int64_t>(kMemAlign) || offset_of(r.buffer) != 0 || !only_operand(c, i)) continue;
+      merged[b] = result;
+      shift[b] = offset;
+      p.buffers[result].first = std::min(p.buffers[result].first, from.first);
+      ++p.report.parts;
+    }
+  }
+  std::vector<MemInterval> intervals(const std::vector<PlanBuffer>& buffers, const std::vector<int>& into, int home,
+                                     std::vector<size_t>* which = nullptr) const {
+    std::vector<MemInterval> v;
+    for (size_t b = 0; b < buffers.size(); ++b) {
+      const PlanBuffer& x = buffers[b];
+      if (x.where != Where::Arena || x.last == kForever || x.home != home || into[b] != static_cast<int>(b)) continue;
+      const bool alone = !p.opt.share_memory;
+      v.push_back({alone ? 0 : x.first, alone ? now() : x.last, x.bytes + (p.opt.poison ? kCanaryBytes : 0)});
+      if (which) which->push_back(b);
+    }
+    return v;
+  }
+  size_t arena_bytes(const std::vector<PlanBuffer>& buffers, const std::vector<int>& into) const {
+    size_t bytes = 0;
+    for (size_t h = 0; h < p.homes.size(); ++h)
+      bytes += plan_memory(intervals(buffers, into, static_cast<int>(h))).bytes;
+    return bytes;
+  }
+
   void settle_buffers() {
-    for (auto& r : p.refs) r.buffer = find(r.buffer);
-    for (auto& at : p.place)
-      if (at.buffer >= 0) at.buffer = find(at.buffer);
+    for (auto& r : p.refs) {
+      r.offset += offset_of(r.buffer);
+      r.buffer = find(r.buffer);
+    }
+    for (size_t v = 0; v < p.place.size(); ++v) {
+      Place& at = p.place[v];
+      if (at.buffer < 0) continue;
+      if (const int64_t moved = offset_of(at.buffer))
+        at.layout.offset += moved / static_cast<int64_t>(dtype_size(g.meta(static_cast<ValueId>(v)).dtype));
+      at.buffer = find(at.buffer);
+    }
     for (size_t b = 0; b < p.buffers.size(); ++b) {
       PlanBuffer& x = p.buffers[b];
       if (merged[b] == static_cast<int>(b) && x.where == Where::Arena && x.last == kForever) {
@@ -454,16 +534,9 @@ struct Compiler {
     for (size_t h = 0; h < p.homes.size(); ++h) plan_arena_of(static_cast<int>(h));
   }
   void plan_arena_of(int home) {
-    std::vector<MemInterval> v;
     std::vector<size_t> which;
-    for (size_t b = 0; b < p.buffers.size(); ++b) {
-      const PlanBuffer& x = p.buffers[b];
-      if (x.where != Where::Arena || x.home != home || merged[b] != static_cast<int>(b)) continue;
-      const bool alone = !p.opt.share_memory;
-      v.push_back({alone ? 0 : x.first, alone ? now() : x.last, x.bytes + (p.opt.poison ? kCanaryBytes : 0)});
-      which.push_back(b);
-      p.report.sum_bytes += x.bytes;
-    }
+    const std::vector<MemInterval> v = intervals(p.buffers, merged, home, &which);
+    for (size_t b : which) p.report.sum_bytes += p.buffers[b].bytes;
     MemPlan plan = plan_memory(v);
 #ifdef MGE_DEBUG_CHECKS
     verify_mem_plan(v, plan);
@@ -512,6 +585,7 @@ struct Compiler {
     mark_escapes();
     let_effects_go_on();
     reuse_in_place();
+    place_parts();
     settle_buffers();
     plan_arena();
     resolve_arguments();
@@ -562,7 +636,7 @@ RefPtr<Program> Program::compile_once(const ir::Graph& g, const CompileOptions& 
   }
   if (recompute_to != CompileOptions::kComputeOnce) p.again = recompute_for_memory(p.graph, recompute_to);
   p.report.recomputed = static_cast<int>(p.again.size());
-  Compiler{p, p.graph, {}, {}, {}}.run();
+  Compiler{p, p.graph, {}, {}, {}, {}}.run();
   p.dump_layouts();
 #ifdef MGE_DEBUG_CHECKS
   verify_program(*prog);

@@ -291,6 +291,7 @@ void report(JsonText& j, const Program::Impl& p) {
   bytes("reordered_bytes", r.reordered_bytes);
   bytes("recomputable_bytes", r.recomputable_bytes);
   j.key("instructions").number(r.instrs).key("views").number(r.views).key("in_place").number(r.in_place);
+  j.key("parts").number(r.parts);
   j.key("copies").number(r.copies).key("donated_vars").number(r.donated_vars);
   j.key("converted").number(r.converted).key("channels_last").number(r.channels_last).key("reordered");
   j.number(r.reordered);

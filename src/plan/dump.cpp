@@ -10,12 +10,14 @@ namespace mge {
 
 std::string PlanReport::str() const {
   return format(
-      "{} instructions, {} views, {} in place, {} copies{}, {} vars donated; arena {} bytes by {}, {:.3f} of the lower "
+      "{} instructions, {} views, {} in place{}, {} copies{}, {} vars donated; arena {} bytes by {}, {:.3f} of the "
+      "lower "
       "bound {} (without sharing {}, saved by order {}, recomputable {}), outputs {}, constants {}{}{}, largest "
       "workspace {}{}; {} values channels-last",
-      instrs, views, in_place, copies, copies ? format(" of {} bytes", copy_bytes) : "", donated_vars, arena_bytes,
-      strategy, lower_bound ? static_cast<double>(arena_bytes) / static_cast<double>(lower_bound) : 1.0, lower_bound,
-      sum_bytes, reordered_bytes, recomputable_bytes, output_bytes, const_bytes,
+      instrs, views, in_place, parts ? format(", {} parts in their places", parts) : "", copies,
+      copies ? format(" of {} bytes", copy_bytes) : "", donated_vars, arena_bytes, strategy,
+      lower_bound ? static_cast<double>(arena_bytes) / static_cast<double>(lower_bound) : 1.0, lower_bound, sum_bytes,
+      reordered_bytes, recomputable_bytes, output_bytes, const_bytes,
       converted ? format(" with {} of {} in another order", converted_bytes, converted) : "",
       prepared_bytes ? format(" and {} of them prepared", prepared_bytes) : "", workspace_bytes,
       recomputed ? format(", {} ops computed again to save memory", recomputed) : "", channels_last);

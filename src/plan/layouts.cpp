@@ -62,30 +62,15 @@ int innermost(const Shape& s, const Layout& l) {
   return at;
 }
 
-// NOTE(perf): nanoseconds on one core with AVX-512, 16 to 144 channels of 7x7 to 112x112. Of 4 bytes: a copy along
-// memory 0.1, one across it by blocks 0.14, a read across it inside an elementwise kernel 0.4 to 0.9. Of a result of a
-// 3x3 window: along channels 0.4 to 0.6; along rows 0.6, and 2.3 where the window skips columns, and 13 for each row.
-constexpr double kAlong = 0.1, kAcross = 0.14, kReadAcross = 0.5, kCopyCall = 400;
-constexpr double kWindowLast = 0.5, kWindowRow = 0.5, kWindowSkips = 2.3, kRow = 13;
-
-// Windows that each see one channel, computed along channels or along rows: vectors of 16, the last of a run partly
-// empty.
+// Windows that each see one channel.
 bool one_channel_windows(const KernelArgs& a) {
   const Shape &x = a.in[0].shape, &y = a.out[0].shape;
   return x.rank == 4 && y.rank == 4 && x[1] == y[1] && y.numel() > 0 &&
          (a.op->is(kComputeBound) || a.op->name.find("pool") != std::string::npos);
 }
-double windows_ns(const KernelArgs& a) {
-  const Shape &x = a.in[0].shape, &y = a.out[0].shape;
-  const auto values = static_cast<double>(y.numel());
-  if (in_channels_last(a.in[0]))
-    return values * kWindowLast * static_cast<double>((y[1] + 15) / 16 * 16) / static_cast<double>(y[1]);
-  return values * (x[3] > y[3] + y[3] / 2 ? kWindowSkips : kWindowRow) + kRow * values / static_cast<double>(y[3]);
-}
 
 double moved_ns(const Meta& m, const Layout& from, const Layout& to) {
-  const double words = static_cast<double>(m.bytes()) / 4;
-  return words * (innermost(m.shape, from) == innermost(m.shape, to) ? kAlong : kAcross);
+  return cost::copy_ns(static_cast<double>(m.bytes()), innermost(m.shape, from) != innermost(m.shape, to));
 }
 
 class Search {
@@ -277,10 +262,10 @@ class Search {
       for (auto& t : a.in)
         if (t.shape == y.shape && !t.layout.same_strides(t.shape, y.layout) &&
             innermost(t.shape, t.layout) != innermost(y.shape, y.layout))
-          ns += kReadAcross * static_cast<double>(meta(t).bytes()) / 4;
+          ns += cost::read_across_ns(static_cast<double>(meta(t).bytes()));
       return ns;
     }
-    return k.layouts && !a.in.empty() && one_channel_windows(a) ? windows_ns(a) : ns;
+    return k.layouts && !a.in.empty() && one_channel_windows(a) ? cost::windows_ns(a) : ns;
   }
 
   // One copy for each order that readers want.
@@ -297,7 +282,7 @@ class Search {
         if (o.same_strides(m.shape, l)) return;
       made.push_back(l);
       // Of a constant it is made once; it takes memory all the same.
-      ns += x.constant ? 1 : kCopyCall + moved_ns(m, x.layout, l);
+      ns += x.constant ? 1 : cost::kCopyCallNs + moved_ns(m, x.layout, l);
     };
     for (NodeId u : node.users) {
       const State& s = at(u);

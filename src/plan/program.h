@@ -65,6 +65,7 @@ struct PlanReport {
   size_t reordered_bytes = 0;     // that the order saves against the one the graph came with, as far as the graph tells
   size_t recomputable_bytes = 0;  // alive at the peak that cheap ops could make again: what that would save at most
   int instrs = 0, views = 0, in_place = 0, copies = 0, donated_vars = 0, recomputed = 0;
+  int parts = 0;          // operands of concat that are written where it wants them
   int converted = 0;      // constants made anew in another order
   int channels_last = 0;  // values that lie so
   int reordered = 0;      // nodes that work in another order than eager execution would have them

@@ -1,5 +1,6 @@
 #include <map>
 
+#include "op/shape/shape_ops.h"
 #include "plan/program_impl.h"
 
 namespace mge {
@@ -44,6 +45,18 @@ struct Span {
   bool meets(const Span& o) const { return space == o.space && lo < o.hi && o.lo < hi; }
   bool operator==(const Span&) const = default;
 };
+
+// Whether operand `i` lies in the result at the very place where the instruction, a concat, would copy it to.
+bool is_part(const Program::Impl& p, const Instr& c, size_t i, int64_t offset) {
+  const ir::Node& x = p.graph.node(c.node);
+  if (x.op->name != "concat") return false;
+  const TensorArg &a = p.args[c.first_arg + i], &y = p.args[c.first_arg + c.n_in];
+  const int axis = normalize_axis("concat", attrs_as<AxisAttrs>(x.attrs.get()).axis, y.shape.rank);
+  int64_t before = 0;
+  for (size_t k = 0; k < i; ++k) before += p.args[c.first_arg + k].shape[axis];
+  return a.layout.same_strides(a.shape, y.layout) &&
+         offset == before * y.layout.stride[axis] * static_cast<int64_t>(dtype_size(y.dtype));
+}
 
 }  // namespace
 
@@ -123,7 +136,8 @@ void verify_program(const Program& prog) {
     }
     for (size_t o = 0; o < writes.size(); ++o) {
       for (size_t i = 0; i < reads.size(); ++i) {
-        bool allowed = reads[i] == writes[o] && c.kernel && c.kernel->in_place(o, i);
+        const bool allowed = c.kernel && ((reads[i] == writes[o] && c.kernel->in_place(o, i)) ||
+                                          is_part(p, c, i, reads[i].lo - writes[o].lo));
         MGE_ASSERT(allowed || !reads[i].meets(writes[o]),
                    "program {}: instruction {} ({}) writes result {} over operand {}", g.name(), t, op, o, i);
       }

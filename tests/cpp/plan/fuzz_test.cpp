@@ -100,8 +100,18 @@ struct Fuzzer {
         return add("slice", {v},
                    {{"axes", Ints{axis}}, {"starts", Ints{start}}, {"stops", Ints{n}}, {"steps", Ints{step}}});
       }
-      case 9:
-        return s.rank && s.rank < 4 ? add("concat", {v, v}, {{"axis", axis}}) : v;
+      case 9: {
+        if (s.rank == 0 || s.rank == 4) return v;
+        if (next(2) || s.rank == 3 || s.numel() > 30) return add("concat", {v, v}, {{"axis", axis}});
+        // Blocks of whole cache lines, which may be made where they are joined; some are read again.
+        Ints wide{16};
+        for (int64_t d : s) wide.push_back(d);
+        const ir::ValueId w = add("broadcast_to", {v}, {{"shape", wide}}), a = add("tanh", {w}), b = add("neg", {w});
+        ir::ValueId joined = add("concat", {a, next(2) ? b : w, add("mul", {w, w})}, {{"axis", int64_t{0}}});
+        if (next(2)) joined = add("concat", {joined, add("tanh", {next(2) ? a : joined})}, {{"axis", int64_t{0}}});
+        if (next(3) == 0) values.push_back(next(2) ? a : b);
+        return next(2) ? joined : add("neg", {joined});
+      }
       case 10: {
         Ints wide = to_ints(s);
         Ints out{2};

@@ -95,6 +95,41 @@ TEST(Program, AChainRunsInPlace) {
   EXPECT_EQ(q->report().arena_bytes, q->report().lower_bound);
 }
 
+TEST(Program, PartsOfAConcatAreMadeInTheirPlaces) {
+  const std::string text = R"(graph g(%x: f32[16,4]) {
+  %a = neg %x
+  %b = exp %x
+  %c = concat %a, %b {axis=0}
+  %d = tanh %x
+  %e = concat %c, %d {axis=0}
+  %y = reduce %e {mode="max", axes=[0]}
+} returns(%y))";
+  auto p = compile(text);
+  EXPECT_EQ(p->report().parts, 4) << p->dump();
+  EXPECT_EQ(p->report().arena_bytes, 3u * 256) << "nothing beside the result of the outer one";
+  const Buffer x = random_buffer(p->input_meta(0), 3);
+  CompileOptions apart;
+  apart.in_place = false;
+  auto q = compile(text, apart);
+  EXPECT_EQ(q->report().parts, 0);
+  for (auto* r : {&p, &q}) {
+    (*r)->bind_input(0, x);
+    (*r)->run();
+  }
+  EXPECT_EQ(out(*p, 0), out(*q, 0));
+}
+
+TEST(Program, PartsStayApartWhereTheyMust) {
+  auto parts = [](const char* body) {
+    return compile(std::string("graph g(%x: f32[16,4]) {\n  %a = neg %x\n  %b = exp %x\n") + body)->report().parts;
+  };
+  EXPECT_EQ(parts("%c = concat %a, %b {axis=1}\n} returns(%c)"), 0) << "rows of both lie in turn";
+  EXPECT_EQ(parts("%c = concat %x, %b {axis=0}\n} returns(%c)"), 1) << "an input lies where the caller put it";
+  EXPECT_EQ(parts("%c = concat %a, %b {axis=0}\n} returns(%c, %a)"), 1) << "results have memory of their own";
+  EXPECT_EQ(parts("%c = concat %a, %a {axis=0}\n} returns(%c)"), 0) << "one value at two places";
+  EXPECT_EQ(parts("%c = concat %a, %b {axis=0}\n  %d = mul %a, %b\n} returns(%c, %d)"), 0) << "read afterwards";
+}
+
 TEST(Program, NeverWritesOverAnInputOrAValueReadLater) {
   auto p = compile(R"(graph g(%x: f32[2,2]) {
   %0 = neg %x

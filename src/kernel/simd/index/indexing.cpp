@@ -103,7 +103,7 @@ void run_concat(const KernelArgs& a) {
     TensorArg region = a.out[0];
     region.ptr = a.out[0].data<char>() + at * a.out[0].layout.stride[axis] * static_cast<int64_t>(dtype_size(in.dtype));
     region.shape = in.shape;
-    copy_strided(in, region);
+    if (in.ptr != region.ptr) copy_strided(in, region);  // a program may have had it written there
     at += in.shape[axis];
   }
 }
