@@ -67,7 +67,8 @@ TEST(DeviceNames, WrongNamesSayWhatIsUnderstood) {
     FAIL();
   } catch (const Error& e) {
     EXPECT_EQ(e.kind(), ErrorKind::Value);
-    EXPECT_EQ(e.text(), "device: 'gpu0' names a gpu device, and this build has none. Devices here: cpu0.");
+    EXPECT_EQ(e.text(),
+              "device: 'gpu0' names a gpu device, and there is none: this build has none. Devices here: cpu0.");
   }
   for (const char* bad : {"", "cpu0:", "multithread:default:", "multithread:default:x", "cpu:default:1", ":", "x"})
     EXPECT_THROW(CompNode::get(bad), Error) << bad;
