@@ -37,17 +37,18 @@ REFUSED = (
     "qmatmul",
 )
 # Sums of products are added in another order, and parts are rounded where a kernel of the CPU is not.
-SAME_BITS = ("add", "sub", "mul", "exp", "log", "tanh", "where", "reduce", "typecvt", "index", "concat", "transpose")
+SAME_BITS = "add sub mul exp log tanh where reduce typecvt index_get index_set index_incr concat transpose sort".split()
 SOME = (
-    "add",
-    "sigmoid",
-    "where",
-    "reduce-sum-last",
-    "concat",
-    "index_get",
-    "index_incr",
-    "softmax-last",
-    "sort-last-up",
+    *("add-2x3x4_1x4", "sigmoid-2x3x17", "where", "typecvt-f2i", "reduce-sum-1x2", "concat", "sort-last-up"),
+    *(
+        "index_get-outer",
+        "index_incr-outer",
+        "softmax-last",
+        "layer_norm-last",
+        "batch_norm_train-4d",
+        "conv2d-3x3-bias",
+    ),
+    *("max_pool2d_bwd-3x3pad", "adam_update-wd0.01-decoupled1"),
 )
 
 
@@ -67,6 +68,7 @@ def wanted(case: OpCase) -> bool:
 
 
 CHOSEN = [c for c in CASES if wanted(c)]
+assert len(CHOSEN) >= len(SOME)  # all of them are cases
 
 
 @pytest.mark.parametrize("case", CHOSEN, ids=lambda c: c.id)
@@ -78,7 +80,7 @@ def test_ops_compute_what_the_cpu_does(case: OpCase) -> None:
     got = [v.numpy() for v in call(case, [Tensor(a, device=FAKE) for a in arrays])]
     mge.set_default_device("xpux")
     for g, w in zip(got, want, strict=True):
-        if case.name.startswith(SAME_BITS):
+        if case.name in SAME_BITS:
             np.testing.assert_array_equal(g, w)
         else:
             np.testing.assert_allclose(g, w, rtol=2e-5, atol=2e-5)
