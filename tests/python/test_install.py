@@ -205,6 +205,7 @@ print(f.graph_text())
 
 # ---- what only a source tree, or only a wheel, can show
 
+
 def test_import_needs_no_static_thread_memory() -> None:
     """A process keeps little of it for libraries loaded late, and others may have taken that (PyTorch, say)."""
     none_left = "glibc.rtld.nns=1:glibc.rtld.optional_static_tls=0"
