@@ -47,23 +47,29 @@ std::vector<const OpDef*> OpRegistry::asked_for() const {
   return out;
 }
 
+// Not counted as asked for: something is added to it.
+static OpDef& to_complete(const OpRegistry& r, std::string_view op) {
+  auto* d = const_cast<OpDef*>(r.registered(op));
+  MGE_ASSERT(d, "a gradient or the like of {}, which is no op", op);
+  return *d;
+}
+
 void OpRegistry::grad(std::string_view op, void (*vjp)(VjpCtx&), Saves saves, Saves (*saves_of)(const AttrsBase*)) {
-  auto* d = const_cast<OpDef*>(registered(op));
-  MGE_ASSERT(d, "a gradient of {}, which is no op", op);
-  d->vjp = vjp;
-  d->saves = saves;
-  d->saves_of = saves_of;
+  OpDef& d = to_complete(*this, op);
+  d.vjp = vjp;
+  d.saves = saves;
+  d.saves_of = saves_of;
 }
 
 void OpRegistry::sized_grad(std::string_view op, std::string_view field) {
-  auto& d = const_cast<OpDef&>(get(op));
+  OpDef& d = to_complete(*this, op);
   const auto& fields = d.schema.defaults;
   for (size_t i = 0; i < fields.size(); ++i)
     if (field.empty() || fields[i].name == field) d.sized_vjp |= uint64_t{1} << i;
 }
 
 void OpRegistry::put_back(std::string_view op, std::string_view put) {
-  const_cast<OpDef*>(&get(op))->put_back = &get(put);
+  to_complete(*this, op).put_back = &to_complete(*this, put);
 }
 
 const OpDef* OpRegistry::registered(std::string_view name) const {

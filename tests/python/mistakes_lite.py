@@ -179,11 +179,6 @@ def layout_of_a_negative_size():
     lite.LiteLayout([2, -1])
 
 
-@mistake(RuntimeError, "[0:9:1]", "axis 0", "[2]")
-def slice_behind_the_end():
-    lite.LiteTensor(lite.LiteLayout([2], "float32")).slice([0], [9])
-
-
 @mistake(RuntimeError, "[5]", "[2,3]", "6")
 def reshape_to_another_count():
     lite.LiteTensor(lite.LiteLayout([2, 3], "float32")).reshape([5])
