@@ -33,7 +33,7 @@ class Emulator final : public Engine {
       put(folder_ / h.name, h.text);
     }
   }
-  ~Emulator() {
+  ~Emulator() override {
     std::error_code ignored;
     fs::remove_all(folder_, ignored);
   }
