@@ -1,6 +1,6 @@
 #!/bin/bash
 # Everything that is to be seen on a machine with a GPU, in one run: tools/gpu_check.sh [folder of the package] [stages]
-#   OUT=/tmp/out PYTHON=/opt/torch/.venv/bin/python3 tools/gpu_check.sh package smoke,ops
+#   OUT=/tmp/out PYTHON=python3.12 tools/gpu_check.sh package smoke,ops
 # Each stage is a process with a time limit and a log of its own, so that none stops the others. What they find is in
 # $OUT/results.tar.gz, and the report made of it, docs/gpu.md, in $OUT/gpu.md; both are written anew after each stage.
 set -u
