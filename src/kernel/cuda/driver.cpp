@@ -26,6 +26,11 @@ std::string error_text(CUresult r) {
 
 void check(CUresult r, const char* what) {
   if (__builtin_expect(r == CUDA_SUCCESS, 1)) return;
+  MGE_CHECK(
+      r != CUDA_ERROR_NOT_INITIALIZED, Env,
+      "gpu: a forked process cannot use CUDA, and {} says that this is one. Start processes by spawn, or fork before "
+      "the first use of a GPU.",
+      what);
   fail(r == CUDA_ERROR_OUT_OF_MEMORY ? ErrorKind::Memory : ErrorKind::Env, "{}: {}.", what, error_text(r));
 }
 

@@ -1,5 +1,7 @@
 // A CUDA driver for tests, found by MGE_CUDA_DRIVER: devices are threads, their memory is the host's. A kernel is a
 // host function that a test has given a name (mock_kernel); a stream runs it when its turn comes, not before.
+#include <unistd.h>
+
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -140,7 +142,11 @@ EXPORT Result cuDeviceGetAttribute(int* v, int what, int) {
   return *v = what == 75 ? 9 : what == 76 ? 0 : what == 16 ? 4 : 48 << 10, 0;
 }
 EXPORT Result cuDevicePrimaryCtxRetain(void** c, int d) { return *c = &g_contexts[d], 0; }
-EXPORT Result cuCtxGetCurrent(void** c) { return *c = t_context, 0; }
+// As the real one: a forked child finds a driver that is not initialised.
+EXPORT Result cuCtxGetCurrent(void** c) {
+  static const pid_t first = getpid();
+  return *c = t_context, getpid() == first ? 0 : 3;
+}
 EXPORT Result cuCtxSetCurrent(void* c) { return t_context = c, 0; }
 EXPORT Result cuMemGetInfo_v2(size_t* free, size_t* total) {
   std::lock_guard<std::mutex> lock(state().mutex);
