@@ -48,14 +48,37 @@ class _Memory:
         }
 
 
-def _check_data(who: str, data: Any) -> None:
-    """Raises for what people give in place of memory; ctypes says what of the rest it cannot read."""
-    if data is not None and not isinstance(data, (str, dict)) and not hasattr(data, "numpy"):
+_Pointers: Any = (
+    ctypes.c_void_p,
+    ctypes.c_char_p,
+    ctypes.c_wchar_p,
+    ctypes._Pointer,
+    type(ctypes.byref(ctypes.c_int())),
+)
+_CTypes: Any = (*_Pointers, ctypes._SimpleCData, ctypes.Array, ctypes.Structure, ctypes.Union)
+
+
+def _check_data(who: str, data: Any, copied: bool) -> None:
+    """Raises for what people give in place of memory: a number is no address, and lists have none of their own."""
+    if isinstance(data, (np.ndarray, *_CTypes)) or (copied and (isinstance(data, (list, tuple)) or _is_number(data))):
         return
     way = " Give x.numpy()." if hasattr(data, "numpy") else ""
-    raise TypeError(
-        f"LiteTensor.{who}: needs a NumPy array, a list or a ctypes object; got a {type(data).__name__}.{way}"
-    )
+    some = "a NumPy array, a list or a ctypes object" if copied else "a NumPy array or a ctypes object"
+    raise TypeError(f"LiteTensor.{who}: needs {some}; got a {type(data).__name__}.{way}")
+
+
+def _is_number(data: Any) -> bool:
+    return bool(np.isscalar(data)) and not isinstance(data, (str, bytes))
+
+
+def _bytes_at(who: str, data: Any, length: int) -> int:
+    """How many bytes there are behind a ctypes object; of a pointer only the caller knows."""
+    size = 0 if isinstance(data, _Pointers) else ctypes.sizeof(data)
+    if not size and not length:
+        raise RuntimeError(f"lite: {who}: a pointer needs the number of bytes that it points to.")
+    if size and length > size:
+        raise RuntimeError(f"lite: {who}: {length} bytes of an object that has {size}.")
+    return length or size
 
 
 def _nbytes(layout: LiteLayout) -> int:
@@ -162,7 +185,17 @@ class LiteTensor:
 
     # ---- changing it
 
+    def _check_writable(self) -> None:
+        """Memory that is only read may be an input; it may be a mapped file, to write to which ends the process."""
+        held = getattr(self._keep, "_held", None)
+        data = self._data if held is None else held.get(self._tensor.value)
+        while isinstance(data, LiteTensor):
+            data = data._data
+        if isinstance(data, np.ndarray) and not data.flags.writeable:
+            raise RuntimeError("lite: the tensor looks at a read-only array, which cannot be written to; copy it.")
+
     def fill_zero(self) -> None:
+        self._check_writable()
         call("tensor_fill_zero", [_Handle], self._tensor)
 
     def share_memory_with(self, src_tensor: LiteTensor) -> None:
@@ -171,6 +204,7 @@ class LiteTensor:
         self._hold(src_tensor)
 
     def copy_from(self, src_tensor: LiteTensor) -> None:
+        self._check_writable()
         call("tensor_copy", [_Handle, _Handle], self._tensor, src_tensor._tensor)
 
     def reshape(self, shape: Sequence[int]) -> None:
@@ -215,8 +249,10 @@ class LiteTensor:
         The array is kept alive as long as the tensor uses it.
         """
         self._check_host()
-        _check_data("set_data_by_share", data)
+        _check_data("set_data_by_share", data, copied=False)
         if isinstance(data, np.ndarray):
+            if self._output is not None and not data.flags.writeable:
+                raise RuntimeError(f"lite: output {self._output!r} cannot be written into a read-only array; copy it.")
             if not data.flags.c_contiguous:
                 raise RuntimeError("lite: only a contiguous array can be shared; use np.ascontiguousarray or copy it.")
             layout = LiteLayout(data.shape, data.dtype) if layout is None else layout
@@ -225,8 +261,9 @@ class LiteTensor:
         else:
             if layout is None:
                 layout = self.layout
-            address = ctypes.cast(data, ctypes.c_void_p)
-            length = length or ctypes.sizeof(data)
+            length = _bytes_at("set_data_by_share", data, length)
+            pointer = isinstance(data, _Pointers)
+            address = ctypes.cast(data, ctypes.c_void_p) if pointer else ctypes.c_void_p(ctypes.addressof(data))
         wanted = _nbytes(layout)
         if length < wanted:
             raise RuntimeError(f"lite: {length} bytes of memory cannot hold {layout}, which takes {wanted}.")
@@ -238,10 +275,10 @@ class LiteTensor:
 
         A flat list fills the tensor in its layout, with zeros behind it; arrays and nested lists bring their shape.
         """
-        _check_data("set_data_by_copy", data)
+        _check_data("set_data_by_copy", data, copied=True)
         if layout is not None:
             self.layout = layout
-        if isinstance(data, (list, tuple)) or np.isscalar(data):
+        if isinstance(data, (list, tuple)) or _is_number(data):
             data = np.array(data, dtype=self.layout.dtype)
             here = self.layout
             if layout is None and data.ndim == 1 and here.ndim and data.size <= np.prod(here.shapes):
@@ -249,7 +286,7 @@ class LiteTensor:
             elif layout is None:
                 self.layout = data.shape
         if not isinstance(data, np.ndarray):
-            length = data_length or ctypes.sizeof(data)
+            length = _bytes_at("set_data_by_copy", data, data_length)
             if length != self.nbytes:
                 raise RuntimeError(f"lite: {self.layout} takes {self.nbytes} bytes; got {length}.")
             target = self.layout

@@ -94,8 +94,8 @@ void Team::grow(int workers) {
     const int id = size_.load() + 1;
     try {
       slots_[id].thread = std::thread([this, id, seen = signal_.load()] { loop(id, seen); });
-    } catch (const std::system_error&) {
-      break;  // the system gives no more threads: those there are do the work
+    } catch (const std::exception&) {
+      break;  // the system gives no more threads, or memory for one: those there are do the work
     }
     pthread_setname_np(slots_[id].thread.native_handle(), ("mge-team-" + std::to_string(id)).c_str());
     size_.store(id);

@@ -78,14 +78,16 @@ struct Pool::Impl {
     Slab* slab;
     Streams used;  // by work that may not be done
   };
+  // Each list has room for every block of its class that was cut, so that giving one back needs no memory.
   std::vector<FreeBlock> small[kClassCount];
-  size_t small_size[kClassCount] = {};
+  size_t small_size[kClassCount] = {}, small_cut[kClassCount] = {};
   std::unordered_map<uintptr_t, std::unique_ptr<Slab>> slabs;  // by key
   Slab* cut = nullptr;                                         // the one being cut
   Slab* last = nullptr;                                        // the one looked up last
   size_t slab_left = 0;
 
   // Large blocks: all blocks by address (free or not), free ones also by (size, address).
+  using FreeSet = std::set<std::pair<size_t, char*>>;
   struct Block {
     size_t size;
     char* region;
@@ -93,9 +95,10 @@ struct Pool::Impl {
     bool free;
     Streams used = 0;
     size_t absent = 0;  // of a free one: bytes whose pages the system has; all of it after discard, else a bound
+    FreeSet::node_type place = {};  // of one that is handed out: its entry among the free, so that it can go back there
   };
   std::map<char*, Block> blocks;
-  std::set<std::pair<size_t, char*>> free_blocks;
+  FreeSet free_blocks;
 
   // The streams this device's work was enqueued on, to find them by their bit.
   std::vector<Stream*> streams;
@@ -106,6 +109,17 @@ struct Pool::Impl {
     if (!s) return;
     for (Stream* other : streams)
       if (other != s && (used >> bit_of(other) & 1)) s->wait_for_stream(*other);
+  }
+
+  /// What runs out of memory half way leaves the books as they were.
+  template <class Do, class Undo>
+  static void undone_if_thrown(Do body, Undo undo) {
+    try {
+      body();
+    } catch (...) {
+      undo();
+      throw;
+    }
   }
 
   char* map(size_t bytes) {
@@ -140,16 +154,19 @@ struct Pool::Impl {
       return b.at;
     }
     small_size[cls] = rounded;
+    if (list.capacity() <= small_cut[cls]) list.reserve(std::max<size_t>(2 * list.capacity(), 16));
     if (slab_left < rounded) {
+      auto slab = std::make_unique<Slab>();
       char* p = map(kSlab);
       if (!p) return nullptr;
-      auto slab = std::make_unique<Slab>();
       slab->base = p;
       slab->key = reinterpret_cast<uintptr_t>(p) / kSlab;
-      cut = slab.get();
-      slabs[slab->key] = std::move(slab);
+      Slab* made = slab.get();
+      undone_if_thrown([&] { slabs.emplace(made->key, std::move(slab)); }, [&] { unmap(p, kSlab); });
+      cut = made;
       slab_left = kSlab;
     }
+    ++small_cut[cls];
     char* p = cut->base + cut->carved;
     cut->word(p, &bit) |= bit;
     cut->carved += rounded;
@@ -173,27 +190,39 @@ struct Pool::Impl {
       give_back(want);
       char* p = map(want);
       if (!p) return nullptr;
-      blocks[p] = {want, p, want, true};
-      it = free_blocks.insert({want, p}).first;
+      undone_if_thrown(
+          [&] {
+            blocks[p] = {want, p, want, true};
+            it = free_blocks.insert({want, p}).first;
+          },
+          [&] {
+            blocks.erase(p);
+            unmap(p, want);
+          });
     }
     char* p = it->second;
-    free_blocks.erase(it);
-    Block& b = blocks[p];
+    Block& b = blocks.find(p)->second;
+    if (b.size - bytes >= kSmallMax) {  // split; a smaller rest would only fragment
+      const size_t rest = b.size - bytes;
+      undone_if_thrown(
+          [&] {
+            blocks[p + bytes] = {rest, b.region, b.region_size, true, b.used};
+            free_blocks.insert({rest, p + bytes});
+          },
+          [&] { blocks.erase(p + bytes); });
+      b.size = bytes;
+    }
+    b.place = free_blocks.extract(it);
     b.free = false;
     *used = b.used;
     count_reserved(std::exchange(b.absent, 0));
-    if (b.size - bytes >= kSmallMax) {  // split; a smaller rest would only fragment
-      Block rest{b.size - bytes, b.region, b.region_size, true, b.used};
-      b.size = bytes;
-      blocks[p + bytes] = rest;
-      free_blocks.insert({rest.size, p + bytes});
-    }
     return p;
   }
 
   void give_large(char* p, Streams used) {
     auto it = blocks.find(p);
     MGE_ASSERT(it != blocks.end() && !it->second.free, "a block was freed twice");
+    FreeSet::node_type place = std::move(it->second.place);
     it->second.free = true;
     it->second.used = used;
     auto next = std::next(it);
@@ -215,7 +244,8 @@ struct Pool::Impl {
         it = prev;
       }
     }
-    free_blocks.insert({it->second.size, it->first});
+    place.value() = {it->second.size, it->first};
+    free_blocks.insert(std::move(place));
   }
 
   void unmap(char* p, size_t bytes) {
@@ -257,7 +287,8 @@ struct Pool::Impl {
     auto whole = [](const Slab& s) {
       return std::all_of(std::begin(s.handed_out), std::end(s.handed_out), [](uint64_t w) { return w == 0; });
     };
-    for (auto& list : small) std::erase_if(list, [&](const FreeBlock& b) { return whole(*b.slab); });
+    for (int c = 0; c < kClassCount; ++c)
+      small_cut[c] -= std::erase_if(small[c], [&](const FreeBlock& b) { return whole(*b.slab); });
     if (cut && whole(*cut)) slab_left = 0, cut = nullptr;
     last = nullptr;
     std::erase_if(slabs, [&](auto& entry) {
@@ -468,8 +499,9 @@ RefPtr<Storage> allocate_from(const std::shared_ptr<MemorySource>& source, size_
     source->free(p);
     p = take(bytes + kAlign);
   }
+  const std::shared_ptr<void> block(p, [source](void* q) { source->free(q); });
   void* first = reinterpret_cast<void*>(align_up(reinterpret_cast<uintptr_t>(p), kAlign));  // NOLINT
-  return wrap_storage(first, bytes, true, [source, p] { source->free(p); });
+  return wrap_storage(first, bytes, true, [block] {});
 }
 
 }  // namespace
@@ -489,9 +521,8 @@ RefPtr<Storage> allocate_storage(Device device, size_t bytes, Stream* home) {
   if (g_sources.load(std::memory_order_relaxed) && t_source && device.kind == DeviceKind::Cpu) [[unlikely]]
     return allocate_from(t_source, bytes);
   Pool& pool = Pool::of(device);
-  void* p = pool.allocate(bytes, home);
   auto s = make_ref<Storage>();
-  s->ptr = p;
+  s->ptr = pool.allocate(bytes, home);
   s->bytes = bytes;
   s->device = device;
   s->home = home;

@@ -1,6 +1,8 @@
 #include "ir/explain.h"
 
 #include <algorithm>
+#include <new>
+#include <stdexcept>
 
 namespace mge::ir {
 
@@ -49,7 +51,8 @@ void rethrow(const Told& t) {
     if (e.located()) throw;  // it was told where it happened
     throw explained(t, e.kind(), e.text());
   } catch (const std::exception& e) {
-    throw explained(t, ErrorKind::Internal, e.what());
+    const bool memory = dynamic_cast<const std::bad_alloc*>(&e) || dynamic_cast<const std::length_error*>(&e);
+    throw memory ? explained(t, ErrorKind::Memory, "out of memory.") : explained(t, ErrorKind::Internal, e.what());
   }
 }
 

@@ -301,8 +301,9 @@ std::vector<Buffer> Engine::run(std::vector<Buffer> inputs) {
       p.release_buffers();
     }
   } back{p, vars_};
-  p.run();
   std::vector<Buffer> out;
+  out.reserve(p.n_outputs());
+  p.run();
   for (size_t i = 0; i < p.n_outputs(); ++i) out.push_back(on_host(p.output_meta(i), p.output(i)));
   if (opt_.record_level == 2 && !dropped_) drop_graph();
   return out;

@@ -1,6 +1,7 @@
 #include "lite/error.h"
 
 #include <new>
+#include <stdexcept>
 
 #include "lite-c/global_c.h"
 
@@ -10,7 +11,10 @@ namespace {
 struct LastError {
   ErrorCode code = OK;
   std::string text;
+  bool no_memory = false;  // not even for a text
 };
+constexpr const char* kNoMemory = "lite: out of memory.";
+
 LastError& last_error() {
   thread_local LastError e;
   return e;
@@ -25,7 +29,9 @@ std::string current_error_text() {
   try {
     throw;
   } catch (const std::bad_alloc&) {
-    return "lite: out of memory.";
+    return kNoMemory;
+  } catch (const std::length_error&) {
+    return "lite: out of memory: something has a size beyond this machine.";
   } catch (const std::exception& e) {
     return e.what();
   } catch (...) {
@@ -33,19 +39,27 @@ std::string current_error_text() {
   }
 }
 
-void set_last_error(const std::string& text) noexcept {
+void set_last_error() noexcept {
+  LastError& e = last_error();
+  e.code = LITE_INTERNAL_ERROR;
+  e.no_memory = false;
   try {
-    last_error() = {LITE_INTERNAL_ERROR, text};
-  } catch (...) {  // no memory for the text: the code must do
-    last_error().code = LITE_UNKNOWN_ERROR;
+    e.text = current_error_text();
+  } catch (...) {
+    e.no_memory = true;
   }
 }
 
 }  // namespace lite
 
 ErrorCode LITE_get_last_error_code(void) { return lite::last_error().code; }
-const char* LITE_get_last_error(void) { return lite::last_error().text.c_str(); }
+const char* LITE_get_last_error(void) {
+  const lite::LastError& e = lite::last_error();
+  return e.no_memory ? lite::kNoMemory : e.text.c_str();
+}
 void LITE_clear_last_error(void) {
-  lite::last_error().code = OK;
-  lite::last_error().text.clear();
+  lite::LastError& e = lite::last_error();
+  e.code = OK;
+  e.no_memory = false;
+  e.text.clear();
 }

@@ -23,15 +23,15 @@ auto guarded(F&& body) -> decltype(body()) {
   }
 }
 
-/// For C functions. Never throws.
-void set_last_error(const std::string& text) noexcept;
+/// For C functions, inside a catch block: what is in flight becomes this thread's last error, also without memory.
+void set_last_error() noexcept;
 template <class F>
 int c_guarded(F&& body) noexcept {
   try {
     body();
     return 0;
   } catch (...) {
-    set_last_error(current_error_text());
+    set_last_error();
     return -1;
   }
 }

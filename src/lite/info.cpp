@@ -1,6 +1,8 @@
 #include "lite/info.h"
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -40,7 +42,9 @@ class Members {
     } else {
       const double* d = j->number();
       const double most = static_cast<double>(std::numeric_limits<T>::max());
-      MGE_CHECK(d && *d == std::floor(*d) && *d >= static_cast<double>(std::numeric_limits<T>::min()) && *d <= most,
+      // The largest of 64 bits is no double: the next one, which `most` is then, is too much.
+      MGE_CHECK(d && *d == std::floor(*d) && *d >= static_cast<double>(std::numeric_limits<T>::min()) &&
+                    (sizeof(T) < 8 ? *d <= most : *d < most),
                 Value, "model info: {} must be an integer, at most {}.", at(name), most);
       *out = static_cast<T>(*d);
     }
@@ -153,10 +157,16 @@ std::string_view without_padding(const void* data, size_t size) {
 }
 
 void warn_if_newer(const std::string& version) {
-  int v[3] = {0, 0, 0};
-  if (std::sscanf(version.c_str(), "%d.%d.%d", &v[0], &v[1], &v[2]) < 1) return;
-  auto word = [](int a, int b, int c) { return (a * 10000 + b) * 100 + c; };
-  if (word(v[0], v[1], v[2]) > word(MGE_VERSION_MAJOR, MGE_VERSION_MINOR, MGE_VERSION_PATCH))
+  std::array<int, 3> v{};
+  const char *at = version.data(), *end = at + version.size();
+  for (int& number : v) {
+    const auto [next, error] = std::from_chars(at, end, number);
+    if (error == std::errc::result_out_of_range) number = std::numeric_limits<int>::max();
+    at = next;
+    if (at == end || *at != '.') break;
+    ++at;
+  }
+  if (v > std::array{MGE_VERSION_MAJOR, MGE_VERSION_MINOR, MGE_VERSION_PATCH})
     log(WARN, mge::format("lite: the packed model was made for version {}; this is {}", version, MGE_VERSION_STRING));
 }
 

@@ -19,7 +19,7 @@ std::vector<std::string> names(const std::vector<IoSlot>& slots) {
 template <class Impl, class F>
 auto locked(Impl& impl, F&& body) -> decltype(body()) {
   return guarded([&] {
-    std::lock_guard<std::recursive_mutex> lock(impl.mutex);
+    std::lock_guard lock(impl.mutex);
     return body();
   });
 }

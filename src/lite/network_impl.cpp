@@ -39,7 +39,16 @@ std::unordered_map<std::string, std::pair<IO, std::shared_ptr<Tensor>>> io_map(c
 
 // ---- worker
 
-Worker::Worker() : thread_([this] { loop(); }), id_(thread_.get_id()) {}
+Worker::Worker() : thread_([this] { loop(); }) { busy_.owner = thread_.get_id(); }
+
+// A callback of another network may be what waits, and for that one the job of this.
+void Worker::wait_idle(std::unique_lock<std::mutex>& lock) {
+  if (!job_) return;
+  lock.unlock();
+  const Waiting now(busy_);
+  lock.lock();
+  changed_.wait(lock, [&] { return !job_; });
+}
 
 Worker::~Worker() {
   {
@@ -53,20 +62,20 @@ Worker::~Worker() {
 
 void Worker::post(std::function<void()> job) {
   std::unique_lock<std::mutex> lock(mutex_);
-  changed_.wait(lock, [&] { return !job_; });
+  wait_idle(lock);
   job_ = std::move(job);
   changed_.notify_all();
 }
 
 void Worker::wait() {
   std::unique_lock<std::mutex> lock(mutex_);
-  changed_.wait(lock, [&] { return !job_; });
+  wait_idle(lock);
   if (auto e = std::exchange(error_, nullptr)) std::rethrow_exception(e);
 }
 
 void Worker::drain() {
   std::unique_lock<std::mutex> lock(mutex_);
-  changed_.wait(lock, [&] { return !job_; });
+  wait_idle(lock);
 }
 
 void Worker::loop() {
@@ -519,7 +528,7 @@ void Network::Impl::store_output(IoSlot& slot, const Meta& m, const Buffer& valu
       slot.io.name);
   if (t.contiguous()) {
     void* to = t.ptr();
-    if (bytes) std::memcpy(to, from, bytes);
+    if (bytes) std::memmove(to, from, bytes);  // an output that is an input may share its memory
     return;
   }
   Tensor::Impl source;  // a view: a slice of memory the user shares with the output
@@ -568,6 +577,10 @@ void Network::Impl::run_once() {
   if (engine->knows_outputs()) set_output_layouts();
   if (fake) return;
   const bool known = engine->knows_outputs();
+  // Memory for outputs first: a run whose results have no place has changed the state of the model for nothing.
+  if (known && !config.options.force_output_dynamic_alloc)
+    for (const IoSlot& s : outputs)
+      if (s.io.io_type != LITE_IO_SHAPE) TensorAccess::impl(*s.tensor).ptr();
   std::vector<Buffer> results = engine->run(std::move(in));
   if (engine->dropped() && model->graph.n_values()) model = std::make_shared<const mge::serial::LoadedModel>();
   if (!known || engine->sizes_vary()) set_output_layouts();
@@ -626,14 +639,14 @@ void Network::Impl::dump_values(const std::vector<Buffer>& values, size_t first)
 void Network::Impl::call_finish() {
   FinishCallback callback;
   {
-    std::lock_guard<std::recursive_mutex> lock(mutex);
+    std::lock_guard lock(mutex);
     if (std::exchange(finished_, false)) callback = finish_callback;
   }
   if (callback) callback(io_map(outputs));
 }
 
 Worker* Network::Impl::worker() {
-  std::lock_guard<std::recursive_mutex> lock(mutex);
+  std::lock_guard lock(mutex);
   return worker_.get();
 }
 bool Network::Impl::inside_callback() const {
@@ -645,7 +658,7 @@ void Network::Impl::drain() {
 }
 
 void Network::Impl::set_async_callback(const AsyncCallback& callback) {
-  std::unique_lock<std::recursive_mutex> lock(mutex);
+  std::unique_lock lock(mutex);
   MGE_CHECK(!inplace, Assertion, "lite: an async callback cannot be used in CPU in-place mode.");
   MGE_CHECK(!config.options.force_output_use_user_specified_memory, Value,
             "lite: an async callback cannot be used with force_output_use_user_specified_memory.");
@@ -660,7 +673,7 @@ void Network::Impl::set_async_callback(const AsyncCallback& callback) {
 bool Network::Impl::runs_aside() const { return async_callback || ((config.options.async_exec_level & 4) && !inplace); }
 
 void Network::Impl::forward() {
-  std::unique_lock<std::recursive_mutex> lock(mutex);
+  std::unique_lock lock(mutex);
   check_loaded("forward");
   const StartCallback start = start_callback;  // a copy: the callback may set another
   if (!runs_aside()) {
@@ -686,7 +699,7 @@ void Network::Impl::forward() {
   w.post([this, done] {
     std::exception_ptr error;
     try {
-      std::lock_guard<std::recursive_mutex> running(mutex);
+      std::lock_guard running(mutex);
       run_once();
       finished_ = true;
     } catch (...) {
@@ -700,7 +713,7 @@ void Network::Impl::forward() {
 }
 
 void Network::Impl::wait() {
-  std::unique_lock<std::recursive_mutex> lock(mutex);
+  std::unique_lock lock(mutex);
   check_loaded("wait");
   Worker* w = worker_.get();
   lock.unlock();

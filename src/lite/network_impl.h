@@ -16,6 +16,7 @@
 #include "lite/load.h"
 #include "lite/network.h"
 #include "lite/run/dump.h"
+#include "lite/waiting.h"
 
 namespace lite {
 
@@ -38,17 +39,18 @@ class Worker {
   void wait();
   /// Until idle, whatever came out of it.
   void drain();
-  bool on_this_thread() const { return std::this_thread::get_id() == id_; }
+  bool on_this_thread() const { return std::this_thread::get_id() == busy_.owner.load(); }
 
  private:
   void loop();
+  void wait_idle(std::unique_lock<std::mutex>& lock);
   std::mutex mutex_;
   std::condition_variable changed_;
   std::function<void()> job_;
   std::exception_ptr error_;
   bool stop_ = false;
+  Awaited busy_;  // its owner is the thread below, whose own copy of its id is not there before it starts
   std::thread thread_;
-  std::thread::id id_;  // the thread's own copy of it is not there before it starts
 };
 
 class Network::Impl {
@@ -86,7 +88,7 @@ class Network::Impl {
   void drain();
 
   /// Held by every call, also while a start callback runs: it may call the network again.
-  mutable std::recursive_mutex mutex;
+  mutable CallMutex mutex;
 
   Config config;
   NetworkIO network_io;

@@ -23,7 +23,7 @@ class Held {
     return NetworkAccess::impl(*n);
   }
   Network::Impl& impl_;
-  std::lock_guard<std::recursive_mutex> lock_;
+  std::lock_guard<CallMutex> lock_;
 };
 
 }  // namespace

@@ -147,7 +147,25 @@ void Tensor::Impl::copy_from(Impl& src) {
     MGE_CHECK(layout == src.layout, Value, "lite: copy_from: a view keeps its layout {}; it cannot take {}.",
               layout_text(layout), layout_text(src.layout));
   }
+  // Views of one memory may overlap: then the source is copied to its own memory first.
+  const std::pair<const char*, const char*> from = src.extent(), to = extent();
+  if (from.first < to.second && to.first < from.second) {
+    Impl aside;
+    aside.set_layout(src.layout);
+    mge::copy_strided(src.arg(), aside.arg());
+    return mge::copy_strided(aside.arg(), arg());
+  }
   mge::copy_strided(src.arg(), arg());
+}
+
+std::pair<const char*, const char*> Tensor::Impl::extent() {
+  const auto* begin = static_cast<const char*>(ptr());
+  size_t last = 0;
+  for (size_t i = 0; i < layout.ndim; ++i) {
+    if (layout.shapes[i] == 0) return {begin, begin};
+    last += (layout.shapes[i] - 1) * static_cast<size_t>(stride[i]);
+  }
+  return {begin, begin + (last + 1) * layout.get_elem_size()};
 }
 
 Tensor::Tensor() : Tensor(LITE_CPU) {}
@@ -235,6 +253,7 @@ void Tensor::reshape(const std::vector<int>& shape) {
     }
     size_t n = layout_elements(old);
     if (open >= 0 && known > 0) l.shapes[open] = n / known;
+    check_layout(l);
     MGE_CHECK(layout_elements(l) == n, Value, "lite: cannot reshape {} ({} elements) to {} ({}).", layout_text(old), n,
               layout_text(l), layout_elements(l));
     impl_->layout = l;
@@ -258,8 +277,8 @@ std::shared_ptr<Tensor> Tensor::slice(const std::vector<size_t>& start, const st
       MGE_CHECK(start[i] <= stop && by > 0, Value, "lite: slice [{}:{}:{}] of axis {} does not fit {}.", start[i],
                 end[i], by, i, layout_text(l));
       out->offset += start[i] * static_cast<size_t>(impl_->stride[i]) * l.get_elem_size();
-      out->layout.shapes[i] = (stop - start[i] + by - 1) / by;
-      out->stride[i] = impl_->stride[i] * static_cast<int64_t>(by);
+      out->layout.shapes[i] = start[i] < stop ? (stop - start[i] - 1) / by + 1 : 0;
+      if (out->layout.shapes[i] > 1) out->stride[i] = impl_->stride[i] * static_cast<int64_t>(by);
     }
     return TensorAccess::make(std::move(out));
   });

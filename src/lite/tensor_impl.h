@@ -45,6 +45,8 @@ class Tensor::Impl : public TensorFields {
   void* ptr();
   bool contiguous() const;
   bool whole() const { return offset == 0 && contiguous(); }  // not a view of a part
+  /// From the first byte to behind the last one.
+  std::pair<const char*, const char*> extent();
   void adopt(void* p, size_t bytes);
   void adopt(std::shared_ptr<Memory> m);
   void copy_from(Impl& src);

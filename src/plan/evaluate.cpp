@@ -10,11 +10,12 @@ ir::Evaluator kernel_evaluator() {
     SmallVec<Buffer, 6> buffers;
     SmallVec<OpInput, 6> inputs;
     for (auto& t : in) {
-      // A layout counts whole elements from the start of the storage; an odd byte offset gets a start of its own.
+      // A layout counts whole elements from the start of the storage; an odd byte offset gets a start of its own, and
+      // so do elements of less than a byte.
       size_t size = std::max<size_t>(dtype_size(t.meta.dtype), 1);
       Buffer b{t.storage, Layout::contiguous(t.meta.shape)};
       b.layout.offset = static_cast<int64_t>(t.offset / size);
-      if (t.offset % size) {
+      if (t.offset % size || (is_packed(t.meta.dtype) && t.offset)) {
         auto keep = t.storage;
         b.storage = wrap_storage(static_cast<char*>(keep->ptr) + t.offset, t.meta.bytes(), false, [keep] {});
         b.layout.offset = 0;

@@ -241,6 +241,7 @@ SizedGraph::Made& SizedGraph::find(std::span<const Meta> inputs, std::span<const
     ir::bind(*g, inputs, known, kernel_evaluator());
     m.bound = std::move(g);
   } catch (const Error& e) {
+    if (e.kind() == ErrorKind::Memory) throw;  // there may be more of it the next time
     m.refused = std::make_shared<Error>(e);
   }
   if (made_.size() >= kMaxPrograms) made_.pop_back();
@@ -260,7 +261,13 @@ bool SizedGraph::accepts(std::span<const Meta> inputs, std::span<const ir::Known
 RefPtr<Program> SizedGraph::program(std::span<const Meta> inputs, std::span<const ir::KnownInput> known) {
   Made& m = find(inputs, known);
   if (m.refused) throw *m.refused;
-  if (!m.program) m.program = compile_(std::move(*m.bound));
+  if (m.program) return m.program;
+  try {
+    m.program = compile_(std::move(*m.bound));
+  } catch (...) {
+    made_.pop_front();  // this one: its graph is spent, and the next call binds another
+    throw;
+  }
   m.bound = nullptr;
   return m.program;
 }

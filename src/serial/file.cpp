@@ -42,11 +42,11 @@ File open_file(const std::string& path) {
   if (size >= kMapFrom) {
     void* p = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd, 0);
     if (p != MAP_FAILED) {
-      note_mapped(p, size);
       std::shared_ptr<const void> owner(p, [size](const void* q) {
         forget_mapped(q);
         ::munmap(const_cast<void*>(q), size);
       });
+      note_mapped(p, size);
       return {{static_cast<const uint8_t*>(p), size}, std::move(owner), true};
     }
   }

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <optional>
 #include <set>
+#include <stdexcept>
 
 #include "base/error.h"
 #include "ir/verify.h"
@@ -486,6 +487,8 @@ LoadedModel blame_file(const std::string& who, F read) {
   } catch (const Error& e) {
     if (e.kind() == ErrorKind::Env || e.kind() == ErrorKind::Memory || e.kind() == ErrorKind::NotImplemented) throw;
     MGE_FAIL_ENV("{}: the graph is not valid: {}", who, e.text());
+  } catch (const std::out_of_range&) {
+    MGE_FAIL_ENV("{}: damaged: an operator lacks an input or output that it must have.", who);
   }
 }
 

@@ -400,10 +400,10 @@ def test_networks_are_dropped_while_others_run() -> None:
 
 
 def test_names_that_are_no_utf8_can_be_asked_for() -> None:
-    """Found by tools/fuzz/models.py: such a model loads, and its names were an error of their own."""
+    """Found by tools/fuzz: such a model loads, and its names were an error of their own."""
     sys.path.insert(0, str(ROOT / "tools" / "fuzz"))
     try:
-        from models import reseal
+        from _common import reseal
     finally:
         sys.path.remove(str(ROOT / "tools" / "fuzz"))
     data = MODEL.read_bytes().replace(b"logits", b"logi\x94s")
@@ -540,3 +540,41 @@ def test_callbacks_as_c_functions(net: lite.LiteNetwork) -> None:
     assert done.wait(10)
     net.wait()
     assert seen == ["bias", "data"]
+
+
+def test_memory_that_is_none_is_refused() -> None:
+    """An address without an object, more bytes than there are, and arrays that must not be written to."""
+    t = lite.LiteTensor(lite.LiteLayout([4], "int32"))
+    with pytest.raises(TypeError, match="needs a NumPy array or a ctypes object; got a int"):
+        t.set_data_by_share(4096, 16)
+    with pytest.raises(TypeError, match="got a list"):
+        t.set_data_by_share([1, 2, 3, 4])
+    with pytest.raises(TypeError, match="got a bytes"):
+        t.set_data_by_copy(b"sixteen bytes...")
+    three = (ctypes.c_int32 * 3)(1, 2, 3)
+    with pytest.raises(RuntimeError, match="16 bytes of an object that has 12"):
+        t.set_data_by_share(three, 16)
+    with pytest.raises(RuntimeError, match="a pointer needs the number of bytes"):
+        t.set_data_by_share(ctypes.cast(three, ctypes.c_void_p))
+    with pytest.raises(RuntimeError, match="null pointer"):
+        t.set_data_by_share(ctypes.c_void_p(), 16)
+    fixed = np.arange(4, dtype="int32")
+    fixed.flags.writeable = False
+    t.set_data_by_share(fixed)
+    np.testing.assert_array_equal(t.to_numpy(), range(4))
+    for write in (t.fill_zero, lambda: t.set_data_by_copy([1, 2, 3, 4]), lambda: t.copy_from(t)):
+        with pytest.raises(RuntimeError, match="read-only array"):
+            write()
+    network = lite.LiteNetwork()
+    network.load(MODEL)
+    fixed = PIXELS.copy()
+    fixed.flags.writeable = False
+    network.get_io_tensor("data").set_data_by_share(fixed)  # inputs are only read
+    network.forward()
+    network.wait()
+    with pytest.raises(RuntimeError, match="read-only array"):
+        network.get_io_tensor("data").fill_zero()
+    out = np.zeros((2, 5), "float32")
+    out.flags.writeable = False
+    with pytest.raises(RuntimeError, match="output 'prob' cannot be written into a read-only array"):
+        network.get_io_tensor("prob").set_data_by_share(out)

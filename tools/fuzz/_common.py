@@ -74,3 +74,27 @@ def xxh64(data: bytes) -> int:
     h = (h ^ h >> 33) * _P[1] & _MASK
     h = (h ^ h >> 29) * _P[2] & _MASK
     return h ^ h >> 32
+
+
+_HEADER = struct.Struct("<8sIIQQ")
+_SECTION = struct.Struct("<IIQQQ")
+
+
+def reseal(data: bytes) -> bytes:
+    """The same with checksums that fit, as far as its table can be followed."""
+    out = bytearray(data)
+    if len(out) < _HEADER.size:
+        return data
+    magic, version, count, _, _ = _HEADER.unpack_from(out)
+    table = _HEADER.size + count * _SECTION.size
+    if count > 64 or table > len(out):
+        return data
+    for k in range(count):
+        at = _HEADER.size + k * _SECTION.size
+        kind, flags, offset, size, _ = _SECTION.unpack_from(out, at)
+        if offset + size <= len(out):
+            _SECTION.pack_into(out, at, kind, flags, offset, size, xxh64(bytes(out[offset : offset + size])))
+    head = _HEADER.pack(magic, version, count, len(out), 0)[:24]
+    out[:24] = head
+    out[24:32] = xxh64(head + bytes(out[_HEADER.size : table])).to_bytes(8, "little")
+    return bytes(out)

@@ -103,16 +103,17 @@ def main() -> int:
     args.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(attacks())}; all when none is given")
     args.add_argument("--budget", type=int, default=100_000, help="cases for each attack")
     args.add_argument("--seed", type=int, default=int(time.time()) % 1_000_000)
+    args.add_argument("--but", default=[], action="append", metavar="NAME", help="not this one")
     args.add_argument("--child", help=argparse.SUPPRESS)
     a = args.parse_args()
     if a.child:
         child(a.child, a.budget, a.seed)
         return 0
-    unknown = sorted(set(a.names) - set(attacks()))
+    unknown = sorted({*a.names, *a.but} - set(attacks()))
     if unknown:
         args.error(f"no attack {', '.join(unknown)}; there are {', '.join(attacks())}")
     print(f"seed {a.seed}, {a.budget} cases each")
-    return 1 if run(a.names or attacks(), a.budget, a.seed) else 0
+    return 1 if run([n for n in a.names or attacks() if n not in a.but], a.budget, a.seed) else 0
 
 
 if __name__ == "__main__":

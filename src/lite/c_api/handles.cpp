@@ -65,19 +65,22 @@ std::shared_ptr<Network> find_network(LiteNetwork h) {
 
 void remove_network(LiteNetwork h) {
   // Asked before the table is locked: the network's own lock may be held by a call that wants the table.
-  MGE_CHECK(!NetworkAccess::impl(*find_network(h)).inside_callback(), Assertion,
-            "lite: a network cannot be destroyed from its own callback.");
+  {
+    const std::shared_ptr<Network> network = find_network(h);
+    Network::Impl& impl = NetworkAccess::impl(*network);
+    MGE_CHECK(!impl.inside_callback(), Assertion, "lite: a network cannot be destroyed from its own callback.");
+    impl.drain();  // or an error, and it stays
+  }
   Table& t = table();
-  NetworkEntry gone;  // dies after the table is unlocked: its worker may be inside a callback that uses handles
+  decltype(t.networks)::node_type gone;  // dies after the table is unlocked: a callback may be using handles
   {
     std::lock_guard<std::mutex> lock(t.mutex);
     NetworkEntry& e = network_entry(t, h);
     for (auto& [tensor, k] : e.tensors) t.tensors.erase(k);
-    gone = std::move(e);
-    t.networks.erase(key(h));
+    gone = t.networks.extract(key(h));
   }
   // A callback may be holding the network too; if it let go of it last, the worker would wait for itself.
-  NetworkAccess::impl(*gone.network).drain();
+  NetworkAccess::impl(*gone.mapped().network).drain();
 }
 
 LiteTensor add_tensor(std::shared_ptr<Tensor> tensor) {
@@ -91,12 +94,17 @@ LiteTensor add_tensor(std::shared_ptr<Tensor> tensor) {
 LiteTensor network_tensor(LiteNetwork network, const std::shared_ptr<Tensor>& tensor) {
   Table& t = table();
   std::lock_guard<std::mutex> lock(t.mutex);
-  auto [it, fresh] = network_entry(t, network).tensors.try_emplace(tensor.get(), 0);
-  if (fresh) {
-    it->second = t.next += 16;
-    t.tensors[it->second].borrowed = tensor;
+  auto& known = network_entry(t, network).tensors;
+  if (auto it = known.find(tensor.get()); it != known.end()) return handle(it->second);
+  const uintptr_t k = t.next += 16;
+  t.tensors[k].borrowed = tensor;
+  try {
+    known.emplace(tensor.get(), k);
+  } catch (...) {
+    t.tensors.erase(k);
+    throw;
   }
-  return handle(it->second);
+  return handle(k);
 }
 
 std::shared_ptr<Tensor> find_tensor(LiteTensor h) {

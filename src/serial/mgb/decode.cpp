@@ -35,6 +35,17 @@ void Damage::operator()(const std::string& what) const {
   MGE_FAIL_ENV("{}: damaged: {}. Copy the file again, or dump the model again.", who, what);
 }
 
+// FlatBuffers verifies tables whose kind it knows. Those of a union of the file's choice are checked here.
+void check_table(const Span& s, const void* table) {
+  const auto* t = static_cast<const char*>(table);
+  const auto inside = [&](int64_t at, int64_t bytes) { return at >= 0 && at + bytes <= s.end - s.begin; };
+  const int64_t at = t - s.begin;
+  if (!inside(at, 4)) s.damaged("a table outside of the file");
+  const int64_t vtable = at - load<int32_t>(reinterpret_cast<const uint8_t*>(t));
+  if (!inside(vtable, 4) || !inside(vtable, load<uint16_t>(reinterpret_cast<const uint8_t*>(s.begin + vtable))))
+    s.damaged("a table without fields in the file");
+}
+
 const char* field_at(const Span& s, const void* table, int slot, size_t size) {
   const auto* t = static_cast<const char*>(table);
   const auto* vtable = t - load<int32_t>(reinterpret_cast<const uint8_t*>(t));
@@ -43,7 +54,7 @@ const char* field_at(const Span& s, const void* table, int slot, size_t size) {
   const uint16_t offset = load<uint16_t>(reinterpret_cast<const uint8_t*>(entry));
   if (!offset) return nullptr;
   const char* p = t + offset;
-  if (p < s.begin || static_cast<size_t>(s.end - p) < size) s.damaged("a parameter lies outside of the file");
+  if (p > s.end || static_cast<size_t>(s.end - p) < size) s.damaged("a parameter lies outside of the file");
   return p;
 }
 
@@ -123,6 +134,7 @@ compat::ParamValue field_value(const Span& s, const void* table, int slot, const
 
 /// type:byte, param_type:ubyte, param: table {scale:f32, zero_point:ubyte}
 compat::TypeParam dtype_table(const Span& s, const void* table) {
+  check_table(s, table);
   const int n = scalar<int8_t>(s, table, 0, 0);
   compat::TypeParam t{DType::U8, {}};
   if (!dtype_from_number(n, &*t.dtype)) s.damaged(format("dtype {}", n));
@@ -132,10 +144,7 @@ compat::TypeParam dtype_table(const Span& s, const void* table) {
   const uint32_t offset = load<uint32_t>(reinterpret_cast<const uint8_t*>(p));
   if (static_cast<size_t>(s.end - p) < size_t{offset} + 4) s.damaged("a scale outside of the file");
   const char* q = p + offset;
-  const int64_t back = load<int32_t>(reinterpret_cast<const uint8_t*>(q));
-  if (q - s.begin < back || s.end - q + back < 4) s.damaged("a scale outside of the file");
-  const uint16_t vsize = load<uint16_t>(reinterpret_cast<const uint8_t*>(q - back));
-  if (s.end - (q - back) < vsize) s.damaged("a scale outside of the file");
+  check_table(s, q);
   t.quant.scale = scalar<float>(s, q, 0, 0);
   t.quant.zero_point = scalar<uint8_t>(s, q, 1, 0);
   if (!(t.quant.scale > 0) || !std::isfinite(t.quant.scale)) s.damaged(format("scale {}", t.quant.scale));
@@ -149,6 +158,7 @@ Param read_param(const Span& s, int number, const void* table) {
   if (!t) s.damaged(format("parameters of kind {}, which this version does not know", number));
   Param out{t, {}};
   if (!table) s.damaged(format("the parameters {} are missing", t->name));
+  check_table(s, table);
   for (size_t i = 0; i < t->fields.size(); ++i) {
     const ParamField& f = t->fields[i];
     if (f.slot == Slot::DType)

@@ -16,7 +16,7 @@ struct Span {
   Decoded* owner = nullptr;
 };
 
-/// A field of a table whose vtable was verified; null when it is absent, an error when it does not fit the buffer.
+/// A field of a table whose vtable was checked; null when it is absent, an error when it does not fit the buffer.
 const char* field_at(const Span& s, const void* table, int slot, size_t size);
 Param read_param(const Span& s, int number, const void* table);
 compat::TypeParam read_type(const Span& s, const void* table);  // a null table: open

@@ -83,8 +83,11 @@ class Translator {
     find_live();
     check_covered();
     // All inputs first: which shapes vary must be known before anything is emitted.
-    for (auto& o : f_.oprs)
-      if (live(o) && is_input(o)) vars_[o.outputs.at(0)] = b_.val(g_.add_input(input_name(o), o.tensors[0].meta));
+    for (auto& o : f_.oprs) {
+      if (!live(o) || !is_input(o)) continue;
+      std::string name = input_name(o);  // an error where it is no input
+      vars_[o.outputs[0]] = b_.val(g_.add_input(std::move(name), o.tensors[0].meta));
+    }
     b_.let_sizes_vary();
     for (auto& o : f_.oprs)
       if (live(o) && !is_input(o)) translate(o, out);

@@ -1,0 +1,43 @@
+#include "lite/waiting.h"
+
+#include "base/error.h"
+
+namespace lite {
+namespace {
+
+std::mutex g_mutex;
+Waiting* g_first = nullptr;  // of all that wait; there are never many
+
+}  // namespace
+
+Waiting::Waiting(const Awaited& what) : what_(what), thread_(std::this_thread::get_id()), next_(nullptr) {
+  const std::lock_guard lock(g_mutex);
+  // Whoever closes a ring is the last of it to come here, and finds the others in the list.
+  for (const Awaited* at = &what; at;) {
+    const std::thread::id owner = at->owner.load();
+    MGE_CHECK(owner != thread_, Assertion,
+              "lite: this call would never return: the network is in use by a thread that waits for this one. A "
+              "callback of one network uses another, whose callback uses the first; let one of them return before.");
+    at = nullptr;
+    for (const Waiting* w = g_first; w && owner != std::thread::id(); w = w->next_)
+      if (w->thread_ == owner) at = &w->what_;
+  }
+  next_ = g_first;
+  g_first = this;
+}
+
+Waiting::~Waiting() {
+  const std::lock_guard lock(g_mutex);
+  for (Waiting** w = &g_first; *w; w = &(*w)->next_)
+    if (*w == this) {
+      *w = next_;
+      return;
+    }
+}
+
+void CallMutex::wait() {
+  const Waiting now(*this);
+  mutex_.lock();
+}
+
+}  // namespace lite

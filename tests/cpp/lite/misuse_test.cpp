@@ -1,0 +1,189 @@
+// What tools/fuzz/cpp found, each as small as it can be.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstring>
+#include <fstream>
+#include <mutex>
+#include <numeric>
+#include <thread>
+
+#include "lite-c/global_c.h"
+#include "lite-c/network_c.h"
+#include "lite-c/tensor_c.h"
+#include "lite/error.h"
+#include "lite/pack_model.h"
+#include "models.h"
+#include "serial/packed.h"
+
+namespace lite {
+namespace {
+
+using test::error_of;
+using testing::HasSubstr;
+
+Layout floats_of(std::initializer_list<size_t> dims) {
+  Layout l;
+  for (size_t d : dims) l.shapes[l.ndim++] = d;
+  return l;
+}
+
+// 65536 four times is 0 in 64 bits.
+TEST(Misuse, ReshapeOfNothingToMoreThanThereIs) {
+  Tensor t(LITE_CPU, floats_of({0}));
+  EXPECT_THAT(error_of([&] { t.reshape({65536, 65536, 65536, 65536}); }), HasSubstr("too large for this machine"));
+  EXPECT_EQ(t.get_layout(), floats_of({0}));
+}
+
+TEST(Misuse, SliceWithAStepBeyondTheTensor) {
+  Tensor t(LITE_CPU, floats_of({4}));
+  test::fill(t, [](size_t i) { return static_cast<float>(i); });
+  for (size_t step : {size_t{5}, SIZE_MAX, SIZE_MAX / 2 + 1}) {
+    const auto s = t.slice({1}, {4}, {step});
+    EXPECT_EQ(s->get_layout(), floats_of({1}));
+    EXPECT_EQ(*static_cast<float*>(s->get_memory_ptr()), 1.f);
+  }
+  EXPECT_EQ(t.slice({2}, {2}, {1})->get_layout(), floats_of({0}));
+}
+
+TEST(Misuse, CopyBetweenViewsThatOverlap) {
+  Tensor t(LITE_CPU, floats_of({6}));
+  test::fill(t, [](size_t i) { return static_cast<float>(i); });
+  const auto front = t.slice({0}, {5}), back = t.slice({1}, {6});
+  back->copy_from(*front);
+  EXPECT_EQ(test::floats(t), (std::vector<float>{0, 0, 1, 2, 3, 4}));
+  front->copy_from(*back);
+  EXPECT_EQ(test::floats(t), (std::vector<float>{0, 1, 2, 3, 4, 4}));
+}
+
+// An output that is an input, in the same memory.
+TEST(Misuse, OutputInTheMemoryOfItsInput) {
+  auto net = test::load("graph g(%x: f32[6]) { %y = reshape %x {shape=[6]} } returns(%y)");
+  std::vector<float> memory(8);
+  std::iota(memory.begin(), memory.end(), 0.f);
+  net->get_input_tensor(0)->reset(memory.data(), 6 * sizeof(float));
+  net->get_output_tensor(0)->reset(memory.data() + 2, 6 * sizeof(float));
+  net->forward();
+  net->wait();
+  EXPECT_EQ(memory, (std::vector<float>{0, 1, 0, 1, 2, 3, 4, 5}));
+}
+
+// Tables of parameters whose fields lie behind the end of the file, and inputs without their tensor.
+TEST(Misuse, FieldsOutsideOfTheFile) {
+  for (const char* name : {"bool_out.v2", "dynamic_select.v1"}) {
+    std::ifstream f(MGE_TEST_DATA + std::string("/original/") + name + ".mge", std::ios::binary);
+    const std::vector<uint8_t> good{std::istreambuf_iterator<char>(f), {}};
+    int outside = 0;
+    for (size_t at = 0; at + 2 <= good.size(); at += 2) {
+      std::vector<uint8_t> bad = good;
+      bad[at] = 0xfc;
+      bad[at + 1] = 0xff;
+      const std::string text = error_of([&] { Runtime::get_model_io_info(bad.data(), bad.size()); });
+      EXPECT_EQ(text.find("internal error"), std::string::npos) << name << " " << at << ": " << text;
+      EXPECT_EQ(text.find("_M_"), std::string::npos) << name << " " << at << ": " << text;
+      outside += text.find("a parameter lies outside of the file") != std::string::npos;
+    }
+    EXPECT_GT(outside, 3) << name;
+  }
+}
+
+// Found when memory was too short to fold: the second constant of four bits each was read at half its place.
+TEST(Misuse, ConstantsOfFewBitsBehindOthers) {
+  const std::string text = R"(
+graph g(%x: f32[4]) {
+  const %a: qint4(0.25,0)[4] = 2143
+  const %b: qint4(0.25,0)[4] = 7654
+  %0 = dequantize %a
+  %1 = dequantize %b
+  %2 = add %0, %x
+  %3 = add %1, %x
+} returns(%2, %3)
+)";
+  for (uint8_t level : {0, 1, 2, 3}) {
+    Config c;
+    c.options.graph_opt_level = level;
+    auto net = test::load(text, c);
+    net->get_input_tensor(0)->fill_zero();
+    EXPECT_EQ(test::run(*net), (std::vector<float>{0.25, 0.5, 0.75, 1}));
+    EXPECT_EQ(test::floats(*net->get_output_tensor(1)), (std::vector<float>{1.5, 1.75, 1, 1.25}));
+  }
+}
+
+std::vector<uint8_t> packed(const std::string& info) {
+  mge::serial::PackedModel p;
+  p.model = test::model_of(test::kAffine);
+  p.info.assign(info.begin(), info.end());
+  return mge::serial::pack(p);
+}
+
+TEST(Misuse, NumbersInTheInfoOfAPack) {
+  auto load = [](const std::string& info) {
+    return error_of([&] {
+      auto bytes = packed(info);
+      Network().load_model(bytes.data(), bytes.size());
+    });
+  };
+  EXPECT_EQ(load(R"({"version": "99999999999999.99999.1"})"), "no error");  // newer, which is logged
+  EXPECT_EQ(load(R"({"version": "2147483647.2147483647.2147483647"})"), "no error");
+  EXPECT_EQ(load(R"({"version": "x"})"), "no error");
+  EXPECT_THAT(load(R"({"IO": {"inputs": [{"name": "x", "shape": {"dim0": 18446744073709551616}}]}})"),
+              HasSubstr("must be an integer"));
+}
+
+// The callback of each of two networks uses the other one. Both waits cannot end; one of them is refused.
+class Ring : public testing::Test {
+ public:
+  void meet() {
+    std::unique_lock lock(mutex_);
+    ++there_;
+    changed_.notify_all();
+    changed_.wait_for(lock, std::chrono::seconds(20), [&] { return there_ >= 2; });
+  }
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int there_ = 0;
+};
+
+TEST_F(Ring, OfStartCallbacks) {
+  auto a = test::load_net(), b = test::load_net();
+  std::atomic<int> refused{0};
+  auto use = [&](Network& other) {
+    meet();
+    const std::string text = error_of([&] { other.get_input_name(0); });
+    refused += text.find("would never return") != std::string::npos;
+  };
+  a->set_start_callback([&](auto&) { use(*b); });
+  b->set_start_callback([&](auto&) { use(*a); });
+  std::thread other([&] { a->forward(); });
+  b->forward();
+  other.join();
+  EXPECT_EQ(refused, 1);
+}
+
+TEST_F(Ring, OfAsyncCallbacks) {
+  static Ring* ring;
+  static LiteNetwork a, b;
+  static std::atomic<int> refused;
+  ring = this;
+  refused = 0;
+  for (LiteNetwork* n : {&a, &b}) {
+    ASSERT_EQ(LITE_make_default_network(n), 0);
+    ASSERT_EQ(LITE_load_model_from_path(*n, test::net_path().c_str()), 0);
+  }
+  auto count = [](int status) {
+    if (status) refused += std::strstr(LITE_get_last_error(), "would never return") != nullptr;
+  };
+  static const std::function<void(int)> counted = count;
+  ASSERT_EQ(LITE_set_async_callback(a, [] { return ring->meet(), counted(LITE_wait(b)), 0; }), 0);
+  ASSERT_EQ(LITE_set_async_callback(b, [] { return ring->meet(), counted(LITE_destroy_network(a)), 0; }), 0);
+  ASSERT_EQ(LITE_forward(a), 0);
+  ASSERT_EQ(LITE_forward(b), 0);
+  EXPECT_EQ(LITE_destroy_network(b), 0);  // waits for both
+  LITE_destroy_network(a);
+  EXPECT_EQ(refused, 1);
+}
+
+}  // namespace
+}  // namespace lite
