@@ -51,6 +51,12 @@ help: ## this list
 	@.venv-cuda/bin/python -m pip install -q --disable-pip-version-check -r $<
 	@touch $@
 
+.venv-zig/stamp: requirements/zig.txt
+	$(call say,Clang and musl -> .venv-zig)
+	@test -d .venv-zig || $(PYTHON) -m venv .venv-zig
+	@.venv-zig/bin/python -m pip install -q --disable-pip-version-check -r $<
+	@touch $@
+
 .venv-bench-torch/stamp: benchmarks/requirements-torch.txt
 	$(call say,PyTorch to compare with -> .venv-bench-torch)
 	@test -x $(@D)/bin/python || "$(PYTHON)" -m venv $(@D)
@@ -187,7 +193,7 @@ HIGHWAY := build/third_party/highway-1.2.0/hwy/targets.cc
 $(HIGHWAY):
 	@tools/fetch_highway.sh
 
-CROSS := aarch64 riscv64 armv7
+CROSS := aarch64 riscv64 armv7 musl windows
 .PHONY: machines $(CROSS:%=test-%)
 # The part that CI can afford: kernels and model files on one of them.
 machines: build-dev .venv/stamp-test .stamps/apt-aarch64 $(HIGHWAY)
@@ -198,6 +204,8 @@ machines: build-dev .venv/stamp-test .stamps/apt-aarch64 $(HIGHWAY)
 	@$(PY) tools/machines.py build/lite-aarch64
 
 NETS ?= resnet18 mobilenet_v2 shufflenet_v2
+test-musl: .venv-zig/stamp
+test-windows: .stamps/apt-wine
 $(CROSS:%=test-%): test-%: build-dev .venv/stamp-test .stamps/apt-cross $(HIGHWAY)
 	$(call say,$*: C++ tests and models)
 	@cmake --preset lite-$* --log-level=WARNING

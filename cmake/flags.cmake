@@ -29,7 +29,9 @@ endif()
 if(MGE_LITE_ONLY)
   add_compile_definitions(MGE_LITE_ONLY=1)
   # Unwind tables for what exceptions pass through, and not for every instruction, which only a debugger asks for.
-  add_compile_options(-fno-asynchronous-unwind-tables)
+  if(NOT WIN32)  # where exceptions are found by the tables of every instruction
+    add_compile_options(-fno-asynchronous-unwind-tables)
+  endif()
 endif()
 if(MGE_SANITIZE)
   add_compile_options(-fsanitize=${MGE_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)

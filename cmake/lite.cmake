@@ -23,7 +23,8 @@ set_target_properties(lite_shared PROPERTIES
   LINKER_LANGUAGE CXX
   LIBRARY_OUTPUT_DIRECTORY "${MGE_STAGE_DIR}/megenginelite/libs"
   INSTALL_RPATH "${MGE_WHEEL_RPATH}")
-install(TARGETS lite_shared EXPORT MegEngineLite LIBRARY DESTINATION megenginelite/libs COMPONENT lite)
+install(TARGETS lite_shared EXPORT MegEngineLite LIBRARY DESTINATION megenginelite/libs COMPONENT lite
+  RUNTIME DESTINATION megenginelite/libs COMPONENT lite ARCHIVE DESTINATION megenginelite/libs COMPONENT lite)
 mge_install_highway(megenginelite/libs COMPONENT lite)
 
 # What a C or C++ program needs to build against liblite.so, in the wheel and by `cmake --install build/lite --component lite`:

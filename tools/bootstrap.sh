@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Usage: tools/bootstrap.sh build|lint|count|mpi|browser|gdb|aarch64|cross. Makes sure that the Debian packages of that set are installed.
+# Usage: tools/bootstrap.sh build|lint|count|mpi|browser|gdb|aarch64|cross|wine. Makes sure that the Debian packages of that set are installed.
 # As root on Debian it installs the missing ones; otherwise it prints the command to run and stops. SKIP_APT=1 skips it.
 set -euo pipefail
 
@@ -17,7 +17,8 @@ case "$1" in
   gdb) packages=(gdb) ;;  # prints tensors in a test
   aarch64) packages=(g++-aarch64-linux-gnu qemu-user libgtest-dev) ;;  # what make test runs of other machines
   cross) packages=(g++-aarch64-linux-gnu g++-riscv64-linux-gnu g++-arm-linux-gnueabihf g++-mingw-w64-x86-64 qemu-user libgtest-dev) ;;
-  *) echo "usage: $0 build|lint|count|mpi|browser|gdb|aarch64|cross"; exit 2 ;;
+  wine) packages=(wine wine64) ;;  # runs programs of Windows
+  *) echo "usage: $0 build|lint|count|mpi|browser|gdb|aarch64|cross|wine"; exit 2 ;;
 esac
 [ "${SKIP_APT:-0}" = 1 ] && exit 0
 

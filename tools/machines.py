@@ -32,11 +32,19 @@ CLOSE = {"mlp": "softmax", "attention": "softmax", "reduce_zoo": "softmax", "nor
 MACHINE = "l1=32768,l2=1048576,l3=8388608,gflops=32"
 
 
-def emulator(build: Path) -> list[str]:
-    """As the toolchain file of the build says."""
-    toolchain = ROOT / "cmake/toolchains" / f"{build.name.removeprefix('lite-')}.cmake"
-    found = re.search(r"CMAKE_CROSSCOMPILING_EMULATOR ([^)]+)\)", toolchain.read_text()) if toolchain.exists() else None
-    return found[1].split(";") if found else []
+def there(build: Path) -> list[str]:
+    """load_and_run of that build, by the emulator that its toolchain file names."""
+    toolchain = re.search(r"^CMAKE_TOOLCHAIN_FILE:\w+=(.+)$", (build / "CMakeCache.txt").read_text(), re.MULTILINE)
+    found = toolchain and re.search(r"CMAKE_CROSSCOMPILING_EMULATOR ([^)]+)\)", Path(toolchain[1]).read_text())
+    programs = [p for p in (build / "bin").glob("load_and_run*") if p.suffix in ("", ".exe")]
+    if not programs:
+        raise SystemExit(f"{build}/bin: no load_and_run there. Build it first.")
+    return [*(found[1].split(";") if found else []), str(programs[0])]
+
+
+def here(build: Path, program: Path) -> list[str]:
+    """load_and_run of this machine. Kernels of Windows stop at SSE4, so it gets a CPU that has no more."""
+    return [*(["qemu-x86_64", "-cpu", "Westmere"] if build.name == "lite-windows" else []), str(program)]
 
 
 def run(command: list[str], model: Path, inputs: Arrays) -> Arrays:
@@ -49,7 +57,7 @@ def run(command: list[str], model: Path, inputs: Arrays) -> Arrays:
             given.append(f"{name}:{folder}/{i}.npy")
         feed = ["--input", ";".join(given)] if given else []
         options = ["--iter", "1", "--warmup_iter", "0", "--out_npy", str(out)]
-        environment = {**os.environ, "MGE_MACHINE": MACHINE, "MGB_USE_MEGDNN_DBG": "1"}
+        environment = {**os.environ, "MGE_MACHINE": MACHINE, "MGB_USE_MEGDNN_DBG": "1", "WINEDEBUG": "-all"}
         whole = [*command, str(model), *feed, *options]
         ran = subprocess.run(whole, env=environment, capture_output=True, text=True, timeout=600, check=False)
         if ran.returncode:
@@ -121,11 +129,11 @@ def main() -> None:
     parser.add_argument("--beside", type=Path, default=ROOT / "build/dev/bin/load_and_run", help="that of this machine")
     parser.add_argument("--nets", nargs="*", default=[], help="networks of benchmarks/lite_nets.py")
     args = parser.parse_args()
-    there, here = [*emulator(args.build), str(args.build / "bin/load_and_run")], [str(args.beside)]
+    far, near = there(args.build), here(args.build, args.beside)
     wrong = same = total = 0
     with tempfile.TemporaryDirectory() as folder:
         for case in cases(args.nets, Path(folder)):
-            theirs, ours = run(there, case.model, case.inputs), run(here, case.model, case.inputs)
+            theirs, ours = run(far, case.model, case.inputs), run(near, case.model, case.inputs)
             total += 1
             same += all(a.tobytes() == theirs[out].tobytes() for out, a in ours.items())
             for complaint in complaints(case, ours, theirs):

@@ -44,7 +44,7 @@ int faccessat(int, const char* path, int mode, int) { return _access(path, mode 
 ssize_t pread(int fd, void* to, size_t bytes, off_t at) {
   const long long before = _lseeki64(fd, 0, SEEK_CUR);
   if (before < 0 || _lseeki64(fd, at, SEEK_SET) < 0) return -1;
-  const int got = _read(fd, to, static_cast<unsigned>(bytes));
+  const int got = _read(fd, to, static_cast<unsigned>(bytes < 1u << 30 ? bytes : 1u << 30));
   _lseeki64(fd, before, SEEK_SET);
   return got;
 }

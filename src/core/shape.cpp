@@ -47,7 +47,7 @@ void check_shape(const char* who, const Shape& s) {
   for (int i = 0; i < s.rank; ++i) {
     MGE_CHECK(s.d[i] >= 0, Value, "{}: a dimension cannot be negative; got shape {}.", who, s.str());
     bool overflow = s.d[i] != 0 && __builtin_mul_overflow(n, s.d[i], &n);
-    MGE_CHECK(!overflow && n <= INT64_MAX / 16, Value, "{}: the size of shape {} overflows.", who, s.str());
+    MGE_CHECK(!overflow && n <= PTRDIFF_MAX / 16, Value, "{}: the size of shape {} overflows.", who, s.str());
   }
 }
 

@@ -93,7 +93,7 @@ void check_layout(const Layout& l) {
             l.ndim);
   size_t bytes = dtype_bytes(l.data_type);
   for (size_t i = 0; i < l.ndim; ++i) {
-    bool fits = !__builtin_mul_overflow(bytes, l.shapes[i] ? l.shapes[i] : 1, &bytes) && bytes <= INT64_MAX / 2;
+    bool fits = !__builtin_mul_overflow(bytes, l.shapes[i] ? l.shapes[i] : 1, &bytes) && bytes <= PTRDIFF_MAX / 2;
     MGE_CHECK(fits, Value, "lite: a tensor {} is too large for this machine.", layout_text(l));
   }
 }

@@ -73,7 +73,7 @@ class Reader {
       const fb::Constant& c = *f.constants()->Get(i);
       Meta m = value_type(c.value());
       check_data("constant", value_name(c.value()), m, c.offset(), c.size(), weights.size);
-      define(c.value(), g.add_constant(m, weights.storage, c.offset(), value_name(c.value())));
+      define(c.value(), g.add_constant(m, weights.storage, static_cast<size_t>(c.offset()), value_name(c.value())));
     }
     for (size_t i = 0; i < count(f.nodes()); ++i) read_node(*f.nodes()->Get(i), i, g);
     for (size_t i = 0; i < ids_.size(); ++i)
@@ -337,7 +337,7 @@ class Reader {
     if (!v.has_data()) return;
     const ir::Value& value = g.value(g.vars()[index].in);
     check_data("var", value.name, value.meta, v.offset(), v.size(), weights_->size);
-    info->var_values.push_back({value.name, value.meta, weights_->storage, v.offset()});
+    info->var_values.push_back({value.name, value.meta, weights_->storage, static_cast<size_t>(v.offset())});
   }
 
   void read_outputs(const fb::Graph& f, Graph& g) {
@@ -357,7 +357,7 @@ class Reader {
       std::string name = io_name(text(t.name()), "tensor");
       Meta m = meta(*t.type());
       check_data("tensor", name, m, t.offset(), t.size(), data.size);
-      out.push_back({std::move(name), m, data.storage, t.offset()});
+      out.push_back({std::move(name), m, data.storage, static_cast<size_t>(t.offset())});
     }
     return out;
   }

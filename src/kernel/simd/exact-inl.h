@@ -14,7 +14,12 @@
 HWY_BEFORE_NAMESPACE();
 namespace hwy::HWY_NAMESPACE {
 
-#if HWY_TARGET == HWY_EMU128  // rounds the product
+#if HWY_TARGET == HWY_EMU128  // rounds the product, and a quotient by zero is zero
+template <size_t N>
+HWY_INLINE Vec128<float, N> Div(Vec128<float, N> a, Vec128<float, N> b) {
+  for (size_t i = 0; i < N; ++i) a.raw[i] = a.raw[i] / b.raw[i];
+  return a;
+}
 template <size_t N>
 HWY_INLINE Vec128<float, N> MulAdd(Vec128<float, N> a, Vec128<float, N> b, Vec128<float, N> c) {
   for (size_t i = 0; i < N; ++i) c.raw[i] = __builtin_fmaf(a.raw[i], b.raw[i], c.raw[i]);

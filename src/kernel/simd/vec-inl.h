@@ -64,9 +64,14 @@ HWY_INLINE VM operator==(VF a, VF b) { return {hn::Eq(a.v, b.v)}; }
 // Highway 1.0 compares "ordered and not equal" on AVX-512; IEEE says NaN != NaN.
 HWY_INLINE VM operator!=(VF a, VF b) { return {hn::Not(hn::Eq(a.v, b.v))}; }  // hn::Ne is false for NaN on AVX
 HWY_INLINE VF sqrt(VF x) { return VF(hn::Sqrt(x.v)); }
-HWY_INLINE VF floor(VF x) { return VF(hn::Floor(x.v)); }
-HWY_INLINE VF ceil(VF x) { return VF(hn::Ceil(x.v)); }
-HWY_INLINE VF trunc(VF x) { return VF(hn::Trunc(x.v)); }
+#if HWY_TARGET == HWY_EMU128 || HWY_ARCH_ARM_V7  // through integers, which have no negative zero
+HWY_INLINE VF signed_as(VF x, hn::Vec<DF> whole) { return VF(hn::CopySign(whole, x.v)); }
+#else
+HWY_INLINE VF signed_as(VF, hn::Vec<DF> whole) { return VF(whole); }
+#endif
+HWY_INLINE VF floor(VF x) { return signed_as(x, hn::Floor(x.v)); }
+HWY_INLINE VF ceil(VF x) { return signed_as(x, hn::Ceil(x.v)); }
+HWY_INLINE VF trunc(VF x) { return signed_as(x, hn::Trunc(x.v)); }
 HWY_INLINE VF abs(VF x) { return VF(hn::Abs(x.v)); }
 HWY_INLINE VF copysign(VF m, VF s) { return VF(hn::CopySign(m.v, s.v)); }
 

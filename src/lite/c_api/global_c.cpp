@@ -38,7 +38,7 @@ DecryptionFunc decryption(LiteDecryptionFunc func) {
   if (!func) return {};
   return [func](const void* data, size_t size, const std::vector<uint8_t>& key) {
     const size_t n = func(data, size, key.data(), key.size(), nullptr);
-    MGE_CHECK(n <= size_t{1} << 40, Env, "its function says that {} bytes come out of {}", n, size);
+    MGE_CHECK(uint64_t{n} <= uint64_t{1} << 40, Env, "its function says that {} bytes come out of {}", n, size);
     std::vector<uint8_t> out(n);
     if (n) out.resize(std::min(n, func(data, size, key.data(), key.size(), out.data())));
     return out;

@@ -67,7 +67,7 @@ void read_container(const std::string& path, ModelFacts* f) {
   }
   f->verified = "every byte, by checksums";
   for (auto& s : mge::serial::open_container(mge::serial::split_models(file.bytes)[0], path))
-    f->sections.push_back({section_name(s.kind), s.size});
+    f->sections.push_back({section_name(s.kind), static_cast<size_t>(s.size)});
 }
 
 void read_graph(const mge::serial::LoadedModel& m, ModelFacts* f) {

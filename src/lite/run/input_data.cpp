@@ -17,7 +17,7 @@
 namespace lite {
 namespace {
 
-constexpr size_t kMaxBytes = size_t{1} << 34;
+constexpr uint64_t kMaxBytes = uint64_t{1} << 34;
 
 std::string_view text_of(const mge::serial::File& f) {
   return {reinterpret_cast<const char*>(f.bytes.data()), f.bytes.size()};

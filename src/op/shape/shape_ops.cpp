@@ -29,7 +29,7 @@ void infer_reshape(InferCtx& c) {
     } else {
       MGE_CHECK(out[i] >= 0, Value, "reshape: a dimension cannot be {}; got {}. Use -1 once to infer it.", out[i],
                 out.str());
-      MGE_CHECK(out[i] == 0 || known <= INT64_MAX / 16 / out[i], Value, "reshape: the size of shape {} overflows.",
+      MGE_CHECK(out[i] == 0 || known <= PTRDIFF_MAX / 16 / out[i], Value, "reshape: the size of shape {} overflows.",
                 out.str());
       known *= out[i];
     }

@@ -3,6 +3,7 @@
 // between machines.
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 #include <numeric>
 #include <vector>
 
@@ -31,7 +32,7 @@ class Source {
   }
   double normal() {
     double radius = std::sqrt(-2 * std::log(uniform()));
-    return radius * std::cos(2 * M_PI * uniform());
+    return radius * std::cos(2 * std::numbers::pi * uniform());
   }
 
  private:

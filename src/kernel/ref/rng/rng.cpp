@@ -1,4 +1,5 @@
 #include <cmath>
+#include <numbers>
 
 #include "kernel/ref/nn_ref.h"
 #include "op/in_build.h"
@@ -42,7 +43,7 @@ void run_normal(const KernelArgs& a) {
   each_draw(state, a.out[0].numel(), [&](int64_t i, const auto& w) {
     size_t pair = static_cast<size_t>(i % 4 / 2 * 2);
     double radius = std::sqrt(-2 * std::log(static_cast<double>(philox_uniform(w[pair]))));
-    double angle = 2 * M_PI * static_cast<double>(philox_uniform(w[pair + 1]));
+    double angle = 2 * std::numbers::pi * static_cast<double>(philox_uniform(w[pair + 1]));
     y[i] = static_cast<float>(radius * (i % 2 ? std::sin(angle) : std::cos(angle))) * std + mean;
   });
   advance_rng_state(state, a.out[0].numel(), a.out[1].data<int32_t>());

@@ -5,7 +5,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <new>
 
 namespace mge::simd {
@@ -18,7 +17,7 @@ class ScratchBuffer {
   ScratchBuffer() = default;
   ScratchBuffer(const ScratchBuffer&) = delete;
   ScratchBuffer& operator=(const ScratchBuffer&) = delete;
-  ~ScratchBuffer() { std::free(data_); }
+  ~ScratchBuffer() { drop(); }
 
   float* get(int64_t floats) {
     if (floats > size_) grow(floats);
@@ -27,13 +26,15 @@ class ScratchBuffer {
 
  private:
   void grow(int64_t floats) {
-    std::free(data_);
+    drop();
+    data_ = nullptr;
     size_ = 0;
     const int64_t rounded = (floats + floats / 4 + 1023) / 1024 * 1024;
-    data_ = static_cast<float*>(std::aligned_alloc(64, static_cast<size_t>(rounded) * sizeof(float)));
-    if (!data_) throw std::bad_alloc();
+    data_ = static_cast<float*>(::operator new(static_cast<size_t>(rounded) * sizeof(float), kAlign));
     size_ = rounded;
   }
+  void drop() { ::operator delete(data_, kAlign); }
+  static constexpr std::align_val_t kAlign{64};
   float* data_ = nullptr;
   int64_t size_ = 0;
 };

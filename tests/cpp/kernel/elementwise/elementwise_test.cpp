@@ -3,6 +3,7 @@
 
 #include <bit>
 #include <cmath>
+#include <numbers>
 #include <random>
 
 #include "base/parallel.h"
@@ -456,7 +457,7 @@ const UnaryCase kUnary[] = {
     {"logsigmoid", [](double x) { return -exact_softplus(-x); }, 2.5},
     // The factor sigmoid(x) turns subnormal before the product does: those lose bits, see the test.
     {"silu", [](double x) { return std::isinf(x) && x < 0 ? NAN : x * exact_sigmoid(x); }, 4},
-    {"gelu", [](double x) { return std::isinf(x) && x < 0 ? 0 : 0.5 * x * std::erfc(-x * M_SQRT1_2); }, 6},
+    {"gelu", [](double x) { return std::isinf(x) && x < 0 ? 0 : 0.5 * x * std::erfc(-x / std::numbers::sqrt2); }, 6},
 };
 
 TEST(Accuracy, UnaryWithinUlpsOfTheCLibrary) {

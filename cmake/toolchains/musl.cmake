@@ -1,0 +1,17 @@
+# aarch64 Linux by Clang, libc++ and musl, all of PyPI's ziglang (.venv-zig): what Android's NDK is made of, but for its
+# bionic. Programs are static and run here through qemu-user.
+set(CMAKE_SYSTEM_NAME Linux)
+set(CMAKE_SYSTEM_PROCESSOR aarch64)
+file(GLOB mge_zig "${CMAKE_CURRENT_LIST_DIR}/../../.venv-zig/lib/python3*/site-packages/ziglang/zig")
+if(NOT mge_zig)
+  message(FATAL_ERROR "Zig not found. `make .venv-zig/stamp` gets it from PyPI.")
+endif()
+set(CMAKE_C_COMPILER "${mge_zig}" cc -target aarch64-linux-musl)
+set(CMAKE_CXX_COMPILER "${mge_zig}" c++ -target aarch64-linux-musl)
+find_program(CMAKE_AR aarch64-linux-gnu-ar)
+find_program(CMAKE_RANLIB aarch64-linux-gnu-ranlib)
+set(CMAKE_FIND_ROOT_PATH "${CMAKE_BINARY_DIR}")
+set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)
+set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY ONLY)
+set(CMAKE_FIND_ROOT_PATH_MODE_PACKAGE ONLY)
+set(CMAKE_CROSSCOMPILING_EMULATOR qemu-aarch64)
