@@ -148,10 +148,10 @@ constexpr auto kModes = std::to_array<Mode>({
     {1, "acosh", nullptr},
     {1, "atanh", nullptr},
     {1, "tan", nullptr},
-    {2, nullptr, [](X x) { return x[1] / unary("sqrt", x[0] * x[0] + 1.0); }},                 // ASINH_GRAD
-    {2, nullptr, [](X x) { return x[1] / unary("sqrt", x[0] * x[0] - 1.0); }},                 // ACOSH_GRAD
-    {2, nullptr, [](X x) { return x[1] / (1.0 - x[0] * x[0]); }},                              // ATANH_GRAD
-    {2, nullptr, [](X x) { return select(positive(x[0]), x[0], x[0] * x[1]); }},               // PRELU
+    {2, nullptr, [](X x) { return x[1] / unary("sqrt", x[0] * x[0] + 1.0); }},  // ASINH_GRAD
+    {2, nullptr, [](X x) { return x[1] / unary("sqrt", x[0] * x[0] - 1.0); }},  // ACOSH_GRAD
+    {2, nullptr, [](X x) { return x[1] / (1.0 - x[0] * x[0]); }},               // ATANH_GRAD
+    {2, "prelu", nullptr},
     {3, nullptr, [](X x) { return binary("minimum", binary("maximum", x[0], x[1]), x[2]); }},  // CLIP
     {3, nullptr,
      [](X x) { return select(binary("le", scalar_like(x[0], 0), x[0]), x[1], x[1] * x[2]); }},  // PRELU_GRAD

@@ -6,6 +6,8 @@
 #include <queue>
 #include <unordered_set>
 
+#include "op/saves.h"
+
 namespace mge {
 namespace {
 
@@ -248,10 +250,11 @@ void tape_record(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> i
     whole_out |= is_int(o->meta().dtype);
   }
   if (!real_out && !whole_out) return;
-  const Saves saves = op.saves_of ? op.saves_of(attrs.get()) : op.saves;
+  const Saves all = op.saves_of ? op.saves_of(attrs.get()) : op.saves;
   for (auto* s : sessions()) {
     RefPtr<GradNode> node;
     bool from_whole = false, from_real = false;
+    uint32_t wanted = 0;
     for (size_t i = 0; i < in.size(); ++i) {
       auto* l = s->link_of(*in[i]);
       if (!l) continue;
@@ -263,9 +266,11 @@ void tape_record(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> i
         node->edges.resize(in.size());
       }
       node->edges[i] = {l->node, l->index};
+      if (i < 32) wanted |= 1u << i;
       note_use(*l->node, node->seq, i);
     }
     if (!node) continue;
+    const Saves saves = saves_for(op, all, wanted);
     node->op = &op;
     node->attrs = attrs;
     node->loc = t_backward_loc ? t_backward_loc : current_location();

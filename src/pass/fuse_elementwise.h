@@ -1,7 +1,9 @@
 // Turns clusters of elementwise ops over one shape into single nodes that keep the intermediates in cache (op `fused`,
 // run by jit/interp with the row functions the ops themselves use: same bits). Inputs may broadcast. An intermediate
-// that is read elsewhere or escapes is a result of the node as well, and the last step may be a reduction, whose order
-// of additions stays that of op reduce (ADR 0023).
+// that is read elsewhere or escapes is a result of the node as well, and a step may be a reduction, whose order of
+// additions stays that of op reduce (ADR 0023). A reduction takes along what follows it: elementwise ops on its result,
+// and, along the last axes, ops on all elements and further reductions (a softmax or normalisation written in single
+// ops), which are then computed a few rows at a time (ADR 0065).
 //   %0 = mul %x, %y     |
 //   %1 = relu %0        |  %0, %1 = fused %x, %y {region="(float32,float32) t0=mul(i0,i1) t1=relu(t0) -> t0,t1"}
 //   returns(%1, %0)     |  returns(%1, %0)

@@ -90,6 +90,7 @@ for name, fn, kw in [
     ("atan2", np.arctan2, {"lo": 0.2, "hi": 2}),
     ("logaddexp", np.logaddexp, {}),
     ("maximum", np.maximum, {"apart": True}),
+    ("prelu", lambda x, y: np.where(x >= 0, x, x * y), {}),
     ("minimum", np.minimum, {"apart": True}),
 ]:
     CASES += binary(name, fn, **kw)

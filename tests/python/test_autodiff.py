@@ -15,6 +15,7 @@ import megengine.module as M
 from megengine import Parameter, Tensor
 from megengine.autodiff import Function, GradManager, checkpoint
 from megengine.autodiff.grad_manager import GradManagerGroup, get_backwarding_grad_manager
+from megengine.core import _core
 from megengine.core.autodiff.grad import Grad
 from megengine.utils.future import Future
 
@@ -686,3 +687,26 @@ def test_a_dy_that_broadcasts_is_broadcast() -> None:
         assert w.grad.tolist() == [6.0, 6.0]
     with gm, pytest.raises(RuntimeError, match=r"y has shape \[2\] but dy \[3\]"):
         gm.backward(w * 2, mge.Tensor([1.0, 1.0, 1.0]))
+
+
+@pytest.mark.parametrize(
+    ("fn", "slope"),
+    [
+        (lambda x: x * 0.5, 0.25),
+        (lambda x: 2.0 * x, 4),
+        (lambda x: x / 4.0, 1 / 16),
+        (lambda x: F.matmul(x, F.ones((4, 4))), 16),
+        (lambda x: F.conv2d(x.reshape(1, 4, -1, 64), F.ones((4, 4, 1, 1))), 16),
+    ],
+    ids=["mul", "rmul", "div", "matmul", "conv2d"],
+)
+def test_a_factor_is_kept_for_the_gradient_of_the_other_alone(fn, slope) -> None:
+    """Of x * constant nothing as large as x is kept for the backward pass, twice in a row."""
+    x = Tensor(np.random.RandomState(0).uniform(1, 2, (1 << 16, 4)).astype("float32"))
+    gm = GradManager().attach([x])
+    with gm:
+        before = _core.memory_stats()["allocated"]
+        y = F.sum(fn(fn(x + 0)))
+        assert _core.memory_stats()["allocated"] - before < 1 << 19  # one of them is 1 << 20 bytes
+        gm.backward(y)
+    np.testing.assert_array_equal(x.grad.numpy(), np.full(x.shape, slope, "float32"))

@@ -107,6 +107,13 @@ def test_repeat_transform_and_silence(files: Path, caplog: pytest.LogCaptureFixt
     assert want.tobytes() in path.read_bytes() and (want * 2).tobytes() in path.read_bytes()
 
 
+def test_a_transform_that_fails(files: Path) -> None:
+    f = traced(lambda x: x * 2, X)
+    with pytest.raises(ValueError, match=r"input_transform 'x \* 2' failed: NameError.*expression over `data`"):
+        f.dump(files / "m.mge", input_data=[f"{files}/a.npy"], input_transform="x * 2")
+    assert not (files / "m.mge").exists()
+
+
 def png(array: np.ndarray[Any, Any]) -> bytes:
     """An RGB image as a PNG file."""
     rows = b"".join(b"\0" + row.tobytes() for row in array)

@@ -24,7 +24,7 @@ CompGraphDumpResult = namedtuple(
 )
 
 # Of several layouts the last one wins, in this order, whatever the order of the keywords.
-_LAYOUTS = tuple(f"enable_{n}" for n in "hwcd4 nchw4 nchw88 nchw32 nchw44 nchw44_dot chwn4 nchw64 nhwc".split())
+_LAYOUTS = tuple(f"enable_{n}" for n in "hwcd4 nhwcd4 nchw4 nchw88 nchw32 nchw44 nchw44_dot chwn4 nchw64 nhwc".split())
 _FORMATS = {None: 0, "FBS_V2": 2, "FBS": 1}
 _OLDER = 814  # FBS for readers of version 8.14
 

@@ -203,7 +203,7 @@ def prelu(x: Tensor, y: Tensor) -> Tensor:
     >>> F.prelu(mge.tensor([-2.0, 3.0]), mge.tensor([0.5])).tolist()
     [-1.0, 3.0]
     """
-    return ops.where(ops.le(0, x), x, ops.mul(x, y))  # 0 counts as above: its gradient is that of x
+    return ops.prelu(x, y)  # 0 counts as above: its gradient is that of x
 
 
 def leaky_relu(inp: Tensor, negative_slope: float = 0.01) -> Tensor:
@@ -212,7 +212,7 @@ def leaky_relu(inp: Tensor, negative_slope: float = 0.01) -> Tensor:
     >>> F.leaky_relu(mge.tensor([-2.0, 3.0]), 0.5).tolist()
     [-1.0, 3.0]
     """
-    return ops.where(ops.le(0, inp), inp, ops.mul(inp, negative_slope))  # as in prelu
+    return ops.prelu(inp, negative_slope)
 
 
 def softmax(inp: Tensor, axis: int | Sequence[int] | None = None, **other: NoReturn) -> Tensor:

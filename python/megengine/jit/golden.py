@@ -135,7 +135,13 @@ def read_cases(
             if repeat != 1:
                 array = np.repeat(array, repeat, axis=0)
             if transform is not None:
-                array = np.asarray(eval(transform, {"data": array, "np": np}))  # the caller's own expression
+                try:
+                    array = np.asarray(eval(transform, {"data": array, "np": np}))  # the caller's own expression
+                except Exception as e:
+                    raise ValueError(
+                        f"dump: input_transform {transform!r} failed: {type(e).__name__}: {e}. It is a Python "
+                        "expression over `data`, the array, and `np`."
+                    ) from e
             case[name] = _fitting(name, array, like, named[name])
         cases.append(case)
     return cases

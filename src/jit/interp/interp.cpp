@@ -7,6 +7,8 @@
 #include "base/cost.h"
 #include "base/parallel.h"
 #include "jit/interp/lower.h"
+#include "jit/interp/rows.h"
+#include "jit/interp/source.h"
 #include "kernel/copy.h"
 #include "kernel/layouts.h"
 #include "kernel/reduce_order.h"
@@ -16,89 +18,13 @@
 namespace mge {
 namespace {
 
+using interp::kMaxInputs;
+using interp::kMaxTargets;
 using interp::Lowered;
 using interp::Operand;
 using interp::RowCall;
-
-constexpr size_t kMaxInputs = 16, kMaxTargets = 17;
-
-// One operand of the node, seen along the output's linear index.
-struct Source {
-  const char* base = nullptr;
-  size_t size = 0;  // bytes of an element
-  enum { Row, Single, Nest } kind = Row;
-  LoopNest nest;      // Nest: dims of (output, this), merged
-  int64_t inner = 1;  // Nest: length and step of the innermost dim
-  int64_t step = 0;
-
-  Source(const TensorArg& out, const TensorArg& t) : base(static_cast<const char*>(t.ptr)), size(dtype_size(t.dtype)) {
-    const TensorArg* both[] = {&out, &t};
-    nest = make_loop_nest(out.shape, both);
-    if (nest.rank == 0) {
-      kind = Single;
-    } else if (nest.rank == 1 && nest.stride[1][0] == 1) {
-      kind = Row;
-    } else if (nest.rank == 1 && nest.stride[1][0] == 0) {
-      kind = Single;
-    } else {
-      kind = Nest;
-      inner = nest.size[nest.rank - 1];
-      step = nest.stride[1][nest.rank - 1];
-    }
-  }
-
-  const char* at(int64_t row, int64_t col) const {
-    int64_t off = col * step;
-    for (int i = nest.rank - 2; i >= 0; --i) {
-      off += row % nest.size[i] * nest.stride[1][i];
-      row /= nest.size[i];
-    }
-    return base + off * static_cast<int64_t>(size);
-  }
-
-  /// The operand for elements [b, b+n): a pointer into the tensor where one row serves, else a copy in `pack`.
-  const void* get(int64_t b, int64_t n, char* pack, int64_t* stride) const {
-    *stride = kind != Single;
-    if (kind == Single) return base;
-    if (kind == Row) return base + b * static_cast<int64_t>(size);
-    int64_t row = b / inner, col = b % inner;
-    if (col + n <= inner && (step == 0 || step == 1)) {
-      *stride = step;
-      return at(row, col);
-    }
-    for (char* to = pack; n > 0; ++row, col = 0) {
-      int64_t len = std::min(n, inner - col);
-      copy_run(at(row, col), to, len);
-      to += len * static_cast<int64_t>(size);
-      n -= len;
-    }
-    return pack;
-  }
-
- private:
-  void copy_run(const char* from, char* to, int64_t n) const {
-    if (step == 1) {
-      std::memcpy(to, from, static_cast<size_t>(n) * size);
-      return;
-    }
-    switch (size) {
-      case 1:
-        return copy_as<uint8_t>(from, to, n);
-      case 2:
-        return copy_as<uint16_t>(from, to, n);
-      case 4:
-        return copy_as<uint32_t>(from, to, n);
-      default:
-        return copy_as<uint64_t>(from, to, n);
-    }
-  }
-  template <class T>
-  void copy_as(const char* from, char* to, int64_t n) const {
-    const T* f = reinterpret_cast<const T*>(from);
-    T* t = reinterpret_cast<T*>(to);
-    for (int64_t i = 0; i < n; ++i) t[i] = f[i * step];
-  }
-};
+using interp::scratch_of;
+using interp::Source;
 
 // One tile [b, b+n) of every target; to[t] is where the first element of the tile goes.
 void run_tile(const Lowered& l, std::span<const Source> in, char* const* to, int64_t b, int64_t n, char* scratch) {
@@ -133,13 +59,6 @@ void run_tile(const Lowered& l, std::span<const Source> in, char* const* to, int
   }
 }
 
-char* scratch_of(const Lowered& l, size_t n_in) {
-  const size_t bytes = (static_cast<size_t>(l.registers) + n_in) * static_cast<size_t>(l.tile) * 8;
-  static thread_local struct Scratch { RefPtr<Storage> memory; } scratch;
-  if (!scratch.memory || scratch.memory->bytes < bytes) scratch.memory = allocate_storage({}, bytes);
-  return static_cast<char*>(scratch.memory->ptr);
-}
-
 void run_fused(const KernelArgs& a) {
   TensorArg out = a.out[0];
   int64_t total = out.numel();
@@ -152,7 +71,7 @@ void run_fused(const KernelArgs& a) {
   int64_t tiles = (total + l.tile - 1) / l.tile;
   int64_t grain = value_grain(0.5 * l.tile * l.calls.size());
   parallel_for(tiles, grain, [&](int64_t b, int64_t e) {
-    char* scratch = scratch_of(l, in.size());
+    char* scratch = scratch_of(l, in.size(), l.tile);
     for (; b < e; ++b) {
       char* to[kMaxTargets];
       for (size_t t = 0; t < l.targets.size(); ++t)
@@ -187,7 +106,7 @@ void run_reduced(const KernelArgs& a, const Lowered& l, const ReduceLeaves<A>& l
   const size_t read = l.targets.size() - 1;  // the target the reduction reads
   const DType dtype = l.targets[read].dtype;
   auto make = [&](int64_t at, int64_t n, A* dst) {
-    char* scratch = scratch_of(l, in.size());
+    char* scratch = scratch_of(l, in.size(), l.tile);
     alignas(64) char other[kRowTile * 8];  // elements that are not accumulators yet
     const bool same = dtype == kDTypeOf<A>;
     const int64_t most = same ? l.tile : std::min(l.tile, kRowTile);
@@ -229,6 +148,45 @@ const char* refuse_any(const KernelArgs& a) {
   if (a.in.size() > kMaxInputs) return "more than 16 inputs";
   return interp::lowered(a.attrs).refusal;
 }
+const char* refuse_split(const KernelArgs& a) {
+  if (a.in.size() > kMaxInputs) return "more than 16 inputs";
+  const auto& r = attrs_as<FusedRegion>(a.attrs);
+  if (!r.staged()) return "no step reads what was reduced";
+  const interp::Split& s = interp::split(a.attrs);
+  if (s.refusal) return s.refusal;
+  const char* first = interp::lowered(s.before.get()).refusal;
+  return first ? first : interp::lowered(s.after.get()).refusal;
+}
+
+// Up to the reduction, then what follows it, over what was reduced: small as a rule, and in cache.
+void run_split(const KernelArgs& a) {
+  const interp::Split& s = interp::split(a.attrs);
+  auto part = [&](const Attrs& attrs, std::span<const TensorArg> in, std::span<const TensorArg> out) {
+    KernelArgs p = a;
+    p.attrs = attrs.get(), p.in = in, p.out = out;
+    return p;
+  };
+  SmallVec<TensorArg, 8> in, out;
+  for (int i : s.before_in) in.push_back(a.in[static_cast<size_t>(i)]);
+  for (int o : s.before_out) out.push_back(a.out[static_cast<size_t>(o)]);
+  Buffer own;
+  if (static_cast<size_t>(s.reduced) == out.size()) {
+    const auto& r = attrs_as<FusedRegion>(s.before.get());
+    const FusedStep& step = r.steps[static_cast<size_t>(r.reduction())];
+    Meta x, y;
+    x.dtype = r.dtype_of(step.args[0]);
+    x.shape = full_shape({in.data(), in.size()});
+    const Meta* from = &x;
+    infer_op(*step.op, step.attrs.get(), {&from, 1}, {&y, 1});
+    own = allocate_buffer(y);
+    out.push_back(make_arg(y, own));
+  }
+  run_fused_reduce(part(s.before, {in.data(), in.size()}, {out.data(), out.size()}));
+  SmallVec<TensorArg, 8> rest{out[static_cast<size_t>(s.reduced)]}, results;
+  for (int i : s.after_in) rest.push_back(a.in[static_cast<size_t>(i)]);
+  for (int o : s.after_out) results.push_back(a.out[static_cast<size_t>(o)]);
+  run_fused(part(s.after, {rest.data(), rest.size()}, {results.data(), results.size()}));
+}
 const char* refuse_fused(const KernelArgs& a) {
   if (const char* why = refuse_any(a)) return why;
   return interp::lowered(a.attrs).reduction >= 0 ? "the region has a reduction" : nullptr;
@@ -255,7 +213,7 @@ TensorArg widened(const TensorArg& x, const Shape& shape) {
 // One step after the other over whole tensors, with the reference kernels: what the tile interpreter is compared with.
 void run_fused_ref(const KernelArgs& a) {
   const auto& r = attrs_as<FusedRegion>(a.attrs);
-  const Shape full = full_shape(a.in);
+  const Shape full = r.staged() ? Shape() : full_shape(a.in);
   std::vector<Meta> metas(r.inputs.size() + r.steps.size());
   std::vector<Buffer> values(metas.size());
   auto keep = [](const TensorArg& t) {  // the caller owns the memory; strides may reach before ptr: no bounds here
@@ -270,6 +228,7 @@ void run_fused_ref(const KernelArgs& a) {
   auto value_of = [&](int x) {
     return x >= 0 ? static_cast<size_t>(x) : r.inputs.size() + static_cast<size_t>(-1 - x);
   };
+  const bool staged = r.staged();
   for (size_t k = 0; k < r.steps.size(); ++k) {
     const FusedStep& s = r.steps[k];
     SmallVec<OpInput, 3> in;
@@ -281,7 +240,7 @@ void run_fused_ref(const KernelArgs& a) {
       in.push_back({&metas[v], &values[v]});
       in_metas.push_back(&metas[v]);
     }
-    if (static_cast<int>(k) == r.reduction()) {
+    if (!staged && static_cast<int>(k) == r.reduction()) {
       wide = *in_metas[0];
       wide.shape = full;
       repeated = keep(widened(make_arg(*in_metas[0], *in[0].buffer), full));
@@ -325,6 +284,9 @@ void register_interp_kernels(KernelRegistry& r) {
   r.add(
       "fused", KernelTier::Simd,
       {.name = "interp_fused_reduce", .refuse = refuse_fused_reduce, .run = run_fused_reduce, .flags = kStridedInputs});
+  interp::register_rows(r);
+  r.add("fused", KernelTier::Simd,
+        {.name = "interp_fused_split", .refuse = refuse_split, .run = run_split, .flags = kStridedInputs});
   r.add("fused", KernelTier::Ref, {.name = "interp_fused_ref", .run = run_fused_ref, .flags = kStridedInputs});
 }
 

@@ -5,19 +5,23 @@
 
 #include "op/elementwise/fused.h"
 #include "op/elementwise/scalar_body.h"
+#include "op/reduce/reduce.h"
 
 namespace mge::interp {
 
 struct Operand {
   enum Kind : uint8_t { Input, Register, Target } kind = Register;
   int16_t index = -1;
+  bool per_row = false;  // one value for each row (lowered_rows)
+  uint8_t size = 0;      // bytes of an element
 };
 
 struct RowCall {
   RowFn fn = nullptr;
   uint8_t n_in = 0;
   Operand in[3];
-  Operand out;  // Register or Target
+  Operand out;                             // Register or Target
+  const ReduceAttrs* reduction = nullptr;  // instead of fn: every row of in[0] to one value
 };
 
 /// A target is where the elements of one value go: an output of the node, or what its reduction reads.
@@ -25,6 +29,7 @@ struct Target {
   int step = -1;
   DType dtype = DType::F32;
   Operand from;  // index >= 0: not written by a call but copied from here after the last one of a tile
+  bool per_row = false;
 };
 
 struct Lowered {
@@ -35,6 +40,7 @@ struct Lowered {
   int64_t tile = 512;  // elements
   int reduction = -1;  // the step that reduces, and the output it is
   int reduced_output = -1;
+  uint32_t row_inputs = 0;  // of lowered_rows
   const char* refusal = nullptr;
   const FusedRegion& region() const { return attrs_as<FusedRegion>(attrs.get()); }
 };
@@ -43,5 +49,19 @@ struct Lowered {
 RowFn row_of(const OpDef& op, DType in, DType out);
 /// Cached by the region. The result lives as long as the process.
 const Lowered& lowered(const AttrsBase* region);
+/// Of a staged region whose reductions all go over the elements of a row: every step is done for some rows before the
+/// next. Bit i of row_inputs: input i has one value for each row.
+const Lowered& lowered_rows(const AttrsBase* region, uint32_t row_inputs);
+
+/// A staged region with one reduction as two: up to it, and what follows, whose input 0 is what was reduced.
+struct Split {
+  Attrs attrs;  // what it was made from
+  Attrs before, after;
+  SmallVec<int, 8> before_in, after_in;    // inputs of the whole; after_in without that input 0
+  SmallVec<int, 4> before_out, after_out;  // results of the whole, in the order of the parts'
+  int reduced = -1;                        // the result of `before` that was reduced; it may be none of the whole
+  const char* refusal = nullptr;
+};
+const Split& split(const AttrsBase* region);
 
 }  // namespace mge::interp

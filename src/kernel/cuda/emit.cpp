@@ -129,6 +129,7 @@ SmallVec<int, 4> body_results(const FusedRegion& r) {
 }
 
 const char* refuse_region(const FusedRegion& r) {
+  if (r.staged()) return "steps read what was reduced";
   for (DType t : r.inputs)
     if (!storage_type(t)) return "an input's dtype has no kernels on the GPU";
   for (auto& s : r.steps) {

@@ -102,6 +102,11 @@ void register_binary(OpRegistry& r) {
     if (c.wants(0)) set_unbroadcast(c, 0, where_or_zero(binary("le", c.in(0), c.in(1)), c.gy()));
     if (c.wants(1)) set_unbroadcast(c, 1, where_or_zero(binary("lt", c.in(1), c.in(0)), c.gy()));
   }, kBoth);
+  r.grad("prelu", [](VjpCtx& c) {  // 0 is as above it
+    const Val above = binary("le", zero_like(c.in(0)), c.in(0));
+    if (c.wants(0)) set_unbroadcast(c, 0, select(above, c.gy(), c.gy() * c.in(1)));
+    if (c.wants(1)) set_unbroadcast(c, 1, select(above, zero_like(c.gy()), c.gy() * c.in(0)));
+  }, kBoth);
   r.grad("pow", [](VjpCtx& c) {
     const Val &x = c.in(0), &y = c.in(1);
     if (c.wants(0)) set_unbroadcast(c, 0, c.gy() * (y * binary("pow", x, y - 1)));

@@ -147,6 +147,10 @@ struct Mod : ArithBinary<> {
 };
 struct Maximum : ArithBinary<> { MGE_OP("maximum", "The larger; NaN if either is NaN."); MGE_BODY2(x, y) { return maximum(x, y); } };
 struct Minimum : ArithBinary<> { MGE_OP("minimum", "The smaller; NaN if either is NaN."); MGE_BODY2(x, y) { return minimum(x, y); } };
+struct PRelu : ArithBinary<> {
+  MGE_OP("prelu", "x where it is 0 or above, else x * y.");
+  MGE_BODY2(x, y) { return select(V(0.f) <= x, x, x * y); }
+};
 struct Div : SensitiveBinary { MGE_OP("div", "x / y; integers are divided as float32."); MGE_BODY2(x, y) { return x / y; } };
 struct Pow : SensitiveBinary { MGE_OP("pow", "x to the power y, always floating point."); MGE_BODY2(x, y) { return pow(x, y); } };
 struct Atan2 : SensitiveBinary { MGE_OP("atan2", "Angle of the point (second input, first input)."); MGE_BODY2(y, x) { return atan2(y, x); } };
@@ -215,7 +219,7 @@ using ExpUnaryOps = OpList<Exp, Expm1, Log, Log1p, Sigmoid, Tanh, Silu, Softplus
 using TrigUnaryOps = OpList<Sin, Cos, Tan, Asin, Acos, Atan, Sinh, Cosh, Asinh, Acosh, Atanh>;
 using TestOps = OpList<IsNan, IsInf>;
 using BoolOps = OpList<LogicalNot, LogicalAnd, LogicalOr, LogicalXor>;
-using ArithOps = OpList<Add, Sub, Mul, FloorDiv, Mod, Maximum, Minimum, Div>;
+using ArithOps = OpList<Add, Sub, Mul, FloorDiv, Mod, Maximum, Minimum, PRelu, Div>;
 using MathBinaryOps = OpList<Pow, Atan2, LogAddExp>;
 using CompareOps = OpList<Lt, Le, Eq, Ne>;
 using ShiftOps = OpList<LeftShift, RightShift>;

@@ -117,6 +117,13 @@ Shape full_shape(std::span<const Meta* const> in) {
   return s;
 }
 
+Meta operand_meta(const FusedRegion& r, std::span<const Meta* const> in, std::span<const Meta> steps, int arg) {
+  Meta m;
+  m.dtype = r.dtype_of(arg);
+  m.shape = arg >= 0 ? in[static_cast<size_t>(arg)]->shape : steps[static_cast<size_t>(-1 - arg)].shape;
+  return m;
+}
+
 size_t count_fused(const AttrsBase* attrs) { return attrs ? attrs_as<FusedRegion>(attrs).outputs.size() : 1; }
 
 void infer_fused(InferCtx& c) {
@@ -126,6 +133,14 @@ void infer_fused(InferCtx& c) {
   for (size_t i = 0; i < c.n(); ++i)
     MGE_CHECK(c.dtype(i) == r.inputs[i], Type, "fused: input {} must be {}; got {}.", i, dtype_name(r.inputs[i]),
               dtype_name(c.dtype(i)));
+  if (r.staged()) {
+    const std::vector<Shape> shapes = step_shapes(r, c.in);
+    for (size_t o = 0; o < r.outputs.size(); ++o) {
+      c.out[o].dtype = r.dtype_of(r.outputs[o]);
+      c.out[o].shape = shapes[static_cast<size_t>(-1 - r.outputs[o])];
+    }
+    return;
+  }
   const Shape full = full_shape(c.in);
   for (size_t o = 0; o < r.outputs.size(); ++o) {
     c.out[o].dtype = r.dtype_of(r.outputs[o]);
@@ -141,26 +156,36 @@ void infer_fused(InferCtx& c) {
 
 double cost_fused(const InferCtx& c) {
   const auto& r = attrs_as<FusedRegion>(c.attrs);
-  return static_cast<double>(r.steps.size()) * static_cast<double>(full_shape(c.in).numel());
+  if (!r.staged()) return static_cast<double>(r.steps.size()) * static_cast<double>(full_shape(c.in).numel());
+  double work = 0;
+  const std::vector<Shape> shapes = step_shapes(r, c.in);
+  for (size_t k = 0; k < shapes.size(); ++k) {
+    const int from = r.steps[k].args[0];
+    const Shape& x = from >= 0 ? c.shape(static_cast<size_t>(from)) : shapes[static_cast<size_t>(-1 - from)];
+    work += static_cast<double>((r.steps[k].op->is(kReduction) ? x : shapes[k]).numel());
+  }
+  return work;
 }
 
 void decompose_fused(Emitter& em, const AttrsBase* attrs, std::span<const Val> in, std::span<Val> out) {
   const auto& r = attrs_as<FusedRegion>(attrs);
+  const bool staged = r.staged();
   SmallVec<const Meta*, 8> metas;
   for (auto& v : in) metas.push_back(&v.meta());
-  const Shape full = full_shape({metas.data(), metas.size()});
+  const Shape full = staged ? Shape() : full_shape({metas.data(), metas.size()});
   std::vector<Val> steps;
   for (auto& s : r.steps) {
     SmallVec<Val, 3> args;
     for (int a : s.args) args.push_back(a >= 0 ? in[static_cast<size_t>(a)] : steps[static_cast<size_t>(-1 - a)]);
-    if (static_cast<int>(steps.size()) == r.reduction()) args[0] = broadcast_to(args[0], full);
+    if (!staged && static_cast<int>(steps.size()) == r.reduction()) args[0] = broadcast_to(args[0], full);
     Val v;
     em.emit(*s.op, s.attrs, {args.data(), args.size()}, {&v, 1});
     steps.push_back(v);
   }
   for (size_t o = 0; o < out.size(); ++o) {
     int k = -1 - r.outputs[o];
-    out[o] = k == r.reduction() ? steps[static_cast<size_t>(k)] : broadcast_to(steps[static_cast<size_t>(k)], full);
+    const bool as_is = staged || k == r.reduction();
+    out[o] = as_is ? steps[static_cast<size_t>(k)] : broadcast_to(steps[static_cast<size_t>(k)], full);
   }
 }
 
@@ -177,12 +202,9 @@ int FusedRegion::add(const OpDef& op, Attrs attrs, std::span<const int> args) {
   bool reduces = op.name == "reduce";
   MGE_CHECK(reduces || (op.is(kElementwise) && op.outputs.size() == 1), Value,
             "fused: {} is neither an elementwise op with one result nor reduce.", op.name);
-  MGE_CHECK(!reduces || reduction() < 0, Value, "fused: a region has one reduction; got a second one.");
   SmallVec<Meta, 3> metas(args.size());
   SmallVec<const Meta*, 3> in;
   for (size_t i = 0; i < args.size(); ++i) {
-    MGE_CHECK(args[i] >= 0 || -1 - args[i] != reduction(), Value,
-              "fused: {} reads the result of the reduction, which is the last step of a region.", op.name);
     metas[i].dtype = dtype_of(args[i]);
     metas[i].shape = any_shape(op);
     in.push_back(&metas[i]);
@@ -203,6 +225,31 @@ int FusedRegion::reduction() const {
   for (size_t k = steps.size(); k-- > 0;)
     if (steps[k].op->is(kReduction)) return static_cast<int>(k);
   return -1;
+}
+
+bool FusedRegion::staged() const {
+  int reductions = 0;
+  for (auto& s : steps) {
+    reductions += s.op->is(kReduction);
+    for (int a : s.args)
+      if (a < 0 && steps[static_cast<size_t>(-1 - a)].op->is(kReduction)) return true;
+  }
+  return reductions > 1;
+}
+
+std::vector<Shape> step_shapes(const FusedRegion& r, std::span<const Meta* const> in) {
+  std::vector<Meta> steps;
+  for (auto& s : r.steps) {
+    SmallVec<Meta, 3> metas;
+    SmallVec<const Meta*, 3> args;
+    for (int a : s.args) metas.push_back(operand_meta(r, in, steps, a));
+    for (auto& m : metas) args.push_back(&m);
+    steps.emplace_back();
+    infer_op(*s.op, s.attrs.get(), {args.data(), args.size()}, {&steps.back(), 1});
+  }
+  std::vector<Shape> out;
+  for (auto& m : steps) out.push_back(m.shape);
+  return out;
 }
 
 uint64_t FusedRegion::hash() const {

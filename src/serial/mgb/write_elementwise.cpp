@@ -80,6 +80,12 @@ void elemwise(Oprs& w) {
     if (w.node().op->name == m.op) return w.result(w.elemwise(m.mode, in));
 }
 void rsqrt(Oprs& w) { w.result(w.elemwise("TRUE_DIV", {w.number(1, w.meta(0).dtype), w.elemwise("SQRT", {w.in(0)})})); }
+void prelu(Oprs& w) {  // the mode is newer than 8.14, and of floats
+  const DType t = w.out_meta().dtype;
+  if (is_float(t) && !w.older()) return w.result(w.elemwise("PRELU", {w.in(0), w.in(1)}));
+  const VarId zero = w.number(0, t), below = w.elemwise("MIN", {w.in(0), zero});
+  w.result(w.elemwise("ADD", {w.elemwise("MAX", {w.in(0), zero}), w.elemwise("MUL", {below, w.in(1)})}));
+}
 void atan(Oprs& w) { w.result(w.elemwise("ATAN2", {w.in(0), w.number(1, w.meta(0).dtype)})); }
 
 template <const auto& kMode>
@@ -137,6 +143,7 @@ std::span<const RuleRow> elementwise_rules() {
     std::vector<RuleRow> out = {
         {"rsqrt", rsqrt},
         {"atan", atan},
+        {"prelu", prelu},
         {"lt", compared<kLt>},
         {"le", compared<kLe>},
         {"eq", compared<kEq>},

@@ -38,6 +38,7 @@ class Oprs {
   }
   void result(VarId v, size_t i = 0) { vars_[static_cast<size_t>(node_->outputs[i])] = v; }
   const Graph& graph() const { return g_; }
+  bool older() const { return older_; }
   /// What attribute `field` waits for, in numbers and as a var. A rule that does not ask loses it: see takes_sizes.
   struct Sizes {
     Ints now;

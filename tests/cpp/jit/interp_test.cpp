@@ -93,7 +93,8 @@ class Interp : public testing::Test {
     FusedRegion r = FusedRegion::parse(region);
     ASSERT_EQ(r.print(), region);
     Attrs attrs = make_attrs(r);
-    ASSERT_EQ(interp::lowered(attrs.get()).refusal, nullptr) << region;
+    const char* refusal = r.staged() ? nullptr : interp::lowered(attrs.get()).refusal;
+    ASSERT_EQ(refusal, nullptr) << region;
     std::vector<Tensor> fused = run_all(op("fused"), attrs, in, false), single = run_steps(r, in),
                         ref = run_all(op("fused"), attrs, in, true);
     for (size_t o = 0; o < fused.size(); ++o) {
@@ -251,6 +252,135 @@ TEST_F(Interp, ReductionsOfOtherDtypes) {
   check("(float32,float32) t0=mul(i0,i1) t1=reduce(i0){mode=\"sum\",axes=[1],keepdims=false} -> t0,t1", in);
 }
 
+/// The kernel that op `fused` gets for these operands.
+std::string kernel_of(const std::string& region, std::span<const Tensor> in) {
+  Attrs attrs = make_attrs(FusedRegion::parse(region));
+  SmallVec<TensorArg, 8> args;
+  SmallVec<const Meta*, 8> metas;
+  for (auto& t : in) {
+    args.push_back(make_arg(t.meta, t.buffer));
+    metas.push_back(&t.meta);
+  }
+  std::vector<Meta> out(op("fused").n_out(attrs.get()));
+  infer_op(op("fused"), attrs.get(), {metas.data(), metas.size()}, out);
+  SmallVec<TensorArg, 8> results;
+  for (auto& m : out) {
+    TensorArg t;
+    t.dtype = m.dtype, t.shape = m.shape, t.layout = Layout::contiguous(m.shape);
+    results.push_back(t);
+  }
+  KernelArgs a{.op = &op("fused"), .attrs = attrs.get(), .in = {args.data(), args.size()}};
+  a.out = {results.data(), results.size()};
+  return KernelRegistry::global().choose(a).name;
+}
+
+// Written by hand, as users do: of rows of every length that is cut differently, in groups and alone.
+const char kSoftmax[] =
+    "(float32) t0=reduce(i0){mode=\"max\",axes=[-1],keepdims=true} t1=sub(i0,t0) t2=exp(t1) "
+    "t3=reduce(t2){mode=\"sum\",axes=[-1],keepdims=true} t4=div(t2,t3)";
+const char kLayerNorm[] =  // x, scale, shift, epsilon; the mean and the deviation are results, too
+    "(float32,float32,float32,float32) t0=reduce(i0){mode=\"mean\",axes=[-1],keepdims=true} t1=sub(i0,t0) "
+    "t2=square(t1) t3=reduce(t2){mode=\"mean\",axes=[-1],keepdims=true} t4=add(t3,i3) t5=rsqrt(t4) t6=mul(t1,t5) "
+    "t7=mul(t6,i1) t8=add(t7,i2) -> t0,t5,t6,t8";
+const char kLogSumExp[] =  // the axis is gone from the result
+    "(float32,float32) t0=reduce(i0){mode=\"max\",axes=[-1],keepdims=true} t1=sub(i0,t0) t2=exp(t1) "
+    "t3=mul(t2,i1) t4=reduce(t3){mode=\"sum\",axes=[-1],keepdims=false} -> t4,t1";
+
+TEST_F(Interp, RowsHaveTheBitsOfTheSingleOps) {
+  const int before = num_threads();
+  for (int threads : {1, 3}) {
+    set_num_threads(threads);
+    for (int64_t n : {2, 31, 32, 257, 1023, 1024, 1025, 2048, 5000, 16384})
+      for (int64_t rows : {1, 3, 70}) {
+        Tensor x = make(DType::F32, {rows, n}, 1);
+        Tensor in[] = {x, make(DType::F32, {n}, 2), make(DType::F32, {1, n}, 3), make(DType::F32, {}, 4)};
+        *static_cast<float*>(in[3].buffer.storage->ptr) = 1e-5f;
+        check(kSoftmax, {in, 1});
+        check(kLayerNorm, in);
+        Tensor weighted[] = {x, make(DType::F32, {rows, 1}, 5)};
+        check(kLogSumExp, weighted);
+        EXPECT_EQ(kernel_of(kSoftmax, {in, 1}), "interp_fused_rows");
+        EXPECT_EQ(kernel_of(kLayerNorm, in), "interp_fused_rows");
+        EXPECT_EQ(kernel_of(kLogSumExp, weighted), "interp_fused_rows");
+      }
+  }
+  set_num_threads(before);
+}
+
+TEST_F(Interp, RowsOfStridedAndBroadcastOperands) {
+  Tensor turned[] = {transposed(make(DType::F32, {300, 5, 4}, 1))};
+  check(kSoftmax, turned);
+  const char kMixed[] =
+      "(float32,float32,float32,bool) t0=mul(i0,i1) t1=reduce(t0){mode=\"max\",axes=[2],keepdims=true} t2=add(t1,i2) "
+      "t3=lt(t0,t2) t4=logical_and(t3,i3) t5=where(t4,t0,t2) t6=reduce(t5){mode=\"prod\",axes=[2],keepdims=true} "
+      "t7=typecvt(t6){dtype=float16} t8=neg(t7) -> t8,t5,t2,t4";
+  for (const Shape& a : {Shape{4, 5, 300}, {5, 300}, {300}, {1}})
+    for (const Shape& b : {Shape{4, 5, 1}, {5, 1}, {4, 1, 1}, {1}, {}}) {
+      Tensor in[] = {make(DType::F32, {4, 5, 300}, 1), make(DType::F32, a, 2), make(DType::F32, b, 3),
+                     make(DType::Bool, {5, 300}, 4)};
+      check(kMixed, in);
+      EXPECT_EQ(kernel_of(kMixed, in), "interp_fused_rows");
+    }
+  // Two axes, with one of size 1 in between.
+  Tensor images[] = {make(DType::F32, {6, 9, 1, 40}, 1)};
+  check("(float32) t0=reduce(i0){mode=\"mean\",axes=[1,3],keepdims=true} t1=sub(i0,t0) -> t0,t1", images);
+  Tensor empty[] = {make(DType::F32, {0, 40}, 1)};
+  check("(float32) t0=reduce(i0){mode=\"sum\",axes=[1],keepdims=true} t1=sub(i0,t0)", empty);
+}
+
+TEST_F(Interp, RowsMayWriteOverAnInput) {
+  Tensor x = make(DType::F32, {9, 700}, 1), want = make(DType::F32, {9, 700}, 1);
+  Attrs attrs = make_attrs(FusedRegion::parse(kSoftmax));
+  want = run(op("fused"), attrs, {&want, 1}, false);
+  OpInput given[] = {{&x.meta, &x.buffer, true}};
+  Tensor got;
+  got.meta = want.meta;
+  const void* memory = x.buffer.storage->ptr;
+  run_op(op("fused"), attrs.get(), given, {&got.meta, 1}, {&got.buffer, 1});
+  EXPECT_EQ(got.buffer.storage->ptr, memory);
+  EXPECT_TRUE(same_bits(got, want));
+}
+
+TEST_F(Interp, WhatFollowsAReductionHasTheBitsOfItsOps) {
+  for (const char* keep : {"true", "false"})
+    for (DType t : {DType::F32, DType::F16, DType::F64, DType::I32}) {
+      const std::string n(dtype_name(t));
+      for (int axis : {0, 1, 2}) {
+        const Shape s{6, 130, 140};
+        Shape left = s;
+        left[axis] = 1;
+        if (*keep == 'f') {
+          left = {};
+          for (int i = 0; i < 3; ++i)
+            if (i != axis) left.push_back(s[i]);
+        }
+        const std::string region = format(
+            "({0},{0},{0}) t0=mul(i0,i1) t1=reduce(t0){{mode=\"max\",axes=[{1}],keepdims={2}}} t2=mul(t1,i2) "
+            "t3=add(t2,t1) t4=relu(t3)",
+            n, axis, keep);
+        Tensor in[] = {make(t, s, 1), make(t, {140}, 2), make(t, left, 3)};
+        check(region, in);
+        check(region + " -> t0,t4", in);
+        check(region + " -> t4,t1,t3", in);
+      }
+    }
+  // A whole tensor to a number, and the number further.
+  Tensor in[] = {make(DType::F32, {300, 400}, 1), make(DType::F32, {}, 2)};
+  check("(float32,float32) t0=square(i0) t1=reduce(t0){mode=\"mean\",axes=[],keepdims=false} t2=sqrt(t1) t3=mul(t2,i1)",
+        in);
+}
+
+TEST_F(Interp, StagesThatNoKernelTakesRunInParts) {
+  // Over the first axis and back: neither rows nor a tail.
+  Tensor in[] = {make(DType::F32, {30, 40}, 1)};
+  check("(float32) t0=reduce(i0){mode=\"sum\",axes=[0],keepdims=true} t1=sub(i0,t0)", in);
+  check(
+      "(float32) t0=reduce(i0){mode=\"sum\",axes=[0],keepdims=false} "
+      "t1=reduce(i0){mode=\"sum\",axes=[1],keepdims=false}"
+      " -> t0,t1",
+      in);
+}
+
 TEST(FusedRegion, IsComparedByWhatItHolds) {
   auto attrs = [](const char* text) { return make_attrs(FusedRegion::parse(text)); };
   Attrs a = attrs("(float32) t0=neg(i0) t1=abs(t0) -> t0,t1"), b = attrs("(float32) t0=neg(i0) t1=abs(t0) -> t0,t1");
@@ -265,27 +395,13 @@ TEST(FusedRegion, IsComparedByWhatItHolds) {
 }
 
 TEST(FusedRegion, BadTextIsTheCallersError) {
-  for (const char* bad : {"",
-                          "(float32)",
-                          "(float99) t0=neg(i0)",
-                          "(float32) t1=neg(i0)",
-                          "(float32) t0=neg(i1)",
-                          "(float32) t0=neg(t0)",
-                          "(float32) t0=nope(i0)",
-                          "(float32) t0=matmul(i0,i0)",
-                          "(float32) t0=neg(i0",
-                          "(float32) t0=typecvt(i0){dtype=int32",
-                          "(float32) t0=typecvt(i0){bad=1}",
-                          "(float32)t0=neg(i0)",
-                          "(float32,bool) t0=add(i0,i1)",
-                          "(float32) t0=neg(i0) -> t1",
-                          "(float32) t0=neg(i0) -> i0",
-                          "(float32) t0=neg(i0) -> t0,t0",
-                          "(float32) t0=neg(i0) -> ",
-                          "(float32) t0=neg(i0) -> t0 t1=neg(i0)",
-                          "(float32) t0=argmax(i0)",
-                          "(float32) t0=reduce(i0) t1=neg(t0)",
-                          "(float32) t0=reduce(i0) t1=reduce(i0)"}) {
+  for (const char* bad :
+       {"", "(float32)", "(float99) t0=neg(i0)", "(float32) t1=neg(i0)", "(float32) t0=neg(i1)", "(float32) t0=neg(t0)",
+        "(float32) t0=nope(i0)", "(float32) t0=matmul(i0,i0)", "(float32) t0=neg(i0",
+        "(float32) t0=typecvt(i0){dtype=int32", "(float32) t0=typecvt(i0){bad=1}", "(float32)t0=neg(i0)",
+        "(float32,bool) t0=add(i0,i1)", "(float32) t0=neg(i0) -> t1", "(float32) t0=neg(i0) -> i0",
+        "(float32) t0=neg(i0) -> t0,t0", "(float32) t0=neg(i0) -> ", "(float32) t0=neg(i0) -> t0 t1=neg(i0)",
+        "(float32) t0=argmax(i0)"}) {
     try {
       FusedRegion r = FusedRegion::parse(bad);
       ADD_FAILURE() << bad << " parsed";

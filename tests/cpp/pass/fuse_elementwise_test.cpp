@@ -89,19 +89,80 @@ TEST(FuseElementwise, StopsAtShapesAndAtReadersBeforeItsPlace) {
                    "graph g(%x: f32[4,4]) {\n  %0 = exp %x\n  %1 = matmul %0, %x\n  %2 = neg %0\n} returns(%1, %2)\n");
 }
 
-TEST(FuseElementwise, AReductionEndsARegion) {
+TEST(FuseElementwise, AReductionIsAStep) {
   expect_rewrite(fuse, R"ir(graph g(%x: f32[4,300], %y: f32[300]) {
   %0 = sub %x, %y
   %1 = square %0
   %2 = reduce %1 {mode="mean", axes=[1]}
-  %3 = neg %2
+  %3 = cumsum %2
 } returns(%3)
 )ir",
                  R"ir(graph g(%x: f32[4,300], %y: f32[300]) {
   %0 = fused %x, %y {region="(float32,float32) t0=sub(i0,i1) t1=square(t0) t2=reduce(t1){mode=\"mean\",axes=[1],keepdims=false}"}
-  %1 = neg %0
+  %1 = cumsum %0
 } returns(%1)
 )ir");
+}
+
+TEST(FuseElementwise, WhatFollowsAReductionComesAlong) {
+  // scale, shift, residual, activation: also over the first axis, with a result on the way that is read elsewhere
+  expect_rewrite(fuse, R"ir(graph g(%x: f32[64,300], %s: f32[300], %b: f32[1], %r: f32[300]) {
+  %0 = square %x
+  %1 = reduce %0 {axes=[0]}
+  %2 = mul %1, %s
+  %3 = add %2, %b
+  %4 = add %3, %r
+  %5 = relu %4
+} returns(%5, %3)
+)ir",
+                 R"ir(graph g(%x: f32[64,300], %s: f32[300], %b: f32[1], %r: f32[300]) {
+  %0, %1 = fused %x, %s, %b, %r {region="(float32,float32,float32,float32) t0=square(i0) t1=reduce(t0){mode=\"sum\",axes=[0],keepdims=false} t2=mul(t1,i1) t3=add(t2,i2) t4=add(t3,i3) t5=relu(t4) -> t3,t5"}
+} returns(%1, %0)
+)ir");
+  // An operand that is made after the reduction: what reads it stays out.
+  expect_rewrite(fuse, R"ir(graph g(%x: f32[64,300]) {
+  %0 = square %x
+  %1 = reduce %0 {axes=[0]}
+  %2 = neg %1
+  %3 = cumsum %2 {axis=0}
+  %4 = add %2, %3
+} returns(%4)
+)ir",
+                 R"ir(graph g(%x: f32[64,300]) {
+  %0 = fused %x {region="(float32) t0=square(i0) t1=reduce(t0){mode=\"sum\",axes=[0],keepdims=false} t2=neg(t1)"}
+  %1 = cumsum %0
+  %2 = add %0, %1
+} returns(%2)
+)ir");
+}
+
+TEST(FuseElementwise, ASoftmaxWrittenInSingleOpsIsOneNode) {
+  expect_rewrite(fuse, R"ir(graph g(%x: f32[8,300]) {
+  %0 = reduce %x {mode="max", axes=[1], keepdims=true}
+  %1 = sub %x, %0
+  %2 = exp %1
+  %3 = reduce %2 {axes=[1], keepdims=true}
+  %4 = div %2, %3     loc a.py:5
+} returns(%4)
+)ir",
+                 R"ir(graph g(%x: f32[8,300]) {
+  %0 = fused %x {region="(float32) t0=reduce(i0){mode=\"max\",axes=[1],keepdims=true} t1=sub(i0,t0) t2=exp(t1) t3=reduce(t2){mode=\"sum\",axes=[1],keepdims=true} t4=div(t2,t3)"}  loc a.py:5
+} returns(%0)
+)ir");
+}
+
+TEST(FuseElementwise, RowsThatWouldNotBeOnePass) {
+  // Over the first axis, of rows too short, or where somebody else needs to be in between.
+  expect_unchanged(fuse,
+                   "graph g(%x: f32[300,400]) {\n  %0 = reduce %x {axes=[0], keepdims=true}\n  %1 = sub %x, %0\n} "
+                   "returns(%1)\n");
+  expect_unchanged(fuse,
+                   "graph g(%x: f32[300,8]) {\n  %0 = reduce %x {axes=[1], keepdims=true}\n  %1 = sub %x, %0\n} "
+                   "returns(%1)\n");
+  expect_unchanged(
+      fuse,
+      "graph g(%x: f32[64,64]) {\n  %0 = reduce %x {axes=[1], keepdims=true}\n  %1 = matmul %x, %0\n  %2 = "
+      "sub %x, %1\n} returns(%2)\n");
 }
 
 TEST(FuseElementwise, ASmallReductionComesToItsOperand) {

@@ -12,7 +12,7 @@ HWY_BEFORE_NAMESPACE();
 namespace mge::body::HWY_NAMESPACE {
 
 void fill_binary(simd::RowTable& t) {
-  set_rows<true>(t, OpList<Add, Sub, Mul, Maximum, Minimum, Lt, Le, Eq, Ne, ReluGrad>());
+  set_rows<true>(t, OpList<Add, Sub, Mul, Maximum, Minimum, PRelu, Lt, Le, Eq, Ne, ReluGrad>());
   set_half_rows(t, OpList<Add, Sub, Mul, Div>());
   set_rows<false>(t, OpList<FloorDiv, Mod, Div, Pow, Atan2, LogAddExp>());
   set_rows<false>(t, OpList<AbsGrad, Relu6Grad, SigmoidGrad, TanhGrad, HSigmoidGrad, HSwishGrad, SiluGrad, GeluGrad>());
