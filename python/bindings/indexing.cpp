@@ -55,11 +55,8 @@ bool parse(PyObject* key, const Shape& s, Index* ix) {
     PyErr_SetString(PyExc_IndexError, "an index can only have a single ellipsis ('...')");
     throw PythonError{};
   }
-  if (used > s.rank) {
-    PyErr_Format(PyExc_IndexError, "too many indices for tensor: tensor is %d-dimensional, but %d were indexed",
-                 int{s.rank}, used);
-    throw PythonError{};
-  }
+  MGE_CHECK(used <= s.rank, Index, "too many indices for tensor: tensor is {}-dimensional, but {} were indexed",
+            int{s.rank}, used);
   ix->region = s;
   int axis = 0;
   auto add = [&](int64_t start, int64_t stop, int64_t step) {
@@ -96,11 +93,7 @@ bool parse(PyObject* key, const Shape& s, Index* ix) {
     } else {
       int64_t v = 0, size = s[axis];
       bound(k, &v);
-      if (v < -size || v >= size) {
-        PyErr_Format(PyExc_IndexError, "index %lld is out of bounds for axis %d with size %lld",
-                     static_cast<long long>(v), axis, static_cast<long long>(size));
-        throw PythonError{};
-      }
+      MGE_CHECK(-size <= v && v < size, Index, "index {} is out of bounds for axis {} with size {}", v, axis, size);
       if (v < 0) v += size;
       add(v, v + 1, 1);
       ix->region[axis++] = 1;
@@ -166,11 +159,8 @@ AnyIndex parse_any(std::span<PyObject* const> items, int rank) {
     PyErr_SetString(PyExc_IndexError, "an index can only have a single ellipsis ('...')");
     throw PythonError{};
   }
-  if (used > rank) {
-    PyErr_Format(PyExc_IndexError, "too many indices for tensor: tensor is %d-dimensional, but %d were indexed", rank,
-                 used);
-    throw PythonError{};
-  }
+  MGE_CHECK(used <= rank, Index, "too many indices for tensor: tensor is {}-dimensional, but {} were indexed", rank,
+            used);
   AnyIndex ix;
   ix.slice.python = true;
   int axis = 0, result = 0;
@@ -318,11 +308,8 @@ int set_index(PyObject* self, PyObject* key, PyObject* value) {
     int64_t d = vs[vs.rank - 1 - i];
     fits = d == 1 || d == ix.result[ix.result.rank - 1 - i];
   }
-  if (!fits) {
-    PyErr_Format(PyExc_ValueError, "cannot copy tensor with shape %s to subtensor with shape %s",
-                 v->meta().shape.str().c_str(), ix.result.str().c_str());
-    return -1;
-  }
+  MGE_CHECK(fits, Value, "cannot copy tensor with shape {} to subtensor with shape {}", v->meta().shape.str(),
+            ix.result.str());
   v = reshaped(v.get(), vs);
   if (!(v->meta().shape == ix.result)) v = apply1(broadcast, make_attrs(ShapeAttrs{to_ints(ix.result)}), {v.get()});
   v = reshaped(v.get(), ix.region);

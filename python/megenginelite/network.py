@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import warnings
 from collections.abc import Callable
@@ -53,6 +54,11 @@ __all__ = [  # with what the original's module of this name has
     "start_finish_callback",
     "wrap_async_callback",
 ]
+
+
+class ModelNotFoundError(FileNotFoundError, RuntimeError):
+    """There is no such file: an error of Lite's, and what Python calls it."""
+
 
 _Handle = ctypes.c_void_p
 _int_p = ctypes.POINTER(ctypes.c_int)
@@ -165,6 +171,8 @@ class LiteNetwork:
             data = file.read() or b""
             self._call("load_model_from_mem", [ctypes.c_char_p, ctypes.c_size_t], data, len(data))
         elif isinstance(file, (str, bytes, os.PathLike)):
+            if not os.path.exists(file):
+                raise ModelNotFoundError(errno.ENOENT, "LiteNetwork.load: there is no such model file", os.fspath(file))
             self._call("load_model_from_path", [ctypes.c_char_p], os.fsencode(file))
         else:
             raise TypeError(f"LiteNetwork.load: needs a path or an open binary file; got a {type(file).__name__}.")

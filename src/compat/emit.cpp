@@ -47,6 +47,16 @@ Val shaped(const Val& x, std::initializer_list<int64_t> sizes) { return reshape(
 
 namespace {
 
+/// The number `value` in the dtype of x; in a quantised one, what is stored.
+Val stored(const Val& x, double value) {
+  if (!is_quant(x.dtype())) return x.em->constant(value, x.dtype(), x);
+  const Quant& q = x.meta().quant;
+  MGE_CHECK(q.per_tensor(), NotImplemented,
+            "pad: {} is quantised per channel. Take its values with astype(\"float32\").", x.meta().str());
+  const double real = (value - q.zero_point) * static_cast<float>(q.scale);
+  return quantized(x.em->constant(real, DType::F32, x), x.meta().qtype());
+}
+
 /// For any sizes: the new ones are computed, and x lies between the same distances from both ends.
 Val padded_any(const Val& x, std::span<const std::pair<int64_t, int64_t>> widths, double value) {
   SliceAttrs at{.axes = {}, .starts = {}, .stops = {}, .steps = {}, .python = true};
@@ -62,8 +72,7 @@ Val padded_any(const Val& x, std::span<const std::pair<int64_t, int64_t>> widths
     at.steps.push_back(1);
   }
   const Val sizes = x.em->size_operand(x) + int_table(x, more, Shape{static_cast<int64_t>(more.size())});
-  const Val base = emit_sized("broadcast_to", {x.em->constant(value, x.dtype(), x)}, ShapeAttrs{shape}, "shape",
-                              SizeValues{shape, sizes});
+  const Val base = emit_sized("broadcast_to", {stored(x, value)}, ShapeAttrs{shape}, "shape", SizeValues{shape, sizes});
   return emit("set_slice", {base, x}, std::move(at));
 }
 
@@ -87,7 +96,7 @@ Val padded(const Val& x, std::span<const std::pair<int64_t, int64_t>> widths, do
     shape[i] += before + after;
   }
   if (!any) return x;
-  return emit("set_slice", {filled(x, shape, value, x.dtype()), x}, std::move(at));
+  return emit("set_slice", {broadcast_to(stored(x, value), shape), x}, std::move(at));
 }
 
 Val padded_by_index(const Val& x, std::span<const std::pair<int64_t, int64_t>> widths, std::string_view mode) {

@@ -1,5 +1,7 @@
 #include "compat/windows.h"
 
+#include <array>
+
 #include "op/conv/conv_geom.h"
 #include "op/shape/shape_ops.h"
 
@@ -42,12 +44,19 @@ Val sliding_window(const char* who, const Val& image, const Window& w) {
 }
 
 Val add_windows(const char* who, const Val& windows, int64_t height, int64_t width, const Window& w) {
-  const Shape s = windows.shape();
+  const Shape s = now(windows);
   const int64_t h = height + 2 * w.ph, wd = width + 2 * w.pw;
   const int64_t oh = conv_outputs(h, w.kh, w.sh, 0, w.dh), ow = conv_outputs(wd, w.kw, w.sw, 0, w.dw);
   MGE_CHECK(s.rank == 6 && s[2] == oh && s[3] == ow && s[4] == w.kh && s[5] == w.kw, Assertion,
             "{}: windows of shape (N, C, {}, {}, {}, {}) are needed; got {}.", who, oh, ow, w.kh, w.kw, s.str());
-  Val y = filled(windows, Shape{s[0], s[1], h, wd}, 0, windows.dtype());
+  SizeValues image{{s[0], s[1], h, wd}, {}};
+  if (windows.em->any_size(windows)) {
+    const Val parts[] = {slice(windows.em->size_operand(windows), 0, 0, 2),
+                         int_table(windows, std::array{h, wd}, Shape{2})};
+    image.operand = concat(parts, 0);
+  }
+  const Val zero = windows.em->constant(0, windows.dtype(), windows);
+  Val y = emit_sized("broadcast_to", {zero}, ShapeAttrs{image.now}, "shape", image);
   // Each pixel takes its windows row by row: the first one has it at its end.
   for (int64_t i = w.kh - 1; i >= 0; --i)
     for (int64_t j = w.kw - 1; j >= 0; --j) {

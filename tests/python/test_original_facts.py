@@ -10,6 +10,7 @@ import pytest
 
 import megengine as mge
 import megengine.functional as F
+import megenginelite as lite
 from megengine import Tensor
 from megengine.autodiff import Function, GradManager
 from megengine.core import _core
@@ -18,7 +19,7 @@ from megengine.core.ops import builtin
 from megengine.data import DataLoader, StreamSampler
 from megengine.data.dataset import StreamDataset
 from megengine.data.transform import Transform
-from megengine.jit import trace
+from megengine.jit import SublinearMemoryConfig, trace
 
 # ---- topk
 
@@ -330,3 +331,40 @@ def test_private_names_that_programs_use():
     assert Tensor([1.0], device=Device("cpu1").to_c()).device == "cpu1" and hash(Device("cpu0")) == hash(Device("cpu0"))
     with pytest.raises(AttributeError, match="elemwise"):
         F.elemwise.NoSuchThing  # noqa: B018
+
+
+# ---- what is accepted, and which errors it raises
+
+
+def test_errors_of_indices_are_those_of_numpy_and_of_the_original():
+    x = Tensor(np.zeros((2, 3), "float32"))
+    for wrong in ((0, 0, 0), (2,), (Ellipsis, -4)):
+        for kind in (IndexError, RuntimeError):
+            with pytest.raises(kind):
+                x[wrong]
+    for index in (0, (0, slice(1, None)), [0, 1], Tensor([True, False])):
+        for kind in (ValueError, RuntimeError):
+            with pytest.raises(kind, match="cannot copy tensor with shape"):
+                x[index] = Tensor(np.ones((4, 5), "float32"))
+    assert x.numpy().tolist() == [[0.0] * 3] * 2
+
+
+def test_the_parts_of_complex_numbers_broadcast():
+    column, row = np.array([[1.0], [2.0]], "float32"), np.array([3.0, 4.0], "float32")
+    np.testing.assert_array_equal(F.complex(Tensor(column), Tensor(row)).numpy(), column + 1j * row)
+    np.testing.assert_array_equal(F.complex(Tensor(row), 1.0).numpy(), row + 1j)
+    np.testing.assert_array_equal(F.complex(1.0, Tensor(row)).numpy(), 1 + 1j * row)
+
+
+def test_an_index_of_one_hot_may_be_a_list():
+    assert F.indexing_one_hot(Tensor([[1.0, 2.0], [3.0, 4.0]]), [1, 0]).tolist() == [2.0, 3.0]
+
+
+def test_a_model_that_is_not_there_is_an_error_of_both_kinds(tmp_path):
+    for kind in (FileNotFoundError, RuntimeError):
+        with pytest.raises(kind, match=r"no such model file: .*none\.mge"):
+            lite.LiteNetwork().load(tmp_path / "none.mge")
+
+
+def test_sublinear_config_keeps_its_megabytes():
+    assert (SublinearMemoryConfig(lb_memory_mb=3).lb_memory_mb, SublinearMemoryConfig().lb_memory_mb) == (3, 0)

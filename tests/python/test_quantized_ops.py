@@ -362,12 +362,10 @@ REALS = {
     "max_pool": (lambda x: F.max_pool2d(x, 2), lambda v: v.reshape(2, 3, 2, 2, 3, 2).max((3, 5))),
     "max": (lambda x: x.max(axis=1), lambda v: v.max(1)),
     "sum": (lambda x: x.sum(axis=1), None),
-    "avg_pool": (lambda x: F.avg_pool2d(x, 2), None),
     "pad": (
         lambda x: F.pad(x, ((0, 0), (0, 0), (1, 2), (0, 1))),
         lambda v: np.pad(v, ((0, 0), (0, 0), (1, 2), (0, 1))),
     ),
-    "resize": (lambda x: F.vision.interpolate(x, size=(7, 5)), None),
     "zeros_like": (F.zeros_like, np.zeros_like),
 }
 
@@ -381,6 +379,38 @@ def test_other_ops_see_real_numbers(name, dtype) -> None:
     real = (q - zero_of(dtype)).astype("float32") * np.float32(dt.get_scale(dtype))
     assert dt.is_dtype_equal(f(x).dtype, dtype)
     check(f, lambda: stored(ref(real) if ref else f(mge.tensor(real)).numpy(), dtype), x)
+
+
+def enlarged(q: np.ndarray) -> np.ndarray:
+    """Twice as high and wide: a quarter and three quarters of two neighbours each way."""
+    for axis in (2, 3):
+        a = np.moveaxis(q, axis, 0)
+        before, after = np.concatenate([a[:1], a[:-1]]), np.concatenate([a[1:], a[-1:]])
+        q = np.moveaxis(
+            np.stack([0.25 * before + 0.75 * a, 0.75 * a + 0.25 * after], 1).reshape(-1, *a.shape[1:]), 0, axis
+        )
+    return q
+
+
+MEANS = {
+    "avg_pool": (lambda x: F.avg_pool2d(x, 2), lambda q: q.reshape(2, 3, 2, 2, 3, 2).mean((3, 5))),
+    "resize": (lambda x: F.vision.interpolate(x, scale_factor=2), enlarged),
+}
+
+
+@pytest.mark.parametrize("name", MEANS)
+@pytest.mark.parametrize("scale", [0.0313, 0.1, 0.7])
+@pytest.mark.parametrize("kind", ["qint8", "quint8", "qint4"])
+def test_means_are_taken_of_integers_so_that_halves_are_exact(name, scale, kind) -> None:
+    dtype = {"qint8": dt.qint8(scale), "quint8": dt.quint8(scale, 77), "qint4": dt.qint4(scale)}[kind]
+    q = full_range((2, 3, 4, 6), dtype, 9)
+    f, ref = MEANS[name]
+    mean = ref(q.astype("float64") - zero_of(dtype))
+    halves = np.abs(mean - np.trunc(mean)) == 0.5
+    assert halves.sum() > 2
+    want = np.trunc(mean + np.copysign(0.5, mean)) + zero_of(dtype)
+    x = mge.Tensor(q, dtype=dtype)
+    check(f, lambda: want.astype(q.dtype), x)
 
 
 MODES = [n for n in builtin.ElemwiseMultiType.Mode.names if n[0] == "Q"]

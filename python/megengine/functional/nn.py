@@ -353,6 +353,8 @@ def indexing_one_hot(src: Tensor, index: Tensor, axis: int = 1, keepdims: bool =
     if src.ndim < 2:
         raise UserError(f"indexing_one_hot: the source needs at least 2 dimensions; got {src.shape}.")
     at = _normalize_axis(src.ndim, axis, False, "indexing_one_hot")
+    if isinstance(index, (list, tuple)):
+        index = Tensor(index, dtype="int32")
     y = ops.indexing_one_hot(src, as_index(index, src.shape[at], "indexing_one_hot", negative=False), axis=at)
     return ops.expand_dims(y, axes=(at,)) if keepdims else y
 

@@ -690,7 +690,7 @@ def copy(inp: Tensor, device: Any = None) -> Tensor:
 
 
 def complex(real: Tensor, imag: Tensor) -> Tensor:
-    """A complex64 tensor from its parts, which are float32 of one shape.
+    """A complex64 tensor from its parts, which are float32 and broadcast to one shape.
 
     Complex tensors have ``+``, ``-``, ``*``, negation, ``reshape`` and slices; ``real`` and ``imag`` take them apart.
 
@@ -698,7 +698,11 @@ def complex(real: Tensor, imag: Tensor) -> Tensor:
     >>> (z * z).numpy()
     array([-3.+4.j], dtype=complex64)
     """
-    return ops.complex(real, imag)
+    re, im = (x if isinstance(x, Tensor) else Tensor(x, dtype="float32") for x in (real, imag))
+    if re._tuple_shape != im._tuple_shape:
+        shape = np.broadcast_shapes(re._tuple_shape, im._tuple_shape)
+        re, im = broadcast_to(re, shape), broadcast_to(im, shape)
+    return ops.complex(re, im)
 
 
 def polar(abs: Tensor, angle: Tensor) -> Tensor:

@@ -28,6 +28,7 @@ class SublinearMemoryConfig:
         self.thresh_nr_try = thresh_nr_try
         self.genetic_nr_iter = genetic_nr_iter
         self.genetic_pool_size = genetic_pool_size
+        self.lb_memory_mb = lb_memory_mb
         self.lb_memory = lb_memory_mb * 1024 * 1024
         self.num_worker = num_worker
 

@@ -72,6 +72,10 @@ class Observer(Module, QParamsModuleMixin):
         """Look at x, and hand it on."""
 
 
+class NoDataError(ValueError):
+    """An observer that has seen nothing has no scale to give."""
+
+
 class MinMaxObserver(Observer):
     """The least and the largest value of all that passed; 0 always counts as seen.
 
@@ -116,9 +120,13 @@ class MinMaxObserver(Observer):
     def get_qparams(self) -> QParams:
         return self._calculate_qparams(kept(self.min_val, Tensor), kept(self.max_val, Tensor))
 
+    def has_seen(self) -> bool:
+        """Whether any data passed, so that there is a range."""
+        return not np.any(self.min_val.numpy() > self.max_val.numpy())
+
     def get_quantized_dtype(self) -> np.dtype[Any]:
-        if np.any(self.min_val.numpy() > self.max_val.numpy()):
-            raise ValueError(
+        if not self.has_seen():
+            raise NoDataError(
                 f"{type(self).__name__}: has seen no data, so there is no scale that fits. Run data through the "
                 "network in training mode (observers are off in evaluation mode) before it is quantised."
             )

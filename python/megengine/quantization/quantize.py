@@ -15,7 +15,7 @@ from ..module.module import Module, _expand_structure
 from ..tensor import Tensor
 from ..utils.hook import HookHandler
 from ..utils.module_utils import set_expand_structure, set_module_mode_safe
-from .observer import PassiveObserver
+from .observer import MinMaxObserver, NoDataError, PassiveObserver
 from .qconfig import QConfig, ema_fakequant_qconfig
 from .utils import QParams
 
@@ -159,13 +159,36 @@ def quantize(module: _M, inplace: bool = True, mapping: dict[type, type] | None 
     table: dict[type, type] = {getattr(_qat(), n): getattr(quantized, n) for n in _quantable()}
     table.update(mapping or {})
     module = module if inplace else deepcopy(module)
+    observers = [m.act_observer for m in _qat_modules(module)]
+    names = {id(m): name for name, m in module.named_modules()}
+    calibrated = any(isinstance(o, MinMaxObserver) and o.has_seen() for o in observers)
 
     def make(target: Any, leaf: Module) -> Module:
-        made: Module = target.from_qat_module(leaf)
+        made: Module
+        try:
+            made = target.from_qat_module(leaf)
+        except NoDataError:
+            if not calibrated:
+                raise
+            _settle(leaf, names[id(leaf)])
+            made = target.from_qat_module(leaf)
         made.train(leaf.training)
         return made
 
     return _replaced(module, "quantize", table, lambda m: True, make)
+
+
+def _settle(leaf: Module, name: str) -> None:
+    """A layer that no data reached gets the least scale, with a warning: it is a part that the network does not use."""
+    warn_once(
+        f"quantize {name}",
+        f"quantize: no data reached the {type(leaf).__name__} {name}, so no scale fits it and what it computes is of "
+        "no use.",
+    )
+    for o in leaf.modules():
+        if isinstance(o, MinMaxObserver) and not o.has_seen():
+            o.min_val._reset(F.zeros_like(o.min_val))
+            o.max_val._reset(F.zeros_like(o.max_val))
 
 
 def propagate_qconfig(module: Module, qconfig: QConfig) -> None:

@@ -45,10 +45,24 @@ bool emit_product(Emitter& em, const OpDef& op, const AttrsBase* attrs, std::spa
   return false;
 }
 
+// Weighted means of elements: the scale would go in and out again, so they are taken of the integers, whose halves are
+// exact and round away from zero.
+bool emit_mean(Emitter& em, const OpDef& op, const Attrs& attrs, std::span<const Val> in, std::span<Val> out) {
+  if (op.name != "avg_pool2d" && op.name != "resize") return false;
+  if (!is_quantised(in[0]) || !in[0].meta().quant.per_tensor()) return false;
+  const QType like = in[0].meta().qtype();
+  const double scale = static_cast<float>(like.quant.scale);
+  SmallVec<Val, 3> ins(in.begin(), in.end());
+  ins[0] = unary("round", dequantized(in[0]) / scale);
+  em.emit(op, attrs, {ins.data(), ins.size()}, out);
+  out[0] = quantized(unary("round", out[0]) * scale, like);
+  return true;
+}
+
 }  // namespace
 
 void emit_on_quantised(Emitter& em, const OpDef& op, const Attrs& attrs, std::span<const Val> in, std::span<Val> out) {
-  if (emit_product(em, op, attrs.get(), in, out)) return;
+  if (emit_product(em, op, attrs.get(), in, out) || emit_mean(em, op, attrs, in, out)) return;
   QType like;  // of the quantised inputs, which must agree
   for (auto& v : in) {
     if (!is_quantised(v)) continue;

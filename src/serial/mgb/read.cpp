@@ -231,9 +231,10 @@ class Translator {
     };
     for (size_t i = 0; i < o.params.size(); ++i)
       for (auto& f : o.params[i].fields) {
-        if (f.name == "format" && Blocked::is_blocked(o)) continue;  // the rule sees plain images
+        if (f.name == "format" && Blocked::is_blocked(o)) continue;
         if (has(f.name)) given.push_back(f);
       }
+    if (Blocked::is_blocked(o) && has("format")) given.push_back({"format", int64_t{0}});  // the rule sees plain images
     if (o.output_dtype.dtype && has("dtype")) given.push_back({"dtype", o.output_dtype});
     return c.build(given);
   }

@@ -233,6 +233,7 @@ Oprs::Sizes Oprs::sizes(const char* field) {
   const std::vector<NamedAttr> values = node_->attrs->values();
   int at = 0;
   while (values[static_cast<size_t>(at)].name != field) ++at;
+  asked_ |= uint64_t{1} << at;
   const auto& now = std::get<Ints>(values[static_cast<size_t>(at)].value);
   std::vector<ValueId> parts(now.size(), kNone);
   bool any = false;
@@ -251,6 +252,7 @@ VarId Oprs::size_var(const char* field, int i) {
   const std::vector<NamedAttr> values = node_->attrs->values();
   for (auto& s : node_->sizes) {
     if (values[static_cast<size_t>(s.field)].name != field) continue;
+    asked_ |= uint64_t{1} << s.field;
     if (s.element == i) return of(s.value);
     if (s.element == SizeOperand::kWhole) return part(of(s.value), i, i + 1);
   }
@@ -379,8 +381,12 @@ class Writer {
   void emit(NodeId n) {
     w_.start(n);
     const size_t first = w_.file.oprs.size();
-    find_rule(g_.node(n).op->name)->rule(w_);
     const ir::Node& x = g_.node(n);
+    find_rule(x.op->name)->rule(w_);
+    MGE_CHECK(w_.all_sizes_written(), NotImplemented,
+              "dump: MegEngine's format cannot hold {} at {} with sizes that are computed from its input. Dump in the "
+              "native format (dump_format=\"native\").",
+              x.op->name, g_.location_of(n).str());
     for (ValueId v : x.outputs)
       if (g_.use_count(v) > 0 && !g_.value(v).name.empty()) {
         VarInfo& var = w_.file.vars[w_.of(v)];

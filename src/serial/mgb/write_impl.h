@@ -2,6 +2,7 @@
 // node of ours into one or more of theirs; MegEngine has no tensors of rank 0, so a scalar is a vector of one element
 // there.
 #pragma once
+#include <algorithm>
 #include <deque>
 #include <initializer_list>
 #include <span>
@@ -39,7 +40,7 @@ class Oprs {
   void result(VarId v, size_t i = 0) { vars_[static_cast<size_t>(node_->outputs[i])] = v; }
   const Graph& graph() const { return g_; }
   bool older() const { return older_; }
-  /// What attribute `field` waits for, in numbers and as a var. A rule that does not ask loses it: see takes_sizes.
+  /// What attribute `field` waits for, in numbers and as a var. A rule that does not ask for one is an error.
   struct Sizes {
     Ints now;
     VarId var;
@@ -48,6 +49,11 @@ class Oprs {
   Sizes sizes(const char* field);
   /// The var that element `i` of attribute `field` comes from; kNoVar: it is a number.
   VarId size_var(const char* field, int i);
+  /// The rule says in another way what they decide.
+  void sizes_are_written() { asked_ = ~uint64_t{0}; }
+  bool all_sizes_written() const {
+    return std::ranges::all_of(node_->sizes, [&](auto& s) { return asked_ >> s.field & 1; });
+  }
 
   // Operators.
   static constexpr VarId kNoVar = UINT32_MAX;
@@ -80,7 +86,10 @@ class Oprs {
   static DType narrow(DType t) { return t == DType::F64 ? DType::F32 : t == DType::I64 ? DType::I32 : t; }
 
   VarId of(ir::ValueId v);
-  void start(ir::NodeId n) { node_ = &g_.node(n); }
+  void start(ir::NodeId n) {
+    node_ = &g_.node(n);
+    asked_ = 0;
+  }
 
   File file;
   std::vector<std::string> names;             // of vars
@@ -90,6 +99,7 @@ class Oprs {
   const Graph& g_;
   std::vector<VarId> vars_;
   const ir::Node* node_ = nullptr;
+  uint64_t asked_ = 0;  // a bit for each attribute
   int format_;
   bool older_;
   std::unordered_map<std::string, VarId> shared_;  // small constants, by their bytes

@@ -118,13 +118,39 @@ Fields window(const Ints& kernel, const Ints& stride, const Ints& pad) {
   return {{"window_h", kernel[0]}, {"window_w", kernel.back()}, {"stride_h", s[0]},
           {"stride_w", s.back()},  {"pad_h", pad[0]},           {"pad_w", pad.back()}};
 }
+
+/// The image that is left where windows follow the sizes of the input: AdaptivePooling has those of ours.
+template <class A>
+std::string refuse_pool(const Graph& g, const ir::Node& n) {
+  if (n.sizes.empty()) return {};
+  const auto& at = attrs_as<A>(n.attrs.get());
+  const Shape &x = g.meta(n.inputs[0]).shape, &y = g.meta(n.outputs[0]).shape;
+  bool same = at.pad == Ints{0, 0} && at.kernel.size() == 2 && at.stride.size() == 2;
+  for (size_t i = 0; same && i < 2; ++i) {
+    const int64_t in = x[static_cast<int>(i) + 2], out = y[static_cast<int>(i) + 2];
+    same = at.stride[i] == in / out && at.kernel[i] == in - (out - 1) * at.stride[i];
+    // Windows side by side, as many for any size, are not those.
+    for (auto& a : n.sizes)
+      for (auto& b : n.sizes) same &= out == 1 || a.field == b.field || a.value != b.value;
+  }
+  return same ? "" : "with windows computed from sizes";
+}
+bool adaptive_pool(Oprs& w, int64_t mode) {
+  if (w.node().sizes.empty()) return false;
+  w.sizes_are_written();
+  const Shape& y = w.out_meta().shape;
+  w.result(w.opr1("AdaptivePoolingV1", "AdaptivePooling", {{"mode", mode}}, {w.in(0), w.ints({y[2], y[3]})}));
+  return true;
+}
 void max_pool2d(Oprs& w) {
+  if (adaptive_pool(w, 0)) return;
   const auto& at = w.attrs<PoolAttrs>();
   Fields f = window(at.kernel, at.stride, at.pad);
   f.push_back({"mode", int64_t{0}});
   w.result(w.opr1("PoolingV1", "Pooling", f, {w.in(0)}));
 }
 void avg_pool2d(Oprs& w) {
+  if (adaptive_pool(w, 2)) return;
   const auto& at = w.attrs<AvgPoolAttrs>();
   Fields f = window(at.kernel, at.stride, at.pad);
   f.push_back({"mode", int64_t{at.include_pad ? 1 : 2}});
@@ -163,6 +189,7 @@ void layer_norm(Oprs& w) {
 }
 std::string refuse_layer_norm(const Graph& g, const ir::Node& n) {
   if (g.use_count(n.outputs[1]) || g.use_count(n.outputs[2])) return "with its statistics";
+  if (n.inputs.size() == 1 && g.is_sized()) return "of as many elements as there are";  // no weight says how many
   return g.meta(n.inputs[0]).shape.rank <= attrs_as<LayerNormAttrs>(n.attrs.get()).n_axes ? "over all axes" : "";
 }
 
@@ -261,6 +288,10 @@ std::string only_first(const Graph& g, const ir::Node& n) {
     if (g.use_count(n.outputs[i])) return "with its second output";
   return {};
 }
+std::string refuse_max_pool(const Graph& g, const ir::Node& n) {
+  const std::string why = only_first(g, n);
+  return why.empty() ? refuse_pool<PoolAttrs>(g, n) : why;
+}
 
 }  // namespace
 
@@ -271,8 +302,8 @@ std::span<const RuleRow> nn_rules() {
       {"conv2d_dx", conv_dx<2, Conv2dDxAttrs>, refuse_conv},
       {"conv3d_dx", conv_dx<3, Conv3dDxAttrs>, refuse_conv},
       {"qconv2d", qconv2d},
-      {"max_pool2d", max_pool2d, only_first},
-      {"avg_pool2d", avg_pool2d},
+      {"max_pool2d", max_pool2d, refuse_max_pool},
+      {"avg_pool2d", avg_pool2d, refuse_pool<AvgPoolAttrs>},
       {"batch_norm_infer", batch_norm, refuse_batch_norm},
       {"softmax", softmax},
       {"layer_norm", layer_norm, refuse_layer_norm},

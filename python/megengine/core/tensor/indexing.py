@@ -264,7 +264,9 @@ def _fitted(value: Tensor, region: tuple[int, ...]) -> Tensor:
     except ValueError:
         fits = False
     if not fits:
-        raise ValueError(f"cannot copy tensor with shape {value._tuple_shape} to the indexed region of shape {region}.")
+        raise _core.UserError(
+            f"cannot copy tensor with shape {value._tuple_shape} to the indexed region of shape {region}."
+        )
     if shape != value._tuple_shape:
         value = value.reshape(shape)
     return ops.broadcast_to(value, shape=region)

@@ -1,0 +1,86 @@
+"""Files in MegEngine's format that are good for other sizes than they were dumped with: what follows the sizes of the
+input here must follow them there. Each is read again and run at three sizes."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import megengine as mge
+import megengine.functional as F
+import megengine.module as M
+from megengine import Tensor, jit
+from megengine.utils.comp_graph_tools import GraphInference
+
+SIZES = [(2, 6, 7, 8), (3, 6, 7, 8), (1, 6, 9, 11)]
+
+
+def image(shape: tuple[int, ...]) -> np.ndarray:
+    return np.random.RandomState(sum(shape)).uniform(-2, 2, shape).astype("float32")
+
+
+def dumped(fn: Callable[[Tensor], Tensor], version: str) -> io.BytesIO:
+    traced = jit.trace(fn, symbolic=True, capture_as_const=True)
+    traced(Tensor(image(SIZES[0])))
+    file = io.BytesIO()
+    traced.dump(file, arg_names=["x"], output_names=["y"], dump_format=version)
+    file.seek(0)
+    return file
+
+
+NETS: dict[str, Callable[[Tensor], Tensor]] = {
+    "adaptive_avg_pool": lambda x: F.adaptive_avg_pool2d(x, (3, 4)),
+    "adaptive_avg_pool_to_one": lambda x: F.adaptive_avg_pool2d(x, 1),
+    "adaptive_max_pool": lambda x: F.adaptive_max_pool2d(x, (3, 4)),
+    "global_pool": lambda x: F.avg_pool2d(x, (x.shape[2], x.shape[3])),
+    "group_norm": M.GroupNorm(3, 6),
+    "instance_norm": M.InstanceNorm(6, affine=False),
+    "layer_norm_without_weights": lambda x: F.nn.layer_norm(x, x.shape[1:], False),
+}
+
+
+@pytest.mark.parametrize("version", ["FBS_V2", "FBS"])
+@pytest.mark.parametrize("name", NETS)
+def test_sizes_of_the_input_are_followed(name: str, version: str) -> None:
+    graph = GraphInference(dumped(NETS[name], version))
+    for shape in SIZES:
+        x = image(shape)
+        np.testing.assert_allclose(graph.run(x)["y"], NETS[name](Tensor(x)).numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_windows_that_follow_sizes_in_another_way_are_refused() -> None:
+    """Two windows side by side, each half of the image: adaptive pooling has larger ones where the size is odd."""
+    with pytest.raises(NotImplementedError, match="avg_pool2d .with windows computed from sizes."):
+        dumped(lambda x: F.avg_pool2d(x[:, :, :6], (x.shape[2] // 3, x.shape[3] // 2)), "FBS_V2")
+    dumped(lambda x: F.avg_pool2d(x, (2, 3)), "FBS_V2")
+
+
+def test_a_layer_that_no_data_reached_does_not_stop_quantisation() -> None:
+    from megengine import quantization as Q
+
+    class Net(M.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.quant, self.used, self.unused, self.dequant = (
+                M.QuantStub(),
+                M.Linear(3, 2),
+                M.Linear(3, 4),
+                M.DequantStub(),
+            )
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.dequant(self.used(self.quant(x)))
+
+    x = mge.tensor([[1.0, -2.0, 0.5]])
+    net = Q.quantize_qat(Net(), qconfig=Q.min_max_fakequant_qconfig)
+    with pytest.raises(ValueError, match="has seen no data"):
+        Q.quantize(net, inplace=False)
+    net(x)
+    net.eval()
+    want = net(x).numpy()
+    with pytest.warns(RuntimeWarning, match="no data reached the Linear unused, so no scale fits"):
+        quantised = Q.quantize(net)
+    np.testing.assert_array_equal(quantised(x).numpy(), want)
