@@ -34,3 +34,17 @@ def _plain_ops_after_each_test() -> Iterator[None]:
     formats = sys.modules.get("megengine.core._format")
     if formats is not None and formats.active:
         formats.deactivate()
+
+
+@pytest.fixture(autouse=True)
+def _default_device() -> Iterator[None]:
+    """``MGE_TEST_DEVICE=gpu0`` runs the tests by that device (tools/gpu/suite.py)."""
+    name = os.environ.get("MGE_TEST_DEVICE")
+    if not name:
+        yield
+        return
+    import megengine as mge
+
+    mge.set_default_device(name)
+    yield
+    mge.set_default_device("xpux")

@@ -3,6 +3,7 @@
 #include "core/profile.h"
 #include "eager/tape.h"
 #include "kernel/row_io.h"
+#include "op/promote.h"
 #include "op/quant/real.h"
 
 namespace mge {
@@ -120,6 +121,11 @@ MGE_ASIDE void dispatch_autocast(const OpDef& op, const Attrs& attrs, std::span<
   SmallVec<DType, 4> want;
   for (auto* t : in) want.push_back(amp_dtype(op.amp, t->meta().dtype, low, high));
   const bool norm = op.amp == Amp::Norm && !in.empty() && is_float(in[0]->meta().dtype);
+  // Kernels that take 16-bit images beside float32 parameters need no cast around them: the same bits.
+  if (norm && takes_mixed(op) && high == DType::F32 && low != DType::F32) {
+    want[0] = low;
+    return dispatch_promoted(op, attrs, in, {want.data(), want.size()}, out);
+  }
   SmallVec<Tensor*, 4> ins(in.begin(), in.end());
   TensorPtr rounded;
   if (norm) {

@@ -64,6 +64,16 @@ def examples(r: dict[str, Any]) -> list[str]:
     return [*out, ""]
 
 
+def suite(r: dict[str, Any]) -> list[str]:
+    out = ["## The tests, by this device", ""]
+    out += [f"`tools/gpu/suite.py`: {r['files']} files of `tests/python` with `{r['device']}` as the default device.", ""]
+    out += ["| passed | skipped | refused by name | failed |", "| --- | --- | --- | --- |"]
+    out += [f"| {r['passed']} | {r['skipped']} | {len(r['refused'])} | {len(r['failed'])} |", ""]
+    for title in ("failed", "broken"):
+        out += [f"- {title}: {name}: {said.strip().splitlines()[-1][:160]}" for name, said in r[title].items() if said.strip()]
+    return [*out, ""]
+
+
 def times(r: dict[str, Any]) -> list[str]:
     out = ["## Times", "", "| what | figure |", "| --- | --- |"]
     for name, row in r.items():
@@ -83,7 +93,7 @@ def times(r: dict[str, Any]) -> list[str]:
 def main() -> None:
     folder = pathlib.Path(sys.argv[1])
     out = [HEAD.read_text() if HEAD.exists() else "# CUDA\n"]
-    for name, make in (("smoke", smoke), ("ops", ops), ("examples", examples), ("times", times)):
+    for name, make in (("smoke", smoke), ("ops", ops), ("examples", examples), ("suite", suite), ("times", times)):
         if found := read(folder, name):
             out += make(found)
     table = folder / "scaling.log"

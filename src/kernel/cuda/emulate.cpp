@@ -69,7 +69,7 @@ class Emulator final : public Engine {
                    "  run_grid(blocks, threads, [&] {{ {}(*a); }});\n}}\n",
                    code.name));
     bool meets = false;
-    for (const char* header : {"device/reduce.cuh", "device/rows.cuh", "device/batch_norm.cuh"})
+    for (const char* header : {"device/reduce.cuh", "device/rows.cuh", "device/batch_norm.cuh", "device/optim.cuh", "device/xent.cuh", "define MGE_CHAINS"})
       meets |= code.text.find(header) != std::string::npos;
     const std::string command =
         format("{0} -std=c++20 -O1 -w -fPIC -shared -ffp-contract=off -fno-math-errno {1} -I{2} {3}.cpp -o {3}.so 2>&1",
