@@ -29,6 +29,6 @@ stage() { # name, seconds, command
 stage smoke 60 "$PYTHON" tools/gpu/smoke.py
 stage ops 120 "$PYTHON" tools/gpu/ops.py
 stage examples 80 "$PYTHON" tools/gpu/examples.py
-stage suite 230 "$PYTHON" tools/gpu/suite.py 215
+stage suite 345 "$PYTHON" tools/gpu/suite.py 330
 stage times 330 "$PYTHON" tools/gpu/times.py all "${TIMES:-}" # TIMES: a pattern of rows
 stage scaling 100 "$PYTHON" tools/scaling.py --threads 1,4,16 --only resnet18@64,lenet --json "$OUT/scaling.json"

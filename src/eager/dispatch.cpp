@@ -421,9 +421,9 @@ Val EagerEmitter::constant(double value, DType dtype, const Val& like) {
 Val EagerEmitter::literal(const Meta& m, const void* data) {
   Meta placed = m;
   if (!placed.cn) placed.cn = CompNode::default_node();
-  Buffer b = allocate_buffer(placed);
+  Buffer b = allocate_for_host(placed);
   std::memcpy(b.storage->ptr, data, m.bytes());
-  return val(tensor_from_buffer(placed, std::move(b)));
+  return val(tensor_from_host(placed, std::move(b)));
 }
 TensorPtr traced_sizes(Tensor& t) {
   if (is_node(t)) return g_nodes->sizes_of(t);
@@ -445,7 +445,7 @@ Ints size_numbers(Tensor& t, bool* later) {
     b = g_nodes->read(t);
   } else if (later && g_tracer) {
     *later = g_tracer->on_size(t);
-    if (!t.value->ready()) g_tracer->materialize(*t.value);
+    if (!t.value->known && !t.value->ready()) g_tracer->materialize(*t.value);
     b = host_buffer(*t.value);
   } else {
     b = read_buffer(t);

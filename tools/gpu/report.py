@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import json
 import pathlib
 import sys
@@ -66,11 +67,15 @@ def examples(r: dict[str, Any]) -> list[str]:
 
 def suite(r: dict[str, Any]) -> list[str]:
     out = ["## The tests, by this device", ""]
-    out += [f"`tools/gpu/suite.py`: {r['files']} files of `tests/python` with `{r['device']}` as the default device.", ""]
-    out += ["| passed | skipped | refused by name | failed |", "| --- | --- | --- | --- |"]
-    out += [f"| {r['passed']} | {r['skipped']} | {len(r['refused'])} | {len(r['failed'])} |", ""]
+    out += [f"`tools/gpu/suite.py`: {r['files']} files of `tests/python`, `{r['device']}` the default device.", ""]
+    kinds = ("passed", "skipped", "refused", "host", "failed", "lost", "died")
+    count = {k: r[k] if isinstance(r[k], int) else len(r[k]) for k in kinds}
+    out += ["| passed | skipped | refused by name | about the host | failed | lost the device | killed the process |"]
+    out += ["| --- | --- | --- | --- | --- | --- | --- |", "| " + " | ".join(str(count[k]) for k in kinds) + " |", ""]
+    out += [f"- about the host: {n}: {why}" for why, n in collections.Counter(r["host"].values()).items()]
     for title in ("failed", "broken"):
-        out += [f"- {title}: {name}: {said.strip().splitlines()[-1][:160]}" for name, said in r[title].items() if said.strip()]
+        for name, said in r[title].items():
+            out.append(f"- {title}: {name}: {(said.strip().splitlines() or [''])[-1][:160]}")
     return [*out, ""]
 
 

@@ -60,8 +60,8 @@ const char* define_of(int numbers, int log, bool powers) {
   static const auto* all = [] {
     auto* texts = new std::array<std::string, 40>;
     for (int i = 0; i < 40; ++i)
-      (*texts)[static_cast<size_t>(i)] = format("constexpr int kNumbers = {}, V = {};{}", i >> 3, 1 << (i & 3),
-                                                i & 4 ? "\n#define MGE_POWERS" : "");
+      (*texts)[static_cast<size_t>(i)] =
+          format("constexpr int kNumbers = {}, V = {};{}", i >> 3, 1 << (i & 3), i & 4 ? "\n#define MGE_POWERS" : "");
     return texts;
   }();
   return (*all)[static_cast<size_t>(numbers << 3 | powers << 2 | log)].c_str();

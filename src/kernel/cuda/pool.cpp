@@ -49,8 +49,8 @@ void run(const KernelArgs& a) {
   auto launch = [&](const char* kernel, int64_t elements, Word to, Word where) {
     const int64_t total = elements >> log;
     engine().launch(a, written(kernel, "pool", {{"T", t}}, define), cover(total),
-                    {total, to,   in(roles.x), in(roles.g), in(roles.v), where, inner, g.h,  g.w,
-                     g.oh,  g.ow, g.kh,        g.kw,        g.sh,        g.sw,  g.ph,  g.pw, include_pad});
+                    {total, to, in(roles.x), in(roles.g), in(roles.v), where, inner, g.h, g.w, g.oh, g.ow, g.kh, g.kw,
+                     g.sh, g.sw, g.ph, g.pw, include_pad});
   };
   RefPtr<Storage> where;
   if constexpr (&roles == &kMaxBwd) {

@@ -117,13 +117,12 @@ std::string packed_text(const FusedRegion& r, const char* name, std::span<const 
          call_text(r, results, [&](size_t i) { return single[i] ? format("*a.i{}", i) : with_names(from, i, at); });
     for (size_t o = 0; o < results; ++o) s += indent + with_names(to, o, at) + format(" = {};\n", stored(r, o));
   };
-  s += format(
-      "  for ({0} p = {0}(blockIdx.x) * ({1} * blockDim.x) + threadIdx.x; p < packs; p += {1} * step) {{\n", index,
-      flying);
+  s += format("  for ({0} p = {0}(blockIdx.x) * ({1} * blockDim.x) + threadIdx.x; p < packs; p += {1} * step) {{\n",
+              index, flying);
   for (size_t i = 0; i < r.inputs.size(); ++i)
     if (!single[i]) s += format("    Pack<{}, {}> v{}[{}];\n", storage_type(r.inputs[i]), pack, i, flying);
-  const std::string each =
-      format("#pragma unroll\n    for (int u = 0; u < {}; ++u) {{\n      const {} q = p + u * blockDim.x;\n", flying, index);
+  const std::string each = format(
+      "#pragma unroll\n    for (int u = 0; u < {}; ++u) {{\n      const {} q = p + u * blockDim.x;\n", flying, index);
   s += each + "      if (q >= packs) continue;\n";
   for (size_t i = 0; i < r.inputs.size(); ++i)
     if (!single[i])
@@ -155,11 +154,13 @@ std::string rows_text(const FusedRegion& r, const char* name, std::span<const bo
   s += ";\n";
   for (int i = rank - 1; i >= 0; --i) {
     const bool last = i == rank - 1;
-    const std::string size = last ? format("({}(a.size[{}]) / {})", index, i, pack) : format("{}(a.size[{}])", index, i);
+    const std::string size =
+        last ? format("({}(a.size[{}]) / {})", index, i, pack) : format("{}(a.size[{}])", index, i);
     s += i ? format("    q = rest / {0}, d = rest - q * {0}, rest = q;\n", size) : std::string("    d = rest;\n");
     const std::string times = last ? format(" * {}", pack) : std::string();
     s += format("    po += i64(d){} * a.stride[0][{}];\n", times, i);
-    for (size_t k = 0; k < r.inputs.size(); ++k) s += format("    p{} += i64(d){} * a.stride[{}][{}];\n", k, times, k + 1, i);
+    for (size_t k = 0; k < r.inputs.size(); ++k)
+      s += format("    p{} += i64(d){} * a.stride[{}][{}];\n", k, times, k + 1, i);
   }
   for (size_t i = 0; i < r.inputs.size(); ++i)
     s += single[i] ? format("    const {1} v{0} = a.i{0}[p{0}];\n", i, storage_type(r.inputs[i]))

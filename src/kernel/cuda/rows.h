@@ -4,8 +4,8 @@
 
 namespace mge::cuda {
 
-/// log2 of the elements that are moved at once: 16 bytes at most, rows of whole packs, all at such places (`places`: the
-/// addresses, or-ed).
+/// log2 of the elements that are moved at once: 16 bytes at most, rows of whole packs, all at such places (`places`:
+/// the addresses, or-ed).
 inline int log_of_pack(DType t, int64_t row, Word places) {
   const auto bytes = static_cast<int64_t>(dtype_size(t));
   int log = 3;

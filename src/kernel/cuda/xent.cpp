@@ -38,7 +38,8 @@ const char* refuse(const KernelArgs& a) {
 }  // namespace
 
 void register_cuda_xent(KernelRegistry& r) {
-  for (const char* op : {"softmax_xent", "softmax_xent_bwd"}) add(r, op, {.name = "nvrtc_xent", .refuse = refuse, .run = run});
+  for (const char* op : {"softmax_xent", "softmax_xent_bwd"})
+    add(r, op, {.name = "nvrtc_xent", .refuse = refuse, .run = run});
 }
 
 }  // namespace mge::cuda

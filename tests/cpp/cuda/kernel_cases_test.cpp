@@ -106,7 +106,8 @@ Cases row_cases(DType t) {
   add("batch_norm_train", make_attrs(BatchNormAttrs{}), {{3, 12, 40, 32}, c, c});
   add("batch_norm_train", make_attrs(BatchNormAttrs{}), {{5, 3, 7, 3}, {1, 3, 1, 1}, {1, 3, 1, 1}});
   add("batch_norm_bwd", nullptr, {{2, 12, 9, 8}, {2, 12, 9, 8}, c, c, c});
-  add("batch_norm_bwd", nullptr, {{40, 264, 5, 3}, {40, 264, 5, 3}, {264}, {264}, {264}});  // several groups of channels
+  add("batch_norm_bwd", nullptr,
+      {{40, 264, 5, 3}, {40, 264, 5, 3}, {264}, {264}, {264}});               // several groups of channels
   for (size_t last = out.size() - 4, end = out.size(); last < end; ++last) {  // the same in channels-last memory
     out.push_back(out[last]);
     for (Array& x : out.back().in)

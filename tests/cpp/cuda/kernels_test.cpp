@@ -115,7 +115,8 @@ class Emulated : public ::testing::Test {
 TEST_F(Emulated, CastsGiveTheBitsOfTheReference) { compare(cast_cases(std::array{F32, F16, I32, Bool})); }
 TEST_F(Emulated, BroadcastsGiveTheBitsOfTheReference) {
   Cases cases = elementwise_cases(std::array{F32});
-  std::erase_if(cases, [](const Case& c) { return std::string_view(c.op) != "add" && std::string_view(c.op) != "sub"; });
+  std::erase_if(cases,
+                [](const Case& c) { return std::string_view(c.op) != "add" && std::string_view(c.op) != "sub"; });
   compare(cases);
 }
 TEST_F(Emulated, ReductionsGiveTheBitsOfTheReference) { compare(reduce_cases(std::array{F32})); }
@@ -196,12 +197,13 @@ class Bundles {
         macros += "#undef " + std::string(name.substr(0, name.find_first_of(" ("))) + "\n";
       }
     }
-    all_ += "namespace n" + number + " {\n" + replaced(body, kKernel, std::string(kKernel) + "n" + number + "_") + "}\n" +
-            macros;
+    all_ += "namespace n" + number + " {\n" + replaced(body, kKernel, std::string(kKernel) + "n" + number + "_") +
+            "}\n" + macros;
     if (++count_ % 40 == 0) flush();
   }
   void flush() {
-    if (!all_.empty()) made.push_back("#include \"kernel/cuda/device/region.cuh\"\n#include \"base/philox.h\"\n" + all_);
+    if (!all_.empty())
+      made.push_back("#include \"kernel/cuda/device/region.cuh\"\n#include \"base/philox.h\"\n" + all_);
     all_.clear();
   }
   static std::vector<std::string> lines(const std::string& s) {
