@@ -361,3 +361,30 @@ def test_threads_make_the_program_of_a_recording_once(default_fake: None) -> Non
         [t.start() for t in threads]
         [t.join() for t in threads]
         assert not wrong
+
+
+def test_a_step_by_gpu_kernels_is_the_same_traced(default_fake: None) -> None:
+    """An activation behind a batch norm is not computed again with other bits."""
+    _core.test_cuda_kernels("c++")
+
+    def train(wrap: Any) -> list[bytes]:
+        mge.random.seed(1)
+        norm = M.BatchNorm2d(3)
+        norm.train()
+        gm, opt = GradManager().attach(norm.parameters()), optimizer.SGD(norm.parameters(), lr=0.5)
+
+        def step(x: Tensor) -> Tensor:
+            with gm:
+                loss = (F.silu(norm(x)) ** 2).mean()
+                gm.backward(loss)
+            opt.step().clear_grad()
+            return loss
+
+        f = wrap(step)
+        xs = [np.random.RandomState(k).randn(2, 3, 5, 7).astype("float32") for k in range(3)]
+        return [*bits([f(Tensor(x)) for x in xs]), *bits(norm.parameters())]
+
+    try:
+        assert train(lambda f: f) == train(lambda f: jit.trace(f, symbolic=True, without_host=True))
+    finally:
+        _core.test_cuda_kernels("")
