@@ -150,11 +150,11 @@ ctest: build-dev
 	$(call say,C++ tests)
 	@ctest --preset dev -j "$$(nproc)" --progress
 
-# NVRTC needs no GPU. CUDA_ALL=1: every kernel for every dtype (minutes), else some of each family.
-cuda-kernels: build-dev .venv-cuda/stamp ## every family of GPU kernels compiled for sm_80 and sm_90
+# NVRTC needs no GPU.
+cuda-kernels: build-dev .venv-cuda/stamp ## every GPU kernel for every dtype compiled for sm_80 and sm_90
 	$(call say,GPU kernels by NVRTC)
 	@nvrtc=$$(ls .venv-cuda/lib/python3*/site-packages/nvidia/cu13/lib/libnvrtc.so.13) && LD_LIBRARY_PATH=$$(dirname $$nvrtc) \
-	  MGE_CUDA_NVRTC=$$nvrtc MGE_CUDA_CACHE_DIR=build/cuda-images $(if $(CUDA_ALL),MGE_CUDA_ALL=1) \
+	  MGE_CUDA_NVRTC=$$nvrtc MGE_CUDA_CACHE_DIR=build/cuda-images \
 	  build/dev/bin/mge_test_cuda --gtest_brief=1 --gtest_filter='CudaTexts.*'
 
 instructions: build-dev .stamps/apt-count ## instructions per small op, against those recorded

@@ -34,3 +34,22 @@ def _plain_ops_after_each_test() -> Iterator[None]:
     formats = sys.modules.get("megengine.core._format")
     if formats is not None and formats.active:
         formats.deactivate()
+
+
+def pytest_configure() -> None:
+    """``MGE_TEST_DEVICE=gpu0`` runs the tests by that device, also what they make when imported."""
+    if name := os.environ.get("MGE_TEST_DEVICE"):
+        import megengine as mge
+        from megengine.core import _core
+
+        if name.startswith("fake"):
+            _core.test_device()
+        mge.set_default_device(name)
+
+
+@pytest.fixture(autouse=True)
+def _default_device() -> Iterator[None]:
+    """A test may set another one."""
+    yield
+    if name := os.environ.get("MGE_TEST_DEVICE"):
+        sys.modules["megengine"].set_default_device(name)

@@ -6,10 +6,10 @@
 set -u
 cd "$(dirname "$0")/.."
 package=$(realpath "${1:-python}")
-stages=${2:-smoke,ops,examples,times,scaling}
+stages=${2:-smoke,ops,examples,suite,times,scaling}
 to=${OUT:-$PWD/gpu_check_out}
 export OUT=$PWD/gpu_results PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
-export PYTHONPATH="$package:$PWD/tests/python:$PWD/examples:$PWD/benchmarks:$PWD/tools/gpu"
+export PYTHONPATH="$package:$PWD/packages:$PWD/tests/python:$PWD/examples:$PWD/benchmarks:$PWD/tools/gpu"
 export LD_LIBRARY_PATH="$PWD/libs${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 PYTHON=${PYTHON:-python3}
 mkdir -p "$to" "$OUT"
@@ -29,5 +29,6 @@ stage() { # name, seconds, command
 stage smoke 60 "$PYTHON" tools/gpu/smoke.py
 stage ops 120 "$PYTHON" tools/gpu/ops.py
 stage examples 80 "$PYTHON" tools/gpu/examples.py
-stage times 330 "$PYTHON" tools/gpu/times.py
+stage suite 345 "$PYTHON" tools/gpu/suite.py 330
+stage times 330 "$PYTHON" tools/gpu/times.py all "${TIMES:-}" # TIMES: a pattern of rows
 stage scaling 100 "$PYTHON" tools/scaling.py --threads 1,4,16 --only resnet18@64,lenet --json "$OUT/scaling.json"

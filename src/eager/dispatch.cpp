@@ -3,6 +3,7 @@
 #include "core/profile.h"
 #include "eager/tape.h"
 #include "kernel/row_io.h"
+#include "op/promote.h"
 #include "op/quant/real.h"
 
 namespace mge {
@@ -120,6 +121,11 @@ MGE_ASIDE void dispatch_autocast(const OpDef& op, const Attrs& attrs, std::span<
   SmallVec<DType, 4> want;
   for (auto* t : in) want.push_back(amp_dtype(op.amp, t->meta().dtype, low, high));
   const bool norm = op.amp == Amp::Norm && !in.empty() && is_float(in[0]->meta().dtype);
+  // Kernels that take 16-bit images beside float32 parameters need no cast around them: the same bits.
+  if (norm && takes_mixed(op) && high == DType::F32 && low != DType::F32) {
+    want[0] = low;
+    return dispatch_promoted(op, attrs, in, {want.data(), want.size()}, out);
+  }
   SmallVec<Tensor*, 4> ins(in.begin(), in.end());
   TensorPtr rounded;
   if (norm) {
@@ -415,9 +421,9 @@ Val EagerEmitter::constant(double value, DType dtype, const Val& like) {
 Val EagerEmitter::literal(const Meta& m, const void* data) {
   Meta placed = m;
   if (!placed.cn) placed.cn = CompNode::default_node();
-  Buffer b = allocate_buffer(placed);
+  Buffer b = allocate_for_host(placed);
   std::memcpy(b.storage->ptr, data, m.bytes());
-  return val(tensor_from_buffer(placed, std::move(b)));
+  return val(tensor_from_host(placed, std::move(b)));
 }
 TensorPtr traced_sizes(Tensor& t) {
   if (is_node(t)) return g_nodes->sizes_of(t);
@@ -439,7 +445,7 @@ Ints size_numbers(Tensor& t, bool* later) {
     b = g_nodes->read(t);
   } else if (later && g_tracer) {
     *later = g_tracer->on_size(t);
-    if (!t.value->ready()) g_tracer->materialize(*t.value);
+    if (!t.value->known && !t.value->ready()) g_tracer->materialize(*t.value);
     b = host_buffer(*t.value);
   } else {
     b = read_buffer(t);

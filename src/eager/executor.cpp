@@ -36,8 +36,10 @@ std::string describe(const OpDef& op, const AttrsBase* attrs, const Metas& in) {
   return s;
 }
 
-// Inside a catch block: what is being thrown, with what was being done and the user's line.
-std::shared_ptr<const ExecError> explain_this(const std::string& what, LocId loc, const std::string* scope) {
+// Inside a catch block: what is being thrown, with what was being done and the user's line. `whole`: an op whose parts
+// name themselves.
+std::shared_ptr<const ExecError> explain_this(const std::string& what, LocId loc, const std::string* scope,
+                                              const OpDef* whole = nullptr) {
   std::string where = location_text(loc);
   auto text = [&](const char* cause) {
     return format("{}\n  in {}{}{}{}{}", cause, what, scope ? "\n  in scope " : "", scope ? *scope : "",
@@ -46,7 +48,8 @@ std::shared_ptr<const ExecError> explain_this(const std::string& what, LocId loc
   try {
     throw;
   } catch (const Error& e) {
-    return std::make_shared<ExecError>(e.kind(), text(e.what()));
+    const bool part = whole && !e.text().starts_with(whole->name) && e.kind() == ErrorKind::Index;
+    return std::make_shared<ExecError>(e.kind(), text(part ? (whole->name + ": " + e.what()).c_str() : e.what()));
   } catch (const std::exception& e) {
     return std::make_shared<ExecError>(ErrorKind::Internal, text(e.what()));
   }
@@ -134,7 +137,7 @@ struct Task {
     SmallVec<Meta, 4> metas;
     for (auto& i : in) metas.push_back(*i.meta);
     return [op = op, attrs = Attrs(attrs), metas, loc = loc, scope = scope](std::exception_ptr) {
-      return note(explain_this(describe(*op, attrs.get(), metas), loc, scope));
+      return note(explain_this(describe(*op, attrs.get(), metas), loc, scope, op));
     };
   }
   static std::shared_ptr<const ExecError> note(std::shared_ptr<const ExecError> e) {
@@ -684,6 +687,12 @@ void drain_executor() {
   Worker::each([](Worker& w) {
     if (w.started()) w.drain();
   });
+  // What a stream has not done yet is held, and so are the tensors that its attributes name.
+  for (Stream* q : CompNode::queues()) try {
+      OpenWork mark(q->open({}, nullptr, {}));
+      wait_for(*mark.close());
+    } catch (const Error&) {  // a lost device has nothing left to do, and its values tell of it
+    }
 }
 
 namespace {

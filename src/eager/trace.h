@@ -10,6 +10,7 @@
 // Variables of a recording are External (made outside: arguments, parameters, constants) or Internal (results of ops).
 #pragma once
 #include <algorithm>
+#include <mutex>
 #include <unordered_map>
 #include <vector>
 
@@ -218,6 +219,8 @@ class Recording : public RefCounted, public Tracer {
   TensorPtr known_sizes(const Var& of);
   void guard(uint32_t var, Tensor& t);
   bool allows_sizes(std::span<Tensor* const> args);
+  std::unique_lock<std::mutex> make_alone();
+  RefPtr<Program> program_of(size_t part, std::span<const Meta> metas, std::span<const ValuePtr> slots);
   void make_parts();
   std::vector<ir::KnownInput> known_inputs(const Stage& part, std::span<const ValuePtr> slots) const;
   std::vector<TensorPtr> replay_parts(std::span<Tensor* const> args);
@@ -283,7 +286,8 @@ class Recording : public RefCounted, public Tracer {
   };
   std::vector<Undo> undo_;  // assignments of this call, taken back when it fails
   // replay
-  Stages stages_;  // without their graphs, which `parts_` hold
+  Stages stages_;      // without their graphs, which `parts_` hold
+  std::mutex making_;  // of parts and their programs
   std::vector<SizedGraph> parts_;
   bool watched_ = false;
   std::vector<uint32_t> whole_vars_;

@@ -137,6 +137,7 @@ void Recording::add_op(ir::Graph& g, const Op& op, const Attrs& attrs, std::vect
   g.set_rerun(n, op.rerun);
   for (size_t k = 0; k < op.out.size(); ++k) {
     ids[op.out[k]] = g.node(n).outputs[k];
+    if (op.in.empty()) g.place(ids[op.out[k]], vars_[op.out[k]].meta.cn);
     if (!vars_[op.out[k]].name.empty()) g.set_name(ids[op.out[k]], vars_[op.out[k]].name);
   }
 }
@@ -282,7 +283,24 @@ std::string Recording::report() const {
 
 // ---- replay
 
+// Constants go to their device meanwhile, and while that is waited for other threads run.
+std::unique_lock<std::mutex> Recording::make_alone() {
+  std::unique_lock<std::mutex> lock(making_, std::try_to_lock);
+  if (!lock) {
+    const OthersRun others;
+    lock.lock();
+  }
+  return lock;
+}
+
+RefPtr<Program> Recording::program_of(size_t part, std::span<const Meta> metas, std::span<const ValuePtr> slots) {
+  const std::vector<ir::KnownInput> known = known_inputs(stages_.parts[part], slots);
+  const auto alone = make_alone();
+  return parts_[part].program(metas, known);
+}
+
 void Recording::make_parts() {
+  const auto alone = make_alone();
   if (!parts_.empty()) return;
   Export e;
   e.as_constants = opt_.capture_as_const;
@@ -334,7 +352,7 @@ void Recording::run_parts(size_t begin, size_t end, std::vector<ValuePtr>& slots
       c.in.push_back(slots[static_cast<size_t>(s)]);
       metas.push_back(c.in[c.in.size() - 1]->meta);
     }
-    RefPtr<Program> p = parts_[k].program({metas.data(), metas.size()}, known_inputs(part, slots));
+    RefPtr<Program> p = program_of(k, {metas.data(), metas.size()}, slots);
     for (size_t i = 0; i < part.out.size(); ++i) {
       ValuePtr v = pending(p->output_meta(i));
       c.out.push_back(v);
@@ -407,7 +425,7 @@ std::vector<TensorPtr> Recording::replay(std::span<Tensor* const> args) {
     metas.push_back(a->meta());
     slots.push_back(a->value);
   }
-  RefPtr<Program> whole = parts_[0].program({metas.data(), metas.size()}, known_inputs(stages_.parts[0], slots));
+  RefPtr<Program> whole = program_of(0, {metas.data(), metas.size()}, slots);
   const Program& p = *whole;
   Command c;
   c.job = std::make_unique<ProgramJob>(whole);

@@ -138,7 +138,9 @@ bool Recording::allows_sizes(std::span<Tensor* const> args) {
   for (size_t i = 0; i < whole_vars_.size(); ++i) slots[n_args_ + i] = vars_[whole_vars_[i]].cell->value;
   SmallVec<Meta, 4> metas;
   for (int slot : stages_.parts[0].in) metas.push_back(slots[static_cast<size_t>(slot)]->meta);
-  return parts_[0].accepts({metas.data(), metas.size()}, known_inputs(stages_.parts[0], slots));
+  const std::vector<ir::KnownInput> known = known_inputs(stages_.parts[0], slots);
+  const auto alone = make_alone();
+  return parts_[0].accepts({metas.data(), metas.size()}, known);
 }
 
 }  // namespace mge

@@ -91,6 +91,9 @@ void GraphBuilder::emit(const OpDef& op, const Attrs& attrs, std::span<const Val
   const bool sized = attrs && !attrs->sizes().empty();
   NodeId n = g_->add_node(op, sized ? op.schema.build(op.name, attrs->values()) : attrs, {ids.data(), ids.size()},
                           at_.loc, at_.before);
+  // What is made from nothing is where the op is whose part it is.
+  if (ids.empty() && at_.before != kNone && !g_->node(at_.before).outputs.empty())
+    for (ValueId v : g_->node(n).outputs) g_->place(v, g_->meta(g_->node(at_.before).outputs[0]).cn);
   if (sized)
     for (auto& s : attrs->sizes()) g_->add_size(n, {s.field, s.element, static_cast<const IrVal*>(s.value.get())->id});
   if (any_sizes_) note_sizes(n, sized);

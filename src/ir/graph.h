@@ -204,6 +204,8 @@ class Graph {
   void drop_guards() { guards_.clear(); }
   /// Every value is there, and what is computed from them.
   void place(const CompNode* cn);
+  /// One value: what an op without inputs computes is where it was asked for.
+  void place(ValueId v, const CompNode* cn) { values_[v].meta.cn = cn; }
   /// An internal error where refuse_move has a reason.
   void move(NodeId n, NodeId before);
   /// All nodes in another order, which must be topological too, tokens included; an internal error otherwise.

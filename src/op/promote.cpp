@@ -98,7 +98,27 @@ DType summed(const OpDef& op, DType t) {
   return op.promote == Promote::Product && narrow ? DType::I32 : t;
 }
 
+// Ops whose first operands are images that may have 16 bits beside parameters in float32.
+struct Mixed {
+  std::string_view op;
+  size_t images;
+};
+constexpr Mixed kMixed[] = {{"batch_norm_train", 1}, {"batch_norm_bwd", 2}};
+const Mixed* mixed_of(const OpDef& op) {
+  auto at = std::ranges::find(kMixed, std::string_view(op.name), &Mixed::op);
+  return at == std::end(kMixed) ? nullptr : at;
+}
+bool is_mixed(const Mixed& m, std::span<const Meta* const> in) {
+  const DType t = in[0]->dtype;
+  if ((t != DType::F16 && t != DType::BF16) || in.size() <= m.images) return false;
+  for (size_t i = 0; i < in.size(); ++i)
+    if (in[i]->dtype != (i < m.images ? t : DType::F32)) return false;
+  return true;
+}
+
 }  // namespace
+
+bool takes_mixed(const OpDef& op) { return mixed_of(op); }
 
 bool promote_op(const OpDef& op, std::span<const Meta* const> in, std::span<DType> want) {
   for (size_t i = 0; i < in.size(); ++i) want[i] = in[i]->dtype;
@@ -109,6 +129,7 @@ bool promote_op(const OpDef& op, std::span<const Meta* const> in, std::span<DTyp
                 op.name, dtype_name(m->dtype));
     return false;
   }
+  if (const Mixed* m = mixed_of(op); m && is_mixed(*m, in)) return false;
   const size_t first = op.scalar && op.scalar->selects ? 1 : 0;  // the condition of a select keeps its dtype
   DType common = in[first]->dtype;
   for (size_t i = first + 1; i < in.size(); ++i) {

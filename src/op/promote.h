@@ -19,4 +19,8 @@ DType constant_dtype(std::span<const DType> strong, std::span<const DType> weak)
 /// 64-bit elements are kept in 32 bits unless somebody asks for them.
 inline DType in_32_bits(DType t) { return t == DType::F64 ? DType::F32 : t == DType::I64 ? DType::I32 : t; }
 
+/// A normalisation that takes 16-bit images beside float32 parameters as they are: computed in float32, images given
+/// in their dtype, statistics and gradients of parameters in float32.
+bool takes_mixed(const OpDef& op);
+
 }  // namespace mge

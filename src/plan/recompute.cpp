@@ -149,6 +149,7 @@ std::vector<NodeId> recompute_for_memory(ir::Graph& g, size_t target) {
       const NodeId again = g.add_node(*x.op, x.attrs, {x.inputs.data(), x.inputs.size()}, x.loc, c.before);
       g.stand_for(again, old);
       const ValueId now = g.node(again).outputs[at(g.value(c.value).index)];
+      g.place(now, g.meta(c.value).cn);
       const auto users = g.value(c.value).users;  // the list changes
       for (NodeId u : users)
         if (lives.is_after_peak(u))

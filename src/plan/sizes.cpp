@@ -180,6 +180,7 @@ class Splitter {
       for (auto& u : x.sizes) s.graph.add_size(made, {u.field, u.element, id(u.value)});
       for (size_t i = 0; i < x.outputs.size(); ++i) {
         ids[at(x.outputs[i])] = s.graph.node(made).outputs[i];
+        if (in.empty()) s.graph.place(ids[at(x.outputs[i])], g_.meta(x.outputs[i]).cn);
         s.graph.set_name(ids[at(x.outputs[i])], g_.value(x.outputs[i]).name);
       }
     }

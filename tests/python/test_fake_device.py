@@ -4,6 +4,7 @@ on the CPU holds there, to the bit."""
 from __future__ import annotations
 
 import pathlib
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,6 +19,8 @@ import megengine.module as M
 from megengine import Tensor, jit, optimizer
 from megengine.autodiff import GradManager
 from megengine.core import _core
+from megengine.core._imperative_rt.core2 import apply
+from megengine.core.ops import builtin
 
 FAKE = "fake0"
 
@@ -279,3 +282,109 @@ def test_streams_interleave_and_nothing_is_lost() -> None:
             values[rng.randint(len(values))] = (t, a)
         for t, a in values:
             np.testing.assert_array_equal(t.numpy(), a)
+
+
+# ---- what is made from nothing, or read by the host, in the middle of something
+
+
+@pytest.mark.parametrize("without_host", [False, True])
+def test_what_a_recorded_call_makes_from_sizes_is_on_the_device(default_fake: None, without_host: bool) -> None:
+    """Ops without operands have no operand to take the device from: zeros of a size that follows from another."""
+    programs = {
+        "zeros": lambda x: x + F.zeros((1, x.shape[1])),
+        "arange": lambda x: x * F.arange(x.shape[1]),
+        "of a mask": lambda x: x[x > 0].reshape(1, -1) + F.zeros((1, x[x > 0].shape[0])),  # a program in parts
+    }
+    for name, fn in programs.items():
+        f = jit.trace(fn, without_host=without_host)
+        for n in (3, 3, 4, 3):
+            x = np.random.RandomState(n).randn(2, n).astype("float32")
+            mge.set_default_device("cpu0")
+            want = fn(Tensor(x)).numpy()
+            mge.set_default_device(FAKE)
+            np.testing.assert_array_equal(f(Tensor(x)).numpy(), want, name)
+
+
+def test_a_table_of_numbers_that_a_rule_makes_comes_to_the_device(default_fake: None) -> None:
+    x = Tensor(np.arange(12, dtype="float32").reshape(3, 4))
+    [y] = apply(builtin.Reshape(), x, Tensor([2, 6]))
+    np.testing.assert_array_equal(y.numpy(), np.arange(12).reshape(2, 6))
+    [e] = apply(builtin.Eye(k=1, comp_node=FAKE), Tensor([3, 4]))
+    np.testing.assert_array_equal(e.numpy(), np.eye(3, 4, 1))
+
+
+def test_work_in_flight_keeps_no_tensor_of_a_recording(default_fake: None) -> None:
+    """The attributes of an op that the device has not come to yet name the tensor that a size came from."""
+    calls = []
+
+    @jit.trace(without_host=True)
+    def f(x: Tensor) -> Tensor:
+        calls.append(0)
+        return F.reshape(x, (x.shape[0], -1)).sum(axis=1) * 2
+
+    _core.test_device(delay_us=2000)
+    for n in (2, 3, 2):
+        x = np.arange(n * 6, dtype="float32").reshape(n, 2, 3)
+        np.testing.assert_array_equal(f(Tensor(x)).numpy(), x.reshape(n, -1).sum(1) * 2)
+    assert len(calls) == 1
+
+
+def test_an_error_of_a_part_names_the_whole(default_fake: None) -> None:
+    x, index = Tensor(np.zeros((2, 3), "float32")), Tensor(np.array([7], "int32"))
+    _core.test_cuda_kernels("c++")
+    try:
+        with pytest.raises(RuntimeError, match=r"^take: index_get: index 7 at position 0 is out of range"):
+            _core.ops.take(x, index, axis=0).numpy()
+    finally:
+        _core.test_cuda_kernels("")
+
+
+def test_threads_make_the_program_of_a_recording_once(default_fake: None) -> None:
+    """While a constant goes to the device other threads run, and may want the same program."""
+    weight = Tensor(np.eye(4, dtype="float32"))
+    x = np.ones((2, 4), "float32")
+    for _ in range(10):
+        f = jit.trace(lambda a, k: F.relu(F.matmul(a, weight)) * k + F.ones(4), without_host=True)
+        f(Tensor(x), 1)
+        _core.test_device(delay_us=300)
+        wrong: list[Any] = []
+
+        def work() -> None:
+            try:
+                for k in (1, 2):
+                    if (f(Tensor(x), k).numpy() != x * k + 1).any():  # noqa: B023
+                        wrong.append(k)  # noqa: B023
+            except BaseException as e:
+                wrong.append(e)  # noqa: B023
+
+        threads = [threading.Thread(target=work) for _ in range(8)]
+        [t.start() for t in threads]
+        [t.join() for t in threads]
+        assert not wrong
+
+
+def test_a_step_by_gpu_kernels_is_the_same_traced(default_fake: None) -> None:
+    """An activation behind a batch norm is not computed again with other bits."""
+    _core.test_cuda_kernels("c++")
+
+    def train(wrap: Any) -> list[bytes]:
+        mge.random.seed(1)
+        norm = M.BatchNorm2d(3)
+        norm.train()
+        gm, opt = GradManager().attach(norm.parameters()), optimizer.SGD(norm.parameters(), lr=0.5)
+
+        def step(x: Tensor) -> Tensor:
+            with gm:
+                loss = (F.silu(norm(x)) ** 2).mean()
+                gm.backward(loss)
+            opt.step().clear_grad()
+            return loss
+
+        f = wrap(step)
+        xs = [np.random.RandomState(k).randn(2, 3, 5, 7).astype("float32") for k in range(3)]
+        return [*bits([f(Tensor(x)) for x in xs]), *bits(norm.parameters())]
+
+    try:
+        assert train(lambda f: f) == train(lambda f: jit.trace(f, symbolic=True, without_host=True))
+    finally:
+        _core.test_cuda_kernels("")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import json
 import pathlib
 import sys
@@ -64,6 +65,20 @@ def examples(r: dict[str, Any]) -> list[str]:
     return [*out, ""]
 
 
+def suite(r: dict[str, Any]) -> list[str]:
+    out = ["## The tests, by this device", ""]
+    out += [f"`tools/gpu/suite.py`: {r['files']} files of `tests/python`, `{r['device']}` the default device.", ""]
+    kinds = ("passed", "skipped", "refused", "host", "failed", "lost", "died")
+    count = {k: r[k] if isinstance(r[k], int) else len(r[k]) for k in kinds}
+    out += ["| passed | skipped | refused by name | about the host | failed | lost the device | killed the process |"]
+    out += ["| --- | --- | --- | --- | --- | --- | --- |", "| " + " | ".join(str(count[k]) for k in kinds) + " |", ""]
+    out += [f"- about the host: {n}: {why}" for why, n in collections.Counter(r["host"].values()).items()]
+    for title in ("failed", "broken"):
+        for name, said in r[title].items():
+            out.append(f"- {title}: {name}: {(said.strip().splitlines() or [''])[-1][:160]}")
+    return [*out, ""]
+
+
 def times(r: dict[str, Any]) -> list[str]:
     out = ["## Times", "", "| what | figure |", "| --- | --- |"]
     for name, row in r.items():
@@ -83,7 +98,7 @@ def times(r: dict[str, Any]) -> list[str]:
 def main() -> None:
     folder = pathlib.Path(sys.argv[1])
     out = [HEAD.read_text() if HEAD.exists() else "# CUDA\n"]
-    for name, make in (("smoke", smoke), ("ops", ops), ("examples", examples), ("times", times)):
+    for name, make in (("smoke", smoke), ("ops", ops), ("examples", examples), ("suite", suite), ("times", times)):
         if found := read(folder, name):
             out += make(found)
     table = folder / "scaling.log"

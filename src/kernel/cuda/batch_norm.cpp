@@ -1,18 +1,20 @@
 // batch_norm_train and its gradient: statistics in one pass, elements in another, in whichever order x lies.
 #include "op/norm/batch_norm.h"
 
+#include "kernel/cuda/rows.h"
 #include "kernel/cuda/written.h"
 #include "kernel/layouts.h"
 
 namespace mge::cuda {
 namespace {
 
-constexpr const char* kOrders[2][3] = {
-    {"constexpr int V = 1;\n#define MGE_CHANNEL c", "constexpr int V = 2;\n#define MGE_CHANNEL c",
-     "constexpr int V = 4;\n#define MGE_CHANNEL c"},
-    {"constexpr int V = 1;\n#define MGE_LAST\n#define MGE_CHANNEL c + k",
-     "constexpr int V = 2;\n#define MGE_LAST\n#define MGE_CHANNEL c + k",
-     "constexpr int V = 4;\n#define MGE_LAST\n#define MGE_CHANNEL c + k"}};
+constexpr const char* kOrders[2][4] = {
+    {"constexpr int V = 1;", "constexpr int V = 2;", "constexpr int V = 4;", "constexpr int V = 8;"},
+    {"constexpr int V = 1;\n#define MGE_LAST", "constexpr int V = 2;\n#define MGE_LAST",
+     "constexpr int V = 4;\n#define MGE_LAST", "constexpr int V = 8;\n#define MGE_LAST"}};
+// Blocks that fill a large GPU twice with what its registers hold of them. The sums are added up in parts of that many,
+// so the number is no question of the machine that runs: a GPU of another size gives the same bits.
+constexpr int64_t kBlocks = 528;
 
 void run(const KernelArgs& a) {
   const bool backward = a.op->name == "batch_norm_bwd";
@@ -20,19 +22,21 @@ void run(const KernelArgs& a) {
   const BatchNormGeom g = batch_norm_geom(x.shape);
   const int64_t total = x.numel();
   const bool last = in_channels_last(x);
-  const DType t = x.dtype;
-  const auto size = static_cast<int64_t>(dtype_size(t));
+  const DType t = x.dtype, p = a.in[2].dtype;
   // Elements that are moved at once lie in one plane, or in one pixel, at an aligned place.
   const Word places = address(x.ptr) | address(a.out[0].ptr) | (backward ? address(a.in[1].ptr) : 0);
-  int64_t pack = 4;
-  while (pack > 1 && ((last ? g.channels : g.inner) % pack || places % (pack * size) || pack * size > 16)) pack /= 2;
-  const char* define = kOrders[last][pack / 2];
+  const int log = log_of_pack(t, last ? g.channels : g.inner, places);
+  const int64_t pack = 1 << log;
+  const char* define = kOrders[last][log];
 
   const int64_t lanes = last ? std::min<int64_t>(32, (g.channels + pack - 1) / pack) : 1;
   const int64_t groups = last ? (g.channels / pack + lanes - 1) / lanes : g.channels;
-  const int64_t rows = g.outer * g.inner, chunk = last ? 256 / lanes * 64 : 8192, parts = (rows + chunk - 1) / chunk;
+  const int64_t rows = g.outer * g.inner, step = last ? 256 / lanes * 4 : 1024;  // rows that a block reads at once
+  const int64_t wanted = std::max<int64_t>(1, kBlocks / groups);
+  const int64_t chunk = std::max<int64_t>(1, ((rows + wanted - 1) / wanted + step - 1) / step) * step;
+  const int64_t parts = (rows + chunk - 1) / chunk;
   RefPtr<Storage> part = engine().scratch(a, static_cast<size_t>(2 * parts * g.channels) * 8),
-                  factor = engine().scratch(a, static_cast<size_t>(3 * g.channels) * 8);
+                  factor = engine().scratch(a, static_cast<size_t>(4 * g.channels) * 8);
   auto in = [&](size_t k) { return address(a.in[k].ptr); };
   auto out = [&](size_t k) { return address(a.out[k].ptr); };
   Words w{in(0),
@@ -59,16 +63,20 @@ void run(const KernelArgs& a) {
           chunk,
           backward ? 0 : bits_of(a.as<BatchNormAttrs>().eps)};
   auto launch = [&](const char* kernel, Grid grid) {
-    engine().launch(a, written(kernel, "batch_norm", {{"T", t}}, define), grid, {w.data(), w.size()});
+    engine().launch(a, written(kernel, "batch_norm", {{"X", t}, {"P", p}}, define), grid, {w.data(), w.size()});
   };
-  launch("mge_bn_sums", {static_cast<unsigned>(parts * groups), 256});
-  launch("mge_bn_finish", cover(g.channels * 32, 128));
-  launch("mge_bn_elements", cover(total / pack));
+  const Grid tiles{static_cast<unsigned>(parts * groups), 256};
+  launch(backward ? "mge_bn_sums_bwd" : "mge_bn_sums", tiles);
+  launch("mge_bn_finish", {static_cast<unsigned>((g.channels + 31) / 32), 1024});
+  launch(backward ? "mge_bn_elements_bwd" : "mge_bn_elements", last ? tiles : cover(total / pack));
 }
 
 const char* refuse(const KernelArgs& a) {
-  for (auto& t : a.in)
-    if (!is_float(t.dtype) || t.dtype != a.in[0].dtype) return "operands of several dtypes";
+  const DType t = a.in[0].dtype, p = a.in.back().dtype;
+  const bool mixed = p == DType::F32 && (t == DType::F16 || t == DType::BF16);
+  const size_t images = a.op->name == "batch_norm_bwd" ? 2 : 1;
+  for (size_t i = 0; i < a.in.size(); ++i)
+    if (!is_float(t) || a.in[i].dtype != (mixed && i >= images ? p : t)) return "operands of several dtypes";
   const int64_t n = a.in[0].numel();
   return n > 0 && n < int64_t{1} << 31 ? nullptr : "no elements, or more than 2^31";
 }

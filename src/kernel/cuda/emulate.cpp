@@ -63,17 +63,20 @@ class Emulator final : public Engine {
   }
   void* build(const Code& code) {
     const std::string base = (folder_ / format("{}_{}", code.name, ++built_)).string();
-    put(base + ".cpp",
-        "#include \"kernel/cuda/device/host.h\"\n" + code.text +
-            format("extern \"C\" void mge_emulated(const Args* a, unsigned blocks, unsigned threads) {{\n"
-                   "  run_grid(blocks, threads, [&] {{ {}(*a); }});\n}}\n",
-                   code.name));
+    put(base + ".cpp", "#include \"kernel/cuda/device/host.h\"\n" + code.text +
+                           format("extern \"C\" __attribute__((visibility(\"default\"))) void mge_emulated(const Args* "
+                                  "a, unsigned blocks, unsigned threads) {{\n"
+                                  "  run_grid(blocks, threads, [&] {{ {}(*a); }});\n}}\n",
+                                  code.name));
     bool meets = false;
-    for (const char* header : {"device/reduce.cuh", "device/rows.cuh", "device/batch_norm.cuh"})
+    for (const char* header : {"device/reduce.cuh", "device/rows.cuh", "device/batch_norm.cuh", "device/optim.cuh",
+                               "device/xent.cuh", "define MGE_CHAINS"})
       meets |= code.text.find(header) != std::string::npos;
-    const std::string command =
-        format("{0} -std=c++20 -O1 -w -fPIC -shared -ffp-contract=off -fno-math-errno {1} -I{2} {3}.cpp -o {3}.so 2>&1",
-               compiler_, meets ? "-DMGE_FIBERS=1" : "", folder_.string(), base);
+    // Hidden: shared memory is static memory of templates, which the loader would make one of all libraries.
+    const std::string command = format(
+        "{0} -std=c++20 -O1 -w -fPIC -shared -fvisibility=hidden -ffp-contract=off -fno-math-errno {1} -I{2} {3}.cpp "
+        "-o {3}.so 2>&1",
+        compiler_, meets ? "-DMGE_FIBERS=1" : "", folder_.string(), base);
     FILE* p = popen(command.c_str(), "r");
     std::string told;
     char line[512];

@@ -74,7 +74,7 @@ void move(const KernelArgs& a, const char* kernel, size_t first, const void* fro
     links = engine().scratch(a, static_cast<size_t>(geo.count) * 16);
     next = static_cast<int64_t*>(links->ptr);
     head = next + geo.count;
-    engine().launch(a, written("mge_chains", "index", {}, "#define MGE_CHAINS"), cover(geo.count, 64),
+    engine().launch(a, written("mge_chains", "index", {}, "#define MGE_CHAINS"), cover(geo.count * 32, 128),
                     {geo.count, address(place->ptr), address(next), address(head)});
   }
   Words w{total,         geo.count,           geo.inners,    address(a.out[0].ptr),

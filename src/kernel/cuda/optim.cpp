@@ -1,4 +1,7 @@
 // Optimizer steps: one pass over memory each.
+#include <array>
+
+#include "kernel/cuda/rows.h"
 #include "kernel/cuda/written.h"
 #include "kernel/optim_step.h"
 
@@ -40,6 +43,8 @@ struct Numbers<LambAttrs> {
   }
 };
 
+constexpr int64_t kBlocks = 1056;  // what a large GPU runs at once: each block works out what its elements share
+
 /// Inputs by number; -1: none.
 struct Inputs {
   const char* kernel;
@@ -50,8 +55,17 @@ constexpr Inputs kSgd{"mge_sgd", {0, 1, -1, -1}, 2, -1, kSgdAlias},
     kMomentum{"mge_sgd_momentum", {0, 1, 3, -1}, 2, -1, kSgdMomentumAlias},
     kAdam{"mge_adam", {0, 1, 2, 3}, 4, 5, kAdamAlias}, kAdagrad{"mge_adagrad", {0, 1, 2, -1}, 3, 4, kAdagradAlias},
     kAdadelta{"mge_adadelta", {0, 1, 2, 3}, 4, -1, kAdadeltaAlias}, kLamb{"mge_lamb", {0, 1, 2, 3}, -1, 4, kLambAlias};
-constexpr const char* kCounts[] = {"", "constexpr int kNumbers = 1;", "constexpr int kNumbers = 2;",
-                                   "constexpr int kNumbers = 3;", "constexpr int kNumbers = 4;"};
+// By the count of numbers, log2 of the pack, and whether powers of the step's count are asked for.
+const char* define_of(int numbers, int log, bool powers) {
+  static const auto* all = [] {
+    auto* texts = new std::array<std::string, 40>;
+    for (int i = 0; i < 40; ++i)
+      (*texts)[static_cast<size_t>(i)] =
+          format("constexpr int kNumbers = {}, V = {};{}", i >> 3, 1 << (i & 3), i & 4 ? "\n#define MGE_POWERS" : "");
+    return texts;
+  }();
+  return (*all)[static_cast<size_t>(numbers << 3 | powers << 2 | log)].c_str();
+}
 
 template <class A, const Inputs& inputs>
 void run(const KernelArgs& a) {
@@ -72,10 +86,13 @@ void run(const KernelArgs& a) {
   for (Word x : Numbers<A>::of(a.as<A>())) w.push_back(x);
   const DType lr = inputs.lr < 0 ? DType::F32 : dtype(static_cast<size_t>(inputs.lr)),
               t = inputs.t < 0 ? DType::F32 : dtype(static_cast<size_t>(inputs.t));
+  Word places = 0;  // of all that is moved in packs
+  for (size_t i = 1; i <= 12; ++i) places |= w[i];
+  const int log = log_of_pack(a.out[0].dtype, 0, places);
   engine().launch(a,
                   written(inputs.kernel, "optim", {{"T", a.out[0].dtype}, {"L", lr}, {"S", t}, {"H", dtype(hyper)}},
-                          kCounts[A::kNumbers]),
-                  cover(n), {w.data(), w.size()});
+                          define_of(static_cast<int>(A::kNumbers), log, &inputs == &kAdam || &inputs == &kLamb)),
+                  cover((n >> log) + 1, 256, kBlocks), {w.data(), w.size()});
 }
 const char* refuse(const KernelArgs& a) {
   const DType t = a.out[0].dtype;

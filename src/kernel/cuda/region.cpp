@@ -104,25 +104,25 @@ std::string with_names(const char* form, size_t operand, const char* at) {
   return s;
 }
 
-// Every operand is one row or one value: elements are moved several at a time, and several packs are read before the
-// first is used, so that enough of them are on their way from memory.
+// Every operand is one row or one value: elements are moved several at a time, and several packs, which lie together in
+// a tile of the block, are read before the first is used, so that enough of them are on their way from memory.
 std::string packed_text(const FusedRegion& r, const char* name, std::span<const bool> single, int pack, int flying,
                         const char* index) {
   const size_t results = r.outputs.size();
   std::string s = format("extern \"C\" __global__ void {}(const __grid_constant__ Args a) {{\n", name);
-  s += format("  const {0} n = {0}(a.n), packs = n / {1}, first = {0}(thread_number()), step = {0}(thread_count());\n",
-              index, pack);
+  s += format("  const {0} n = {0}(a.n), packs = n / {1}, step = {0}(thread_count());\n", index, pack);
   auto element = [&](const char* indent, const char* at, const char* from, const char* to) {
     s += declare_results(r, 0, results, indent);
     s += indent +
          call_text(r, results, [&](size_t i) { return single[i] ? format("*a.i{}", i) : with_names(from, i, at); });
     for (size_t o = 0; o < results; ++o) s += indent + with_names(to, o, at) + format(" = {};\n", stored(r, o));
   };
-  s += format("  for ({} p = first; p < packs; p += {} * step) {{\n", index, flying);
+  s += format("  for ({0} p = {0}(blockIdx.x) * ({1} * blockDim.x) + threadIdx.x; p < packs; p += {1} * step) {{\n",
+              index, flying);
   for (size_t i = 0; i < r.inputs.size(); ++i)
     if (!single[i]) s += format("    Pack<{}, {}> v{}[{}];\n", storage_type(r.inputs[i]), pack, i, flying);
-  const std::string each =
-      format("#pragma unroll\n    for (int u = 0; u < {}; ++u) {{\n      const {} q = p + u * step;\n", flying, index);
+  const std::string each = format(
+      "#pragma unroll\n    for (int u = 0; u < {}; ++u) {{\n      const {} q = p + u * blockDim.x;\n", flying, index);
   s += each + "      if (q >= packs) continue;\n";
   for (size_t i = 0; i < r.inputs.size(); ++i)
     if (!single[i])
@@ -138,14 +138,45 @@ std::string packed_text(const FusedRegion& r, const char* name, std::span<const 
     s += format("      reinterpret_cast<Pack<{1}, {2}>*>(a.o{0})[q] = w{0};\n", o,
                 storage_type(r.dtype_of(r.outputs[o])), pack);
   s += "    }\n";
-  s += format("  }}\n  for ({0} at = packs * {1} + first; at < n; at += step) {{\n", index, pack);
+  s += format("  }}\n  for ({0} at = packs * {1} + {0}(thread_number()); at < n; at += step) {{\n", index, pack);
   element("    ", "at", "a.i$[@]", "a.o$[@]");
   return s + "  }\n}\n";
 }
 
-}  // namespace
-
-namespace {
+// Rows that lie anywhere, each of whole packs; `single` inputs have one value for a row.
+std::string rows_text(const FusedRegion& r, const char* name, std::span<const bool> single, int pack, int rank,
+                      const char* index) {
+  const size_t results = r.outputs.size();
+  std::string s = format("extern \"C\" __global__ void {}(const __grid_constant__ Args a) {{\n", name);
+  s += format("  for ({0} p = {0}(thread_number()); p < {0}(a.n) / {1}; p += {0}(thread_count())) {{\n", index, pack);
+  s += format("    {} rest = p, q, d;\n    i64 po = 0", index);
+  for (size_t i = 0; i < r.inputs.size(); ++i) s += format(", p{} = 0", i);
+  s += ";\n";
+  for (int i = rank - 1; i >= 0; --i) {
+    const bool last = i == rank - 1;
+    const std::string size =
+        last ? format("({}(a.size[{}]) / {})", index, i, pack) : format("{}(a.size[{}])", index, i);
+    s += i ? format("    q = rest / {0}, d = rest - q * {0}, rest = q;\n", size) : std::string("    d = rest;\n");
+    const std::string times = last ? format(" * {}", pack) : std::string();
+    s += format("    po += i64(d){} * a.stride[0][{}];\n", times, i);
+    for (size_t k = 0; k < r.inputs.size(); ++k)
+      s += format("    p{} += i64(d){} * a.stride[{}][{}];\n", k, times, k + 1, i);
+  }
+  for (size_t i = 0; i < r.inputs.size(); ++i)
+    s += single[i] ? format("    const {1} v{0} = a.i{0}[p{0}];\n", i, storage_type(r.inputs[i]))
+                   : format("    const auto v{0} = *reinterpret_cast<const Pack<{1}, {2}>*>(a.i{0} + p{0});\n", i,
+                            storage_type(r.inputs[i]), pack);
+  for (size_t o = 0; o < results; ++o)
+    s += format("    Pack<{}, {}> w{};\n", storage_type(r.dtype_of(r.outputs[o])), pack, o);
+  s += format("#pragma unroll\n    for (int k = 0; k < {}; ++k) {{\n", pack) + declare_results(r, 0, results, "      ");
+  s += "      " + call_text(r, results, [&](size_t i) { return format(single[i] ? "v{}" : "v{}.v[k]", i); });
+  for (size_t o = 0; o < results; ++o) s += format("      w{}.v[k] = {};\n", o, stored(r, o));
+  s += "    }\n";
+  for (size_t o = 0; o < results; ++o)
+    s += format("    *reinterpret_cast<Pack<{1}, {2}>*>(a.o{0} + po) = w{0};\n", o,
+                storage_type(r.dtype_of(r.outputs[o])), pack);
+  return s + "  }\n}\n";
+}
 
 // Packs that a thread reads at once: short bodies wait for memory, long ones would only become longer.
 int flying_of(const FusedRegion& r) {
@@ -180,37 +211,44 @@ void run_region(const KernelArgs& a, const FusedRegion& r, const Key& region_key
   for (auto& t : in) operands.push_back(&t);
   const Nest nest = make_nest(out.shape, {operands.data(), operands.size()});
 
-  bool packed = nest.rank == 1 && nest.stride[0][0] == 1, single[32] = {};
+  // Packs along the innermost axis, where every operand has its elements together or one for all of it.
+  const auto inner = static_cast<size_t>(nest.rank - 1);
+  bool packed = nest.stride[0][inner] == 1, single[32] = {};
   size_t widest = 1;
   for (auto& t : a.out) widest = std::max(widest, dtype_size(t.dtype));
   for (size_t i = 0; i < in.size(); ++i) {
-    single[i] = nest.stride[i + 1][0] == 0;
-    packed = packed && (single[i] || nest.stride[i + 1][0] == 1);
+    single[i] = nest.stride[i + 1][inner] == 0;
+    packed = packed && (single[i] || nest.stride[i + 1][inner] == 1);
     if (!single[i]) widest = std::max(widest, dtype_size(in[i].dtype));
   }
   int pack = static_cast<int>(16 / widest);
   auto aligned = [&](const TensorArg& t) {
     return reinterpret_cast<uintptr_t>(t.ptr) % (static_cast<size_t>(pack) * dtype_size(t.dtype)) == 0;
   };
-  for (auto& t : a.out)
-    if (packed && !aligned(t)) pack = 1;
-  for (size_t i = 0; i < in.size(); ++i)
-    if (packed && !single[i] && !aligned(in[i])) pack = 1;
+  bool fits = nest.rank == 1 || nest.size[inner] % pack == 0;
+  for (auto& t : a.out) fits = fits && aligned(t);
+  for (size_t i = 0; i < in.size(); ++i) fits = fits && (single[i] || aligned(in[i]));
+  for (size_t k = 0; k <= in.size(); ++k)
+    for (size_t ax = 0; ax < inner && (k == 0 || !single[k - 1]); ++ax) fits = fits && nest.stride[k][ax] % pack == 0;
+  if (packed && !fits) pack = 1, packed = nest.rank == 1;
+  const bool row = packed && nest.rank == 1;
 
   const bool small = n < int64_t{1} << 31;
   const char* index = small ? "unsigned" : "i64";
   Key key = region_key;
   uint64_t singles = 0;
   for (size_t i = 0; i < in.size() && packed; ++i) singles |= uint64_t{single[i]} << i;
-  key.push_back(packed ? static_cast<uint64_t>(pack) << 32 | singles : 1000 + static_cast<uint64_t>(nest.rank));
-  key.push_back(small);
+  key.push_back(packed ? static_cast<uint64_t>(pack) << 32 | singles : 0);
+  key.push_back(static_cast<uint64_t>(nest.rank) << 1 | small);
   const size_t results = r.outputs.size();
   const int flying = flying_of(r);
   const Code& code = code_of(key, [&] {
     std::string s = "#include \"kernel/cuda/device/region.cuh\"\nstruct Args {\n  i64 n;\n" +
                     operand_members(r, results, nest.rank) + "};\n" + body_text(r);
-    if (packed)
+    if (row)
       s += packed_text(r, name, {single, in.size()}, pack, flying, index);
+    else if (packed)
+      s += rows_text(r, name, {single, in.size()}, pack, nest.rank, index);
     else
       s += element_text(r, results, results, nest.rank, true, index) +
            format(
@@ -223,7 +261,8 @@ void run_region(const KernelArgs& a, const FusedRegion& r, const Key& region_key
   SmallVec<void*, 4> to;
   for (auto& t : a.out) to.push_back(t.ptr);
   push_operands(w, a, {to.data(), to.size()}, nest);
-  engine().launch(a, code, cover(packed ? (n + pack * flying - 1) / (pack * flying) : n), {w.data(), w.size()});
+  const int64_t at_once = row ? pack * flying : packed ? pack : 1;
+  engine().launch(a, code, cover((n + at_once - 1) / at_once), {w.data(), w.size()});
 }
 
 }  // namespace mge::cuda

@@ -21,10 +21,10 @@ void register_cuda_kernels(KernelRegistry& r) {
   static std::once_flag once;
   std::call_once(once, [&] {
     using namespace cuda;
-    for (auto* family :
-         {register_cuda_elementwise, register_cuda_reduce, register_cuda_shape, register_cuda_matmul,
-          register_cuda_cublaslt, register_cuda_conv, register_cuda_cudnn, register_cuda_pool, register_cuda_index,
-          register_cuda_rng, register_cuda_rows, register_cuda_batch_norm, register_cuda_sort, register_cuda_optim})
+    for (auto* family : {register_cuda_elementwise, register_cuda_reduce, register_cuda_shape, register_cuda_matmul,
+                         register_cuda_cublaslt, register_cuda_conv, register_cuda_cudnn, register_cuda_pool,
+                         register_cuda_index, register_cuda_rng, register_cuda_rows, register_cuda_batch_norm,
+                         register_cuda_xent, register_cuda_sort, register_cuda_optim})
       family(r);
     set_strided_copy(DeviceKind::Cuda, copy_by_work);
   });

@@ -18,6 +18,7 @@ void register_cuda_index(KernelRegistry& r);
 void register_cuda_rng(KernelRegistry& r);
 void register_cuda_rows(KernelRegistry& r);
 void register_cuda_batch_norm(KernelRegistry& r);
+void register_cuda_xent(KernelRegistry& r);
 void register_cuda_sort(KernelRegistry& r);
 void register_cuda_optim(KernelRegistry& r);
 

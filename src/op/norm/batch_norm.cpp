@@ -43,7 +43,8 @@ void infer_train(InferCtx& c) {
   check_channel_param(c, 2);
   c.out[0].shape = c.shape(0);
   for (size_t i = 1; i < 4; ++i) c.out[i].shape = batch_norm_stat_shape(c.shape(0));
-  for (Meta& m : c.out) m.dtype = c.dtype(0);
+  for (Meta& m : c.out) m.dtype = c.dtype(1);
+  c.out[0].dtype = c.dtype(0);
 }
 
 void infer_bwd(InferCtx& c) {
@@ -52,7 +53,8 @@ void infer_bwd(InferCtx& c) {
   for (size_t i = 2; i < 5; ++i) check_channel_param(c, i);
   c.out[0].shape = c.shape(0);
   c.out[1].shape = c.out[2].shape = c.shape(2);
-  for (Meta& m : c.out) m.dtype = c.dtype(0);
+  for (Meta& m : c.out) m.dtype = c.dtype(2);
+  c.out[0].dtype = c.dtype(0);
 }
 
 void infer_infer(InferCtx& c) {
@@ -73,7 +75,7 @@ void decompose_train(Emitter&, const AttrsBase* attrs, std::span<const Val> in, 
   Val rstd = 1.0 / unary("sqrt", var + attrs_as<BatchNormAttrs>(attrs).eps);
   out[0] = xc * rstd * reshape(wide(in[1]), stat) + reshape(wide(in[2]), stat);
   out[1] = mean, out[2] = var, out[3] = rstd;
-  for (Val& v : out) v = cast(v, in[0].dtype());
+  for (size_t i = 0; i < 4; ++i) out[i] = cast(out[i], in[i ? 1 : 0].dtype());
 }
 
 void decompose_bwd(Emitter&, const AttrsBase*, std::span<const Val> in, std::span<Val> out) {
@@ -88,7 +90,7 @@ void decompose_bwd(Emitter&, const AttrsBase*, std::span<const Val> in, std::spa
   out[0] = (reshape(wide(in[2]), stat) * rstd) * (gy - gb / n - xhat * (gw / n));
   out[1] = reshape(gw, param);
   out[2] = reshape(gb, param);
-  for (Val& v : out) v = cast(v, in[0].dtype());
+  for (size_t i = 0; i < 3; ++i) out[i] = cast(out[i], in[i ? 2 : 0].dtype());
 }
 
 // The kernels do exactly these steps, so this gives the same bits.
@@ -132,7 +134,8 @@ void register_batch_norm(OpRegistry& r) {
       .decompose(decompose_train)
       .doc(
           "Normalises x [N,C,..] by its own mean and biased variance per channel, then * weight + bias. "
-          "Also gives those statistics and 1/sqrt(var+eps).");
+          "Also gives those statistics and 1/sqrt(var+eps). x may have 16 bits beside float32 parameters: computed in "
+          "float32, y in x's dtype, statistics in float32.");
   r.op("batch_norm_bwd")
       .in("x", "gy", "weight", "mean", "rstd")
       .out("gx", "gw", "gb")

@@ -30,7 +30,7 @@ void vjp_batch_norm_train(VjpCtx& c) {
     if (c.wants(2)) c.set(2, reshape(out[2], c.in_shape(2)));
   }
   if (!c.wants(0)) return;
-  if (c.gy(1) || c.gy(2) || c.gy(3)) gx = sum_or(gx, through_stats(c));
+  if (c.gy(1) || c.gy(2) || c.gy(3)) gx = cast(sum_or(gx, through_stats(c)), c.in(0).dtype());
   if (gx) c.set(0, broadcast_to(gx, c.in_shape(0)));
 }
 

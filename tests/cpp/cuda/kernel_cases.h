@@ -13,6 +13,7 @@
 #include "op/index/indexing.h"
 #include "op/index/multi_index.h"
 #include "op/index/sort.h"
+#include "op/loss/loss.h"
 #include "op/loss/softmax.h"
 #include "op/matmul/matmul.h"
 #include "op/norm/batch_norm.h"

@@ -22,6 +22,17 @@ Cases elementwise_cases(std::span<const DType> dtypes) {
        std::vector<std::pair<Shape, Shape>>{{{5, 37}, {37}}, {{5, 1}, {37}}, {{5, 37}, {}}, {{3, 1, 5}, {4, 1}}})
     out.push_back({"add", nullptr, {}}), out.back().in.emplace_back(DType::F32, a, value),
         out.back().in.emplace_back(DType::F32, b, value);
+  // Rows of whole packs that do not lie together, one value for each row, and an output in another order.
+  auto rows = [&](Shape a, Shape b, std::vector<int64_t> strides) {
+    Case c{"add", nullptr, {}};
+    c.in.emplace_back(DType::F32, a, value), c.in.emplace_back(DType::F32, b, value);
+    for (size_t i = 0; i < strides.size(); ++i) c.in[0].arg.layout.stride[i] = strides[i];
+    out.push_back(std::move(c));
+  };
+  rows({4, 3, 16}, {16}, {16, 64, 1});
+  rows({4, 3, 16}, {4, 3, 1}, {16, 64, 1});
+  rows({4, 3, 16}, {4, 1, 16}, {});
+  rows({4, 3, 18}, {18}, {18, 72, 1});  // not of whole packs
   Case turned{"sub", nullptr, {}};
   for (int k = 0; k < 2; ++k) turned.in.emplace_back(DType::F32, Shape{5, 37}, value);
   turned.in[1].arg.layout.stride[0] = 1, turned.in[1].arg.layout.stride[1] = 5;
@@ -77,16 +88,40 @@ Cases row_cases(DType t) {
   for (const char* op : {"softmax_bwd", "logsoftmax_bwd"}) add(op, make_attrs(SoftmaxAttrs{-1}), {{70, 45}, {70, 45}});
   add("layer_norm", make_attrs(LayerNormAttrs{1, 1e-5}), {{70, 45}, {45}, {45}});
   add("layer_norm", make_attrs(LayerNormAttrs{2, 1e-5}), {{3, 7, 5}});
+  add("layer_norm", make_attrs(LayerNormAttrs{1, 1e-5}), {{7, 264}, {264}, {264}});  // of whole packs
   add("layer_norm_bwd", make_attrs(LayerNormBwdAttrs{1}), {{70, 45}, {70, 45}, {70, 1}, {70, 1}, {45}});
+  add("layer_norm_bwd", make_attrs(LayerNormBwdAttrs{1}), {{70, 136}, {70, 136}, {70, 1}, {70, 1}, {136}});
+  for (int64_t classes : {45, 1032})  // of whole packs and not, fewer than threads and more
+    for (bool backward : {false, true}) {
+      out.push_back({backward ? "softmax_xent_bwd" : "softmax_xent", make_attrs(XentAttrs{1}), {}});
+      auto& in = out.back().in;
+      in.emplace_back(t, Shape{3, classes}, [](int64_t i) { return i % 11 == 5 ? -INFINITY : 0.25 * whole(i); });
+      in.emplace_back(DType::I32, Shape{3}, [](int64_t i) { return static_cast<double>(i * 7); });
+      if (backward) {
+        in[0] = Array(t, Shape{3, classes}, [](int64_t i) { return 0.125 * whole(i); });
+        in.emplace_back(t, Shape{3}, whole);
+      }
+    }
   const Shape c{1, 12, 1, 1};
   add("batch_norm_train", make_attrs(BatchNormAttrs{}), {{3, 12, 40, 32}, c, c});
   add("batch_norm_train", make_attrs(BatchNormAttrs{}), {{5, 3, 7, 3}, {1, 3, 1, 1}, {1, 3, 1, 1}});
   add("batch_norm_bwd", nullptr, {{2, 12, 9, 8}, {2, 12, 9, 8}, c, c, c});
-  for (size_t last = out.size() - 3, end = out.size(); last < end; ++last) {  // the same in channels-last memory
+  add("batch_norm_bwd", nullptr,
+      {{40, 264, 5, 3}, {40, 264, 5, 3}, {264}, {264}, {264}});               // several groups of channels
+  for (size_t last = out.size() - 4, end = out.size(); last < end; ++last) {  // the same in channels-last memory
     out.push_back(out[last]);
     for (Array& x : out.back().in)
-      if (x.arg.shape[0] > 1) x.arg.layout = Layout::channels_last(x.arg.shape);
+      if (x.arg.shape[0] > 1 && x.arg.shape.rank == 4) x.arg.layout = Layout::channels_last(x.arg.shape);
   }
+  // 16-bit images beside float32 parameters.
+  if (t == DType::F16 || t == DType::BF16)
+    for (size_t i = 0, end = out.size(); i < end; ++i) {
+      if (!std::string_view(out[i].op).starts_with("batch_norm")) continue;
+      out.push_back(out[i]);
+      for (Array& x : out.back().in)
+        if (x.arg.shape.rank == 1 || x.arg.shape[0] == 1)
+          x = Array(DType::F32, x.arg.shape, [](int64_t k) { return 0.25 * whole(k); });
+    }
   return out;
 }
 
@@ -119,6 +154,18 @@ Cases other_cases(DType t) {
   add("max_pool2d", make_attrs(pool), {{t, x}}, mixed);
   add("max_pool2d_bwd", make_attrs(pool), {{t, x}, {t, y}, {t, y}}, mixed);
   add("max_pool2d_take", make_attrs(pool), {{t, x}, {t, y}, {t, x}}, mixed);
+  // Channels that lie together, in packs and not.
+  for (int64_t channels : {8, 3}) {
+    const Shape wide{2, channels, 9, 7}, narrow{2, channels, 5, 6};
+    add("max_pool2d", make_attrs(pool), {{t, wide}}, mixed);
+    add("max_pool2d_bwd", make_attrs(pool), {{t, wide}, {t, narrow}, {t, narrow}}, mixed);
+    add("max_pool2d_take", make_attrs(pool), {{t, wide}, {t, narrow}, {t, wide}}, mixed);
+    add("avg_pool2d", make_attrs(AvgPoolAttrs{pool.kernel, pool.stride, pool.pad, true}), {{t, wide}}, mixed);
+    add("avg_pool2d_bwd", make_attrs(AvgPoolBwdAttrs{pool.kernel, pool.stride, pool.pad, false, {2, channels, 9, 7}}),
+        {{t, narrow}}, mixed);
+    for (size_t i = out.size() - 5; i < out.size(); ++i)
+      for (Array& image : out[i].in) image.arg.layout = Layout::channels_last(image.arg.shape);
+  }
   for (bool all : {true, false}) {
     add("avg_pool2d", make_attrs(AvgPoolAttrs{pool.kernel, pool.stride, pool.pad, all}), {{t, x}}, mixed);
     add("avg_pool2d_bwd", make_attrs(AvgPoolBwdAttrs{pool.kernel, pool.stride, pool.pad, all, {2, 3, 9, 7}}), {{t, y}},
@@ -128,7 +175,7 @@ Cases other_cases(DType t) {
   add("matmul", make_attrs(MatmulAttrs{}), {{t, {3, 5, 7}}, {t, {7, 4}}, {t, {4}}});
   add("matmul", make_attrs(MatmulAttrs{true, true}), {{t, {2, 1, 7, 5}}, {t, {3, 4, 7}}});
 
-  const std::pair<DType, Shape> w{t, {300}}, one{DType::F32, {}};
+  const std::pair<DType, Shape> w{t, {301}}, one{DType::F32, {}};
   add("sgd_update", make_attrs(SgdAttrs{0.1}), {w, w, one}, positive);
   add("sgd_momentum_update", make_attrs(SgdMomentumAttrs{0.9, 0.1, true}), {w, w, one, w}, positive);
   add("adam_update", make_attrs(AdamAttrs{}), {w, w, w, w, one, one}, positive);

@@ -44,13 +44,21 @@ struct Args {
   i64 *next, *first;
 };
 extern "C" __global__ void mge_chains(const __grid_constant__ Args a) {
-  for (i64 k = thread_number(); k < a.count; k += thread_count()) {
+  const int lane = threadIdx.x & 31;
+  for (i64 k = thread_number() >> 5; k < a.count; k += thread_count() >> 5) {  // a warp looks around a position
     const i64 at = a.place[k];
-    i64 next = k + 1, before = 0;
-    while (next < a.count && a.place[next] != at) ++next;
-    while (before < k && a.place[before] != at) ++before;
-    a.next[k] = next;
-    a.first[k] = before == k;
+    i64 next = k + 1 + lane, before = lane;
+    while (next < a.count && a.place[next] != at) next += 32;
+    while (before < k && a.place[before] != at) before += 32;
+    int seen = before < k;
+    for (int half = 16; half > 0; half /= 2) {
+      const i64 other = __shfl_down_sync(0xffffffffu, next, half);
+      next = other < next ? other : next;
+      seen |= __shfl_down_sync(0xffffffffu, seen, half);
+    }
+    if (lane) continue;
+    a.next[k] = next < a.count ? next : a.count;
+    a.first[k] = !seen;
   }
 }
 #endif

@@ -37,10 +37,19 @@ __device__ inline void reduce_columns(const Args& a) {
   for (i64 t = thread_number(); t < all; t += thread_count()) {
     const i64 c = t % a.width, ob = t / a.width, o = ob / a.blocks, from = (ob - o * a.blocks) * 64;
     const i64 left = a.len - from, n = left < 64 ? left : 64;
-    i64 at = (o * a.len + from) * a.width + c;
+    const i64 at = (o * a.len + from) * a.width + c;
     A v = kIdentity;
     if (n > 0) v = element_at(a, at);
-    for (i64 i = 1; i < n; ++i) v = joined(v, element_at(a, at += a.width));
+    // Eight are read before the first is used: one after the other they would wait for memory each time.
+    i64 i = 1;
+    for (; i + 8 <= n; i += 8) {
+      A e[8];
+#pragma unroll
+      for (int u = 0; u < 8; ++u) e[u] = element_at(a, at + (i + u) * a.width);
+#pragma unroll
+      for (int u = 0; u < 8; ++u) v = joined(v, e[u]);
+    }
+    for (; i < n; ++i) v = joined(v, element_at(a, at + i * a.width));
     put(a, t, v);
   }
 }
@@ -51,13 +60,15 @@ __device__ inline void reduce_parts(const Args& a) {
   for (i64 t = thread_number(); t < all; t += thread_count()) {
     const i64 c = t % a.width, ob = t / a.width, o = ob / a.blocks, from = (ob - o * a.blocks) * 64;
     const i64 left = a.len - from, n = left < 64 ? left : 64;
-    A level[8];
-    int top = 0;
-    for (i64 i = 0; i < n; ++i) {
-      level[top++] = element_at(a, (o * a.len + from + i) * a.width + c);
-      for (i64 k = i + 1; !(k & 1); k >>= 1) --top, level[top - 1] = joined(level[top - 1], level[top]);
-    }
-    for (; top > 1; --top) level[top - 2] = joined(level[top - 2], level[top - 1]);
-    put(a, t, level[0]);
+    A e[64];
+#pragma unroll
+    for (int i = 0; i < 64; ++i)
+      if (i < n) e[i] = element_at(a, (o * a.len + from + i) * a.width + c);
+#pragma unroll
+    for (int half = 1; half < 64; half *= 2)
+#pragma unroll
+      for (int i = 0; i < 64; i += 2 * half)
+        if (i + half < n) e[i] = joined(e[i], e[i + half]);
+    put(a, t, e[0]);
   }
 }

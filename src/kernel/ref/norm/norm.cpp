@@ -148,11 +148,25 @@ struct LayerNormBwd {
   }
 };
 
+// 16-bit images and float32 parameters go together.
+const char* refuse_not_norm(const KernelArgs& a) {
+  const DType t = a.in[0].dtype, p = a.in.back().dtype;
+  const bool mixed = (t == DType::F16 || t == DType::BF16) && p == DType::F32;
+  for (auto* list : {&a.in, &a.out})
+    for (const TensorArg& x : *list)
+      if (!is_float(x.dtype) || (x.dtype != t && !(mixed && x.dtype == p))) return "operands of several dtypes";
+  return nullptr;
+}
+template <class K>
+MGE_INLINED inline void add_norm(KernelRegistry& r, OpName op, const char* name) {
+  r.add(op, KernelTier::Ref, Kernel{.name = name, .refuse = refuse_not_norm, .run = ref::run_floating<K>});
+}
+
 }  // namespace
 
 void register_ref_norm(KernelRegistry& r) {
-  ref::add_floating<BatchNormTrain>(r, "batch_norm_train", "ref_batch_norm_train");
-  ref::add_floating<BatchNormBwd>(r, "batch_norm_bwd", "ref_batch_norm_bwd");
+  add_norm<BatchNormTrain>(r, "batch_norm_train", "ref_batch_norm_train");
+  add_norm<BatchNormBwd>(r, "batch_norm_bwd", "ref_batch_norm_bwd");
   ref::add_floating<BatchNormInfer>(r, "batch_norm_infer", "ref_batch_norm_infer");
   ref::add_floating<LayerNorm>(r, "layer_norm", "ref_layer_norm");
   ref::add_floating<LayerNormBwd>(r, "layer_norm_bwd", "ref_layer_norm_bwd");
