@@ -115,7 +115,7 @@ std::vector<Lane> take() {
 }
 
 void finish(Event&& e) {
-  e.end = now();
+  if (!e.end) e.end = now();
   Recorder& r = recorder();
   std::lock_guard<std::mutex> lock(r.mutex);
   if (r.lane.events.size() < kMostEvents)

@@ -128,6 +128,7 @@ namespace {
 // kernel 0.4 to 0.9. Of a result of a 3x3 window: along channels 0.4 to 0.6; along rows 0.6, and 2.3 where the window
 // skips columns, and 13 for each row. So here: parts of the time that memory would take, and operations.
 constexpr double kAlong = 5.0 / 32, kAcross = 7.0 / 32, kReadAcross = 25.0 / 32;
+constexpr double kBetween = 1.0 / 2;
 constexpr double kWindowLast = 50, kWindowRow = 50, kWindowSkips = 230, kRow = 1300;
 
 }  // namespace
@@ -144,6 +145,11 @@ double windows_ns(const KernelArgs& a) {
   const bool skips = x[3] > y[3] + y[3] / 2;
   return sums_ns(values * (skips ? kWindowSkips : kWindowRow) + kRow * values / static_cast<double>(y[3]));
 }
+
+// A smaller one is mostly there when the next op comes to read it: 28x28 of 192 channels gain nothing.
+bool between_pays(double bytes) { return bytes > static_cast<double>(machine().l2); }
+double between_ns(double bytes) { return move_ns(bytes * kBetween); }
+double band_bytes() { return static_cast<double>(machine().l2) / 4; }
 
 double run_ns(const KernelArgs& a) {
   if (a.op->is(kEffect)) return kWaitNs;

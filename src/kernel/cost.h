@@ -50,6 +50,12 @@ inline constexpr double kCopyCallNs = 400;
 /// A kernel whose windows each see one channel, with the order of its input: along channels, or along rows.
 double windows_ns(const KernelArgs& a);
 
+/// Ops that run band by band (plan/bands.h): whether a result of so many bytes is worth it, what is saved when it
+/// stays in the second cache, and how much of that bands may fill.
+bool between_pays(double bytes);
+double between_ns(double bytes);
+double band_bytes();
+
 /// How long a kernel runs on one core, as far as the sizes tell: good for an order of magnitude.
 double run_ns(const KernelArgs& a);
 /// What takes longer is worth letting other threads of the interpreter run, which costs a tenth of a microsecond.

@@ -366,6 +366,69 @@ struct Compiler {
       }
     }
   }
+  // Instructions that are worth running band by band. All of what they work on is then there from the first to the
+  // last.
+  void find_chains() {
+    if (p.checked() || !p.opt.share_memory) return;
+    for (int t = 0; t < now(); ++t) {
+      int last = t;
+      while (last + 1 < now() && last - t + 1 < kMostInChain && goes_on(last)) ++last;
+      if (last == t) continue;
+      Chain c{t, last - t + 1};
+      std::vector<KernelArgs> args;
+      for (int i = t; i <= last; ++i) args.push_back(args_of(p.code[i]));
+      std::vector<ChainStage> stages;
+      for (size_t i = 0; i < args.size(); ++i) stages.push_back({&args[i], c.kernel[i] = rows_of(*args[i].kernel), 0});
+      if (!set_bands(stages, c)) continue;
+      for (int i = t; i <= last; ++i) keep_for_chain(args[i - t], t, last, p.code[i]);
+      p.code[t].chain = static_cast<int>(p.chains.size());
+      p.chains.push_back(c);
+      t = last;
+    }
+  }
+  KernelArgs args_of(const Instr& c) const {
+    const ir::Node& x = g.node(c.node);
+    KernelArgs a{
+        x.op, x.attrs.get(), {&p.args[c.first_arg], c.n_in}, {&p.args[c.first_arg + c.n_in], c.n_out}, nullptr};
+    a.device = p.homes[c.home].device.kind;
+    a.kernel = c.kernel;
+    a.prepared = c.args.prepared;
+    return a;
+  }
+  bool gives_rows(const Instr& c) const {
+    return c.kernel && rows_of(*c.kernel) && c.n_in > 0 && c.n_out == 1 && c.workspace < 0 && c.domain < 0 &&
+           c.home == c.from && !p.homes[c.home].queue;
+  }
+  // Whether nobody but the next instruction reads the result of this one, rows of an image too large for a cache.
+  bool goes_on(int t) const {
+    const Instr &c = p.code[t], &next = p.code[t + 1];
+    if (!gives_rows(c) || !gives_rows(next) || c.home != next.home) return false;
+    const ArgRef& made = p.refs[c.first_arg + c.n_in];
+    const TensorArg& y = p.args[c.first_arg + c.n_in];
+    if (p.refs[next.first_arg].value != made.value || made.value < 0) return false;
+    const PlanBuffer& b = p.buffers[made.buffer];
+    for (size_t i = 1; i < next.n_in; ++i)
+      if (p.refs[next.first_arg + i].buffer == made.buffer) return false;
+    return b.where == Where::Arena && b.first == t && b.last == t + 1 && made.offset == 0 && y.shape.rank == 4 &&
+           y.layout.is_channels_last(y.shape) && y.numel() > 0 && cost::between_pays(static_cast<double>(b.bytes));
+  }
+  void keep_for_chain(const KernelArgs& a, int first, int last, Instr& c) {
+    for (size_t i = 0; i < size_t{c.n_in} + c.n_out; ++i) {
+      PlanBuffer& b = p.buffers[p.refs[c.first_arg + i].buffer];
+      b.last = std::max(b.last, last);
+      if (i >= c.n_in) b.first = std::min(b.first, first);
+    }
+    // A weight that was not brought into order when the program is compiled is in each run.
+    if (const size_t bytes = c.kernel->prepare.bytes && !a.prepared ? c.kernel->prepare.bytes(a) : 0) {
+      Meta m;
+      m.dtype = DType::U8;
+      m.shape = Shape{static_cast<int64_t>(bytes)};
+      m.cn = g.meta(g.node(c.node).outputs[0]).cn;
+      c.workspace = new_buffer(Where::Arena, -1, m, first);
+      p.buffers[c.workspace].last = last;
+      p.report.workspace_bytes = std::max(p.report.workspace_bytes, bytes);
+    }
+  }
   bool reads_result(const Instr& reader, const Instr& of) const {
     for (size_t i = 0; i < reader.n_in; ++i)
       for (size_t o = 0; o < of.n_out; ++o)
@@ -584,6 +647,7 @@ struct Compiler {
     find_settled();
     mark_escapes();
     let_effects_go_on();
+    find_chains();
     reuse_in_place();
     place_parts();
     settle_buffers();

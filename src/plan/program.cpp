@@ -349,6 +349,11 @@ void Program::run_until(size_t end) {
       }
       if (__builtin_expect(!p.flying.empty(), 0)) p.land(p.pc);
       if (__builtin_expect(c.domain >= 0, 0) && p.launch_beside(p.pc)) continue;
+      if (c.chain >= 0 && !checked && p.pc + p.chains[c.chain].count <= end &&
+          p.run_chain(p.chains[c.chain], profiled)) {
+        p.pc += static_cast<size_t>(p.chains[c.chain].count) - 1;
+        continue;
+      }
       if (__builtin_expect(watched, 0)) {
         if (checked) p.before_instr(p.pc);
         if (profiled) event.emplace(p.event_of(p.pc));
@@ -373,6 +378,33 @@ void Program::run_until(size_t end) {
     p.abandon();
     p.rethrow(at);
   }
+}
+
+bool Program::Impl::run_chain(const Chain& chain, bool profiled) {
+  SmallVec<ChainStage, 8> stages;
+  for (int i = 0; i < chain.count; ++i) {
+    Instr& c = code[chain.first + i];
+    stages.push_back({&c.args, chain.kernel[i], c.ns});
+  }
+  const bool timed = !times.empty() || profiled;
+  int64_t spent[kMostInChain] = {};
+  std::vector<profile::Event> events;
+  for (int i = 0; profiled && i < chain.count; ++i) events.push_back(event_of(static_cast<size_t>(chain.first + i)));
+  int64_t at = timed ? profile::now() : 0;
+  if (!run_bands({stages.data(), stages.size()}, chain, timed ? spent : nullptr)) return false;
+  for (int i = 0; timed && i < chain.count; ++i) {  // as if they had come one after the other
+    const int64_t begin = at;
+    at += spent[i];
+    if (!times.empty()) {
+      InstrTime& t = times[static_cast<size_t>(chain.first + i)];
+      t.begin = begin, t.end = at, t.total += spent[i], ++t.runs;
+    }
+    if (profiled) {
+      events[i].begin = begin, events[i].end = at;
+      profile::finish(std::move(events[i]), homes[code[chain.first + i].home].device);
+    }
+  }
+  return true;
 }
 
 bool Program::Impl::run_recorded(Program& self) {

@@ -6,6 +6,7 @@
 
 #include "core/profile.h"
 #include "ir/explain.h"
+#include "plan/bands.h"
 #include "plan/beside.h"
 #include "plan/program.h"
 #include "plan/replay.h"
@@ -60,6 +61,7 @@ struct Instr {
   float ns = 0;        // estimated
   int domain = -1;     // of an effect: place in Impl::domains
   int join = -1;       // of such: the first instruction that has to wait for it
+  int chain = -1;      // that it is the first of: place in Impl::chains
   KernelArgs args;     // spans into Impl::args
 };
 
@@ -80,6 +82,7 @@ struct Program::Impl {
   PlanReport report;
 
   std::vector<Instr> code;
+  std::vector<Chain> chains;
   std::vector<TensorArg> args;
   std::vector<ArgRef> refs;  // parallel to args
   std::vector<PlanBuffer> buffers;
@@ -150,6 +153,7 @@ struct Program::Impl {
   void close_work();
   void enqueue(size_t instr, RefPtr<Program> keep);
   void move_between(const Instr& c);
+  bool run_chain(const Chain& c, bool profiled);
   bool launch_beside(size_t instr);
   void land(size_t before);
   void abandon();

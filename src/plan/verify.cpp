@@ -186,6 +186,22 @@ void verify_program(const Program& prog) {
   }
   MGE_ASSERT(t == p.code.size(), "program {}: instruction {} is out of order", g.name(), t);
 
+  // In a chain all instructions are at work at once: none writes what another one reads or writes, but what it is
+  // given.
+  for (const Chain& chain : p.chains)
+    for (int i = chain.first; i < chain.first + chain.count; ++i)
+      for (int j = chain.first; j < chain.first + chain.count; ++j) {
+        const Instr &c = p.code[i], &other = p.code[j];
+        auto span = [&](const Instr& x, size_t a) {
+          const ArgRef& r = p.refs[x.first_arg + a];
+          const TensorArg& t = p.args[x.first_arg + a];
+          return span_of(r.buffer, r.offset, t.shape, t.layout, t.dtype);
+        };
+        for (size_t a = 0; i != j && a < size_t{other.n_in} + other.n_out; ++a)
+          MGE_ASSERT((j == i + 1 && a == 0) || !span(c, c.n_in).meets(span(other, a)),
+                     "program {}: instructions {} and {} of a chain work on the same memory", g.name(), i, j);
+      }
+
   auto intact = [&](ir::ValueId v, const char* what) {
     Span s = span_of_value(v);
     MGE_ASSERT(p.buffers[p.place[v].buffer].where != Where::Arena, "program {}: {} %{} lies in the arena", g.name(),

@@ -1,9 +1,11 @@
 // conv2d and conv2d_fused reach the same convolution with an epilogue that rounds each step, so their bits agree.
+#include <algorithm>
 #include <type_traits>
 
 #include "kernel/conv.h"
 #include "kernel/cost.h"
 #include "kernel/layouts.h"
+#include "kernel/rows.h"
 #include "kernel/simd/conv/conv2d_last.h"
 #include "kernel/simd/conv/conv2d_raw.h"
 #include "kernel/simd/conv/epilogue.h"
@@ -52,6 +54,15 @@ void run_fwd(const KernelArgs& a) {
                    e.any() ? &e : nullptr);
 }
 
+// ---- rows of the forward convolutions on channels-last memory
+
+template <class A>
+RowRange conv_needs(const KernelArgs& a, RowRange of) {
+  const ConvGeom g = conv_geom_of<A>(a);
+  const int64_t first = std::clamp<int64_t>(of.first * g.sh - g.ph, 0, g.h);
+  return {first, std::clamp<int64_t>((of.last - 1) * g.sh - g.ph + (g.kh - 1) * g.dh + 1, first, g.h)};
+}
+
 // ---- depthwise on channels-last memory
 
 template <class A>
@@ -71,12 +82,33 @@ void depthwise_layouts(const KernelArgs& a, TensorArg* in, TensorArg* out) {
   for (size_t i = 0; i < a.in.size(); ++i) ask_row_major(in[i]);
 }
 template <class A>
+size_t depthwise_prepared(const KernelArgs& a) {
+  return in_channels_last(a.in[0]) ? static_cast<size_t>(simd::depthwise_floats(conv_geom_of<A>(a))) * sizeof(float)
+                                   : 0;
+}
+template <class A>
+void prepare_depthwise(const KernelArgs& a, void* to) {
+  simd::depthwise_last_weights(conv_geom_of<A>(a), a.in[1].data<float>(), static_cast<float*>(to));
+}
+template <class A>
 void run_depthwise(const KernelArgs& a) {
   if (!in_channels_last(a.in[0])) return run_fwd<A>(a);
-  const simd::Epilogue e = epilogue_of<A>(a);
-  simd::depthwise_last_fwd(conv_geom_of<A>(a), a.in[0].data<float>(), a.in[1].data<float>(), a.out[0].data<float>(),
-                           e.any() ? &e : nullptr);
+  const simd::Epilogue e = epilogue_of<A>(a), *done = e.any() ? &e : nullptr;
+  const ConvGeom g = conv_geom_of<A>(a);
+  const float* x = a.in[0].data<float>();
+  float* y = a.out[0].data<float>();
+  if (a.prepared) return simd::depthwise_last_fwd_taps(g, x, static_cast<const float*>(a.prepared), y, done);
+  simd::depthwise_last_fwd(g, x, a.in[1].data<float>(), y, done);
 }
+template <class A>
+void depthwise_rows(const KernelArgs& a, int64_t image, RowRange of) {
+  const simd::Epilogue e = epilogue_of<A>(a);
+  const ConvGeom g = conv_geom_of<A>(a);
+  simd::depthwise_last_rows(g, a.in[0].data<float>(), static_cast<const float*>(a.prepared), a.out[0].data<float>(),
+                            e.any() ? &e : nullptr, image * g.oh + of.first, image * g.oh + of.last);
+}
+template <class A>
+inline constexpr RowsKernel kDepthwiseRows{conv_needs<A>, depthwise_rows<A>};
 
 // ---- adjoints as products, on channels-last memory
 
@@ -182,6 +214,15 @@ void run_lines(const KernelArgs& a) {
   if (a.prepared) return simd::lines_last_fwd_panels(g, x, static_cast<const float*>(a.prepared), y, done);
   simd::lines_last_fwd(g, x, a.in[1].data<float>(), y, done);
 }
+template <class A>
+void lines_rows(const KernelArgs& a, int64_t image, RowRange of) {
+  const simd::Epilogue e = epilogue_of<A>(a);
+  const ConvGeom g = conv_geom_of<A>(a);
+  simd::lines_last_rows(g, a.in[0].data<float>(), static_cast<const float*>(a.prepared), a.out[0].data<float>(),
+                        e.any() ? &e : nullptr, image * g.oh + of.first, image * g.oh + of.last);
+}
+template <class A>
+inline constexpr RowsKernel kLinesRows{conv_needs<A>, lines_rows<A>};
 
 // ---- a first layer: planes in, channels-last out
 
@@ -216,6 +257,14 @@ void run_first(const KernelArgs& a) {
   if (a.prepared) return simd::first_last_fwd_panels(g, x, static_cast<const float*>(a.prepared), y, done);
   simd::first_last_fwd(g, x, a.in[1].data<float>(), y, done);
 }
+template <class A>
+void first_rows(const KernelArgs& a, int64_t image, RowRange of) {
+  const simd::Epilogue e = epilogue_of<A>(a);
+  simd::first_last_rows(conv_geom_of<A>(a), a.in[0].data<float>(), static_cast<const float*>(a.prepared),
+                        a.out[0].data<float>(), e.any() ? &e : nullptr, image, of.first, of.last);
+}
+template <class A>
+inline constexpr RowsKernel kFirstRows{conv_needs<A>, first_rows<A>};
 
 // ---- weights of a first layer
 
@@ -238,9 +287,10 @@ using Layouts = void (*)(const KernelArgs&, TensorArg*, TensorArg*);
 template <class A>
 MGE_INLINED inline void add_last(KernelRegistry& r, const char* name, Why refuse, void (*run)(const KernelArgs&),
                                  Why avoid = nullptr, Layouts layouts = conv2d_last_layouts<A>,
-                                 Kernel::Prepare prepare = {}) {
+                                 Kernel::Prepare prepare = {}, const RowsKernel* rows = nullptr) {
   r.add(A::kOp, KernelTier::Simd,
         Kernel{.name = name, .refuse = refuse, .run = run, .layouts = layouts, .avoid = avoid, .prepare = prepare});
+  if (rows && OpName(A::kOp).here) add_rows(run, *rows);
 }
 
 template <class A>
@@ -250,10 +300,11 @@ MGE_INLINED inline void add_forward(KernelRegistry& r) {
   add_last<A>(r, "simd_conv2d_winograd", refuse_winograd<A>, run_winograd<A>, avoid_winograd<A>, conv2d_last_layouts<A>,
               {1, winograd_prepared<A>, prepare_winograd<A>});
   add_last<A>(r, "simd_conv2d_lines", refuse_lines<A>, run_lines<A>, avoid_lines<A>, conv2d_last_layouts<A>,
-              {1, lines_prepared<A>, prepare_lines<A>});
+              {1, lines_prepared<A>, prepare_lines<A>}, &kLinesRows<A>);
   add_last<A>(r, "simd_conv2d_first", refuse_first<A>, run_first<A>, avoid_first<A>, first_layouts<A>,
-              {1, first_prepared<A>, prepare_first<A>});
-  add_last<A>(r, "simd_conv2d_depthwise", refuse_depthwise<A>, run_depthwise<A>, nullptr, depthwise_layouts<A>);
+              {1, first_prepared<A>, prepare_first<A>}, &kFirstRows<A>);
+  add_last<A>(r, "simd_conv2d_depthwise", refuse_depthwise<A>, run_depthwise<A>, nullptr, depthwise_layouts<A>,
+              {1, depthwise_prepared<A>, prepare_depthwise<A>}, &kDepthwiseRows<A>);
   add(r, A::kOp, "simd_conv2d", run_fwd<A>);
 }
 

@@ -9,6 +9,14 @@ namespace mge::simd {
 
 /// One filter for each channel: groups == c == oc. The forward pass gives the bits of conv2d_fwd on plain memory.
 void depthwise_last_fwd(const ConvGeom& geom, const float* x, const float* wt, float* y, const Epilogue* e = nullptr);
+/// The same in two steps: the weight by taps, depthwise_floats of them, once, and with it rows [first, last) of all the
+/// images' outputs, on this thread, or all of them.
+int64_t depthwise_floats(const ConvGeom& geom);
+void depthwise_last_weights(const ConvGeom& geom, const float* wt, float* by_tap);
+void depthwise_last_rows(const ConvGeom& geom, const float* x, const float* by_tap, float* y, const Epilogue* e,
+                         int64_t first, int64_t last);
+void depthwise_last_fwd_taps(const ConvGeom& geom, const float* x, const float* by_tap, float* y,
+                             const Epilogue* e = nullptr);
 void depthwise_last_bwd_data(const ConvGeom& geom, const float* dy, const float* wt, float* dx);
 void depthwise_last_bwd_weight(const ConvGeom& geom, const float* x, const float* dy, float* dw);
 
@@ -37,6 +45,9 @@ int64_t lines_floats(const ConvGeom& geom);
 void lines_last_weights(const ConvGeom& geom, const float* wt, float* panels);
 void lines_last_fwd_panels(const ConvGeom& geom, const float* x, const float* panels, float* y,
                            const Epilogue* e = nullptr);
+/// Rows [first, last) of all the images' outputs, on this thread.
+void lines_last_rows(const ConvGeom& geom, const float* x, const float* panels, float* y, const Epilogue* e,
+                     int64_t first, int64_t last);
 
 /// x [n,c,h,w] in planes, y channels-last: a first layer, whose image has few channels. One group. In one step or two.
 void first_last_fwd(const ConvGeom& geom, const float* x, const float* wt, float* y, const Epilogue* e = nullptr);
@@ -44,6 +55,8 @@ int64_t first_floats(const ConvGeom& geom);
 void first_last_weights(const ConvGeom& geom, const float* wt, float* panels);
 void first_last_fwd_panels(const ConvGeom& geom, const float* x, const float* panels, float* y,
                            const Epilogue* e = nullptr);
+void first_last_rows(const ConvGeom& geom, const float* x, const float* panels, float* y, const Epilogue* e,
+                     int64_t image, int64_t first, int64_t last);
 /// x [n,c,h,w] in planes, dy channels-last: for images of few channels. One group, oc a multiple of 16.
 void few_channels_bwd_weight(const ConvGeom& geom, const float* x, const float* dy, float* dw);
 

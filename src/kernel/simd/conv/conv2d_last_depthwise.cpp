@@ -39,6 +39,10 @@ struct DepthRow {
   void add(const float* r, int64_t f, const float* w) { row[taps] = r, first[taps] = f, weight[taps] = w, ++taps; }
 };
 
+inline int64_t depth_grain(const ConvGeom& g, int64_t row_pixels) {
+  return fma_grain(2 * g.kh * g.kw * g.c * row_pixels);
+}
+
 }  // namespace mge::simd
 #endif
 
@@ -113,7 +117,8 @@ void depth_tile3(const DepthRow& p, int64_t i, float* HWY_RESTRICT y, const Epil
 #pragma GCC unroll 17
       for (int q = 0; q < (N - 1) * S + 3; ++q) {
         const bool outside = !row || (kEdge && (at + q < 0 || at + q >= p.size));
-        const VF v = outside ? hn::Zero(d) : hn::LoadU(d, row + q * channels);
+        // Else each tap would load it anew, and loads would take as long as the sums.
+        const VF v = outside ? hn::Zero(d) : in_register(hn::LoadU(d, row + q * channels));
 #pragma GCC unroll 3
         for (int s = 0; s < 3; ++s)
           if (q >= s && (q - s) % S == 0 && (q - s) / S < N) acc[(q - s) / S] = hn::MulAdd(w[s], v, acc[(q - s) / S]);
@@ -188,38 +193,32 @@ void depth_row(const DepthRow& p, float* HWY_RESTRICT y, const Epilogue* done = 
 }
 
 // [tap][channel] of a weight [channel][tap].
-const float* weight_by_tap(const ConvGeom& g, const float* wt) {
+void depth_taps(const ConvGeom& g, const float* wt, float* to) {
   const int64_t taps = g.kh * g.kw;
-  float* w = scratch(Scratch::Weight, taps * g.c + kLanes);
-  transpose(wt, taps, g.c, taps, w, g.c);
-  return w;
+  transpose(wt, taps, g.c, taps, to, g.c);
 }
 
-inline int64_t depth_grain(const ConvGeom& g, int64_t row_pixels) {
-  return fma_grain(2 * g.kh * g.kw * g.c * row_pixels);
-}
-
-void depth_fwd(const ConvGeom& g, const float* x, const float* wt, float* y, const Epilogue* done) {
-  const float* w = weight_by_tap(g, wt);
-  parallel_for(g.n * g.oh, depth_grain(g, g.ow), [&](int64_t b, int64_t e) {
-    for (; b < e; ++b) {
-      const float* image = x + b / g.oh * g.h * g.w * g.c;
-      DepthRow p{.count = g.ow, .step = g.sw, .size = g.w, .channels = g.c};
-      p.square3 = g.kh == 3 && g.kw == 3 && g.dw == 1;
-      for (int64_t r = 0; r < g.kh; ++r) {
-        const int64_t iy = b % g.oh * g.sh - g.ph + r * g.dh;
-        const float* row = iy < 0 || iy >= g.h ? nullptr : image + iy * g.w * g.c;
-        for (int64_t s = 0; s < g.kw; ++s) p.add(row, s * g.dw - g.pw, w + (r * g.kw + s) * g.c);
-      }
-      depth_row(p, y + b * g.ow * g.c, done, b * g.ow);
-      if (done) done->finish(y + b * g.ow * g.c, g.ow * g.c);
+// Rows [b, e) of the outputs of all images.
+void depth_rows(const ConvGeom& g, const float* x, const float* w, float* y, const Epilogue* done, int64_t b,
+                int64_t e) {
+  for (; b < e; ++b) {
+    const float* image = x + b / g.oh * g.h * g.w * g.c;
+    DepthRow p{.count = g.ow, .step = g.sw, .size = g.w, .channels = g.c};
+    p.square3 = g.kh == 3 && g.kw == 3 && g.dw == 1;
+    for (int64_t r = 0; r < g.kh; ++r) {
+      const int64_t iy = b % g.oh * g.sh - g.ph + r * g.dh;
+      const float* row = iy < 0 || iy >= g.h ? nullptr : image + iy * g.w * g.c;
+      for (int64_t s = 0; s < g.kw; ++s) p.add(row, s * g.dw - g.pw, w + (r * g.kw + s) * g.c);
     }
-  });
+    depth_row(p, y + b * g.ow * g.c, done, b * g.ow);
+    if (done) done->finish(y + b * g.ow * g.c, g.ow * g.c);
+  }
 }
 
 // Pixels of dx whose distance is the stride take the same taps: one DepthRow for each of those phases.
 void depth_bwd_data(const ConvGeom& g, const float* dy, const float* wt, float* dx) {
-  const float* w = weight_by_tap(g, wt);
+  float* w = scratch(Scratch::Weight, depthwise_floats(g));
+  depth_taps(g, wt, w);
   parallel_for(g.n * g.h, depth_grain(g, g.w), [&](int64_t b, int64_t e) {
     for (; b < e; ++b) {
       const float* image = dy + b / g.h * g.oh * g.ow * g.c;
@@ -352,13 +351,29 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace mge::simd {
 namespace {
-HWY_EXPORT(depth_fwd);
+HWY_EXPORT(depth_rows);
+HWY_EXPORT(depth_taps);
 HWY_EXPORT(depth_bwd_data);
 HWY_EXPORT(depth_bwd_weight);
 }  // namespace
 
+int64_t depthwise_floats(const ConvGeom& g) { return g.kh * g.kw * g.c + 16; }
+
+void depthwise_last_weights(const ConvGeom& g, const float* wt, float* by_tap) {
+  HWY_DYNAMIC_DISPATCH(depth_taps)(g, wt, by_tap);
+}
+void depthwise_last_rows(const ConvGeom& g, const float* x, const float* by_tap, float* y, const Epilogue* e,
+                         int64_t first, int64_t last) {
+  HWY_DYNAMIC_DISPATCH(depth_rows)(g, x, by_tap, y, e, first, last);
+}
+void depthwise_last_fwd_taps(const ConvGeom& g, const float* x, const float* by_tap, float* y, const Epilogue* e) {
+  parallel_for(g.n * g.oh, depth_grain(g, g.ow),
+               [&](int64_t b, int64_t end) { depthwise_last_rows(g, x, by_tap, y, e, b, end); });
+}
 void depthwise_last_fwd(const ConvGeom& g, const float* x, const float* wt, float* y, const Epilogue* e) {
-  HWY_DYNAMIC_DISPATCH(depth_fwd)(g, x, wt, y, e);
+  float* by_tap = scratch(Scratch::Weight, depthwise_floats(g));
+  depthwise_last_weights(g, wt, by_tap);
+  depthwise_last_fwd_taps(g, x, by_tap, y, e);
 }
 void depthwise_last_bwd_data(const ConvGeom& g, const float* dy, const float* wt, float* dx) {
   HWY_DYNAMIC_DISPATCH(depth_bwd_data)(g, dy, wt, dx);

@@ -29,7 +29,7 @@ namespace mge::simd::HWY_NAMESPACE {
 template <int MR, int NV, bool kHalf = false>
 void first_tile(int64_t taps, const float* HWY_RESTRICT pixels, const int64_t* HWY_RESTRICT off,
                 const float* HWY_RESTRICT b, const LineTileTo& to) {
-  fetch_rows<MR, NV>(to);
+  RowFetcher<MR, NV> fetch(to);
   constexpr int kWhole = kHalf ? NV - 1 : NV;
   const DF d;
   [[maybe_unused]] const hn::Half<DF> dh;
@@ -43,6 +43,7 @@ void first_tile(int64_t taps, const float* HWY_RESTRICT pixels, const int64_t* H
     if constexpr (kHalf) half[i] = hn::Zero(dh);
   }
   for (int64_t k = 0; k < taps; ++k, b += kNR) {
+    fetch.step();
     const float* HWY_RESTRICT a = pixels + off[k];
     VF bv[NV];
     [[maybe_unused]] VH bh;
@@ -60,8 +61,7 @@ void first_tile(int64_t taps, const float* HWY_RESTRICT pixels, const int64_t* H
   if constexpr (kHalf)
 #pragma GCC unroll 16
     for (int i = 0; i < MR; ++i) acc[i][kWhole] = hn::ZeroExtendVector(d, half[i]);
-#pragma GCC unroll 2
-  for (int v = 0; v < NV; ++v) finish_rows<MR, NV>(to, v, acc);
+  finish_tile(to, acc);
 }
 
 using FirstTileFn = void (*)(int64_t, const float*, const int64_t*, const float*, const LineTileTo&);
@@ -141,6 +141,11 @@ void first_last_fwd_panels(const ConvGeom& g, const float* x, const float* panel
     for (; b < end; ++b) HWY_DYNAMIC_DISPATCH(first_rows)
     (g, x, panels, y, e, b / bands, b % bands * band, std::min(g.oh, (b % bands + 1) * band));
   });
+}
+
+void first_last_rows(const ConvGeom& g, const float* x, const float* panels, float* y, const Epilogue* e, int64_t image,
+                     int64_t first, int64_t last) {
+  HWY_DYNAMIC_DISPATCH(first_rows)(g, x, panels, y, e, image, first, last);
 }
 
 void first_last_fwd(const ConvGeom& g, const float* x, const float* wt, float* y, const Epilogue* e) {

@@ -109,27 +109,20 @@ void lines_piece(const ConvGeom& g, const float* x, const float* weight, float* 
     if (e && e->row)
       for (int64_t p = first; p < last; ++p) e->finish(y + p * g.o + j0, cols);
   };
-  // A weight that stays in L2: tile after tile of pixels, each whole before the next, since results go to memory.
-  const RowTiles rows(row1 - row0);
-  if (s.k <= block && rows.count > 8 && s.k * cols * int64_t{sizeof(float)} <= machine().l2 / 2) {
-    float* lines = scratch(Scratch::PackA, kMR * whole_lines(s.k));
-    for (int64_t t = 0; t < rows.count; ++t) {
-      const int64_t first = row0 + rows.begin(t), mr = row0 + rows.begin(t + 1) - first;
-      lines_of_pixels(g, s, x, first, mr, 0, s.k, lines);
-      const float* panel = weight;
-      for (int64_t j = 0; j < cols; j += kNR, panel += s.k * kNR)
-        multiply_panel(e, mr, std::min<int64_t>(kNR, cols - j), s.k, lines, panel, first, j0 + j, y, g.o, false, panel);
-      finish_whole_rows(first, first + mr);
-    }
-    return;
-  }
-  // Pixels that are worked on together: their lines take a quarter of L2, the rest is for panels and sums.
-  const int64_t most = std::max<int64_t>(kMR, machine().l2 / 4 / int64_t{sizeof(float)} / block / kMR * kMR);
-  const int64_t groups = (row1 - row0 + most - 1) / most;
-  float* lines = scratch(Scratch::PackA, (most + kMR) * block);
+  // Tiles of pixels that are worked on together. Beside a weight that stays in L2, as many as the first cache holds, so
+  // that a panel comes by once for several of them and results go to memory in their order. Else their lines take a
+  // quarter of L2, and the rest is for panels and sums.
+  const RowTiles all(row1 - row0);
+  const bool stays = s.k <= block && s.k * cols * int64_t{sizeof(float)} <= machine().l2 / 2;
+  const int64_t tile_bytes = kMR * block * int64_t{sizeof(float)};
+  const int64_t most = stays ? std::clamp<int64_t>(machine().l1 / 2 / tile_bytes, 2, 8)
+                             : std::max<int64_t>(1, machine().l2 / 4 / tile_bytes);
+  const int64_t groups = (all.count + most - 1) / most;
+  float* lines = scratch(Scratch::PackA, (most + 1) * kMR * block);
   for (int64_t group = 0; group < groups; ++group) {
-    const int64_t first = row0 + (row1 - row0) * group / groups, last = row0 + (row1 - row0) * (group + 1) / groups;
-    const RowTiles tiles(last - first);
+    const int64_t t0 = all.count * group / groups, t1 = all.count * (group + 1) / groups;
+    const int64_t first = row0 + all.begin(t0), last = row0 + all.begin(t1);
+    const RowTiles tiles(last - first, t1 - t0);
     for (int64_t k = 0; k < s.k; k += block) {
       const int64_t kc = std::min(block, s.k - k), pitch = whole_lines(kc);
       for (int64_t t = 0; t < tiles.count; ++t)
@@ -205,6 +198,11 @@ void lines_last_fwd_panels(const ConvGeom& g, const float* x, const float* panel
       (g, x, panels, y, e, pixels * r / cut.rows, pixels * (r + 1) / cut.rows, j0, j1);
     }
   });
+}
+
+void lines_last_rows(const ConvGeom& g, const float* x, const float* panels, float* y, const Epilogue* e, int64_t first,
+                     int64_t last) {
+  HWY_DYNAMIC_DISPATCH(lines_piece)(g, x, panels, y, e, first * g.ow, last * g.ow, 0, g.o);
 }
 
 void lines_last_fwd(const ConvGeom& g, const float* x, const float* wt, float* y, const Epilogue* e) {

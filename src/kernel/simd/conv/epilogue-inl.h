@@ -41,7 +41,11 @@ struct ChannelSteps {
   }
   static HWY_INLINE VF below_six(VF v) {
     const VF six = hn::Set(DF(), 6.f);
+#if HWY_ARCH_X86  // MINPS is 6 < v ? 6 : v, so a NaN stays
+    return hn::Min(six, v);
+#else
     return hn::IfThenElse(hn::Gt(v, six), six, v);
+#endif
   }
   static HWY_INLINE VF above_zero(VF v) { return hn::IfThenZeroElse(hn::Le(v, hn::Zero(DF())), v); }
 };

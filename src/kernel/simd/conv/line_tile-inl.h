@@ -32,17 +32,33 @@ struct LineTileTo {
 };
 
 // Fetches the lines that a tile will be added to and written to: they come while it multiplies, which a store that
-// misses the cache would wait for.
+// misses the cache would wait for. A step of wide tiles has room for a row of them; else all rows come first.
 template <int MR, int NV>
-HWY_INLINE void fetch_rows(const LineTileTo& to) {
-#pragma GCC unroll 16
-  for (int i = 0; i < MR; ++i)
-    for (int64_t j = 0; j < NV * kLanes; j += kLine) __builtin_prefetch(to.c + i * to.ld + j, 1, 3);
-  if (to.summand)
-#pragma GCC unroll 16
-    for (int i = 0; i < MR; ++i)
-      for (int64_t j = 0; j < NV * kLanes; j += kLine) __builtin_prefetch(to.summand + i * to.ld + j, 0, 3);
-}
+struct RowFetcher {
+  static constexpr bool kInSteps = MR * NV >= 8 && kLanes == 16;
+  const float *row, *summand, *last;
+  int64_t ld;
+  HWY_INLINE explicit RowFetcher(const LineTileTo& to)
+      : row(to.c), summand(to.summand ? to.summand : to.c), last(to.c + (MR - 1) * to.ld), ld(to.ld) {
+    if constexpr (!kInSteps)
+      for (int i = 0; i < MR; ++i) fetch();
+  }
+  HWY_INLINE void step() {
+    if constexpr (kInSteps) fetch();
+  }
+
+ private:
+  HWY_INLINE void fetch() {
+#pragma GCC unroll 2
+    for (int64_t j = 0; j < NV * kLanes; j += kLine) {
+      __builtin_prefetch(row + j, 1, 3);
+      __builtin_prefetch(summand + j, 0, 3);
+    }
+    const int64_t on = row == last ? 0 : ld;
+    row += on;
+    summand += on;
+  }
+};
 
 // A last, partial vector v of `rows` rows, whose sums are t[rows][kLanes]: by way of memory, to be small.
 HWY_NOINLINE inline void finish_rest(const LineTileTo& to, int v, int rows, const float* t) {
@@ -62,16 +78,19 @@ HWY_NOINLINE inline void finish_rest(const LineTileTo& to, int v, int rows, cons
 // Masks that cost nothing.
 constexpr bool kFreeMasks = kLanes == 16 && kMaskIsSafe;
 
-// One vector of each row of a tile from its sums to memory, all in registers. Step by step over the rows: what a step
+// Vector v of each row of a tile from its sums to memory, all in registers. Step by step over the rows: what a step
 // needs is asked once.
-template <int MR, int NV>
-HWY_INLINE void finish_rows(const LineTileTo& to, int v, VF (&acc)[MR][NV]) {
+template <int v, int MR, int NV>
+HWY_INLINE void finish_rows(const LineTileTo& to, const VF (&sums)[MR][NV]) {
   const DF d;
+  VF acc[MR];
+#pragma GCC unroll 16
+  for (int i = 0; i < MR; ++i) acc[i] = sums[i][v];
   const bool whole = v < NV - 1 || to.tail == kLanes;
   if (!kFreeMasks && !whole) {
     HWY_ALIGN float t[MR * kLanes];
 #pragma GCC unroll 16
-    for (int i = 0; i < MR; ++i) hn::Store(acc[i][v], d, t + i * kLanes);
+    for (int i = 0; i < MR; ++i) hn::Store(acc[i], d, t + i * kLanes);
     return finish_rest(to, v, MR, t);
   }
   const int lanes = whole ? kLanes : to.tail;
@@ -80,7 +99,7 @@ HWY_INLINE void finish_rows(const LineTileTo& to, int v, VF (&acc)[MR][NV]) {
   float* HWY_RESTRICT c = to.c + v * kLanes;
   auto each = [&](auto step) HWY_ATTR {
 #pragma GCC unroll 16
-    for (int i = 0; i < MR; ++i) acc[i][v] = step(acc[i][v], i);
+    for (int i = 0; i < MR; ++i) acc[i] = step(acc[i], i);
   };
   auto each_plus = [&](const float* HWY_RESTRICT from) HWY_ATTR {
     each([&](VF s, int i) HWY_ATTR {
@@ -99,10 +118,16 @@ HWY_INLINE void finish_rows(const LineTileTo& to, int v, VF (&acc)[MR][NV]) {
 #pragma GCC unroll 16
   for (int i = 0; i < MR; ++i) {
     if (whole)
-      hn::StoreU(acc[i][v], d, c + i * ld);
+      hn::StoreU(acc[i], d, c + i * ld);
     else if constexpr (kFreeMasks)
-      store_n(acc[i][v], m, c + i * ld, lanes);
+      store_n(acc[i], m, c + i * ld, lanes);
   }
+}
+
+template <int MR, int NV>
+HWY_INLINE void finish_tile(const LineTileTo& to, const VF (&sums)[MR][NV]) {
+  finish_rows<0>(to, sums);
+  if constexpr (NV > 1) finish_rows<1>(to, sums);
 }
 
 // C[MR][NV vectors] = (C if add) + A·B over k, through an epilogue. Each step fetches a line from `soon` on into L2:
@@ -111,7 +136,7 @@ HWY_INLINE void finish_rows(const LineTileTo& to, int v, VF (&acc)[MR][NV]) {
 template <int MR, int NV, bool kHalf = false>
 void line_tile(int64_t k, const float* HWY_RESTRICT a, const float* HWY_RESTRICT b, const LineTileTo& to,
                const float* soon) {
-  fetch_rows<MR, NV>(to);
+  RowFetcher<MR, NV> fetch(to);
   constexpr int kWhole = kHalf ? NV - 1 : NV;
   const DF d;
   [[maybe_unused]] const hn::Half<DF> dh;
@@ -129,6 +154,7 @@ void line_tile(int64_t k, const float* HWY_RESTRICT a, const float* HWY_RESTRICT
     for (int64_t p = 0; p < steps; ++p) {
       __builtin_prefetch(soon, 0, 2);
       soon += kLine;
+      fetch.step();
       VF bv[NV];
       [[maybe_unused]] VH bh;
 #pragma GCC unroll 2
@@ -149,8 +175,7 @@ void line_tile(int64_t k, const float* HWY_RESTRICT a, const float* HWY_RESTRICT
   if constexpr (kHalf)
 #pragma GCC unroll 16
     for (int i = 0; i < MR; ++i) acc[i][kWhole] = hn::ZeroExtendVector(d, half[i]);
-#pragma GCC unroll 2
-  for (int v = 0; v < NV; ++v) finish_rows<MR, NV>(to, v, acc);
+  finish_tile(to, acc);
 }
 
 using LineTileFn = void (*)(int64_t, const float*, const float*, const LineTileTo&, const float*);

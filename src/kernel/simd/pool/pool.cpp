@@ -1,5 +1,9 @@
 #include "op/pool/pool.h"
+
+#include <algorithm>
+
 #include "kernel/layouts.h"
+#include "kernel/rows.h"
 #include "kernel/simd/nn_simd.h"
 #include "kernel/simd/pool/pool_raw.h"
 #include "op/in_build.h"
@@ -45,6 +49,16 @@ void run_max(const KernelArgs& a) {
   float* y = a.out[0].data<float>();
   in_channels_last(a.in[0]) ? simd::max_pool2d_fwd_last(g, a.in[0].shape[1], x, y) : simd::max_pool2d_fwd(g, x, y);
 }
+RowRange pool_needs(const KernelArgs& a, RowRange of) {
+  const auto g = raw(a.as<PoolAttrs>(), a.in[0].shape);
+  const int64_t first = std::clamp<int64_t>(of.first * g.sh - g.ph, 0, g.h);
+  return {first, std::clamp<int64_t>((of.last - 1) * g.sh - g.ph + g.kh, first, g.h)};
+}
+void max_rows(const KernelArgs& a, int64_t image, RowRange of) {
+  const auto g = raw(a.as<PoolAttrs>(), a.in[0].shape);
+  simd::max_pool2d_last_rows(g, a.in[0].shape[1], a.in[0].data<float>(), a.out[0].data<float>(),
+                             image * g.oh + of.first, image * g.oh + of.last);
+}
 void run_max_bwd(const KernelArgs& a) {
   auto g = raw(a.as<PoolAttrs>(), a.in[0].shape);
   const float *x = a.in[0].data<float>(), *y = a.in[1].data<float>(), *gy = a.in[2].data<float>();
@@ -74,6 +88,7 @@ void run_avg_bwd(const KernelArgs& a) {
 void register_pool(KernelRegistry& r) {
   const Extra keep{.layouts = pool_layouts};
   add(r, "max_pool2d", "simd_max_pool2d", run_max, keep);
+  if (OpName("max_pool2d").here) add_rows(run_max, {pool_needs, max_rows});
   add(r, "max_pool2d_bwd", "simd_max_pool2d_bwd", run_max_bwd, {.layouts = max_bwd_layouts});
   add(r, "avg_pool2d", "simd_avg_pool2d", run_avg, keep);
   add(r, "avg_pool2d_bwd", "simd_avg_pool2d_bwd", run_avg_bwd, keep);

@@ -26,6 +26,9 @@ void avg_pool2d_bwd(const Pool2dGeom& geom, const float* dy, float* dx, bool cou
 
 // The same on channels-last memory, x [n,h,w,c] with planes == n * c: same order of joins and sums, same bits.
 void max_pool2d_fwd_last(const Pool2dGeom& geom, int64_t channels, const float* x, float* y);
+// Rows [first, last) of all the images' outputs, on this thread.
+void max_pool2d_last_rows(const Pool2dGeom& geom, int64_t channels, const float* x, float* y, int64_t first,
+                          int64_t last);
 void max_pool2d_bwd_last(const Pool2dGeom& geom, int64_t channels, const float* x, const float* y, const float* dy,
                          float* dx);
 void avg_pool2d_fwd_last(const Pool2dGeom& geom, int64_t channels, const float* x, float* y, bool count_include_pad);

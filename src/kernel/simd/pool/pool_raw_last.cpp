@@ -45,35 +45,92 @@ inline float divisor(const Geom& g, bool whole, int64_t oy, int64_t ox) {
   return count(g.kw, Span(ox, g.sw, g.pw, g.kw, g.w)) * count(g.kh, Span(oy, g.sh, g.ph, g.kh, g.h));
 }
 
-// finish(value, oy, ox)
+// Rows [b, e) of the outputs of all images. finish(value, oy, ox)
 template <class Op, class Finish>
-void pool_last(const Geom& g, int64_t c, const float* x, float* y, Finish finish) {
-  parallel_for(g.planes / c * g.oh, grain_for(g.ow * c * g.kh * g.kw / 2 + 1), [&](int64_t b, int64_t e) {
-    for (; b < e; ++b) {
-      const int64_t n = b / g.oh, oy = b % g.oh;
-      const Span rows(oy, g.sh, g.ph, g.kh, g.h);
-      for (int64_t ox = 0; ox < g.ow; ++ox) {
-        float* to = y + (b * g.ow + ox) * c;
-        each_vector(c, [&](int64_t i, int k) {
-          auto column = [&](int64_t s) {
-            const int64_t ix = ox * g.sw + s - g.pw;
-            if (ix < 0 || ix >= g.w || rows.count() == 0) return set(Op::identity);
-            const float* p = x + ((n * g.h + rows.begin) * g.w + ix) * c + i;
-            VF v = load_n(p, k);
-            for (int64_t r = rows.begin + 1; r < rows.end; ++r) v = Op::join(v, load_n(p += g.w * c, k));
-            return v;
-          };
-          VF v = column(0);
-          for (int64_t s = 1; s < g.kw; ++s) v = Op::join(v, column(s));
-          store_n(finish(v, oy, ox), to + i, k);
-        });
-      }
+void pool_rows(const Geom& g, int64_t c, const float* x, float* y, int64_t b, int64_t e, Finish finish) {
+  for (; b < e; ++b) {
+    const int64_t n = b / g.oh, oy = b % g.oh;
+    const Span rows(oy, g.sh, g.ph, g.kh, g.h);
+    for (int64_t ox = 0; ox < g.ow; ++ox) {
+      float* to = y + (b * g.ow + ox) * c;
+      each_vector(c, [&](int64_t i, int k) {
+        auto column = [&](int64_t s) {
+          const int64_t ix = ox * g.sw + s - g.pw;
+          if (ix < 0 || ix >= g.w || rows.count() == 0) return set(Op::identity);
+          const float* p = x + ((n * g.h + rows.begin) * g.w + ix) * c + i;
+          VF v = load_n(p, k);
+          for (int64_t r = rows.begin + 1; r < rows.end; ++r) v = Op::join(v, load_n(p += g.w * c, k));
+          return v;
+        };
+        VF v = column(0);
+        for (int64_t s = 1; s < g.kw; ++s) v = Op::join(v, column(s));
+        store_n(finish(v, oy, ox), to + i, k);
+      });
     }
-  });
+  }
 }
 
+inline int64_t row_grain(const Geom& g, int64_t c) { return grain_for(g.ow * c * g.kh * g.kw / 2 + 1); }
+template <class Op, class Finish>
+void pool_last(const Geom& g, int64_t c, const float* x, float* y, Finish finish) {
+  parallel_for(g.planes / c * g.oh, row_grain(g, c),
+               [&](int64_t b, int64_t e) { pool_rows<Op>(g, c, x, y, b, e, finish); });
+}
+
+// Max::join where neither is NaN.
+HWY_INLINE VF larger(VF best, VF v) {
+#if HWY_ARCH_X86  // MAXPS is v > best ? v : best
+  return hn::Max(v, best);
+#else
+  return hn::IfThenElse(hn::Gt(v, best), v, best);
+#endif
+}
+
+// One vector of channels along a row of outputs, x at the first row of its windows: a column is read once for the
+// windows that share it. False: there was a NaN, or infinities, and nothing that was written counts.
+template <int kRows>
+bool max_walk(const Geom& g, int64_t c, const float* HWY_RESTRICT x, int k, float* HWY_RESTRICT y) {
+  const VF none = set(Max::identity);
+  VF sum = hn::Zero(DF());
+  auto column = [&](int64_t ix) HWY_ATTR {
+    if (ix < 0 || ix >= g.w) return none;
+    const float* HWY_RESTRICT p = x + ix * c;
+    VF v = load_n(p, k);
+    sum = hn::Add(sum, v);
+#pragma GCC unroll 2
+    for (int r = 1; r < kRows; ++r) {
+      const VF u = load_n(p + r * g.w * c, k);
+      sum = hn::Add(sum, u);
+      v = larger(v, u);
+    }
+    return v;
+  };
+  const bool shared = g.kw == g.sw + 1;  // by two neighbours
+  VF last = none;
+  for (int64_t ox = 0; ox < g.ow; ++ox) {
+    const int64_t first = ox * g.sw - g.pw;
+    VF v = shared && ox > 0 ? last : column(first);
+    for (int64_t s = 1; s < g.kw; ++s) v = larger(v, last = column(first + s));
+    store_n(v, y + ox * c, k);
+  }
+  return hn::AllFalse(DF(), hn::IsNaN(sum));
+}
+
+void max_rows_last(const Geom& g, int64_t c, const float* x, float* y, int64_t b, int64_t e) {
+  auto same = [](VF v, int64_t, int64_t) { return v; };
+  for (; b < e; ++b) {
+    const Span rows(b % g.oh, g.sh, g.ph, g.kh, g.h);
+    const auto walk = rows.count() == 3 ? max_walk<3> : rows.count() == 2 ? max_walk<2> : nullptr;
+    bool whole = walk != nullptr;
+    if (whole)
+      each_vector(c, [&](int64_t i, int k) {
+        whole = whole && walk(g, c, x + (b / g.oh * g.h + rows.begin) * g.w * c + i, k, y + b * g.ow * c + i);
+      });
+    if (!whole) pool_rows<Max>(g, c, x, y, b, b + 1, same);
+  }
+}
 void max_fwd_last(const Geom& g, int64_t c, const float* x, float* y) {
-  pool_last<Max>(g, c, x, y, [](VF v, int64_t, int64_t) { return v; });
+  parallel_for(g.planes / c * g.oh, row_grain(g, c), [&](int64_t b, int64_t e) { max_rows_last(g, c, x, y, b, e); });
 }
 void avg_fwd_last(const Geom& g, int64_t c, const float* x, float* y, bool whole) {
   if (is_2x2(g)) return pool_last<Sum>(g, c, x, y, [](VF v, int64_t, int64_t) { return hn::Mul(v, set(0.25f)); });
@@ -163,6 +220,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace mge::simd_nn {
 HWY_EXPORT(max_fwd_last);
+HWY_EXPORT(max_rows_last);
 HWY_EXPORT(max_bwd_last);
 HWY_EXPORT(avg_fwd_last);
 HWY_EXPORT(avg_bwd_last);
@@ -173,6 +231,9 @@ bool empty(const simd::Pool2dGeom& g) { return g.planes == 0 || g.oh <= 0 || g.o
 
 void max_fwd_any(const simd::Pool2dGeom& g, int64_t c, const float* x, float* y) {
   HWY_DYNAMIC_DISPATCH(max_fwd_last)(g, c, x, y);
+}
+void max_rows_any(const simd::Pool2dGeom& g, int64_t c, const float* x, float* y, int64_t first, int64_t last) {
+  HWY_DYNAMIC_DISPATCH(max_rows_last)(g, c, x, y, first, last);
 }
 void max_bwd_any(const simd::Pool2dGeom& g, int64_t c, const float* x, const float* y, const float* dy, float* dx) {
   HWY_DYNAMIC_DISPATCH(max_bwd_last)(g, c, x, y, dy, dx);
@@ -189,6 +250,9 @@ namespace mge::simd {
 
 void max_pool2d_fwd_last(const Pool2dGeom& g, int64_t c, const float* x, float* y) {
   if (!simd_nn::empty(g)) simd_nn::max_fwd_any(g, c, x, y);
+}
+void max_pool2d_last_rows(const Pool2dGeom& g, int64_t c, const float* x, float* y, int64_t first, int64_t last) {
+  if (!simd_nn::empty(g)) simd_nn::max_rows_any(g, c, x, y, first, last);
 }
 void max_pool2d_bwd_last(const Pool2dGeom& g, int64_t c, const float* x, const float* y, const float* dy, float* dx) {
   if (simd_nn::empty(g))

@@ -135,6 +135,28 @@ TEST(SgemmOrder, TransposedOperandsHaveTheBitsOfPlainOnes) {
   });
 }
 
+// b packed once, by a row and by several.
+TEST(SgemmOrder, PackedOperandsHaveTheBitsOfOthers) {
+  each_target([&] {
+    for (const Case s : {Case{1, 1000, 1280}, Case{1, 37, 16}, Case{1, 129, 530}, Case{1, 7, 3}, Case{3, 200, 600}}) {
+      const auto a = uniform(s.m * s.k, 1), b = uniform(s.k * s.n, 2), bias = uniform(s.n, 3);
+      std::vector<float> packed(static_cast<size_t>(packed_floats(s.n, s.k)) + 16), want(s.m * s.n), got(s.m * s.n);
+      float* aligned = packed.data();
+      while (reinterpret_cast<uintptr_t>(aligned) % 64) ++aligned;
+      for (bool tb : {false, true}) {
+        sgemm(false, tb, s.m, s.n, s.k, a.data(), s.k, b.data(), tb ? s.k : s.n, want.data(), s.n, false, bias.data());
+        pack_b(tb, s.n, s.k, b.data(), tb ? s.k : s.n, aligned);
+        for (int threads : {1, 2, 3}) {
+          set_num_threads(threads);
+          sgemm_packed(false, s.m, s.n, s.k, a.data(), s.k, aligned, got.data(), s.n, bias.data());
+          ASSERT_EQ(got, want) << s.m << "x" << s.n << "x" << s.k << " tb " << tb << " threads " << threads;
+        }
+        set_num_threads(1);
+      }
+    }
+  });
+}
+
 // Blocks whose shared operand is packed once by each thread, straight and turned, with ends that fill no tile.
 TEST(Sgemm, HasTheBitsOfOneThreadOnMany) {
   each_target([&] {

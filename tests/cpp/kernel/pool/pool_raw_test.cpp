@@ -1,6 +1,7 @@
 #include "kernel/simd/pool/pool_raw.h"
 
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <random>
 #include <string>
@@ -105,6 +106,41 @@ TEST_P(PoolRaw, MatchesPlainLoops) {
         }
       }
     set_num_threads(1);
+  });
+}
+
+// Channels-last images have the bits of planes: zeros of both signs, infinities and NaNs too, whole or by rows.
+TEST_P(PoolRaw, ChannelsLastHasTheBitsOfPlanes) {
+  each_target([&] {
+    for (int64_t c : {1, 16, 24, 37})
+      for (int special = 0; special < 3; ++special) {
+        Pool2dGeom g = GetParam();
+        const int64_t images = std::min<int64_t>(g.planes, 2), in = g.h * g.w, out = g.oh * g.ow;
+        g.planes = images * c;
+        auto x = values(g.planes * in, special == 2);
+        for (size_t i = 0; special && i < x.size(); ++i)
+          if (x[i] == 0 && i % 3) x[i] = -0.f;
+        std::vector<float> last(x.size()), want(static_cast<size_t>(g.planes * out)), got(want.size()),
+            rows(want.size());
+        auto turn = [&](const std::vector<float>& from, int64_t pixels, std::vector<float>& to, bool to_last) {
+          for (int64_t n = 0; n < images; ++n)
+            for (int64_t i = 0; i < c; ++i)
+              for (int64_t p = 0; p < pixels; ++p) {
+                const auto plane = static_cast<size_t>((n * c + i) * pixels + p);
+                const auto pixel = static_cast<size_t>((n * pixels + p) * c + i);
+                to[to_last ? pixel : plane] = from[to_last ? plane : pixel];
+              }
+        };
+        turn(x, in, last, true);
+        max_pool2d_fwd(g, x.data(), want.data());
+        max_pool2d_fwd_last(g, c, last.data(), rows.data());
+        turn(rows, out, got, false);
+        EXPECT_EQ(std::memcmp(got.data(), want.data(), want.size() * sizeof(float)), 0) << c << " " << special;
+        std::fill(rows.begin(), rows.end(), 7.f);
+        for (int64_t r = images * g.oh; r-- > 0;) max_pool2d_last_rows(g, c, last.data(), rows.data(), r, r + 1);
+        turn(rows, out, got, false);
+        EXPECT_EQ(std::memcmp(got.data(), want.data(), want.size() * sizeof(float)), 0) << c << " rows " << special;
+      }
   });
 }
 
