@@ -84,7 +84,7 @@ build/%/build.ninja: | .venv/stamp-build
 	$(call say,configuring preset $*)
 	@cmake --preset $* --log-level=WARNING
 
-BUILDS := build-dev build-release build-lite build-asan build-tsan build-lite-asan build-lite-tsan
+BUILDS := build-dev build-release build-lite build-asan build-tsan build-lite-asan
 .PHONY: $(BUILDS)
 $(BUILDS): build-%: build/%/build.ninja .venv/stamp-build
 	$(call say,building preset $*)

@@ -238,6 +238,9 @@ EngineOptions Network::Impl::engine_options(const mge::serial::LoadedModel& m) c
   }
   opt.share_memory = share_memory;
   if (shows_values()) {
+    MGE_CHECK(opt.record_level < 2, Value,
+              "lite: dumps of values need the graph, which comp_node_seq_record_level 2 drops after the first forward. "
+              "Use level 1.");
     opt.every_value = true;
     opt.opt_level = 0;  // what the passes merge would be missing from the dump
   }
@@ -487,12 +490,15 @@ void Network::Impl::take_inputs(std::vector<Meta>* metas, std::vector<Buffer>* b
     Buffer b{mge::wrap_storage(p, std::max<size_t>(m.bytes(), 1), false, [keep = t.memory] {}),
              mge::Layout::contiguous(m.shape)};
     bool aligned = reinterpret_cast<uintptr_t>(p) % std::max<size_t>(mge::dtype_size(m.dtype), 1) == 0;
-    if (!t.contiguous()) {
-      for (int d = 0; d < m.shape.rank; ++d) b.layout.stride[d] = t.stride[d];
-    } else if (!aligned) {  // a kernel may load words
+    if (!aligned) {  // a kernel may load words
       Buffer copy = mge::allocate_buffer(m);
-      std::memcpy(copy.storage->ptr, p, m.bytes());
+      Tensor::Impl place;
+      place.set_layout(t.layout);
+      place.adopt(copy.storage->ptr, m.bytes());
+      place.copy_from(t);
       b = std::move(copy);
+    } else if (!t.contiguous()) {
+      for (int d = 0; d < m.shape.rank; ++d) b.layout.stride[d] = t.stride[d];
     }
     metas->push_back(m);
     buffers->push_back(std::move(b));

@@ -16,6 +16,7 @@ class Held {
  public:
   explicit Held(const std::shared_ptr<Network>& n) : impl_(checked(n)), lock_(impl_.mutex) {}
   Network::Impl* operator->() const { return &impl_; }
+  Network::Impl& operator*() const { return impl_; }
 
  private:
   static Network::Impl& checked(const std::shared_ptr<Network>& n) {
@@ -128,20 +129,30 @@ void Runtime::share_runtime_memory_with(std::shared_ptr<Network> dst, std::share
   });
 }
 
+namespace {
+void show_values(Network::Impl& impl, std::string& where, std::string wanted) {
+  where.swap(wanted);
+  try {
+    impl.show_values();
+  } catch (...) {  // refused: the network stays as it was
+    where.swap(wanted);
+    throw;
+  }
+}
+}  // namespace
+
 void Runtime::enable_io_txt_dump(std::shared_ptr<Network> network, std::string file) {
   guarded([&] {
     Held impl(network);
     MGE_CHECK(!file.empty(), Value, "lite: enable_io_txt_dump needs a file name.");
-    impl->text_dump = std::move(file);
-    impl->show_values();
+    show_values(*impl, impl->text_dump, std::move(file));
   });
 }
 void Runtime::enable_io_bin_dump(std::shared_ptr<Network> network, std::string dir) {
   guarded([&] {
     Held impl(network);
     MGE_CHECK(!dir.empty(), Value, "lite: enable_io_bin_dump needs a folder.");
-    impl->bin_dump = std::move(dir);
-    impl->show_values();
+    show_values(*impl, impl->bin_dump, std::move(dir));
   });
 }
 

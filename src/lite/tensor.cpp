@@ -42,6 +42,24 @@ mge::DType dtype_of_size(size_t bytes) {
   }
 }
 
+mge::TensorArg as_bytes(mge::TensorArg a) {
+  const auto size = static_cast<int64_t>(mge::dtype_size(a.dtype));
+  for (int i = 0; i < a.shape.rank; ++i) a.layout.stride[i] *= size;
+  a.layout.stride[a.shape.rank] = 1;
+  a.shape.push_back(size);
+  a.dtype = mge::DType::U8;
+  return a;
+}
+
+// Memory of the program's own may begin anywhere; kernels move words.
+void move_values(const mge::TensorArg& src, const mge::TensorArg& dst) {
+  const auto places = reinterpret_cast<uintptr_t>(src.ptr) | reinterpret_cast<uintptr_t>(dst.ptr);
+  if (places % mge::dtype_size(src.dtype))
+    mge::copy_strided(as_bytes(src), as_bytes(dst));
+  else
+    mge::copy_strided(src, dst);
+}
+
 // Every function of Tensor: one thread at a time, and errors as lite::Error.
 template <class F>
 auto locked(const std::shared_ptr<Tensor::Impl>& impl, F&& body) -> decltype(body()) {
@@ -152,10 +170,10 @@ void Tensor::Impl::copy_from(Impl& src) {
   if (from.first < to.second && to.first < from.second) {
     Impl aside;
     aside.set_layout(src.layout);
-    mge::copy_strided(src.arg(), aside.arg());
-    return mge::copy_strided(aside.arg(), arg());
+    move_values(src.arg(), aside.arg());
+    return move_values(aside.arg(), arg());
   }
-  mge::copy_strided(src.arg(), arg());
+  move_values(src.arg(), arg());
 }
 
 std::pair<const char*, const char*> Tensor::Impl::extent() {
@@ -293,7 +311,7 @@ void Tensor::fill_zero() {
     }
     Impl zeros;
     zeros.set_layout(impl_->layout);
-    mge::copy_strided(zeros.arg(), impl_->arg());
+    move_values(zeros.arg(), impl_->arg());
   });
 }
 
@@ -342,7 +360,7 @@ std::shared_ptr<Tensor> concat_tensors(const std::vector<const Tensor*>& tensors
     mge::TensorArg src = TensorAccess::impl(*t).arg();
     dst.shape = src.shape;
     dst.ptr = base + at * static_cast<size_t>(out->stride[dim]) * l.get_elem_size();
-    mge::copy_strided(src, dst);
+    move_values(src, dst);
     at += static_cast<size_t>(src.shape[dim]);
   }
   return TensorAccess::make(std::move(out));

@@ -1,8 +1,8 @@
 """Lite's C API, loaders and programs, by ``mge_fuzz_lite`` (tools/fuzz/cpp): changed model files, calls of every
 function with anything, threads that share handles, no memory, command lines.
 
-``MGE_FUZZ_BUILD`` says whose binary it is: ``dev``, or ``lite-asan`` and ``lite-tsan``, in which any access outside of
-an object or race is a finding. ``MGE_FUZZ_SEEDS`` names a folder with more model files to begin with.
+``MGE_FUZZ_BUILD`` says whose binary it is: ``dev``, or ``lite-asan``, in which any access outside of an object is a
+finding. ``MGE_FUZZ_SEEDS`` names a folder with more model files to begin with.
 """
 
 from __future__ import annotations
