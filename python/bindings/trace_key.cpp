@@ -42,23 +42,6 @@ const Names& names() {
   return n;
 }
 
-PyTypeObject* imported(const char* module, const char* name) {
-  Obj m = check(PyImport_ImportModule(module));
-  return reinterpret_cast<PyTypeObject*>(check(PyObject_GetAttrString(m.get(), name)).release());
-}
-struct Types {
-  PyTypeObject *generic = imported("numpy", "generic"), *ndarray = imported("numpy", "ndarray"),
-               *np_dtype = imported("numpy", "dtype"), *enumeration = imported("enum", "Enum"),
-               *deque = imported("collections", "deque"), *partial = imported("functools", "partial"),
-               *defaultdict = imported("collections", "defaultdict"), *cell = imported("types", "CellType"),
-               *space = imported("types", "SimpleNamespace");
-};
-const Types& types() {
-  static const Types t;
-  return t;
-}
-bool is(PyObject* o, PyTypeObject* t) { return PyObject_TypeCheck(o, t); }
-
 // By what right an object that is no plain value enters the bytes.
 enum class Mode {
   Strict,   // a call that is replayed without Python: what cannot be keyed is refused
@@ -626,6 +609,23 @@ CallKey::CallKey(const CallSettings& how, PyObject* args, PyObject* kwargs, PyOb
   bytes = std::move(b.bytes);
 }
 CallKey::~CallKey() { t_spare = std::move(bytes); }
+
+const KnownTypes& types() {
+  auto imported = [](const char* module, const char* name) {
+    Obj m = check(PyImport_ImportModule(module));
+    return reinterpret_cast<PyTypeObject*>(check(PyObject_GetAttrString(m.get(), name)).release());
+  };
+  static const KnownTypes known = {imported("numpy", "generic"),
+                                   imported("numpy", "ndarray"),
+                                   imported("numpy", "dtype"),
+                                   imported("enum", "Enum"),
+                                   imported("collections", "deque"),
+                                   imported("functools", "partial"),
+                                   imported("collections", "defaultdict"),
+                                   imported("types", "CellType"),
+                                   imported("types", "SimpleNamespace")};
+  return known;
+}
 
 bool is_users_class(PyTypeObject* type) {
   if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) || !type->tp_dict) return false;

@@ -44,6 +44,13 @@ inline uint32_t class_version(PyTypeObject* type) {
 #endif
   return static_cast<uint32_t>(type->tp_version_tag);
 }
+/// Types of Python and NumPy that keys and watches treat each in its own way.
+struct KnownTypes {
+  PyTypeObject *generic, *ndarray, *np_dtype, *enumeration, *deque, *partial, *defaultdict, *cell, *space;
+};
+const KnownTypes& types();
+inline bool is(PyObject* o, PyTypeObject* t) { return PyObject_TypeCheck(o, t); }
+
 /// Whether instances share attributes of this class that a user wrote.
 bool is_users_class(PyTypeObject* type);
 

@@ -8,22 +8,6 @@ namespace {
 constexpr int kMaxDepth = 12;
 constexpr size_t kMaxRefs = 2000;
 
-PyTypeObject* imported(const char* module, const char* name) {
-  Obj m = check(PyImport_ImportModule(module));
-  return reinterpret_cast<PyTypeObject*>(check(PyObject_GetAttrString(m.get(), name)).release());
-}
-struct Types {
-  PyTypeObject *generic = imported("numpy", "generic"), *ndarray = imported("numpy", "ndarray"),
-               *np_dtype = imported("numpy", "dtype"), *enumeration = imported("enum", "Enum"),
-               *deque = imported("collections", "deque"), *partial = imported("functools", "partial"),
-               *space = imported("types", "SimpleNamespace");
-};
-const Types& types() {
-  static const Types t;
-  return t;
-}
-bool is(PyObject* o, PyTypeObject* t) { return PyObject_TypeCheck(o, t); }
-
 PyObject* trace_state() {
   static PyObject* const name = PyUnicode_InternFromString("_trace_state");
   return name;

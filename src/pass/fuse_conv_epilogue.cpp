@@ -1,6 +1,7 @@
 #include "pass/fuse_conv_epilogue.h"
 
 #include "op/conv/conv2d.h"
+#include "pass/rewrite.h"
 
 namespace mge::pass {
 namespace {
@@ -15,6 +16,7 @@ struct Chain {
   ValueId at;
   ValueId bias = kNone, scale = kNone, shift = kNone, add = kNone;
   std::string act = "none";
+  double slope = 0;
   SmallVec<NodeId, 6> nodes = {};
 
   /// The only reader of v, if it is `op` (any, when that is empty) and gives a value like v.
@@ -59,7 +61,12 @@ struct Chain {
       add = other(n, at);
       take(n);
     }
-    if (NodeId n = reader(at, {}); n != kNone && fusable_act(*g.node(n).op)) {
+    const NodeId leaky = reader(at, "prelu");
+    if (leaky != kNone && g.node(leaky).inputs[0] == at) {
+      const auto number = Rewriter{.g = g}.number(g.node(leaky).inputs[1]);
+      if (number) act = "prelu", slope = *number, take(leaky);
+    }
+    if (NodeId n = reader(at, {}); act == "none" && n != kNone && fusable_act(*g.node(n).op)) {
       act = g.node(n).op->name;
       take(n);
     }
@@ -82,6 +89,7 @@ bool fuse_one(Graph& g, NodeId conv) {
   f.has_scale = c.scale != kNone;
   f.has_add = c.add != kNone;
   f.act = c.act;
+  f.slope = c.slope;
   SmallVec<ValueId, 6> in{x.inputs[0], x.inputs[1]};
   for (ValueId v : {c.bias, c.scale, c.shift, c.add})
     if (v != kNone) in.push_back(v);

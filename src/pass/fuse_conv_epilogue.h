@@ -1,6 +1,7 @@
 // Pulls what follows a convolution into it: + bias, * scale + shift (per channel), + another tensor, an activation (any
-// elementwise op of one operand), in this order, each optional (operator fusion). The fused kernel rounds after each
-// step, so no bit changes; what is saved is passes over memory. Intermediates must have no other reader.
+// elementwise op of one operand, and prelu by a constant), in this order, each optional (operator fusion). The fused
+// kernel rounds after each step, so no bit changes; what is saved is passes over memory. Intermediates must have no
+// other reader.
 //   %0 = conv2d %x, %w                |
 //   %1 = mul %0, %scale               |
 //   %2 = add %1, %shift               |

@@ -11,6 +11,7 @@ import pytest
 
 import megengine as mge
 import megengine.functional as F
+import megengine.module as M
 from megengine import Tensor
 from megengine.autodiff import GradManager
 from megengine.jit import trace
@@ -123,3 +124,25 @@ def test_other_sizes() -> None:
         x = Tensor(RNG.uniform(-2, 2, (3, n)).astype("float32"))
         want = softmax(x, Tensor([2.0]), Tensor([0.5])).numpy()
         assert f(x).numpy().tobytes() == want.tobytes()
+
+
+class Leaky(M.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.fc = M.Conv2d(3, 8, 3, padding=1), M.Linear(8, 5)
+        self.slope = M.PReLU()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.slope(self.fc(F.mean(F.leaky_relu(self.conv(x), 0.2), (2, 3))))
+
+
+def test_leaky_activations_are_one_step() -> None:
+    """Of a convolution by a constant, of a product by a parameter."""
+    net = Leaky()
+    net.eval()
+    x = Tensor(RNG.uniform(-1, 1, (2, 3, 9, 9)).astype("float32"))
+    f = trace(lambda x: net(x), symbolic=True, without_host=True)
+    assert f(x).numpy().tobytes() == net(x).numpy().tobytes() == f(x).numpy().tobytes()
+    report = f.report()
+    assert 'act="prelu"' in report and "prelu(y," in report
+    assert not re.findall(r"^ *\d+ simd_elementwise .* = prelu ", report, re.M)

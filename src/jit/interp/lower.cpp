@@ -165,7 +165,8 @@ class Lowering {
       c.n_in = 1;
       c.in[0] = in[0];
       c.out = place_[k];
-      c.reduction = &attrs_as<ReduceAttrs>(s.attrs.get());
+      c.reduces = true;
+      c.mode = parse_reduce_mode(attrs_as<ReduceAttrs>(s.attrs.get()).mode);
       out_.calls.push_back(c);
     } else if (widened_out) {
       Operand wide = new_register(DType::F32, is_row(-1 - static_cast<int>(k)));

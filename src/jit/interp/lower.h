@@ -20,8 +20,9 @@ struct RowCall {
   RowFn fn = nullptr;
   uint8_t n_in = 0;
   Operand in[3];
-  Operand out;                             // Register or Target
-  const ReduceAttrs* reduction = nullptr;  // instead of fn: every row of in[0] to one value
+  Operand out;           // Register or Target
+  bool reduces = false;  // instead of fn: every row of in[0] to one value, by `mode`
+  ReduceMode mode = ReduceMode::Sum;
 };
 
 /// A target is where the elements of one value go: an output of the node, or what its reduction reads.

@@ -95,14 +95,17 @@ const char* refuse_rows(const KernelArgs& a) {
   return lowered_rows(a.attrs, s.row_inputs).refusal;
 }
 
-// y[r] = the row x[r*n .. r*n+n) in the order of op reduce.
-void reduce_rows(const ReduceAttrs& at, const float* x, int64_t rows, int64_t n, float* y) {
-  const ReduceMode mode = parse_reduce_mode(at.mode);
+ReduceLeaves<float> leaves_of(ReduceMode mode) {
 #ifdef MGE_WITH_SIMD
-  const ReduceLeaves<float> leaves = simd_reduce_leaves(mode);
+  return simd_reduce_leaves(mode);
 #else
-  const ReduceLeaves<float> leaves = ref_reduce_leaves<float>(mode);
+  return ref_reduce_leaves<float>(mode);
 #endif
+}
+
+// y[r] = the row x[r*n .. r*n+n) in the order of op reduce.
+void reduce_rows(ReduceMode mode, const ReduceLeaves<float>& leaves, const float* x, int64_t rows, int64_t n,
+                 float* y) {
   if (n <= kRowBlock) {
     leaves.rows(x, rows, n, y);
   } else {
@@ -121,9 +124,11 @@ void reduce_rows(const ReduceAttrs& at, const float* x, int64_t rows, int64_t n,
 // All steps for some rows. Operands are pointers to the first of them.
 struct Group {
   const Lowered& l;
+  std::span<const ReduceLeaves<float>> leaves;  // by mode
   int64_t rows, length;
   const char* in[kMaxInputs];
   int64_t stride[kMaxInputs];
+  uint32_t repeated;  // inputs with one row for all
   char* target[kMaxTargets];
   char* registers;
   size_t register_bytes;
@@ -137,23 +142,25 @@ struct Group {
     return input ? in[o.index] : place(o);
   }
 
+  bool repeats(Operand o) const { return o.kind == Operand::Input && (repeated >> o.index & 1); }
+
   void call(const RowCall& c) const {
     const char* at[3] = {};
     int64_t step[3] = {};
     bool mixed = false;
     for (int k = 0; k < c.n_in; ++k) {
       at[k] = read(c.in[k], &step[k]);
-      mixed |= c.in[k].per_row && !c.out.per_row && step[k] != 0;
+      mixed |= repeats(c.in[k]) || (c.in[k].per_row && !c.out.per_row && step[k] != 0);
     }
-    if (c.reduction)
-      return reduce_rows(*c.reduction, reinterpret_cast<const float*>(at[0]), rows, length,
-                         reinterpret_cast<float*>(place(c.out)));
+    if (c.reduces)
+      return reduce_rows(c.mode, leaves[static_cast<size_t>(c.mode)], reinterpret_cast<const float*>(at[0]), rows,
+                         length, reinterpret_cast<float*>(place(c.out)));
     const void* args[3] = {at[0], at[1], at[2]};
     if (!mixed) return c.fn(args, step, place(c.out), c.out.per_row ? rows : rows * length);
     int64_t within[3] = {}, next[3] = {};  // a value of the row is the same for all its elements
     for (int k = 0; k < c.n_in; ++k) {
       within[k] = c.in[k].per_row ? 0 : step[k];
-      next[k] = step[k] * (c.in[k].per_row ? 1 : length) * c.in[k].size;
+      next[k] = repeats(c.in[k]) ? 0 : step[k] * (c.in[k].per_row ? 1 : length) * c.in[k].size;
     }
     char* to = place(c.out);
     for (int64_t r = 0; r < rows; ++r, to += length * c.out.size) {
@@ -181,6 +188,16 @@ void run_rows(const KernelArgs& a) {
   kept.shape = s.kept, kept.layout = Layout::contiguous(s.kept);
   SmallVec<Source, 8> in;
   for (size_t i = 0; i < a.in.size(); ++i) in.emplace_back(s.row_inputs >> i & 1 ? kept : full, a.in[i]);
+  uint32_t repeated = 0;
+  for (size_t i = 0; i < in.size(); ++i) {
+    const Source& x = in[i];
+    bool one = !(s.row_inputs >> i & 1) && x.kind == Source::Nest && x.inner == s.length && x.step == 1;
+    for (int k = 0; k + 1 < x.nest.rank; ++k) one &= x.nest.stride[1][k] == 0;
+    repeated |= static_cast<uint32_t>(one) << i;
+  }
+  SmallVec<ReduceLeaves<float>, 5> leaves;
+  for (ReduceMode m : {ReduceMode::Sum, ReduceMode::Mean, ReduceMode::Max, ReduceMode::Min, ReduceMode::Prod})
+    leaves.push_back(leaves_of(m));
   const int64_t group = std::max<int64_t>(1, kGroup / s.length), tile = group * s.length;
   const int64_t groups = (s.rows + group - 1) / group;
   parallel_for(groups, value_grain(0.5 * static_cast<double>(tile) * static_cast<double>(l.calls.size())),
@@ -189,10 +206,14 @@ void run_rows(const KernelArgs& a) {
                  char* scratch = scratch_of(l, in.size(), tile);
                  for (; b < e; ++b) {
                    const int64_t row = b * group, rows = std::min(group, s.rows - row);
-                   Group g{l, rows, s.length, {}, {}, {}, scratch, bytes};
+                   Group g{l, {leaves.data(), leaves.size()}, rows, s.length, {}, {}, repeated, {}, scratch, bytes};
                    char* pack = scratch + static_cast<size_t>(l.registers) * bytes;
                    for (size_t i = 0; i < in.size(); ++i, pack += bytes) {
                      const int64_t each = s.row_inputs >> i & 1 ? 1 : s.length;
+                     if (repeated >> i & 1) {
+                       g.in[i] = in[i].base, g.stride[i] = 1;
+                       continue;
+                     }
                      const void* p = in[i].get(row * each, rows * each, pack, &g.stride[i]);
                      g.in[i] = static_cast<const char*>(p);
                    }

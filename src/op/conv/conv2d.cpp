@@ -11,8 +11,9 @@ namespace {
 void infer_conv2d_fused(InferCtx& c) {
   const auto& at = attrs_as<Conv2dFusedAttrs>(c.attrs);
   const OpDef* act = OpRegistry::global().find(at.act);
-  MGE_CHECK(at.act == "none" || (act && fusable_act(*act)), Value,
-            "conv2d_fused: act must be none or an elementwise op of one operand, such as relu; got \"{}\".", at.act);
+  MGE_CHECK(at.act == "none" || at.act == "prelu" || (act && fusable_act(*act)), Value,
+            "conv2d_fused: act must be none, prelu or an elementwise op of one operand, such as relu; got \"{}\".",
+            at.act);
   MGE_CHECK(at.tile == 0 || at.tile == 4, Value, "conv2d_fused: tile must be 0 or 4; got {}.", at.tile);
   Conv2dExtras e = conv2d_extras(at);
   size_t want = 2 + static_cast<size_t>(e.count);
@@ -35,7 +36,11 @@ void decompose_conv2d_fused(Emitter& em, const AttrsBase* attrs, std::span<const
   if (e.bias >= 0) y = y + extra(e.bias);
   if (e.scale >= 0) y = y * extra(e.scale) + extra(e.shift);
   if (e.add >= 0) y = y + extra(e.add);
-  out[0] = cast(at.act == "none" ? y : unary(at.act.c_str(), y), in[0].dtype());
+  if (at.act == "prelu")
+    y = binary("prelu", y, scalar_like(y, at.slope));
+  else if (at.act != "none")
+    y = unary(at.act.c_str(), y);
+  out[0] = cast(y, in[0].dtype());
 }
 
 }  // namespace

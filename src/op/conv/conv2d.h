@@ -14,12 +14,14 @@ using Conv2dDwAttrs = ConvDwAttrs<2>;
 struct Conv2dFusedAttrs : Conv2dAttrs {
   static constexpr const char* kOp = "conv2d_fused";
   bool has_bias = false, has_scale = false, has_add = false;  // has_scale: scale and shift
-  std::string act = "none";                                   // or a unary elementwise op: fusable_act
+  std::string act = "none";                                   // or a unary elementwise op: fusable_act; or prelu
   int64_t tile = 0;                                           // no effect: files may hold it
+  double slope = 0;                                           // of prelu: one float for all channels
   static constexpr auto fields() {
     using A = Conv2dFusedAttrs;
-    return std::tuple_cat(Conv2dAttrs::fields(), field_list("has_bias", &A::has_bias, "has_scale", &A::has_scale,
-                                                            "has_add", &A::has_add, "act", &A::act, "tile", &A::tile));
+    return std::tuple_cat(Conv2dAttrs::fields(),
+                          field_list("has_bias", &A::has_bias, "has_scale", &A::has_scale, "has_add", &A::has_add,
+                                     "act", &A::act, "tile", &A::tile, "slope", &A::slope));
   }
 };
 

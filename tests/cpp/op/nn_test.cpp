@@ -130,10 +130,10 @@ TEST(NnInfer, Conv2dAdjointsAndFused) {
                   {f32({2, 3, 8, 8}), f32({5, 3, 3, 3}), ch}, ErrorKind::Type),
             "conv2d_fused: attributes {stride=[1,1], pad=[0,0], dilate=[1,1], groups=1, has_bias=false, "
             "has_scale=true, has_add=false, "
-            "act=\"none\", tile=0} need 4 inputs; got 3.");
+            "act=\"none\", tile=0, slope=0.0} need 4 inputs; got 3.");
   EXPECT_EQ(error("conv2d_fused", make_attrs(Conv2dFusedAttrs{{}, false, false, false, "add"}),
                   {f32({2, 3, 8, 8}), f32({5, 3, 3, 3})}),
-            "conv2d_fused: act must be none or an elementwise op of one operand, such as relu; got \"add\".");
+            "conv2d_fused: act must be none, prelu or an elementwise op of one operand, such as relu; got \"add\".");
   EXPECT_EQ(error("conv2d_fused", make_attrs(Conv2dFusedAttrs{{}, false, false, true}),
                   {f32({2, 3, 8, 8}), f32({5, 3, 3, 3}), ch}),
             "conv2d_fused: extra0 must have shape [2,5,6,6] (that of the convolution); got [1,5,1,1].");

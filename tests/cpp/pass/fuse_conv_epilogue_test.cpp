@@ -58,6 +58,15 @@ TEST(FuseConvEpilogue, AnyElementwiseOpOfOneOperandIsAnActivation) {
                    kHead + "  %0 = conv2d %x, %w\n  %y = typecvt %0 {dtype=float16}\n} returns(%y)\n");
 }
 
+TEST(FuseConvEpilogue, PreluByAConstantIsAnActivation) {
+  const std::string half = kHead + "  const %c: f32[] = 0000003f\n";
+  expect_rewrite(fuse_conv_epilogue, half + "  %0 = conv2d %x, %w\n  %y = prelu %0, %c\n} returns(%y)\n",
+                 half + "  %y = conv2d_fused %x, %w {act=\"prelu\", slope=0.5}\n} returns(%y)\n");
+  // By what is not known yet, and as the slope itself.
+  expect_unchanged(fuse_conv_epilogue, kHead + "  %0 = conv2d %x, %w\n  %y = prelu %0, %s\n} returns(%y)\n");
+  expect_unchanged(fuse_conv_epilogue, half + "  %0 = conv2d %x, %w\n  %y = prelu %c, %0\n} returns(%y)\n");
+}
+
 TEST(FuseConvEpilogue, ScaleWithoutShiftStays) {
   expect_unchanged(fuse_conv_epilogue,
                    kHead + "  %0 = conv2d %x, %w\n  %1 = mul %0, %s\n  %2 = relu %1\n} returns(%2)\n");

@@ -61,14 +61,15 @@ struct Conv2dFused {
                           : OpRegistry::global()
                                 .get(at.act)
                                 .scalar->row[static_cast<int>(std::is_same_v<T, double> ? Compute::F64 : Compute::F32)];
+    const T slope = static_cast<T>(at.slope);  // what prelu reads beside the sum
     conv2d_forward<T>(g, a, [&](T v, int64_t o, int64_t i) {
       v = ref::rounded(v, store);
       if (bias) v = ref::rounded(v + bias[o], store);
       if (scale) v = ref::rounded(v * scale[o], store);
       if (shift) v = ref::rounded(v + shift[o], store);
       if (add) v = ref::rounded(v + add[i], store);
-      const void* in[] = {&v};
-      const int64_t stride[] = {1};
+      const void* in[] = {&v, &slope};
+      const int64_t stride[] = {1, 0};
       T y = v;
       if (act) act(in, stride, &y, 1);
       return y;

@@ -30,7 +30,8 @@ simd::Epilogue epilogue_of(const KernelArgs& a) {
             extra(x.shift),
             extra(x.add),
             act,
-            other ? find_row(OpRegistry::global().get(at.act), DType::F32, DType::F32) : nullptr};
+            other ? find_row(OpRegistry::global().get(at.act), DType::F32, DType::F32) : nullptr,
+            static_cast<float>(at.slope)};
   } else {
     const bool bias = A::kRole == ConvRole::Forward && a.in.size() == 3;
     return {.bias = bias ? a.in[2].data<float>() : nullptr};

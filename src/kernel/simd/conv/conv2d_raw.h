@@ -26,11 +26,12 @@ struct Epilogue {
   const float* add = nullptr;    // like y, not overlapping it
   int act = 0;                   // 0 none, 1 relu, 2 relu6
   RowFn row = nullptr;           // another activation, on floats
+  float slope = 0;               // its second operand, if it has one (prelu)
   bool any() const { return bias || scale || add || act || row; }
   /// row on y[0, n).
   void finish(float* y, int64_t n) const {
-    const void* in[] = {y};
-    const int64_t stride[] = {1};
+    const void* in[] = {y, &slope};
+    const int64_t stride[] = {1, 0};
     if (row) row(in, stride, y, n);
   }
 };
