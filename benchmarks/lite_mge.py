@@ -6,11 +6,12 @@ python benchmarks/lite_mge.py run resnet18 resnet18.mge THREADS SECONDS
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any
 
 import numpy as np
-from lite_nets import NETS, Array, Maker, image
+from lite_nets import NETS, Array, Maker, given, read_given, write_given
 from lite_run import report
 
 
@@ -20,8 +21,9 @@ class Ours:
     def __init__(self) -> None:
         import megengine
         import megengine.functional as functional
+        import megengine.module as module
 
-        self.mge, self.F = megengine, functional
+        self.mge, self.F, self.M = megengine, functional, module
 
     def constant(self, value: Array) -> Any:
         return self.mge.Parameter(value)
@@ -68,6 +70,28 @@ class Ours:
     def linear(self, x: Any, w: Array, bias: Array) -> Any:
         return self.F.linear(x, self.constant(w), self.constant(bias))
 
+    def embed(self, x: Any, table: Array, positions: Array) -> Any:
+        return self.F.embedding(x, self.constant(table)) + self.constant(positions)
+
+    def layer_norm(self, x: Any, scale: Array, shift: Array) -> Any:
+        return self.F.layer_norm(x, (len(scale),), True, self.constant(scale), self.constant(shift), 1e-5)
+
+    def attention(self, qkv: Any, heads: int, mask: Array) -> Any:
+        b, s, wide = qkv.shape
+        d = wide // 3
+        q, k, v = qkv.reshape(b, s, 3, heads, d // heads).transpose(2, 0, 3, 1, 4)
+        scores = self.F.matmul(q, k, transpose_b=True) * (d // heads) ** -0.5 + self.constant(mask)
+        return self.F.matmul(self.F.softmax(scores, axis=-1), v).transpose(0, 2, 1, 3).reshape(b, s, d)
+
+    def lstm(self, x: Any, w: Array, state_w: Array, bias: Array, state_bias: Array) -> Any:
+        layer = self.M.LSTM(w.shape[1], state_w.shape[1])
+        flat = np.concatenate([v.reshape(-1) for v in (w, state_w, bias, state_bias)])
+        layer._flatten_weights = self.constant(flat.reshape(len(w), -1))
+        return layer(x)[0]
+
+    def last(self, x: Any) -> Any:
+        return x[-1]
+
 
 def dump(name: str, path: str, options: list[str]) -> None:
     import megengine as mge
@@ -88,7 +112,7 @@ def dump(name: str, path: str, options: list[str]) -> None:
         def constant(self, value: Array) -> Any:
             return next(self.at)
 
-    x = mge.Tensor(image(name))
+    x = mge.Tensor(given(name))
     NETS[name](Maker(Once()), x)
 
     @trace(symbolic=True, capture_as_const=True)
@@ -96,6 +120,7 @@ def dump(name: str, path: str, options: list[str]) -> None:
         return NETS[name](Maker(Again()), x)
 
     net(x)
+    write_given(name, os.path.dirname(path))
     net.dump(path, arg_names=["x"], output_names=["y"], **dict.fromkeys(options, True))
 
 
@@ -105,9 +130,9 @@ def run(name: str, path: str, threads: int, seconds: float) -> None:
     net = LiteNetwork()
     net.threads_number = threads
     net.load(path)
-    x = np.ascontiguousarray(image(name))
-    given, out = net.get_io_tensor("x"), net.get_io_tensor("y")
-    given.set_data_by_copy(x)
+    x = read_given(name, os.path.dirname(path))
+    out = net.get_io_tensor("y")
+    net.get_io_tensor("x").set_data_by_copy(x)
 
     def forward() -> None:
         net.forward()

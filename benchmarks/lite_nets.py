@@ -30,6 +30,11 @@ class Builder(Protocol):
     def mean(self, x: Any) -> Any: ...
     def flatten(self, x: Any) -> Any: ...
     def linear(self, x: Any, w: Array, bias: Array) -> Any: ...
+    def embed(self, x: Any, table: Array, positions: Array) -> Any: ...
+    def layer_norm(self, x: Any, scale: Array, shift: Array) -> Any: ...
+    def attention(self, qkv: Any, heads: int, mask: Array) -> Any: ...
+    def lstm(self, x: Any, w: Array, state_w: Array, bias: Array, state_bias: Array) -> Any: ...
+    def last(self, x: Any) -> Any: ...
 
 
 class Maker:
@@ -55,6 +60,9 @@ class Maker:
 
     def linear(self, x: Any, i: int, o: int) -> Any:
         return self.b.linear(x, self.normal(o, i, scale=i**-0.5), self.normal(o, scale=0.1))
+
+    def layer_norm(self, x: Any, d: int) -> Any:
+        return self.b.layer_norm(x, self.rng.uniform(0.8, 1.2, d).astype(np.float32), self.normal(d, scale=0.1))
 
 
 def resnet(blocks: tuple[int, ...], bottleneck: bool) -> Callable[[Maker, Any], Any]:
@@ -122,19 +130,61 @@ def vgg16(m: Maker, x: Any) -> Any:
     return m.linear(m.b.act(m.linear(x, 4096, 4096), "relu"), 4096, 1000)
 
 
+WORDS, WIDTH, LAYERS, HEADS, TOKENS = 1000, 512, 6, 8, 128
+
+
+def transformer(m: Maker, x: Any) -> Any:
+    """Tokens [1, TOKENS] to what follows each of them: that of ``nets_mge.py``."""
+    d, mask = WIDTH, np.triu(np.full((TOKENS, TOKENS), -1e9, np.float32), 1)
+    y = m.b.embed(x, m.normal(WORDS, d), m.normal(TOKENS, d, scale=0.1))
+    for _ in range(LAYERS):
+        y = m.b.add(y, m.linear(m.b.attention(m.linear(m.layer_norm(y, d), d, 3 * d), HEADS, mask), d, d))
+        y = m.b.add(y, m.linear(m.b.act(m.linear(m.layer_norm(y, d), d, 4 * d), "gelu"), 4 * d, d))
+    return m.linear(m.layer_norm(y, d), d, WORDS)
+
+
+STEPS, FEATURES, STATE = 64, 128, 256
+
+
+def lstm(m: Maker, x: Any) -> Any:
+    """A sequence [STEPS, 1, FEATURES] through two layers, classified by the last state: that of ``nets_mge.py``."""
+    i = FEATURES
+    for _ in range(2):
+        wide = 4 * STATE  # gates in the order i, f, g, o
+        w, state_w = m.normal(wide, i, scale=i**-0.5), m.normal(wide, STATE, scale=STATE**-0.5)
+        x, i = m.b.lstm(x, w, state_w, m.normal(wide, scale=0.1), m.normal(wide, scale=0.1)), STATE
+    return m.linear(m.b.last(x), STATE, 100)
+
+
 NETS: dict[str, Callable[[Maker, Any], Any]] = {
     "resnet18": resnet((2, 2, 2, 2), False),
     "resnet50": resnet((3, 4, 6, 3), True),
     "mobilenet_v2": mobilenet_v2,
     "shufflenet_v2": shufflenet_v2,
     "vgg16": vgg16,
+    "transformer": transformer,
+    "lstm": lstm,
     "empty": lambda m, x: m.b.act(x, "relu"),
 }
 
 
-def shape_of(name: str) -> tuple[int, ...]:
-    return (1,) if name == "empty" else SHAPE
+SHAPES = {"empty": (1,), "transformer": (1, TOKENS), "lstm": (STEPS, 1, FEATURES)}
 
 
-def image(name: str) -> Array:
-    return np.random.default_rng(3).standard_normal(shape_of(name)).astype(np.float32)
+def given(name: str) -> NDArray[Any]:
+    """What the network is run with: an image, a sequence, or the numbers of words."""
+    rng = np.random.default_rng(3)
+    shape = SHAPES.get(name, SHAPE)
+    if name == "transformer":
+        return rng.integers(0, WORDS, shape).astype(np.int32)
+    return rng.standard_normal(shape).astype(np.float32)
+
+
+def write_given(name: str, folder: str) -> None:
+    given(name).tofile(f"{folder}/{name}.in")
+
+
+def read_given(name: str, folder: str) -> NDArray[Any]:
+    """From the file, as a program that deploys has it: NumPy's generators are slow to import."""
+    kind = np.int32 if name == "transformer" else np.float32
+    return np.fromfile(f"{folder}/{name}.in", kind).reshape(SHAPES.get(name, SHAPE))

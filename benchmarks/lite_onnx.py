@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from lite_nets import NETS, Array, Maker, image, shape_of
+from lite_nets import NETS, WIDTH, Array, Maker, given, read_given, write_given
 from lite_run import report
 
 
@@ -24,6 +24,7 @@ class Onnx:
     def __init__(self) -> None:
         self.nodes: list[Any] = []
         self.weights: list[Any] = []
+        self.rows = False  # values are matrices in a batch of one
 
     def constant(self, value: np.ndarray[Any, Any]) -> str:
         import onnx.numpy_helper
@@ -50,6 +51,9 @@ class Onnx:
     def act(self, x: str, kind: str) -> Any:
         if kind == "relu":
             return self.op("Relu", x)
+        if kind == "gelu":  # as exporters write it, and as all of them find it again
+            half, one, root = (self.constant(np.array(v, np.float32)) for v in (0.5, 1, 2**0.5))
+            return self.op("Mul", self.op("Mul", x, self.op("Add", self.op("Erf", self.op("Div", x, root)), one)), half)
         return self.op("Clip", x, *(self.constant(np.array(v, np.float32)) for v in (0, 6)))
 
     def max_pool(self, x: str, kernel: int, stride: int, pad: int) -> Any:
@@ -76,22 +80,91 @@ class Onnx:
         return self.op("Flatten", x, axis=1)
 
     def linear(self, x: str, w: Array, bias: Array) -> Any:
+        if self.rows:  # Gemm takes matrices only
+            return self.op("Add", self.op("MatMul", x, self.constant(np.ascontiguousarray(w.T))), self.constant(bias))
         return self.op("Gemm", x, self.constant(w), self.constant(bias), transB=1)
 
+    def embed(self, x: str, table: Array, positions: Array) -> Any:
+        self.rows = True
+        return self.op("Add", self.op("Gather", self.constant(table), x, axis=0), self.constant(positions))
 
-def make(name: str, folder: pathlib.Path) -> None:
+    def layer_norm(self, x: str, scale: Array, shift: Array) -> Any:
+        return self.op("LayerNormalization", x, self.constant(scale), self.constant(shift), axis=-1, epsilon=1e-5)
+
+    def attention(self, qkv: str, heads: int, mask: Array) -> Any:
+        s, d = len(mask), WIDTH
+        parts = self.op("Split", qkv, self.constant(np.array([d] * 3)), outputs=3, axis=2)
+        split = self.constant(np.array([1, s, heads, d // heads]))
+        q, k, v = (
+            self.op("Transpose", self.op("Reshape", x, split), perm=perm)
+            for x, perm in zip(parts, ([0, 2, 1, 3], [0, 2, 3, 1], [0, 2, 1, 3]), strict=True)
+        )
+        scale = self.constant(np.array((d // heads) ** -0.5, np.float32))
+        scores = self.op("Add", self.op("Mul", self.op("MatMul", q, k), scale), self.constant(mask))
+        y = self.op("Transpose", self.op("MatMul", self.op("Softmax", scores, axis=-1), v), perm=[0, 2, 1, 3])
+        return self.op("Reshape", y, self.constant(np.array([1, s, d])))
+
+    def lstm(self, x: str, w: Array, state_w: Array, bias: Array, state_bias: Array) -> Any:
+        def ordered(v: Array) -> str:  # i, f, g, o in ours; i, o, f, g here
+            i, f, g, o = np.split(v, 4)
+            return self.constant(np.concatenate([i, o, f, g])[None])
+
+        both = np.stack([bias.reshape(4, -1), state_bias.reshape(4, -1)])[:, [0, 3, 1, 2]].reshape(1, -1)
+        hidden = state_w.shape[1]
+        y = self.op("LSTM", x, ordered(w), ordered(state_w), self.constant(both), hidden_size=hidden)
+        return self.op("Squeeze", y, self.constant(np.array([1])))
+
+    def last(self, x: str) -> Any:
+        return self.op("Gather", x, self.constant(np.array(-1)), axis=0)
+
+
+class AfterEmbedding(Onnx):
+    """Begins with the rows of the words: pnnx tries graphs with random bits for their inputs, which are no words."""
+
+    def embed(self, x: str, table: Array, positions: Array) -> Any:
+        self.rows = True
+        self.given = table[given("transformer")] + positions
+        return x
+
+
+def save(b: Onnx, name: str, x: np.ndarray[Any, Any], path: pathlib.Path) -> None:
     import onnx
     import onnx.helper as h
 
-    b = Onnx()
     y = NETS[name](Maker(b), "x")
-    kind = onnx.TensorProto.FLOAT
-    ends = [h.make_tensor_value_info(n, kind, s) for n, s in (("x", shape_of(name)), (y, None))]
+    x = getattr(b, "given", x)
+    kinds = h.np_dtype_to_tensor_dtype(x.dtype), onnx.TensorProto.FLOAT
+    ends = [h.make_tensor_value_info(n, k, s) for n, k, s in zip(("x", y), kinds, (x.shape, None), strict=True)]
     graph = h.make_graph(b.nodes, name, ends[:1], ends[1:], b.weights)
-    path = folder / f"{name}.onnx"
     onnx.save(h.make_model(graph, opset_imports=[h.make_opsetid("", 17)], ir_version=8), path)
-    convert(["MNNConvert", "-f", "ONNX", "--modelFile", str(path), "--MNNModel", str(path.with_suffix(".mnn"))])
-    convert(["pnnx", str(path), "inputshape=[" + ",".join(map(str, shape_of(name))) + "]", "fp16=0"])
+
+
+def make(name: str, folder: pathlib.Path) -> None:
+    x, path = given(name), folder / f"{name}.onnx"
+    write_given(name, str(folder))
+    save(Onnx(), name, x, path)
+    convert(
+        [
+            "MNNConvert",
+            "-f",
+            "ONNX",
+            "--modelFile",
+            str(path),
+            "--MNNModel",
+            str(path.with_suffix(".mnn")),
+            "--useOriginRNNImpl",
+        ]
+    )
+    if name == "transformer":
+        b, inner = AfterEmbedding(), folder / "inner"
+        inner.mkdir(exist_ok=True)
+        save(b, name, x, inner / path.name)
+        x = b.given
+        x.tofile(path.with_suffix(".rows"))
+        path = inner / path.name
+    convert(["pnnx", str(path), "inputshape=[" + ",".join(map(str, x.shape)) + "]", "fp16=0"])
+    for made in path.parent.glob(f"{name}.ncnn.*"):
+        made.replace(folder / made.name)
 
 
 def convert(command: list[str]) -> None:
@@ -135,7 +208,10 @@ def ncnn(path: pathlib.Path, x: Array, threads: int) -> tuple[Callable[[], objec
         setattr(net.opt, half, False)
     net.load_param(str(path.with_suffix(".ncnn.param")))
     net.load_model(str(path.with_suffix(".ncnn.bin")))
-    image_ = lib.Mat(x[0] if x.ndim == 4 else x).clone()  # of its own: a Mat does not keep the array
+    if path.with_suffix(".rows").exists():
+        x = np.fromfile(path.with_suffix(".rows"), np.float32).reshape(*x.shape, -1)
+    # It knows no batches. A Mat of its own, since one does not keep the array.
+    image_ = lib.Mat(np.ascontiguousarray(x if x.ndim == 1 else x.squeeze(x.shape.index(1)))).clone()
     got: list[Any] = []
 
     def forward() -> None:
@@ -152,7 +228,8 @@ def mnn(path: pathlib.Path, x: Array, threads: int) -> tuple[Callable[[], object
     net = MNN.Interpreter(str(path.with_suffix(".mnn")))
     session = net.createSession({"numThread": threads, "precision": "high", "backend": "CPU"})
     given = net.getSessionInput(session)
-    host = MNN.Tensor(x.shape, MNN.Halide_Type_Float, x, MNN.Tensor_DimensionType_Caffe)
+    kind = MNN.Halide_Type_Int if x.dtype == np.int32 else MNN.Halide_Type_Float
+    host = MNN.Tensor(x.shape, kind, x, MNN.Tensor_DimensionType_Caffe)
     given.copyFrom(host)
 
     def forward() -> None:
@@ -176,7 +253,7 @@ def main() -> None:
     if sys.argv[1] == "make":
         return make(sys.argv[2], pathlib.Path(sys.argv[3]))
     peer, name, folder, threads, seconds = sys.argv[2:7]
-    forward, output = PEERS[peer](pathlib.Path(folder) / f"{name}.onnx", image(name), int(threads))
+    forward, output = PEERS[peer](pathlib.Path(folder) / f"{name}.onnx", read_given(name, folder), int(threads))
     report(forward, output, float(seconds))
 
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from .struct import LiteLogLevel
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = ["call", "check_misc", "config_env", "find_library", "get_log_level", "lib", "set_log_level"]
 
@@ -24,28 +27,35 @@ def config_env() -> None:
         os.environ.setdefault("CUDA_MODULE_LOADING", "LAZY")
 
 
-def find_library() -> Path:
-    """``$LITE_LIB_PATH`` (a file, or a folder that holds one), else ``libs/liblite*.so`` of this package."""
+def _library() -> str:
     given = os.environ.get("LITE_LIB_PATH")
-    folder = Path(given) if given else Path(__file__).parent / "libs"
-    if folder.is_file():
+    folder = given or os.path.join(os.path.dirname(os.path.abspath(__file__)), "libs")
+    if os.path.isfile(folder):
         return folder
-    found = sorted(p for pattern in ("liblite*.so", "liblite*.dylib", "lite*.dll") for p in folder.glob(pattern))
+    kinds = (("liblite", ".so"), ("liblite", ".dylib"), ("lite", ".dll"))
+    names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+    found = [name for begin, end in kinds for name in names if name.startswith(begin) and name.endswith(end)]
     if not found:
         hint = "LITE_LIB_PATH points there" if given else "build it with `make build`, or set LITE_LIB_PATH"
         raise ImportError(f"megenginelite: no liblite.so in {folder}; {hint}.")
-    return found[0]
+    return os.path.join(folder, min(found))
+
+
+def find_library() -> Path:
+    """``$LITE_LIB_PATH`` (a file, or a folder that holds one), else ``libs/liblite*.so`` of this package."""
+    from pathlib import Path  # here: it takes a good part of the time that importing this package does
+
+    return Path(_library())
 
 
 def _load() -> ctypes.CDLL:
     config_env()
-    loaded = ctypes.CDLL(str(find_library()))
+    loaded = ctypes.CDLL(_library())
     loaded.LITE_get_last_error.restype = ctypes.c_char_p
     return loaded
 
 
 lib = _load()
-_ready: set[str] = set()
 
 
 class _Raised(threading.local):
@@ -57,16 +67,25 @@ class _Raised(threading.local):
 raised = _Raised()
 
 
+@cache
+def function(name: str, *argtypes: Any) -> Callable[..., int]:
+    """``LITE_<name>`` with its C types, which never change: 0, or -1 for ``fail``."""
+    found = getattr(lib, "LITE_" + name)
+    found.argtypes = argtypes
+    found.restype = ctypes.c_int
+    return cast(Callable[..., int], found)
+
+
+def fail() -> NoReturn:
+    """Raise RuntimeError with the library's text, after a function of it has returned -1."""
+    cause, raised.error = raised.error, None
+    raise RuntimeError(lib.LITE_get_last_error().decode("utf-8", "replace")) from cause
+
+
 def call(name: str, argtypes: Sequence[Any], *args: Any) -> None:
     """Call ``LITE_<name>`` with C types ``argtypes``; raise RuntimeError with the library's text when it fails."""
-    function = getattr(lib, "LITE_" + name)
-    if name not in _ready:  # the types of a function never change: set them once
-        function.argtypes = list(argtypes)
-        function.restype = ctypes.c_int
-        _ready.add(name)
-    if function(*args) != 0:
-        cause, raised.error = raised.error, None
-        raise RuntimeError(lib.LITE_get_last_error().decode("utf-8", "replace")) from cause
+    if function(name, *argtypes)(*args):
+        fail()
 
 
 def set_log_level(level: LiteLogLevel | int) -> None:
@@ -85,7 +104,7 @@ def check_misc() -> None:
     missing = [name for name in _NEEDED if not hasattr(lib, name)]
     if missing:
         raise RuntimeError(
-            f"megenginelite: {find_library()} does not fit this package: it has no {', '.join(missing)}. Unset "
+            f"megenginelite: {_library()} does not fit this package: it has no {', '.join(missing)}. Unset "
             "LITE_LIB_PATH, or give it the library of the same version."
         )
 
