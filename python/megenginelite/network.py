@@ -174,7 +174,9 @@ class LiteNetwork:
             self._call("load_model_from_mem", [ctypes.c_char_p, ctypes.c_size_t], data, len(data))
         elif isinstance(file, (str, bytes, os.PathLike)):
             if not os.path.exists(file):
-                raise ModelNotFoundError(errno.ENOENT, "LiteNetwork.load: there is no such model file", os.fspath(file))
+                raise ModelNotFoundError(
+                    errno.ENOENT, f"LiteNetwork.load: {os.strerror(errno.ENOENT)}", os.fspath(file)
+                )
             self._call("load_model_from_path", [ctypes.c_char_p], os.fsencode(file))
         else:
             raise TypeError(f"LiteNetwork.load: needs a path or an open binary file; got a {type(file).__name__}.")
