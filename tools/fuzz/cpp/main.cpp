@@ -43,7 +43,11 @@ void say_case() {
   if (::write(2, text, static_cast<size_t>(n)) < 0) return;
 }
 
+// Seconds are counted one by one: a process that was stopped for a while has not used them.
+std::atomic<int> g_seconds{0};
+
 void on_signal(int number) {
+  if (number == SIGALRM && g_seconds.fetch_sub(1) > 1) return;
   say_case();
   if (number == SIGALRM) {
     const char text[] = "FINDING the case takes too long\n";
@@ -58,8 +62,9 @@ void on_signal(int number) {
 void begin_case(uint64_t number, int seconds) {
   g_case = number;
   doing("begins");
+  if (g_seconds.exchange(seconds) > 0 && seconds) return;
   itimerval t{};
-  t.it_value.tv_sec = seconds;
+  t.it_value.tv_sec = t.it_interval.tv_sec = seconds ? 1 : 0;
   ::setitimer(ITIMER_REAL, &t, nullptr);
 }
 
