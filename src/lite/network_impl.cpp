@@ -464,8 +464,9 @@ IoSlot& Network::Impl::at(std::vector<IoSlot>& slots, size_t index, const char* 
 
 // ---- running
 
-Meta Network::Impl::input_meta(const IoSlot& s) const {
-  Layout l = s.tensor->get_layout();
+const Meta& Network::Impl::input_meta(IoSlot& s) const {
+  const Layout& l = TensorAccess::impl(*s.tensor).layout;
+  if (l.ndim > 0 && l == s.seen) return s.now;
   MGE_CHECK(same_storage(l.data_type, s.meta.dtype), Type,
             "lite: input '{}' is {} in the model; its tensor is {}. Convert the data first (NumPy: astype(\"{}\")).",
             s.io.name, s.meta.str(), layout_text(l), mge::dtype_name(s.meta.dtype));
@@ -473,22 +474,36 @@ Meta Network::Impl::input_meta(const IoSlot& s) const {
   Meta m = s.meta;
   m.shape = to_shape(l, s.meta.shape.rank);
   mge::check_shape("lite", m.shape);
-  return m;
+  s.now = m;
+  s.seen = l;
+  return s.now;
 }
 
-std::vector<Meta> Network::Impl::input_metas() const {
+std::vector<Meta> Network::Impl::input_metas() {
   std::vector<Meta> out;
-  for (const IoSlot& s : inputs) out.push_back(input_meta(s));
+  for (IoSlot& s : inputs) {
+    const std::lock_guard<std::recursive_mutex> lock(TensorAccess::impl(*s.tensor).mutex);
+    out.push_back(input_meta(s));
+  }
   return out;
 }
 
-void Network::Impl::take_inputs(std::vector<Meta>* metas, std::vector<Buffer>* buffers) const {
-  for (const IoSlot& s : inputs) {
+// Fills metas_, too.
+std::vector<Buffer> Network::Impl::take_inputs() {
+  std::vector<Buffer> out;
+  out.reserve(inputs.size());
+  metas_.clear();
+  for (IoSlot& s : inputs) {
     Tensor::Impl& t = TensorAccess::impl(*s.tensor);
-    const Meta m = input_meta(s);
+    const Meta& m = metas_.emplace_back(input_meta(s));
     void* p = t.ptr();
-    Buffer b{mge::wrap_storage(p, std::max<size_t>(m.bytes(), 1), false, [keep = t.memory] {}),
-             mge::Layout::contiguous(m.shape)};
+    const size_t bytes = std::max<size_t>(m.bytes(), 1);
+    // An output that is the input itself may outlive the tensor's memory where results are not copied.
+    if (config.options.force_output_dynamic_alloc)
+      s.given = mge::wrap_storage(p, bytes, false, [keep = t.memory] {});
+    else if (!s.given || s.given->ptr != p || s.given->bytes != bytes)
+      s.given = mge::wrap_storage(p, bytes, false, {});
+    Buffer& b = out.emplace_back(Buffer{s.given, mge::Layout::contiguous(m.shape)});
     bool aligned = reinterpret_cast<uintptr_t>(p) % std::max<size_t>(mge::dtype_size(m.dtype), 1) == 0;
     if (!aligned) {  // a kernel may load words
       Buffer copy = mge::allocate_buffer(m);
@@ -500,9 +515,8 @@ void Network::Impl::take_inputs(std::vector<Meta>* metas, std::vector<Buffer>* b
     } else if (!t.contiguous()) {
       for (int d = 0; d < m.shape.rank; ++d) b.layout.stride[d] = t.stride[d];
     }
-    metas->push_back(m);
-    buffers->push_back(std::move(b));
   }
+  return out;
 }
 
 void Network::Impl::set_output_layouts() {
@@ -510,7 +524,8 @@ void Network::Impl::set_output_layouts() {
     const auto i = static_cast<size_t>(s.graph_index);
     // Of sizes that depend on values, those of the recorded call stand there until the first run.
     const Meta& m = engine->knows_outputs() ? engine->output_meta(i) : engine->recorded_output_meta(i);
-    if (is_layout_of(s.tensor->get_layout(), m)) continue;
+    const std::lock_guard<std::recursive_mutex> lock(TensorAccess::impl(*s.tensor).mutex);
+    if (is_layout_of(TensorAccess::impl(*s.tensor).layout, m)) continue;
     s.tensor->set_layout(to_lite(m, mge::format("output '{}'", s.io.name)));
   }
 }
@@ -570,16 +585,15 @@ void Network::Impl::run_once() {
     for (const IoSlot& s : *slots) tensors.push_back(&TensorAccess::impl(*s.tensor));
   const TensorLocks locks(std::move(tensors));
   const bool fake = std::exchange(config.options.fake_next_exec, false);
-  std::vector<Meta> metas;
   std::vector<Buffer> in;
   if (fake) {
-    metas = input_metas();
+    metas_ = input_metas();
   } else {
     gather_discrete();
-    take_inputs(&metas, &in);
+    in = take_inputs();
   }
-  if (config.options.const_shape) check_const_shape(metas);
-  engine->prepare(metas);
+  if (config.options.const_shape) check_const_shape(metas_);
+  engine->prepare(metas_);
   if (engine->knows_outputs()) set_output_layouts();
   if (fake) return;
   const bool known = engine->knows_outputs();
@@ -722,6 +736,10 @@ void Network::Impl::wait() {
   std::unique_lock lock(mutex);
   check_loaded("wait");
   Worker* w = worker_.get();
+  if (!w && !finish_callback) {  // nothing to wait for, nobody to tell
+    finished_ = false;
+    return;
+  }
   lock.unlock();
   if (w && w->on_this_thread()) return;
   if (w) w->wait();

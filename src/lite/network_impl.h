@@ -26,6 +26,12 @@ struct IoSlot {
   std::vector<std::shared_ptr<Tensor>> discrete;  // of Config.discrete_input_name: one for each element of the batch
   mge::Meta meta;                                 // in the file
   int graph_index = 0;                            // position among the graph's inputs or outputs
+
+  // Of an input, kept from run to run: the layout that was looked at last, what it says, and the memory as programs
+  // are given it. The memory itself belongs to the tensor, which is locked while a program runs.
+  Layout seen;
+  mge::Meta now;
+  mge::RefPtr<mge::Storage> given;
 };
 
 /// Runs one job at a time on a thread of its own. Made on the first async forward.
@@ -128,9 +134,10 @@ class Network::Impl {
   void make_discrete();
   void gather_discrete() const;
   void check_const_shape(const std::vector<mge::Meta>& metas);
-  mge::Meta input_meta(const IoSlot& slot) const;
-  std::vector<mge::Meta> input_metas() const;
-  void take_inputs(std::vector<mge::Meta>* metas, std::vector<mge::Buffer>* buffers) const;
+  /// The tensor is locked.
+  const mge::Meta& input_meta(IoSlot& slot) const;
+  std::vector<mge::Meta> input_metas();
+  std::vector<mge::Buffer> take_inputs();
   void set_output_layouts();
   void run_once();
   void store_output(IoSlot& slot, const mge::Meta& m, const mge::Buffer& value);
@@ -139,11 +146,13 @@ class Network::Impl {
 
   Worker* worker();  // null: none was needed yet
 
-  std::unique_ptr<Worker> worker_;  // made once, so that a pointer to it stays good
-  bool finished_ = false;           // a forward whose finish callback has not been called yet
-  bool in_forward_ = false;         // on the thread that has the mutex
+  bool finished_ = false;    // a forward whose finish callback has not been called yet
+  bool in_forward_ = false;  // on the thread that has the mutex
   int dumps_ = 0;
+  std::vector<mge::Meta> metas_;         // of the inputs of this run
   std::vector<mge::Meta> const_inputs_;  // of Options.const_shape
+  // Made once, so that a pointer to it stays good. The last member: it ends first, and its run uses the others.
+  std::unique_ptr<Worker> worker_;
 };
 
 struct NetworkAccess {

@@ -1,0 +1,162 @@
+// What a forward does when the ones before it have found everything: no thread is born, nothing is asked of the system,
+// small ops stay on the caller's thread; and what is kept from run to run notices when something has changed.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include "base/team.h"
+#include "core/pool.h"
+#include "models.h"
+
+namespace lite {
+namespace {
+
+// The threads of this process, as the kernel counts them.
+std::set<std::string> threads() {
+  std::set<std::string> out;
+  for (auto& t : std::filesystem::directory_iterator("/proc/self/task")) out.insert(t.path().filename());
+  return out;
+}
+
+std::shared_ptr<Network> load_on(const std::string& text, size_t threads) {
+  auto net = std::make_shared<Network>();
+  Runtime::set_cpu_threads_number(net, threads);
+  auto bytes = test::model_of(text);
+  net->load_model(bytes.data(), bytes.size());
+  return net;
+}
+
+constexpr const char* kProducts = R"(
+graph g(%x: f32[64,512], %w: f32[512,512]) {
+  %0 = matmul %x, %w
+  %1 = relu %0
+  %y = matmul %1, %w
+} returns(%y)
+)";
+
+TEST(LiteSteady, ForwardsOnManyThreadsMakeNoneAndTakeNoMemory) {
+  auto net = load_on(kProducts, 16);
+  test::fill(*net->get_input_tensor(0), [](size_t i) { return static_cast<float>(i % 7) - 3.f; });
+  test::fill(*net->get_input_tensor(1), [](size_t i) { return static_cast<float>(i % 5) - 2.f; });
+  const std::vector<float> want = test::run(*net);
+  test::run(*net);
+  EXPECT_GE(mge::Team::workers(), 1);
+  EXPECT_LE(mge::Team::workers(), mge::kMaxThreads);
+  const std::set<std::string> before = threads();
+  const mge::PoolStats memory = mge::Pool::of({}).stats();
+  for (int i = 0; i < 50; ++i) {
+    net->forward();
+    net->wait();
+  }
+  EXPECT_EQ(threads(), before);
+  const mge::PoolStats after = mge::Pool::of({}).stats();
+  EXPECT_EQ(after.system_calls, memory.system_calls);
+  EXPECT_EQ(after.reserved, memory.reserved);
+  EXPECT_EQ(after.blocks, memory.blocks);
+  EXPECT_EQ(test::floats(*net->get_output_tensor(0)), want);
+}
+
+TEST(LiteSteady, SmallOpsStayOnTheThreadThatCalls) {
+  const int wide = mge::Team::workers() + 8;  // a region that this network opened would be seen
+  auto net = load_on("graph g(%x: f32[4,64]) { %0 = relu %x %1 = add %0, %x %y = softmax %1 } returns(%y)",
+                     static_cast<size_t>(wide));
+  const std::set<std::string> before = threads();
+  for (int i = 0; i < 5; ++i) test::run(*net);
+  EXPECT_EQ(threads(), before);
+  EXPECT_LT(mge::Team::workers(), wide - 1);
+}
+
+TEST(LiteSteady, InputsThatMoveAreFollowed) {
+  auto net = test::load("graph g(%x: f32[4]) { %y = neg %x } returns(%y)");
+  std::vector<float> a{1, 2, 3, 4}, b{5, 6, 7, 8};
+  auto x = net->get_input_tensor(0);
+  for (int i = 0; i < 3; ++i) {
+    x->reset(a.data(), 16);
+    EXPECT_EQ(test::run(*net), (std::vector<float>{-1, -2, -3, -4}));
+    x->reset(b.data(), 16);
+    EXPECT_EQ(test::run(*net), (std::vector<float>{-5, -6, -7, -8}));
+  }
+  b[0] = 9;  // the same place, another value
+  EXPECT_EQ(test::run(*net), (std::vector<float>{-9, -6, -7, -8}));
+}
+
+TEST(LiteSteady, ALayoutThatWasRefusedIsRefusedAgainAndForgotten) {
+  auto net = test::load(test::kAffine);
+  auto x = net->get_input_tensor(0);
+  test::fill(*x, [](size_t i) { return static_cast<float>(i); });
+  test::fill(*net->get_input_tensor(1), [](size_t) { return 10.f; });
+  const std::vector<float> want = test::run(*net);
+  for (int i = 0; i < 2; ++i) {
+    x->set_layout({{2, 3}, 2, LITE_INT});
+    for (int k = 0; k < 2; ++k)
+      EXPECT_NE(test::error_of([&] { net->forward(); }).find("Convert the data first"), std::string::npos);
+    x->set_layout({{2, 4}, 2, LITE_FLOAT});
+    for (int k = 0; k < 2; ++k)
+      EXPECT_NE(test::error_of([&] { net->forward(); }).find("model.py:7"), std::string::npos);
+    x->set_layout({{2, 3}, 2, LITE_FLOAT});
+    test::fill(*x, [](size_t i) { return static_cast<float>(i); });
+    EXPECT_EQ(test::run(*net), want);
+    x->set_layout({{1, 3}, 2, LITE_FLOAT});
+    EXPECT_EQ(test::run(*net).size(), 3u);
+    x->set_layout({{2, 3}, 2, LITE_FLOAT});
+    test::fill(*x, [](size_t i) { return static_cast<float>(i); });
+    EXPECT_EQ(test::run(*net), want);
+  }
+}
+
+// Results that are not copied may be the input itself, whose tensor then lets go of its memory.
+TEST(LiteSteady, AnOutputThatIsTheInputOutlivesItsTensor) {
+  Config config;
+  config.options.force_output_dynamic_alloc = true;
+  auto net = test::load("graph g(%x: f32[2,512]) { %y = reshape %x {shape=[1024]} } returns(%y)", config);
+  auto x = net->get_input_tensor(0);
+  test::fill(*x, [](size_t i) { return static_cast<float>(i); });
+  net->forward();
+  net->wait();
+  auto y = net->get_output_tensor(0);
+  std::vector<float> other(1024, -1.f);
+  x->reset(other.data(), other.size() * 4);  // the memory that y looks at has no other owner now
+  const auto more = test::load("graph g(%x: f32[2,512]) { %y = neg %x } returns(%y)");
+  test::fill(*more->get_input_tensor(0), [](size_t) { return -7.f; });
+  test::run(*more);
+  const std::vector<float> got = test::floats(*y);
+  ASSERT_EQ(got.size(), 1024u);
+  for (size_t i = 0; i < got.size(); ++i) ASSERT_EQ(got[i], static_cast<float>(i));
+}
+
+TEST(LiteSteady, WaitWithoutACallbackTellsALaterOneNothing) {
+  auto net = test::load("graph g(%x: f32[4]) { %y = neg %x } returns(%y)");
+  int told = 0;
+  net->forward();
+  net->wait();
+  net->set_finish_callback([&](const auto&) { ++told; });
+  net->wait();
+  EXPECT_EQ(told, 0);
+  net->forward();
+  net->wait();
+  net->wait();
+  EXPECT_EQ(told, 1);
+}
+
+// A run that is under way when its network is destroyed has all that it looks at until it ends.
+TEST(LiteSteady, ANetworkWaitsForItsRunBeforeItGoes) {
+  for (bool fixed : {false, true}) {
+    Config config;
+    config.options.const_shape = fixed;
+    for (int i = 0; i < 20; ++i) {
+      auto net = test::load(kProducts, config);
+      test::run(*net);
+      std::atomic<int> done{0};
+      net->set_async_callback([&] { ++done; });
+      net->forward();
+      net.reset();
+      EXPECT_EQ(done, 1);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lite
