@@ -59,9 +59,11 @@ def run(command: list[str], model: Path, inputs: Arrays) -> Arrays:
         options = ["--iter", "1", "--warmup_iter", "0", "--out_npy", str(out)]
         environment = {**os.environ, "MGE_MACHINE": MACHINE, "MGB_USE_MEGDNN_DBG": "1", "WINEDEBUG": "-all"}
         whole = [*command, str(model), *feed, *options]
-        ran = subprocess.run(whole, env=environment, capture_output=True, text=True, timeout=600, check=False)
+        said = Path(folder) / "said"  # no pipe: the services that Wine leaves behind would keep it open
+        with said.open("wb") as to:
+            ran = subprocess.run(whole, env=environment, stdout=to, stderr=to, timeout=600, check=False)
         if ran.returncode:
-            raise SystemExit(f"{' '.join(whole)}: status {ran.returncode}\n{ran.stdout[-500:]}{ran.stderr[-2000:]}")
+            raise SystemExit(f"{' '.join(whole)}: status {ran.returncode}\n{said.read_text(errors='replace')[-2500:]}")
         return {p.stem: np.load(p) for p in sorted(out.glob("*.npy"))}
 
 
@@ -130,18 +132,18 @@ def main() -> None:
     parser.add_argument("--nets", nargs="*", default=[], help="networks of benchmarks/lite_nets.py")
     args = parser.parse_args()
     far, near = there(args.build), here(args.build, args.beside)
-    wrong = same = total = 0
+    wrong = total = 0
+    close: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
         for case in cases(args.nets, Path(folder)):
             theirs, ours = run(far, case.model, case.inputs), run(near, case.model, case.inputs)
             total += 1
-            same += all(a.tobytes() == theirs[out].tobytes() for out, a in ours.items())
+            if any(a.tobytes() != theirs[out].tobytes() for out, a in ours.items()):
+                close.append(case.name)
             for complaint in complaints(case, ours, theirs):
                 wrong += 1
                 print(f"{case.name}: {complaint}")
-    print(
-        f"{same} of {total} runs have the bits of this machine; {' and '.join(sorted(set(CLOSE.values())))} may differ"
-    )
+    print(f"{total - len(close)} of {total} runs have the bits of this machine; others: {', '.join(close) or 'none'}")
     sys.exit(1 if wrong or not total else 0)
 
 
