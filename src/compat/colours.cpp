@@ -58,6 +58,35 @@ const Matrix kBt601 = {{1.164, 0, 1.59375, -1.164 * 16 / 255},
                        {1.164, -0.390625, -0.8125, -1.164 * 16 / 255},
                        {1.164, 2, 0, -1.164 * 16 / 255}};
 
+// Of integers the original computes with integers: sums of these rows, in parts of 2^bits, rounded down.
+struct Fixed {
+  Matrix rows;
+  int bits = 0;
+};
+constexpr double kOne = 16384, kHalf = 8192;  // at 14 bits
+const Fixed kFixedFull = {{{256, 0, 359, 0}, {256, -88, -183, 255}, {256, 454, 0, 0}}, 8};
+Fixed fixed(ColourMode mode) {
+  using M = ColourMode;
+  switch (mode) {
+    case M::RGB2GRAY:
+      return {{{4899, 9617, 1868, kHalf}}, 14};
+    case M::BGR2GRAY:
+      return {{{1868, 9617, 4899, kHalf}}, 14};
+    case M::RGBA2GRAY:
+      return {{{4899, 9617, 1868, 0, kHalf}}, 14};
+    case M::RGB2YUV:  // of red, green, blue and the rounded Y
+      return {{{0, 0, 0, kOne, 0}, {0, 0, 8061, -8061, 128 * kOne + kHalf}, {14369, 0, 0, -14369, 128 * kOne + kHalf}},
+              14};
+    case M::YUV2RGB:
+      return {{{kOne, 0, 18678, kHalf - 128 * 18678.0},
+               {kOne, -6472, -9519, kHalf + 128 * (6472.0 + 9519)},
+               {kOne, 33292, 0, kHalf - 128 * 33292.0}},
+              14};
+    default:
+      return {};
+  }
+}
+
 /// Every pixel's channels, the last axis, through the matrix.
 Val mixed(const Val& x, const Matrix& m, double full) {
   const int64_t rows = static_cast<int64_t>(m.size()), cols = static_cast<int64_t>(m[0].size()) - 1;
@@ -68,6 +97,9 @@ Val mixed(const Val& x, const Matrix& m, double full) {
   }
   return matmul(x, float_table(x, factors, Shape{rows, cols}), false, true) + float_table(x, constants, Shape{rows});
 }
+
+/// The same in integers: sums stay below 2^24, so float32 holds them.
+Val mixed(const Val& x, const Fixed& f) { return unary("floor", mixed(x, f.rows, 1) / std::ldexp(1.0, f.bits)); }
 
 /// Images (N, 3H/2, W, 1) with U and V of half the size below Y as (N, H, W, 3), U and V around 0.
 Val unpacked(const Val& image, std::string_view name, std::string_view layout) {
@@ -103,7 +135,8 @@ void cvt_color(Emitter&, const CvtColor& p, In in, Out& out) {
     const std::string_view what = crcb ? name : name.substr(0, name.size() - 5);
     const Val yuv = unpacked(image, name, layout);
     if (what.ends_with("GRAY")) return out.push_back(finished(slice(yuv, 3, 0, 1)));
-    const Val rgb = mixed(yuv, what.starts_with("BT601") ? kBt601 : kFull, 255);
+    const bool narrow = what.starts_with("BT601");
+    const Val rgb = integer && !narrow ? mixed(yuv, kFixedFull) : mixed(yuv, narrow ? kBt601 : kFull, 255);
     return out.push_back(finished(what.ends_with("RGB") ? rgb : flipped(rgb, 3)));
   }
   MGE_CHECK(s[3] == static_cast<int64_t>(m[0].size()) - 1, Value, "CvtColor: {} takes {} channels; got {}.", name,
@@ -117,7 +150,13 @@ void cvt_color(Emitter&, const CvtColor& p, In in, Out& out) {
   }
   if (source.size() == m.size())
     return out.push_back(take(image, int_table(image, source, Shape{static_cast<int64_t>(source.size())}), 3));
-  out.push_back(finished(mixed(cast(image, DType::F32), m, integer ? 256 : 1)));
+  Val x = cast(image, DType::F32);
+  if (!integer) return out.push_back(mixed(x, m, 1));
+  if (p.mode == ColourMode::RGB2YUV) {
+    const Val rgby[] = {x, mixed(x, fixed(ColourMode::RGB2GRAY))};
+    x = concat(rgby, 3);
+  }
+  out.push_back(finished(mixed(x, fixed(p.mode))));
 }
 
 // In files these two mean what the original computes, which has blue in front whatever they are called.

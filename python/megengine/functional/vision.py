@@ -479,6 +479,23 @@ _BT601 = [
     (1.164, -0.390625, -0.8125, -1.164 * 16 / 255),
     (1.164, 2.0, 0.0, -1.164 * 16 / 255),
 ]
+# Of integers MegEngine computes with integers: sums of these rows in parts of 2^bits, rounded down.
+_FIXED_FULL = ([(256, 0, 359, 0), (256, -88, -183, 255), (256, 454, 0, 0)], 8)
+_FIXED: dict[str, tuple[Sequence[Sequence[int]], int]] = {
+    "RGB2GRAY": ([(4899, 9617, 1868, 8192)], 14),
+    "BGR2GRAY": ([(1868, 9617, 4899, 8192)], 14),
+    "RGBA2GRAY": ([(4899, 9617, 1868, 0, 8192)], 14),
+    # of red, green, blue and the rounded Y
+    "RGB2YUV": ([(0, 0, 0, 16384, 0), (0, 0, 8061, -8061, 2105344), (14369, 0, 0, -14369, 2105344)], 14),
+    "YUV2RGB": (
+        [
+            (16384, 0, 18678, 8192 - 128 * 18678),
+            (16384, -6472, -9519, 8192 + 128 * (6472 + 9519)),
+            (16384, 33292, 0, 8192 - 128 * 33292),
+        ],
+        14,
+    ),
+}
 _SUBSAMPLED = ("NV12", "NV21", "YU12", "YV12")
 
 
@@ -488,6 +505,12 @@ def _mixed(x: Tensor, rows: Sequence[Sequence[float]], full: float) -> Tensor:
     return ops.matmul.uncast(x, _const(table[:, :-1], x, "float32"), tb=True) + _const(
         table[:, -1] * full, x, "float32"
     )
+
+
+def _mixed_integers(x: Tensor, fixed: tuple[Sequence[Sequence[int]], int]) -> Tensor:
+    """The same in integers: sums stay below 2^24, so float32 holds them."""
+    rows, bits = fixed
+    return ops.floor(_mixed(x, rows, 1.0) / float(1 << bits))
 
 
 def _unpacked(inp: Tensor, name: str) -> Tensor:
@@ -546,7 +569,12 @@ def cvt_color(inp: Tensor, mode: str = "") -> Tensor:
         if table == "YUV2GRAY":
             y = x[..., :1]
         else:
-            y = _mixed(x, _BT601 if table.startswith("BT601") else _FULL, 255.0)
+            narrow = table.startswith("BT601")
+            y = (
+                _mixed_integers(x, _FIXED_FULL)
+                if integer and not narrow
+                else _mixed(x, _BT601 if narrow else _FULL, 255.0)
+            )
             y = y if table.endswith("RGB") else y[..., ::-1]
         return clip(ops.round(y), 0, 255).astype(inp.dtype) if integer else y
     rows = _COLOURS[name]
@@ -554,8 +582,12 @@ def cvt_color(inp: Tensor, mode: str = "") -> Tensor:
         raise UserError(f"cvt_color: {name} takes {len(rows[0]) - 1} channels; got {inp.shape}.")
     if all(sorted(r)[-1] == sum(r) == 1 for r in rows):  # channels move, nothing is computed
         return ops.take(inp, _const(np.argmax(rows, axis=1), inp), axis=3)
-    y = _mixed(inp.astype("float32"), rows, 256.0 if integer else 1.0)
-    return clip(ops.round(y), 0, 255).astype(inp.dtype) if integer else y
+    x = inp.astype("float32")
+    if not integer:
+        return _mixed(x, rows, 1.0)
+    if name == "RGB2YUV":
+        x = ops.concat(x, _mixed_integers(x, _FIXED["RGB2GRAY"]), axis=3)
+    return clip(_mixed_integers(x, _FIXED[name]), 0, 255).astype(inp.dtype)
 
 
 def rotate(inp: Tensor, angle: float = 0.0, format: str = "NCHW", interp_mode: str = "bilinear") -> Tensor:
