@@ -252,7 +252,7 @@ TEST(CudaTexts, NvrtcTakesAllOfThem) {
   for (DType t : all ? std::vector{F32, F16, BF16, F64} : std::vector{F32, BF16})
     record(other_cases(t)), record(row_cases(t));
   cuda::set_engine(nullptr);
-  EXPECT_GT(recorder.texts.size(), all ? 1000u : 120u);
+  EXPECT_GT(recorder.texts.size(), all ? 800u : 120u);
   if (!std::getenv("MGE_CUDA_NVRTC")) return;  // nothing to compile with; CI has it
   const Bundles bundles(recorder.texts);
   std::atomic<size_t> next{0};
