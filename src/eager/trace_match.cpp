@@ -178,7 +178,8 @@ bool Recording::materialize(Value& v) {
     flush();
     return true;
   }
-  if (state_ != State::Matching || v.trace_epoch != epoch_) return false;
+  // What is not deferred was computed by whoever asked (at_once) and may still be on its way through a stream.
+  if (state_ != State::Matching || v.trace_epoch != epoch_ || !v.deferred) return false;
   if (!vars_[v.trace_var].read) mismatch("data unreadable", "this value was not read in the recorded call", 0);
   while (segment_ < segments_.size() && segments_[segment_].end <= pc_ && v.deferred) run_segment(segment_++);
   if (v.deferred && !v.ready()) mismatch("data unreadable", "the value is read earlier than in the recorded call", 0);

@@ -388,3 +388,11 @@ def test_a_step_by_gpu_kernels_is_the_same_traced(default_fake: None) -> None:
         assert train(lambda f: f) == train(lambda f: jit.trace(f, symbolic=True, without_host=True))
     finally:
         _core.test_cuda_kernels("")
+
+
+def test_a_size_that_a_matched_call_computes_is_waited_for(default_fake: None) -> None:
+    """It was taken for a value of the program that nobody had read, while the stream still computed it."""
+    f = jit.trace(lambda x: F.vision.interpolate(x, scale_factor=2))
+    for n in (5, 5, 6, 6):
+        x = np.random.RandomState(n).randn(1, 2, n, n).astype("float32")
+        assert bits([f(Tensor(x))]) == bits([F.vision.interpolate(Tensor(x), scale_factor=2)])
