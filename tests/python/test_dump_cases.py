@@ -80,7 +80,7 @@ def test_a_case_finds_another_result(files: Path, monkeypatch: pytest.MonkeyPatc
     six = struct.pack("<f", 6.0) * 6
     assert data.count(six) == 1
     monkeypatch.syspath_prepend(FUZZ)
-    reseal = importlib.import_module("models").reseal
+    reseal = importlib.import_module("_common").reseal
     for value, code in ((7.0, 0), (9.0, 1)):
         path.write_bytes(reseal(data.replace(six, struct.pack("<f", value) * 6)))
         done = run(path, "--verify")

@@ -7,8 +7,7 @@ import io
 import random
 
 import numpy as np
-from _common import limit_memory, mutate
-from models import reseal
+from _common import limit_memory, mutate, reseal
 
 
 def dumped() -> list[bytes]:
