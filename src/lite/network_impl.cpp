@@ -597,8 +597,11 @@ void Network::Impl::run_once() {
   if (engine->knows_outputs()) set_output_layouts();
   if (fake) return;
   const bool known = engine->knows_outputs();
-  // Memory for outputs first: a run whose results have no place has changed the state of the model for nothing.
-  if (known && !config.options.force_output_dynamic_alloc)
+  // Where a run changes the model's state, memory for outputs comes first: results without a place would have changed
+  // it for nothing. Elsewhere the program fails first, and names the op that lacks memory.
+  const auto& vars = model->graph.vars();
+  const bool changes = std::ranges::any_of(vars, [](const mge::ir::Var& v) { return v.out != mge::ir::kNone; });
+  if (known && changes && !config.options.force_output_dynamic_alloc)
     for (const IoSlot& s : outputs)
       if (s.io.io_type != LITE_IO_SHAPE) TensorAccess::impl(*s.tensor).ptr();
   std::vector<Buffer> results = engine->run(std::move(in));

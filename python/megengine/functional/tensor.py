@@ -700,7 +700,10 @@ def complex(real: Tensor, imag: Tensor) -> Tensor:
     """
     re, im = (x if isinstance(x, Tensor) else Tensor(x, dtype="float32") for x in (real, imag))
     if re._tuple_shape != im._tuple_shape:
-        shape = np.broadcast_shapes(re._tuple_shape, im._tuple_shape)
+        try:
+            shape = np.broadcast_shapes(re._tuple_shape, im._tuple_shape)
+        except ValueError:
+            return ops.complex(re, im)  # whose error names the shapes
         re, im = broadcast_to(re, shape), broadcast_to(im, shape)
     return ops.complex(re, im)
 
