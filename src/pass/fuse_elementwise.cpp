@@ -194,6 +194,7 @@ class Fuser {
   /// The node stands where that of the reduction alone would: what else is read must be there by then.
   bool fuse_tail(NodeId root) {
     if (!reduces(root) || !on_cpu(root)) return false;
+    if (g_.meta(g_.node(root).inputs[0]).shape.numel() == 0) return false;  // rows that nobody walks give the identity
     const NodeId last = stands_after(root);
     const Shape& shape = g_.meta(g_.node(root).outputs[0]).shape;
     Members tail;

@@ -146,3 +146,25 @@ def test_leaky_activations_are_one_step() -> None:
     report = f.report()
     assert 'act="prelu"' in report and "prelu(y," in report
     assert not re.findall(r"^ *\d+ simd_elementwise .* = prelu ", report, re.M)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 64), (40, 1), (0, 64)])
+def test_rows_that_are_one_value_or_one_row_in_memory(shape: tuple[int, int]) -> None:
+    """What is broadcast lies once in memory; reductions read past it."""
+
+    def f(x: Tensor) -> tuple[Tensor, ...]:
+        wide = F.broadcast_to(x * 3, (5, *x.shape)) + 0 if x.size == 0 else F.broadcast_to(x * 3, (40, 64))
+        total = wide.sum(axis=0, keepdims=True)
+        peak = F.exp(wide - wide.sum(axis=-1, keepdims=True) * 1e-3)
+        return (
+            total,
+            total * total,
+            peak / peak.sum(axis=-1, keepdims=True),
+            F.broadcast_to(x * 2, (40, 64) if x.size else x.shape).sum() * 2,
+        )
+
+    x = np.random.RandomState(3).randn(*shape).astype("float32")
+    traced = trace(f, without_host=True)
+    for _ in range(3):
+        for got, want in zip(traced(Tensor(x)), f(Tensor(x))):
+            assert got.numpy().tobytes() == want.numpy().tobytes()

@@ -188,10 +188,12 @@ void run_rows(const KernelArgs& a) {
   kept.shape = s.kept, kept.layout = Layout::contiguous(s.kept);
   SmallVec<Source, 8> in;
   for (size_t i = 0; i < a.in.size(); ++i) in.emplace_back(s.row_inputs >> i & 1 ? kept : full, a.in[i]);
-  uint32_t repeated = 0;
+  uint32_t repeated = 0, reduced = 0;  // a reduction reads its rows one behind the other
+  for (const RowCall& c : l.calls)
+    if (c.reduces && c.in[0].kind == Operand::Input) reduced |= 1u << c.in[0].index;
   for (size_t i = 0; i < in.size(); ++i) {
     const Source& x = in[i];
-    bool one = !(s.row_inputs >> i & 1) && x.kind == Source::Nest && x.inner == s.length && x.step == 1;
+    bool one = !((s.row_inputs | reduced) >> i & 1) && x.kind == Source::Nest && x.inner == s.length && x.step == 1;
     for (int k = 0; k + 1 < x.nest.rank; ++k) one &= x.nest.stride[1][k] == 0;
     repeated |= static_cast<uint32_t>(one) << i;
   }
@@ -215,6 +217,10 @@ void run_rows(const KernelArgs& a) {
                        continue;
                      }
                      const void* p = in[i].get(row * each, rows * each, pack, &g.stride[i]);
+                     if ((reduced >> i & 1) && g.stride[i] == 0) {
+                       std::fill_n(reinterpret_cast<float*>(pack), rows * each, *static_cast<const float*>(p));
+                       p = pack, g.stride[i] = 1;
+                     }
                      g.in[i] = static_cast<const char*>(p);
                    }
                    for (size_t t = 0; t < l.targets.size(); ++t) {
