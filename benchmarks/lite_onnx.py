@@ -7,6 +7,7 @@ the networks and runs them.
 
 from __future__ import annotations
 
+import os
 import pathlib
 import subprocess
 import sys
@@ -172,7 +173,9 @@ def convert(command: list[str]) -> None:
     program = pathlib.Path(sys.executable).parent / command[0].lower()
     for tool in (program, program.with_name(command[0])):
         if tool.exists():
-            subprocess.run([str(tool), *command[1:]], capture_output=True, check=False)
+            # MNN's calls the pip that it finds first to install something: that must be the one of this environment.
+            path = f"{tool.parent}{os.pathsep}{os.environ.get('PATH', '')}"
+            subprocess.run([str(tool), *command[1:]], capture_output=True, check=False, env={**os.environ, "PATH": path})
             return
 
 
