@@ -175,7 +175,9 @@ def convert(command: list[str]) -> None:
         if tool.exists():
             # MNN's calls the pip that it finds first to install something: that must be the one of this environment.
             path = f"{tool.parent}{os.pathsep}{os.environ.get('PATH', '')}"
-            subprocess.run([str(tool), *command[1:]], capture_output=True, check=False, env={**os.environ, "PATH": path})
+            subprocess.run(
+                [str(tool), *command[1:]], capture_output=True, check=False, env={**os.environ, "PATH": path}
+            )
             return
 
 
