@@ -6,7 +6,6 @@
 #include <queue>
 #include <unordered_set>
 
-#include "op/saves.h"
 
 namespace mge {
 namespace {
@@ -270,7 +269,7 @@ void tape_record(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> i
       note_use(*l->node, node->seq, i);
     }
     if (!node) continue;
-    const Saves saves = saves_for(op, all, wanted);
+    const Saves saves = all.for_gradients(wanted);
     node->op = &op;
     node->attrs = attrs;
     node->loc = t_backward_loc ? t_backward_loc : current_location();

@@ -82,6 +82,19 @@ struct ViewCtx {
 struct Saves {
   uint32_t inputs = 0;   // bit i: the value of input i
   uint32_t outputs = 0;  // bit i: the value of output i
+  enum class ReadFor : uint8_t {
+    Any,     // all of them, whichever gradient is wanted
+    Other,   // each of the first two inputs for the gradient of the other one: products
+    Second,  // outputs for the gradient of the second input
+  } read_for = ReadFor::Any;
+
+  /// Those that gradients of only some inputs need (bit i: that of input i). x * 0.5 keeps nothing of x.
+  Saves for_gradients(uint32_t wanted) const {
+    Saves some = *this;
+    if (read_for == ReadFor::Other) some.inputs &= ~3u | (wanted & 1) << 1 | (wanted >> 1 & 1);
+    if (read_for == ReadFor::Second && !(wanted & 2)) some.outputs = 0;
+    return some;
+  }
 };
 
 struct OpDef {

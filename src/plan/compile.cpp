@@ -290,18 +290,13 @@ struct Compiler {
 
   // An op without a kernel here runs as its decomposition.
   void lower_all() {
-    p.done.resize(g.n_node_ids());
-    std::vector<std::pair<NodeId, NodeId>> replaced;  // a decomposed node and the one that followed it
     NodeId n = g.first();
     while (n != kNone) {
-      for (; !replaced.empty() && replaced.back().second == n; replaced.pop_back())
-        p.done[replaced.back().first] = now();
       bool whole = true;
       try {
         whole = lower_move(n) || lower_view(g.node(n)) || lower_kernel(n);
         if (!whole) {
-          NodeId before = g.node(n).prev, after = g.node(n).next;
-          replaced.push_back({n, after});
+          NodeId before = g.node(n).prev;
           ir::decompose_node(g, n);
           grow();
           n = before == kNone ? g.first() : g.node(before).next;
@@ -309,18 +304,14 @@ struct Compiler {
       } catch (const Error&) {
         ir::rethrow(ir::tell(g, n));
       }
-      if (!whole) continue;
-      p.done[n] = g.node(n).outputs.empty() ? now() : p.ready[g.node(n).outputs[0]];
-      n = g.node(n).next;
+      if (whole) n = g.node(n).next;
     }
-    for (auto& [node, next] : replaced) p.done[node] = now();
   }
   // A decomposition may have added values and constants.
   void grow() {
     size_t old = p.place.size();
     p.place.resize(g.n_values());
     p.ready.resize(g.n_values());
-    p.done.resize(g.n_node_ids());
     copies_of.resize(g.n_values());
     for (auto& c : g.constants()) {
       if (c.value == kNone || static_cast<size_t>(c.value) < old) continue;

@@ -45,7 +45,6 @@ size_t Program::input_needed_at(size_t i) const { return static_cast<size_t>(imp
 size_t Program::output_ready_at(size_t i) const {
   return static_cast<size_t>(impl_->ready[impl_->graph.outputs()[i].value]);
 }
-size_t Program::node_done_at(ir::NodeId n) const { return static_cast<size_t>(impl_->done[static_cast<size_t>(n)]); }
 const PlanReport& Program::report() const { return impl_->report; }
 
 void* Program::Impl::base_of(int buffer) const {

@@ -109,7 +109,6 @@ class Program : public RefCounted {
   double estimated_ns() const;
   size_t input_needed_at(size_t i) const;   // index of the first instruction that reads it; n_instrs() when none does
   size_t output_ready_at(size_t i) const;   // valid once run_until(this) returned
-  size_t node_done_at(ir::NodeId n) const;  // run_until(this) has computed the node
 
   /// Valid from output_ready_at() until release_buffers() or the next begin().
   Buffer output(size_t i) const;

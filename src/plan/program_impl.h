@@ -88,7 +88,6 @@ struct Program::Impl {
   std::vector<PlanBuffer> buffers;
   std::vector<Place> place;                 // per graph value; buffer -1 = never computed
   std::vector<int> ready;                   // per graph value: instructions that must have run
-  std::vector<int> done;                    // per node: likewise
   std::vector<std::vector<Patch>> patches;  // per buffer
   std::vector<int> input_needed;            // per input
   std::vector<int> input_buffer, var_buffer, out_buffers;

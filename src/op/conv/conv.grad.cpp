@@ -39,7 +39,7 @@ void vjp_conv(VjpCtx& c) {
 
 template <class... A>
 void add(OpRegistry& r) {
-  (r.grad(A::kOp, vjp_conv<A>, {.inputs = 0b11}), ...);
+  (r.grad(A::kOp, vjp_conv<A>, {.inputs = 0b11, .read_for = Saves::ReadFor::Other}), ...);
 }
 
 }  // namespace

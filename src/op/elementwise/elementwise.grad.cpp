@@ -82,12 +82,12 @@ void register_binary(OpRegistry& r) {
   r.grad("mul", [](VjpCtx& c) {
     for (size_t i = 0; i < 2; ++i)
       if (c.wants(i)) set_unbroadcast(c, i, c.gy() * conjugate(c.in(1 - i)));
-  }, kBoth);
+  }, {.inputs = 3, .read_for = Saves::ReadFor::Other});
   r.grad("div", [](VjpCtx& c) {
     Val g = c.gy() / c.in(1);
     if (c.wants(0)) set_unbroadcast(c, 0, g);
     if (c.wants(1)) set_unbroadcast(c, 1, -(g * c.out()));
-  }, {.inputs = 2, .outputs = 1});
+  }, {.inputs = 2, .outputs = 1, .read_for = Saves::ReadFor::Second});
   r.grad("floor_div", vjp_zero);
   r.grad("mod", [](VjpCtx& c) {  // x - trunc(x/y) * y
     if (c.wants(0)) set_unbroadcast(c, 0, c.gy());
@@ -115,7 +115,7 @@ void register_binary(OpRegistry& r) {
       Val base = select(positive, x, scalar_like(x, 1));
       set_unbroadcast(c, 1, c.gy() * (c.out() * unary("log", base)));
     }
-  }, {.inputs = 3, .outputs = 1});
+  }, {.inputs = 3, .outputs = 1, .read_for = Saves::ReadFor::Second});
   r.grad("atan2", [](VjpCtx& c) {
     const Val &y = c.in(0), &x = c.in(1);
     Val g = c.gy() / (unary("square", x) + unary("square", y));
