@@ -12,12 +12,13 @@ namespace mge {
 inline uint32_t sort_key(float x) {
   if (x != x) return 0xFFFFFFFFu;
   auto bits = std::bit_cast<uint32_t>(x + 0.0f);  // -0 becomes +0
-  return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+  // Signs are as random as the numbers: no branch.
+  return bits ^ (static_cast<uint32_t>(static_cast<int32_t>(bits) >> 31) | 0x80000000u);
 }
 inline uint64_t sort_key(double x) {
   if (x != x) return ~uint64_t{0};
   auto bits = std::bit_cast<uint64_t>(x + 0.0);
-  return bits >> 63 ? ~bits : bits | uint64_t{1} << 63;
+  return bits ^ (static_cast<uint64_t>(static_cast<int64_t>(bits) >> 63) | uint64_t{1} << 63);
 }
 inline uint32_t sort_key(int32_t x) { return static_cast<uint32_t>(x) ^ 0x80000000u; }
 inline uint64_t sort_key(int64_t x) {

@@ -32,6 +32,8 @@ void vjp_matmul(VjpCtx& c) {
 
 }  // namespace
 
-void register_matmul_grad(OpRegistry& r) { r.grad("matmul", vjp_matmul, {.inputs = 0b11, .read_for = Saves::ReadFor::Other}); }
+void register_matmul_grad(OpRegistry& r) {
+  r.grad("matmul", vjp_matmul, {.inputs = 0b11, .read_for = Saves::ReadFor::Other});
+}
 
 }  // namespace mge

@@ -1,6 +1,9 @@
 // Copies for the shape ops that could not be views, and the ops that always write.
 #include <algorithm>
+#include <cstring>
 
+#include "base/cost.h"
+#include "base/parallel.h"
 #include "kernel/copy.h"
 #include "kernel/kernel.h"
 #include "kernel/row_io.h"
@@ -57,6 +60,20 @@ void run_concat(const KernelArgs& a) {
   }
 }
 
+// n elements of `size` bytes, all like `one`: a block of them, copied by whoever is free.
+void repeat(char* to, const void* one, size_t size, int64_t n) {
+  constexpr size_t kBlock = 4096;
+  alignas(64) char block[kBlock];
+  std::memcpy(block, one, size);
+  const auto filled = std::min(kBlock, size * static_cast<size_t>(n));
+  for (size_t have = size; have < filled; have *= 2) std::memcpy(block + have, block, std::min(have, filled - have));
+  parallel_for(n, byte_grain(size), [&](int64_t begin, int64_t end) {
+    const char* const stop = to + static_cast<size_t>(end) * size;
+    for (char* at = to + static_cast<size_t>(begin) * size; at < stop; at += kBlock)
+      std::memcpy(at, block, std::min(kBlock, static_cast<size_t>(stop - at)));
+  });
+}
+
 // One number by the rules of typecvt, repeated.
 void fill(const TensorArg& out, double v) {
   DType t = out.dtype;
@@ -79,17 +96,7 @@ void fill(const TensorArg& out, double v) {
   }
   uint64_t one = 0;
   store_row(t, &one, 1, Compute::F64, &v, 1);
-  int64_t n = out.numel();
-  switch (dtype_size(t)) {
-    case 1:
-      return void(std::fill_n(out.data<uint8_t>(), n, static_cast<uint8_t>(one)));
-    case 2:
-      return void(std::fill_n(out.data<uint16_t>(), n, static_cast<uint16_t>(one)));
-    case 4:
-      return void(std::fill_n(out.data<uint32_t>(), n, static_cast<uint32_t>(one)));
-    default:
-      return void(std::fill_n(out.data<uint64_t>(), n, one));
-  }
+  repeat(out.data<char>(), &one, dtype_size(t), out.numel());
 }
 void run_full(const KernelArgs& a) { fill(a.out[0], a.as<FullAttrs>().value); }
 void run_fill_like(const KernelArgs& a) { fill(a.out[0], a.as<ValueAttrs>().value); }

@@ -44,32 +44,23 @@ void radix_sort(uint64_t* words, uint64_t* other, int64_t n) {
   if (from != words) std::memcpy(words, from, static_cast<size_t>(n) * sizeof(uint64_t));
 }
 
-// NOTE(perf): a short list kept by insertion beats nth_element up to about 32, since few elements get into it.
-constexpr int64_t kShortList = 32;
-
-// The k smallest of next(0)..next(n-1), in order.
+// The k smallest of next(0)..next(n-1), to the front of `words`, which has room for n. What is below the k-th smallest
+// of those seen so far is gathered, and when there are twice k of them the k smallest stay: few words of a long row
+// are looked at twice.
 template <class F>
-void list_smallest(int64_t n, int64_t k, uint64_t* best, F next) {
+void gather_smallest(int64_t n, int64_t k, uint64_t* words, F next) {
+  const int64_t room = 2 * std::max<int64_t>(k, 32);
+  uint64_t bound = ~uint64_t{0};
   int64_t held = 0;
   for (int64_t i = 0; i < n; ++i) {
-    uint64_t w = next(i);
-    if (held == k && w >= best[k - 1]) continue;
-    int64_t p = held < k ? held++ : k - 1;
-    for (; p > 0 && best[p - 1] > w; --p) best[p] = best[p - 1];
-    best[p] = w;
+    const uint64_t w = next(i);
+    words[held] = w;
+    held += w < bound;
+    if (held < room) continue;
+    std::nth_element(words, words + k - 1, words + held);
+    bound = words[k - 1], held = k;
   }
-}
-
-// The k smallest of n words, in order, to the front.
-void select_smallest(uint64_t* words, uint64_t* other, int64_t n, int64_t k) {
-  if (k * 4 < n) {
-    std::nth_element(words, words + k, words + n);
-    n = k;
-  }
-  if (n < kRadixFrom)
-    std::sort(words, words + n);
-  else
-    radix_sort(words, other, n);
+  if (held > k) std::nth_element(words, words + k - 1, words + held);
 }
 
 template <size_t kBytes>
@@ -94,12 +85,15 @@ void order_rows(const KernelArgs& a, int64_t axis_attr, bool descending, int64_t
         auto word = [&](int64_t i) {
           return ((static_cast<uint64_t>(key_at(x.ptr, first + i * g.inner)) << 32) ^ flip) | static_cast<uint64_t>(i);
         };
-        if (keep <= kShortList && keep * 4 < g.size) {
-          list_smallest(g.size, keep, words.get(), word);
-        } else {
+        const bool few = keep * 4 < g.size;
+        if (few)
+          gather_smallest(g.size, keep, words.get(), word);
+        else
           for (int64_t i = 0; i < g.size; ++i) words[static_cast<size_t>(i)] = word(i);
-          select_smallest(words.get(), words.get() + g.size, g.size, keep);
-        }
+        if (few || g.size < kRadixFrom)
+          std::sort(words.get(), words.get() + (few ? keep : g.size));
+        else
+          radix_sort(words.get(), words.get() + g.size, g.size);  // which leaves equal ones as they come
         auto position = [](uint64_t w) { return static_cast<int32_t>(static_cast<uint32_t>(w)); };
         if (by_place)
           std::sort(words.get(), words.get() + keep, [&](uint64_t p, uint64_t q) { return position(p) < position(q); });

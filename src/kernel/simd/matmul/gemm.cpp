@@ -176,6 +176,23 @@ void sgemm_serial(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const float
   }
 }
 
+// Products smaller than any tile, one after the other: sums as everywhere else.
+void multiply_tiny(int64_t batch, bool ta, bool tb, int64_t m, int64_t n, int64_t k, const float* a, int64_t lda,
+                   int64_t stride_a, const float* b, int64_t ldb, int64_t stride_b, float* c, int64_t ldc,
+                   int64_t stride_c, bool accumulate) {
+  const hn::CappedTag<float, 1> d;
+  const int64_t ai = ta ? 1 : lda, ap = ta ? lda : 1, bp = tb ? 1 : ldb, bj = tb ? ldb : 1;
+  for (; batch > 0; --batch, a += stride_a, b += stride_b, c += stride_c)
+    for (int64_t i = 0; i < m; ++i)
+      for (int64_t j = 0; j < n; ++j) {
+        auto sum = hn::Zero(d);
+        for (int64_t p = 0; p < k; ++p)
+          sum = hn::MulAdd(hn::Set(d, a[i * ai + p * ap]), hn::Set(d, b[p * bp + j * bj]), sum);
+        float* to = c + i * ldc + j;
+        hn::StoreU(accumulate ? hn::Add(hn::LoadU(d, to), sum) : sum, d, to);
+      }
+}
+
 // Panels [begin, end) of op(B)[k,n], as multiply leaves them.
 void pack_panels_of(bool tb, int64_t n, int64_t k, const float* b, int64_t ldb, int64_t begin, int64_t end, float* to) {
   const int64_t kc_max = k_block(k), j = begin * kNR, columns = std::min(n, end * kNR) - j;
@@ -202,6 +219,7 @@ HWY_EXPORT(sgemm_serial);
 HWY_EXPORT(turns);
 HWY_EXPORT(tile_shape);
 HWY_EXPORT(pack_panels_of);
+HWY_EXPORT(multiply_tiny);
 
 struct Grid {
   int64_t rows, cols;  // pieces of C
@@ -253,6 +271,8 @@ struct Product {
 // One product on many threads, some of which may be late: a core shared with another thread is half as fast. Blocks of
 // C are cut into narrow pieces; whoever takes several of one block packs the operand they share once.
 constexpr int64_t kManyThreads = 4, kPieces = 8;
+constexpr int64_t kOneColumn = 32;  // rows from which one column is worth turning
+constexpr int64_t kTiny = 48;       // multiply-adds of a product that no tile is filled by
 bool shared_out(const Product& p, int64_t threads, double worth) {
   int64_t mr, nr;
   HWY_DYNAMIC_DISPATCH(tile_shape)(&mr, &nr);
@@ -315,13 +335,24 @@ void sgemm_batched(int64_t batch, bool ta, bool tb, int64_t m, int64_t n, int64_
     if (done) (*done)(0, batch * m, 0, n);
     return;
   }
+  const double work = costs().fma * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+  if (!bias && !done) {
+    // One column is the transpose of one row, for which the matrix is read as it lies.
+    if (n == 1 && m >= kOneColumn && ldc == 1)
+      return sgemm_batched(batch, !tb, !ta, 1, m, k, b, ldb, stride_b, a, lda, stride_a, c, m, stride_c, accumulate);
+    if (batch > 1 && m * n * k <= kTiny)
+      return parallel_for(batch, step_grain(m * n * k), [&](int64_t begin, int64_t end) {
+        HWY_DYNAMIC_DISPATCH(multiply_tiny)
+        (end - begin, ta, tb, m, n, k, a + begin * stride_a, lda, stride_a, b + begin * stride_b, ldb, stride_b,
+         c + begin * stride_c, ldc, stride_c, accumulate);
+      });
+  }
   auto product = [&](int64_t i) {
     return Product{ta,  tb,         m,    n,    k,    a + i * stride_a, lda, b + i * stride_b, ldb, c + i * stride_c,
                    ldc, accumulate, bias, done, i * m};
   };
   const int64_t threads = num_threads();
   // Each piece packs what it reads, so there are no more than there is work for.
-  const double work = costs().fma * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
   const double worth = work * static_cast<double>(batch) / std::max(costs().piece, 1e-3);
   if (threads == 1 || worth < 2) {
     for (int64_t i = 0; i < batch; ++i) product(i).piece(0, m, 0, n);

@@ -24,11 +24,17 @@ constexpr float kMinusInf = -std::numeric_limits<float>::infinity();
 struct MaxOp {
   static constexpr float identity = kMinusInf;
   // Keeps the first of equals; a NaN wins and stays.
-  static HWY_INLINE VF join(VF best, VF v) { return hn::IfThenElse(hn::Or(hn::Gt(v, best), hn::IsNaN(v)), v, best); }
+  template <class V>
+  static HWY_INLINE V join(V best, V v) {
+    return hn::IfThenElse(hn::Or(hn::Gt(v, best), hn::IsNaN(v)), v, best);
+  }
 };
 struct SumOp {
   static constexpr float identity = 0.f;
-  static HWY_INLINE VF join(VF sum, VF v) { return hn::Add(sum, v); }
+  template <class V>
+  static HWY_INLINE V join(V sum, V v) {
+    return hn::Add(sum, v);
+  }
 };
 
 // A range of rows or columns of the image that window `o` covers.
@@ -124,8 +130,37 @@ void pool_any(const Pool2dGeom& g, const float* x, float* y, Finish finish) {
   });
 }
 
+// One window that is the image: columns joined as above, and no line around them.
+inline bool is_whole(const Pool2dGeom& g) {
+  return g.oh == 1 && g.ow == 1 && g.ph == 0 && g.pw == 0 && g.kh == g.h && g.kw == g.w;
+}
+template <class Op>
+void pool_whole(const Pool2dGeom& g, const float* x, float* y, float divisor) {
+  const hn::CappedTag<float, 1> one;
+  parallel_for(g.planes, plane_grain(g), [&](int64_t begin, int64_t end) {
+    HWY_ALIGN float columns[kLanes];
+    for (int64_t p = begin; p < end; ++p) {
+      auto v = hn::Set(one, Op::identity);
+      for (int64_t i = 0; i < g.w; i += kLanes) {
+        const int n = static_cast<int>(std::min<int64_t>(kLanes, g.w - i));
+        const MF m = hn::FirstN(DF(), n);
+        const float* HWY_RESTRICT column = x + p * g.h * g.w + i;
+        VF rows = load_n(m, column, n);
+        for (int64_t r = 1; r < g.h; ++r) rows = Op::join(rows, load_n(m, column + r * g.w, n));
+        hn::Store(rows, DF(), columns);
+        for (int s = 0; s < n; ++s) {
+          const auto c = hn::Set(one, columns[s]);
+          v = i + s == 0 ? c : Op::join(v, c);
+        }
+      }
+      y[p] = hn::GetLane(v) / divisor;
+    }
+  });
+}
+
 void max_fwd(const Pool2dGeom& g, const float* x, float* y) {
   if (is_2x2(g)) return pool_2x2<MaxOp>(g, x, y, 1.f);
+  if (is_whole(g)) return pool_whole<MaxOp>(g, x, y, 1.f);
   pool_any<MaxOp>(g, x, y, [](float*, int64_t) {});
 }
 
@@ -217,6 +252,7 @@ HWY_INLINE void divide_line(const float* src, const float* columns, float rows, 
 
 void avg_fwd(const Pool2dGeom& g, const float* x, float* y, bool count_include_pad) {
   if (is_2x2(g)) return pool_2x2<SumOp>(g, x, y, 0.25f);
+  if (is_whole(g)) return pool_whole<SumOp>(g, x, y, static_cast<float>(g.kw) * static_cast<float>(g.kh));
   float* columns = scratch(Scratch::Partial, g.ow);
   column_counts(g, count_include_pad, columns);
   pool_any<SumOp>(g, x, y, [&](float* line, int64_t oy) {
@@ -243,6 +279,12 @@ void avg_bwd_2x2(const Pool2dGeom& g, const float* dy, float* dx) {
 
 void avg_bwd(const Pool2dGeom& g, const float* dy, float* dx, bool count_include_pad) {
   if (is_2x2(g)) return avg_bwd_2x2(g, dy, dx);
+  if (is_whole(g)) {
+    const float pixels = static_cast<float>(g.kw) * static_cast<float>(g.kh);
+    return parallel_for(g.planes, plane_grain(g), [&](int64_t begin, int64_t end) {
+      for (int64_t p = begin; p < end; ++p) std::fill_n(dx + p * g.h * g.w, g.h * g.w, 0.f + dy[p] / pixels);
+    });
+  }
   const DF d;
   const int64_t pitch = ((g.ow - 1) * g.sw + g.kw - 1) / g.sw + 1, width = std::max(g.w + g.pw, pitch * g.sw);
   float* columns = scratch(Scratch::Partial, g.ow);
