@@ -101,3 +101,15 @@ def test_fills_of_every_size_and_dtype(dtype: str) -> None:
         got = F.full((n,), 1, dtype=dtype).numpy()
         assert got.dtype == dtype and got.shape == (n,) and (got == 1).all()
         assert (F.zeros((n,), dtype=dtype).numpy() == 0).all()
+
+
+def test_exponentials_that_vanish() -> None:
+    x = np.concatenate([np.linspace(-112, -80, 100_003), [-1e9, -np.inf, -104, -103.98, -103.9]]).astype(np.float32)
+    want = np.exp(x.astype(np.float64)).astype(np.float32)
+    got = F.exp(mge.Tensor(x)).numpy()
+    steps = np.abs(got.view(np.int32).astype(np.int64) - want.view(np.int32))
+    assert steps.max() <= 1 and (got[x < -104] == 0).all() and not np.signbit(got).any()
+    masked = np.where(np.arange(len(x)) % 2, np.float32(-1e9), rng.standard_normal(len(x)).astype(np.float32))
+    number = np.exp(masked.astype(np.float64) - masked.max())
+    np.testing.assert_allclose(F.softmax(mge.Tensor(masked)).numpy(), number / number.sum(), rtol=2e-6)
+    assert np.isnan(F.exp(mge.Tensor(np.array([np.nan, -200], np.float32))).numpy()).tolist() == [True, False]
