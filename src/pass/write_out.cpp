@@ -1,6 +1,7 @@
 #include "pass/write_out.h"
 
 #include <algorithm>
+#include <span>
 
 #include "ir/builder.h"
 
@@ -11,13 +12,13 @@ constexpr std::string_view kOps[] = {"batch_norm_infer", "fake_quant", "lsq", "t
 
 }  // namespace
 
-bool write_out(Graph& g) {
+bool write_out(Graph& g, bool batch_norms) {
+  const std::span<const std::string_view> ops = std::span(kOps).first(batch_norms ? 1 : std::size(kOps));
   bool changed = false;
   for (bool more = true; more; changed |= more) {  // lsq and tqt are written in fake_quant
     more = false;
     for (ir::NodeId n : g.order())
-      if (std::ranges::find(kOps, std::string_view(g.node(n).op->name)) != std::end(kOps))
-        more |= ir::decompose_node(g, n);
+      if (std::ranges::find(ops, std::string_view(g.node(n).op->name)) != ops.end()) more |= ir::decompose_node(g, n);
   }
   return changed;
 }

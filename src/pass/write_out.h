@@ -9,6 +9,7 @@
 
 namespace mge::pass {
 
-bool write_out(Graph& g);
+/// `batch_norms`: nothing else.
+bool write_out(Graph& g, bool batch_norms = false);
 
 }  // namespace mge::pass
