@@ -88,13 +88,15 @@ def make_models(models: pathlib.Path, lite_python: str) -> None:
 
 
 def make(out: pathlib.Path, build: pathlib.Path, lite_python: str, wheels: pathlib.Path) -> None:
-    """Networks that are there are left as they are."""
+    """Rivals and networks that are there are left as they are."""
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        unpack_wheels(wheels, folder / "packages")
-        stage_lite(build, folder / "packages")
-        pack(out / "packages.tar.xz", folder / "packages", "-T0", "--x86", "--lzma2=preset=9e")
+        stage_lite(build, folder / "lite")
+        pack(out / "lite.tar.xz", folder / "lite", "--x86", "--lzma2=preset=9e")
+        if not (out / "packages.tar.xz").exists():
+            unpack_wheels(wheels, folder / "packages")
+            pack(out / "packages.tar.xz", folder / "packages", "-T0", "--x86", "--lzma2=preset=9e")
         if not (out / "models.tar.xz").exists():
             (folder / "models").mkdir()
             make_models(folder / "models", lite_python)
@@ -106,23 +108,26 @@ def make(out: pathlib.Path, build: pathlib.Path, lite_python: str, wheels: pathl
 def unpacked(folder: pathlib.Path) -> str:
     """What can be unpacked side by side; the interpreter that has the packages."""
     code = "import sys, tarfile; tarfile.open(sys.argv[1]).extractall(sys.argv[2], filter='fully_trusted')"
-    names = ("packages", "models")
+    names = ("lite", "packages", "models")
     work = [subprocess.Popen([sys.executable, "-c", code, str(HERE / f"{n}.tar.xz"), str(folder / n)]) for n in names]
     codes = [w.wait() for w in work]
     if any(codes):
         sys.exit("lite_pack: an archive could not be unpacked.")
     python = folder / "python"
-    paths = f"PYTHONPATH={folder}/packages:$PYTHONPATH LD_LIBRARY_PATH={folder}/packages/megenginelite/libs"
+    paths = f"PYTHONPATH={folder}/lite:{folder}/packages:$PYTHONPATH LD_LIBRARY_PATH={folder}/lite/megenginelite/libs"
     python.write_text(f'#!/bin/sh\n{paths} exec {sys.executable} "$@"\n')
     python.chmod(0o755)
-    subprocess.run([sys.executable, "-m", "compileall", "-q", "-j", "0", str(folder / "packages")], check=False)
+    subprocess.run(
+        [sys.executable, "-m", "compileall", "-q", "-j", "0", str(folder / "lite"), str(folder / "packages")],
+        check=False,
+    )
     return str(python)
 
 
 def ops(folder: pathlib.Path, net: str, threads: list[int]) -> None:
     """Our ops with each number of threads: those that lose most beside threads times as fast."""
     found: dict[int, dict[str, float]] = {}
-    program = folder / "packages/megenginelite/libs/load_and_run"
+    program = folder / "lite/megenginelite/libs/load_and_run"
     program.chmod(0o755)
     code = f"import numpy, lite_nets; numpy.save({net!r}, lite_nets.read_given({net!r}, {str(folder / 'models')!r}))"
     env = {**os.environ, "LD_LIBRARY_PATH": str(program.parent), "PYTHONPATH": str(HERE)}
