@@ -98,7 +98,9 @@ constexpr Pass kInference[] = {
      [](Graph& g, const PipelineOptions& o) { return o.inference.rewrites & kRemoveDropout && remove_dropout(g); }},
     // A batch norm becomes the scale that arithmetic takes into the weights before it.
     {"write_out", 1,
-     [](Graph& g, const PipelineOptions& o) { return o.inference.rewrites & kFoldBatchNorm && write_out(g, true); }},
+     [](Graph& g, const PipelineOptions& o) {
+       return o.inference.rewrites & kFoldBatchNorm && write_out_batch_norms(g);
+     }},
     {"constant_fold", 1, fold},
     {"fuse_grain", 1,
      [](Graph& g, const PipelineOptions& o) {

@@ -10,10 +10,7 @@ namespace {
 
 constexpr std::string_view kOps[] = {"batch_norm_infer", "fake_quant", "lsq", "tqt"};
 
-}  // namespace
-
-bool write_out(Graph& g, bool batch_norms) {
-  const std::span<const std::string_view> ops = std::span(kOps).first(batch_norms ? 1 : std::size(kOps));
+bool write_these_out(Graph& g, std::span<const std::string_view> ops) {
   bool changed = false;
   for (bool more = true; more; changed |= more) {  // lsq and tqt are written in fake_quant
     more = false;
@@ -22,5 +19,10 @@ bool write_out(Graph& g, bool batch_norms) {
   }
   return changed;
 }
+
+}  // namespace
+
+bool write_out(Graph& g) { return write_these_out(g, kOps); }
+bool write_out_batch_norms(Graph& g) { return write_these_out(g, std::span(kOps).first(1)); }
 
 }  // namespace mge::pass

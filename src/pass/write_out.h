@@ -9,7 +9,8 @@
 
 namespace mge::pass {
 
-/// `batch_norms`: nothing else.
-bool write_out(Graph& g, bool batch_norms = false);
+bool write_out(Graph& g);
+/// Nothing else: what a file says of quantisation stays.
+bool write_out_batch_norms(Graph& g);
 
 }  // namespace mge::pass

@@ -54,8 +54,8 @@ TEST(Canonicalise, ShuffledChannelsAreWrittenOnce) {
                     turned = "  %e = transpose %d {perm=[0,2,1,3,4]}\n", last = "  %y = reshape %e {shape=[2,6,4,5]}\n";
   becomes(joined + groups + turned + last,
           "graph g(" + in +
-              ") {\n  %c = reshape %a {shape=[2,3,1,4,5]}\n  %d = reshape %b {shape=[2,3,1,4,5]}\n"
-              "  %e = concat %c, %d {axis=2}\n  %y = reshape %e {shape=[2,6,4,5]}\n} returns(out=%y)\n",
+              ") {\n  %0 = reshape %a {shape=[2,3,1,4,5]}\n  %1 = reshape %b {shape=[2,3,1,4,5]}\n"
+              "  %2 = concat %0, %1 {axis=2}\n  %y = reshape %2 {shape=[2,6,4,5]}\n} returns(out=%y)\n",
           in);
   // Three groups of two channels, other axes, and what somebody else reads.
   for (const std::string& other : {joined + "  %d = reshape %c {shape=[2,3,2,4,5]}\n" + turned + last,
