@@ -80,31 +80,46 @@ def table(
             if lite_python:
                 ask("rivals", lite_python, "lite_onnx.py", "make", net, folder, threads=2)
         for count in threads:
-            print(
-                f"\nLite, batch 1, float32, {count} thread{'s' * (count > 1)}, {rounds} rounds, "
-                f"{' '.join(chosen) or 'default options'}, load {os.getloadavg()[0]:.2f}, {WANTED}x wanted\n"
+            head(
+                f"Lite, batch 1, float32, {count} thread{'s' * (count > 1)}, {rounds} rounds, "
+                f"{' '.join(chosen) or 'default options'}, load {os.getloadavg()[0]:.2f}, {WANTED}x wanted"
             )
-            print(
-                f"| {'network':13} | {'ours':>9} | {'best rival':>22} | faster by |        | first result | peak MB |"
-                f" {'others: time, first result, peak MB'} |"
-            )
-            print(f"| {'-' * 13} | {'-' * 9} | {'-' * 22} | --------- | ------ | ------------ | ------- | --- |")
             for net in nets:
-                row(net, folder, lite_python, rivals, rounds, count, seconds)
+                seen: Seen = {}
+                for _ in range(rounds):
+                    measure(net, folder, lite_python, rivals, count, seconds, seen)
+                row(net, seen)
 
 
-def row(net: str, folder: str, lite_python: str, rivals: list[str], rounds: int, threads: int, seconds: float) -> None:
-    seen: dict[str, list[dict[str, Any]]] = {}
-    for _ in range(rounds):
-        tail = (str(threads), str(seconds))
-        lines = {
-            "ours": ask("mge", sys.executable, "lite_mge.py", "run", net, f"{folder}/{net}.mge", *tail, threads=threads)
-        }
-        for rival in rivals if lite_python else []:
-            lines[rival] = ask(rival, lite_python, "lite_onnx.py", "run", rival, net, folder, *tail, threads=threads)
-        for who, line in lines.items():
-            if line:
-                seen.setdefault(who, []).append(json.loads(line))
+Seen = dict[str, list[dict[str, Any]]]  # by peer what each of its runs said
+
+
+def measure(
+    net: str, folder: str, lite_python: str, rivals: list[str], threads: int, seconds: float, seen: Seen
+) -> None:
+    """One more run of every peer."""
+    tail = (str(threads), str(seconds))
+    lines = {
+        "ours": ask("mge", sys.executable, "lite_mge.py", "run", net, f"{folder}/{net}.mge", *tail, threads=threads)
+    }
+    for rival in rivals if lite_python else []:
+        lines[rival] = ask(rival, lite_python, "lite_onnx.py", "run", rival, net, folder, *tail, threads=threads)
+    for who, line in lines.items():
+        if line:
+            seen.setdefault(who, []).append(json.loads(line))
+
+
+def head(title: str) -> None:
+    print(f"\n{title}\n")
+    print(
+        f"| {'network':13} | {'ours':>9} | {'best rival':>22} | faster by |        | first result | peak MB |"
+        f" {'others: time, first result, peak MB'} |"
+    )
+    print(f"| {'-' * 13} | {'-' * 9} | {'-' * 22} | --------- | ------ | ------------ | ------- | --- |")
+
+
+def row(net: str, seen: Seen, wanted: float = WANTED) -> None:
+    seen = dict(seen)
     ours = seen.pop("ours")
     for who, results in list(seen.items()):
         error = far(ours[0]["values"], results[0]["values"])
@@ -121,7 +136,7 @@ def row(net: str, folder: str, lite_python: str, rivals: list[str], rounds: int,
         f"{who} {show(best(seen[who], 'least'))}, {show(best(seen[who], 'first'))}, {best(seen[who], 'peak'):.0f}"
         for who in others
     )
-    verdict = "" if not others or ratio >= WANTED else "MISSED"
+    verdict = "" if not others or ratio >= wanted else "MISSED"
     print(
         f"| {net:13} | {show(mine):>9} | {best_text:>22} | {ratio:8.2f}x | {verdict:6} | "
         f"{show(best(ours, 'first')):>12} | {best(ours, 'peak'):7.0f} | {rest} |",

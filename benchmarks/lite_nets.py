@@ -6,6 +6,7 @@ builds them of our ops, ``lite_onnx.py`` as ONNX graphs; weights are drawn here,
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -43,9 +44,19 @@ class Maker:
     def __init__(self, b: Builder, seed: int = 7):
         self.b = b
         self.rng = np.random.default_rng(seed)
+        # LITE_REPEATING=1 draws few values and repeats them, so that files can be packed small (lite_pack.py).
+        self.few = self.rng.standard_normal(4093) if "LITE_REPEATING" in os.environ else None
 
     def normal(self, *shape: int, scale: float = 1.0) -> Array:
+        if self.few is not None:
+            self.few = np.roll(self.few, 1)  # equal tensors would be kept once
+            return np.resize((scale * self.few).astype(np.float32), shape)
         return (scale * self.rng.standard_normal(shape)).astype(np.float32)
+
+    def near_one(self, size: int) -> Array:
+        if self.few is not None:
+            return np.ones(size, np.float32)
+        return self.rng.uniform(0.8, 1.2, size).astype(np.float32)
 
     def conv(self, x: Any, i: int, o: int, kernel: int, stride: int = 1, groups: int = 1, bias: bool = False) -> Any:
         w = self.normal(o, i // groups, kernel, kernel, scale=(2.0 / (i // groups * kernel**2)) ** 0.5)
@@ -54,7 +65,7 @@ class Maker:
     def conv_bn(self, x: Any, i: int, o: int, kernel: int, stride: int = 1, groups: int = 1, act: str = "") -> Any:
         x = self.conv(x, i, o, kernel, stride, groups)
         # Near 1 and 0, as trained ones are: values stay of one size through fifty layers.
-        scale, var = (self.rng.uniform(0.8, 1.2, o).astype(np.float32) for _ in range(2))
+        scale, var = self.near_one(o), self.near_one(o)
         x = self.b.batch_norm(x, scale, self.normal(o, scale=0.1), self.normal(o, scale=0.1), var)
         return self.b.act(x, act) if act else x
 
@@ -62,7 +73,7 @@ class Maker:
         return self.b.linear(x, self.normal(o, i, scale=i**-0.5), self.normal(o, scale=0.1))
 
     def layer_norm(self, x: Any, d: int) -> Any:
-        return self.b.layer_norm(x, self.rng.uniform(0.8, 1.2, d).astype(np.float32), self.normal(d, scale=0.1))
+        return self.b.layer_norm(x, self.near_one(d), self.normal(d, scale=0.1))
 
 
 def resnet(blocks: tuple[int, ...], bottleneck: bool) -> Callable[[Maker, Any], Any]:

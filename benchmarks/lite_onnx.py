@@ -11,6 +11,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from typing import Any
 
@@ -173,11 +174,13 @@ def convert(command: list[str]) -> None:
     program = pathlib.Path(sys.executable).parent / command[0].lower()
     for tool in (program, program.with_name(command[0])):
         if tool.exists():
-            # MNN's calls the pip that it finds first to install something: that must be the one of this environment.
-            path = f"{tool.parent}{os.pathsep}{os.environ.get('PATH', '')}"
-            subprocess.run(
-                [str(tool), *command[1:]], capture_output=True, check=False, env={**os.environ, "PATH": path}
-            )
+            # MNN's calls pip to install what it reports its use with, which brings a protobuf that onnx does not take.
+            with tempfile.TemporaryDirectory() as refusing:
+                pip = pathlib.Path(refusing) / "pip"
+                pip.write_text("#!/bin/sh\nexit 1\n")
+                pip.chmod(0o755)
+                env = {**os.environ, "PATH": f"{refusing}{os.pathsep}{os.environ.get('PATH', '')}"}
+                subprocess.run([str(tool), *command[1:]], capture_output=True, check=False, env=env)
             return
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import collections
 import re
+import shutil
 import subprocess
 from collections.abc import Iterable
 from pathlib import Path
@@ -35,6 +36,8 @@ GOALS = (
     ("no op at all (tools/trim)", 350, ROOT / "size/empty/liblite.so"),
 )
 ISA = re.compile(r"\bN_(AVX3_ZEN4|AVX3_DL|AVX3_SPR|AVX3|AVX2|SSE4|SSSE3|SSE2|NEON\w*|SVE\w*|RVV|SCALAR|EMU128)\b")
+NM = shutil.which("gcc-nm") or "nm"  # reads what link-time optimisation has not seen yet
+MADE = re.compile(r"\.(lto_priv|constprop|isra|part|cold)\b.*")  # of a function that was changed
 KEPT = re.compile(r"^\.(text|rodata|eh_frame|gcc_except_table|data\.rel\.ro|rela|relr|dyn|gnu|data|init|bss)")
 
 
@@ -56,7 +59,7 @@ def defined(objects: Path) -> dict[str, str]:
     files = sorted(str(p) for p in objects.rglob("*.o"))
     where: dict[str, str] = {}
     for i in range(0, len(files), 50):
-        for line in run("nm", "-A", "--defined-only", *files[i : i + 50]).splitlines():
+        for line in run(NM, "-A", "--defined-only", *files[i : i + 50]).splitlines():
             path, _, rest = line.partition(":")
             where.setdefault(rest.split()[-1], room(path))
     return where
@@ -106,7 +109,10 @@ def describe(library: Path, objects: Path, top: int) -> None:
     kept = [(int(s[1]), s[0]) for s in sections if len(s) == 3 and KEPT.match(s[0]) and s[0] != ".bss"]
     table(f"{library.name} by section", kept, 12)
     table(
-        "by room", added((where.get(name, "libraries"), size) for size, name, _ in found), 40, sum(n for n, _ in kept)
+        "by room",
+        added((where.get(MADE.sub("", name), "libraries"), size) for size, name, _ in found),
+        40,
+        sum(n for n, _ in kept),
     )
     marks = ((m[1] if (m := ISA.search(text)) else "any", size) for size, _, text in found)
     table("by instruction set", added(marks), 12)

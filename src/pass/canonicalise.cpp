@@ -89,6 +89,49 @@ ValueId same_device(Rewriter& r) { return r.meta().cn && r.meta().cn == r.g.meta
 
 ValueId concat_of_one(Rewriter& r) { return r.node().inputs.size() == 1 ? r.in(0) : kNone; }
 
+// Channels that are joined and then shuffled, reshape(transpose(reshape(concat(x, y)))), are written once, where they
+// end: concat(x[N,C,1,H,W], y[N,C,1,H,W]) along the axis of groups is the result in another shape.
+ValueId shuffled_concat(Rewriter& r) {
+  if (!r.bound || is_quant(r.meta().dtype)) return kNone;
+  const auto only = [&](ValueId v, std::string_view op) {  // the node that makes v for one reader
+    const NodeId n = r.made_by(v, op);
+    return n == kNone || r.g.escapes(v) || r.g.value(v).users.size() != 1 ? kNone : n;
+  };
+  const auto input = [&](NodeId n) { return r.g.node(n).inputs[0]; };
+  const NodeId turned = only(r.in(0), "transpose");
+  if (turned == kNone) return kNone;
+  const NodeId split = only(input(turned), "reshape");
+  if (split == kNone) return kNone;
+  const NodeId joined = only(input(split), "concat");
+  if (joined == kNone) return kNone;
+  const Shape &y = r.meta().shape, &parts = r.g.meta(input(turned)).shape;
+  const ir::Node& c = r.g.node(joined);
+  constexpr int64_t groups = 2;  // which there are kernels for
+  const int rank = y.rank;
+  if (c.inputs.size() != groups || dtype_size(r.meta().dtype) != 4 || rank < 2 || rank + 1 > kMaxRank ||
+      parts.rank != rank + 1 || !(r.g.meta(input(split)).shape == y))
+    return kNone;
+  const int64_t channels = y[1] / groups;
+  if (normalize_axis("concat", attrs_as<AxisAttrs>(c.attrs.get()).axis, rank) != 1 || channels * groups != y[1] ||
+      parts[1] != groups || parts[2] != channels)
+    return kNone;
+  for (ValueId x : c.inputs)
+    if (r.g.meta(x).shape[1] != channels) return kNone;
+  const Ints& perm = attrs_as<PermAttrs>(r.g.node(turned).attrs.get()).perm;
+  for (int i = 0; i <= rank; ++i) {
+    const int from = i == 1 ? 2 : i == 2 ? 1 : i;
+    if (perm[static_cast<size_t>(i)] != from || (i > 2 && parts[i] != y[i - 1])) return kNone;
+  }
+  Shape one = parts;
+  one[1] = channels, one[2] = 1;
+  const auto single = [&](size_t i) {
+    return r.emit("reshape", make_attrs(ShapeAttrs{to_ints(one)}), {r.g.node(joined).inputs[i]});
+  };
+  const ValueId first = single(0), second = single(1);
+  const ValueId pairs = r.emit("concat", make_attrs(AxisAttrs{2}), {first, second});
+  return r.emit("reshape", make_attrs(ShapeAttrs{to_ints(y)}), {pairs});
+}
+
 // Axes of size 1 have nothing to combine.
 ValueId reduce_nothing(Rewriter& r) {
   const Meta& x = r.g.meta(r.in(0));
@@ -153,6 +196,7 @@ ValueId equal_branches(Rewriter& r) {
 }
 
 constexpr Rule kRules[] = {
+    {"reshape", shuffled_concat},
     {"reshape", merge_reshapes},
     {"flatten", merge_reshapes},
     {"expand_dims", merge_reshapes},

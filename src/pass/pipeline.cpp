@@ -96,6 +96,11 @@ constexpr Pass kInference[] = {
     {"dce", 1, [](Graph& g, const PipelineOptions&) { return dce(g); }},
     {"remove_dropout", 1,
      [](Graph& g, const PipelineOptions& o) { return o.inference.rewrites & kRemoveDropout && remove_dropout(g); }},
+    // A batch norm becomes the scale that arithmetic takes into the weights before it.
+    {"write_out", 1,
+     [](Graph& g, const PipelineOptions& o) {
+       return o.inference.rewrites & kFoldBatchNorm && write_out_batch_norms(g);
+     }},
     {"constant_fold", 1, fold},
     {"fuse_grain", 1,
      [](Graph& g, const PipelineOptions& o) {

@@ -1,6 +1,7 @@
 #include "pass/write_out.h"
 
 #include <algorithm>
+#include <span>
 
 #include "ir/builder.h"
 
@@ -9,17 +10,19 @@ namespace {
 
 constexpr std::string_view kOps[] = {"batch_norm_infer", "fake_quant", "lsq", "tqt"};
 
-}  // namespace
-
-bool write_out(Graph& g) {
+bool write_these_out(Graph& g, std::span<const std::string_view> ops) {
   bool changed = false;
   for (bool more = true; more; changed |= more) {  // lsq and tqt are written in fake_quant
     more = false;
     for (ir::NodeId n : g.order())
-      if (std::ranges::find(kOps, std::string_view(g.node(n).op->name)) != std::end(kOps))
-        more |= ir::decompose_node(g, n);
+      if (std::ranges::find(ops, std::string_view(g.node(n).op->name)) != ops.end()) more |= ir::decompose_node(g, n);
   }
   return changed;
 }
+
+}  // namespace
+
+bool write_out(Graph& g) { return write_these_out(g, kOps); }
+bool write_out_batch_norms(Graph& g) { return write_these_out(g, std::span(kOps).first(1)); }
 
 }  // namespace mge::pass

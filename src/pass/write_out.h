@@ -10,5 +10,7 @@
 namespace mge::pass {
 
 bool write_out(Graph& g);
+/// Nothing else: what a file says of quantisation stays.
+bool write_out_batch_norms(Graph& g);
 
 }  // namespace mge::pass

@@ -20,8 +20,17 @@ T load(const uint8_t* p) {
 }
 uint64_t round(uint64_t lane, uint64_t word) { return std::rotl(lane + word * kP2, 31) * kP1; }
 
-void stripe(uint64_t* lane, const uint8_t* p) {
-  for (int i = 0; i < 4; ++i) lane[i] = round(lane[i], load<uint64_t>(p + 8 * i));
+// Each stripe of 32 bytes waits for the one before it in four chains of two multiplications. Four variables stay in
+// registers at -Os, too, where an array does not: 0.7 instructions a byte and not 1.5.
+void stripes(uint64_t* lane, const uint8_t* p, size_t count) {
+  uint64_t a = lane[0], b = lane[1], c = lane[2], d = lane[3];
+  for (; count; --count, p += 32) {
+    a = round(a, load<uint64_t>(p));
+    b = round(b, load<uint64_t>(p + 8));
+    c = round(c, load<uint64_t>(p + 16));
+    d = round(d, load<uint64_t>(p + 24));
+  }
+  lane[0] = a, lane[1] = b, lane[2] = c, lane[3] = d;
 }
 
 }  // namespace
@@ -40,14 +49,12 @@ void Xxh64::update(std::span<const uint8_t> bytes) {
     p += take;
     n -= take;
     if (rest_size_ < sizeof rest_) return;
-    stripe(lane_, rest_);
+    stripes(lane_, rest_, 1);
     rest_size_ = 0;
   }
-  uint64_t lane[4] = {lane_[0], lane_[1], lane_[2], lane_[3]};
-  for (; n >= 32; p += 32, n -= 32) stripe(lane, p);
-  std::copy(lane, lane + 4, lane_);
-  if (n) std::memcpy(rest_, p, n);
-  rest_size_ = n;
+  stripes(lane_, p, n / 32);
+  rest_size_ = n % 32;
+  if (rest_size_) std::memcpy(rest_, p + n - rest_size_, rest_size_);
 }
 
 uint64_t Xxh64::digest() const {

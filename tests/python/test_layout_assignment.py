@@ -62,6 +62,32 @@ def test_shufflenet_has_the_bits_of_eager_in_any_order(late: bool, batch: int, m
         assert report["channels_last"] > 0 or order == "local"
 
 
+@pytest.mark.parametrize("dtype", ["float32", "int32", "float16"])
+@pytest.mark.parametrize("shape", [(1, 1, 5, 4), (2, 3, 4, 5), (1, 8, 3, 3), (2, 29, 7, 5), (1, 58, 9, 1), (3, 20, 6)])
+def test_joined_channels_that_are_shuffled_are_written_once(shape: tuple[int, ...], dtype: str) -> None:
+    rng, (n, c, *rest) = np.random.default_rng(4), shape
+    tables = {  # in either memory order, and as a part of something larger
+        "plain": lambda a, b: (a, b),
+        "last": lambda a, b: tuple(F.transpose(t, (0, len(shape) - 1, *range(1, len(shape) - 1))) for t in (a, b)),
+        "parts": lambda a, b: (F.concat([a, b], axis=1)[:, :c], b),
+    }
+    for name, made in tables.items():
+        given = (n, *rest, c) if name == "last" else shape
+        x, y = (rng.integers(-99, 99, given).astype(dtype) for _ in range(2))
+
+        def net(a: mge.Tensor, b: mge.Tensor, made: Any = made) -> mge.Tensor:
+            y = F.concat(list(made(a + a, b + b)), axis=1).reshape(n, 2, c, *rest)
+            turned = F.transpose(y, (0, 2, 1, *range(3, y.ndim)))
+            return turned.reshape(n, 2 * c, *rest) + 1
+
+        want = np.stack([np.moveaxis(2 * v, -1, 1) if name == "last" else 2 * v for v in (x, y)], axis=2)
+        got, program = compiled(net, mge.Tensor(x), mge.Tensor(y))
+        np.testing.assert_array_equal(got.numpy(), want.reshape(n, 2 * c, *rest) + 1)
+        kinds = [program["operator"][i]["type"] for i in program["comp_seq"]]
+        if dtype != "float16" and c > 1:
+            assert "transpose" not in kinds, (name, kinds)
+
+
 def test_a_training_step_has_the_bits_of_eager_in_any_order(monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = image(2, 3, 32, 32), mge.Tensor(np.arange(2, dtype=np.int32))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -112,3 +113,44 @@ def test_a_dict_of_tensors_names_the_outputs(tmp_path: Path) -> None:
     f = trace(lambda x: {"b": x + 1, "a": x * 2}, capture_as_const=True)
     f(mge.tensor([1.0]))
     assert sorted(f.dump(str(tmp_path / "m.mge")).outputs) == ["a", "b"]
+
+
+def convolutions(path: Path, x: np.ndarray) -> tuple[np.ndarray, list[tuple[bool, bool]]]:
+    """The result, and of each convolution whether it takes a bias and a scale."""
+    net = lite.LiteNetwork()
+    profile = path.with_suffix(".json")
+    net.enable_profile_performance(str(profile))
+    net.load(str(path))
+    net.get_io_tensor("x").set_data_by_copy(x)
+    net.forward()
+    net.wait()
+    y = net.get_io_tensor("y").to_numpy()
+    del net
+    ops = json.loads(profile.read_text())["graph_exec"]["operator"].values()
+    attrs = [o["extra"]["attrs"] for o in ops if o["type"] == "conv2d_fused"]
+    return y, [(a["has_bias"], a["has_scale"]) for a in attrs]
+
+
+def test_batch_norms_go_into_the_weights_where_the_dump_says_so(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    x = rng.standard_normal((1, 4, 6, 6)).astype("float32")
+    weights = [rng.standard_normal(s).astype("float32") for s in ((8, 4, 3, 3), (8, 1, 1, 3, 3), (8, 8, 1, 1))]
+    stats = [rng.uniform(0.5, 2, (1, 8, 1, 1)).astype("float32") for _ in range(4)]
+    kept = [mge.Parameter(w) for w in weights]
+    mean, var, scale, shift = (mge.Parameter(s) for s in stats)
+
+    @trace(symbolic=True, capture_as_const=True)
+    def infer(x: mge.Tensor) -> mge.Tensor:
+        for w in kept:
+            x = F.conv2d(x, w, padding=w.shape[-1] // 2, groups=w.shape[0] if w.ndim == 5 else 1)
+            x = F.relu(F.nn.batch_norm(x, mean, var, scale, shift, training=False))
+        return x
+
+    eager = infer(mge.tensor(x)).numpy()
+    infer.dump(tmp_path / "plain.mge", arg_names=["x"], output_names=["y"])
+    infer.dump(tmp_path / "folded.mge", arg_names=["x"], output_names=["y"], rewrites=["fold_batch_norm"])
+    plain, ops = convolutions(tmp_path / "plain.mge", x)
+    assert plain.tobytes() == eager.tobytes() and ops == [(False, True)] * 3
+    folded, ops = convolutions(tmp_path / "folded.mge", x)
+    assert ops == [(True, False)] * 3
+    assert np.abs(folded - eager).max() <= 1e-5 * np.abs(eager).max()

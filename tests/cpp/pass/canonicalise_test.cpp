@@ -48,6 +48,22 @@ TEST(Canonicalise, ChainsOfViewsAreOneView) {
           "graph g(%x: f32[2,1]) {\n  %y = reshape %x {shape=[2]}\n} returns(out=%y)\n", "%x: f32[2,1]");
 }
 
+TEST(Canonicalise, ShuffledChannelsAreWrittenOnce) {
+  const std::string in = "%a: f32[2,3,4,5], %b: f32[2,3,4,5]", joined = "  %c = concat %a, %b {axis=1}\n";
+  const std::string groups = "  %d = reshape %c {shape=[2,2,3,4,5]}\n",
+                    turned = "  %e = transpose %d {perm=[0,2,1,3,4]}\n", last = "  %y = reshape %e {shape=[2,6,4,5]}\n";
+  becomes(joined + groups + turned + last,
+          "graph g(" + in +
+              ") {\n  %0 = reshape %a {shape=[2,3,1,4,5]}\n  %1 = reshape %b {shape=[2,3,1,4,5]}\n"
+              "  %2 = concat %0, %1 {axis=2}\n  %y = reshape %2 {shape=[2,6,4,5]}\n} returns(out=%y)\n",
+          in);
+  // Three groups of two channels, other axes, and what somebody else reads.
+  for (const std::string& other : {joined + "  %d = reshape %c {shape=[2,3,2,4,5]}\n" + turned + last,
+                                   joined + groups + "  %e = transpose %d {perm=[0,1,2,4,3]}\n" + last})
+    expect_unchanged(run, graph(in, other, "out=%y"));
+  expect_unchanged(run, graph(in, joined + groups + turned + last, "out=%y, joined=%c"));
+}
+
 // The copy that a reshape of a transposed tensor makes is one that a product sees.
 TEST(Canonicalise, ReshapesOfStridedTensorsStay) {
   expect_unchanged(run, graph("%x: f32[2,3]",

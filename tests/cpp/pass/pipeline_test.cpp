@@ -16,7 +16,7 @@ TEST(Pipeline, LevelsListPasses) {
                                    "constant_fold", "cse", "move_casts", "move_transposes", "fuse_batch_norm",
                                    "fuse_conv_epilogue", "fuse_matmul_epilogue", "fuse_elementwise", "dce"));
   EXPECT_THAT(inference_pass_names(),
-              testing::ElementsAre("dce", "remove_dropout", "constant_fold", "fuse_grain", "arithmetic",
+              testing::ElementsAre("dce", "remove_dropout", "write_out", "constant_fold", "fuse_grain", "arithmetic",
                                    "fuse_preprocess", "half_io", "constant_fold", "cse", "dce"));
 }
 

@@ -90,12 +90,23 @@ void transpose_rest(const T* src, int64_t src_stride, T* dst, int64_t dst_stride
 }
 
 // Two rows into pairs: channels that are shuffled. The last vectors reach back and write some pairs a second time.
-HWY_INLINE void interleave2(const uint32_t* HWY_RESTRICT src, int64_t src_stride, uint32_t* HWY_RESTRICT dst,
+HWY_INLINE void interleave2(const uint32_t* HWY_RESTRICT x, const uint32_t* HWY_RESTRICT y, uint32_t* HWY_RESTRICT dst,
                             int64_t rows) {
   const D4 d;
   for (int64_t at = 0; at < rows; at += kBlock) {
     const int64_t r = std::min(at, rows - kBlock);
-    hn::StoreInterleaved2(hn::LoadU(d, src + r), hn::LoadU(d, src + src_stride + r), d, dst + 2 * r);
+    hn::StoreInterleaved2(hn::LoadU(d, x + r), hn::LoadU(d, y + r), d, dst + 2 * r);
+  }
+}
+
+void interleave_rows2(const uint32_t* x, int64_t xs, const uint32_t* y, int64_t ys, uint32_t* to, int64_t ts,
+                      int64_t rows, int64_t n) {
+  for (; rows > 0; --rows, x += xs, y += ys, to += ts) {
+    if (n >= kBlock) {
+      interleave2(x, y, to, n);
+      continue;
+    }
+    for (int64_t i = 0; i < n; ++i) to[2 * i] = x[i], to[2 * i + 1] = y[i];
   }
 }
 
@@ -113,7 +124,7 @@ HWY_INLINE int64_t interleave3(const uint32_t* HWY_RESTRICT src, int64_t src_str
 
 void transpose4(const uint32_t* HWY_RESTRICT src, int64_t src_stride, uint32_t* HWY_RESTRICT dst, int64_t dst_stride,
                 int64_t rows, int64_t cols, bool stream) {
-  if (cols == 2 && dst_stride == 2 && rows >= kBlock) return interleave2(src, src_stride, dst, rows);
+  if (cols == 2 && dst_stride == 2 && rows >= kBlock) return interleave2(src, src + src_stride, dst, rows);
   if (cols == 3 && dst_stride == 3) {
     const int64_t done = interleave3(src, src_stride, dst, rows);
     return transpose_rest(src, src_stride, dst, dst_stride, done, rows, 0, cols);
@@ -162,6 +173,7 @@ namespace mge {
 namespace simd {
 HWY_EXPORT(copy_past_cache);
 HWY_EXPORT(transpose4);
+HWY_EXPORT(interleave_rows2);
 
 void stream_copy(void* dst, const void* src, size_t bytes, const void* next, const void* next2) {
   HWY_DYNAMIC_DISPATCH(copy_past_cache)(dst, src, bytes, next, next2);
@@ -169,6 +181,10 @@ void stream_copy(void* dst, const void* src, size_t bytes, const void* next, con
 void stream_memcpy(void* dst, const void* src, size_t bytes) {
   constexpr size_t kPage = 4096;  // where hardware stops fetching
   stream_copy(dst, src, bytes, static_cast<const char*>(src) + kPage);
+}
+void interleave_rows(const uint32_t* x, int64_t xs, const uint32_t* y, int64_t ys, uint32_t* to, int64_t ts,
+                     int64_t rows, int64_t n) {
+  HWY_DYNAMIC_DISPATCH(interleave_rows2)(x, xs, y, ys, to, ts, rows, n);
 }
 void stream_end() { hwy::FlushStream(); }
 

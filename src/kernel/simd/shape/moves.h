@@ -10,6 +10,9 @@ namespace mge::simd {
 
 void transpose(size_t size, const void* src, int64_t src_stride, void* dst, int64_t dst_stride, int64_t rows,
                int64_t cols, bool stream);
+/// to[r][2i] = x[r][i] and to[r][2i + 1] = y[r][i] for r < rows, i < n; rows are xs, ys and ts apart.
+void interleave_rows(const uint32_t* x, int64_t xs, const uint32_t* y, int64_t ys, uint32_t* to, int64_t ts,
+                     int64_t rows, int64_t n);
 /// memcpy that writes past the cache. Meanwhile the same number of bytes from `next` and `next2` on (null: nothing) is
 /// fetched: without it memory would read and write in turns, at half its speed. Other threads may read dst after
 /// stream_end() on this one.
