@@ -73,17 +73,10 @@ HWY_INLINE void depth_tile(const DepthRow& p, int64_t i, int64_t c, MF m, int la
     }
   }
   if (done) {
-    const ChannelSteps steps(*done, c, m, lanes);
-#pragma GCC unroll 8
-    for (int j = 0; j < N; ++j) acc[j] = steps.before(acc[j]);
-    if (done->add) {
-      const float* add = done->add + (pixel + i) * p.channels + c;
-#pragma GCC unroll 8
-      for (int j = 0; j < N; ++j)
-        acc[j] = hn::Add(acc[j], whole ? hn::LoadU(d, add + j * p.channels) : load_n(m, add + j * p.channels, lanes));
-    }
-#pragma GCC unroll 8
-    for (int j = 0; j < N; ++j) acc[j] = steps.after(acc[j]);
+    const float* add = done->add ? done->add + (pixel + i) * p.channels + c : nullptr;
+    ChannelSteps(*done, c, m, lanes).all(acc, add, [&](int j) HWY_ATTR {
+      return whole ? hn::LoadU(d, add + j * p.channels) : load_n(m, add + j * p.channels, lanes);
+    });
   }
 #pragma GCC unroll 8
   for (int j = 0; j < N; ++j) {
@@ -126,14 +119,10 @@ void depth_tile3(const DepthRow& p, int64_t i, float* HWY_RESTRICT y, const Epil
     }
     float* HWY_RESTRICT to = y + i * channels + c;
     if (done) {
-      const ChannelSteps steps(*done, c, all, kLanes);
       const float* add = done->add ? done->add + (pixel + i) * channels + c : nullptr;
-#pragma GCC unroll 8
-      for (int j = 0; j < N; ++j) {
-        acc[j] = steps.before(acc[j]);
-        if (add) acc[j] = hn::Add(acc[j], hn::LoadU(d, add + j * channels));
-        acc[j] = steps.after(acc[j]);
-      }
+      ChannelSteps(*done, c, all, kLanes).all(acc, add, [&](int j) HWY_ATTR {
+        return hn::LoadU(d, add + j * channels);
+      });
     }
 #pragma GCC unroll 8
     for (int j = 0; j < N; ++j) hn::StoreU(acc[j], d, to + j * channels);

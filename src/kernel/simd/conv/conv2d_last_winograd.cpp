@@ -238,16 +238,14 @@ void outputs_of(const TiledImage& out, const TileBlock& k, int64_t b, int64_t e,
       for (int i = 0; i < kSide; ++i) {
         if (i >= rows) break;
         output_line<kSide, 1, 1>(s + kIn * i, v);
+        const int64_t to = (pixel + i * out.w) * out.c + c;
+        if (done)
+          steps.all(v, done->add,
+                    [&](int j) HWY_ATTR { return j < cols ? hn::LoadU(d, done->add + to + j * out.c) : hn::Zero(d); });
 #pragma GCC unroll 4
         for (int j = 0; j < kSide; ++j) {
           if (j >= cols) break;
-          const int64_t to = (pixel + i * out.w + j) * out.c;
-          if (done) {
-            v[j] = steps.before(v[j]);
-            if (done->add) v[j] = hn::Add(v[j], hn::LoadU(d, done->add + to + c));
-            v[j] = steps.after(v[j]);
-          }
-          hn::StoreU(v[j], d, y + to + c);
+          hn::StoreU(v[j], d, y + to + j * out.c);
         }
       }
     }

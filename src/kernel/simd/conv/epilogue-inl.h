@@ -2,6 +2,7 @@
 // channels-last memory that have their sums at hand.
 //   const ChannelSteps steps(e, c, mask, kLanes);
 //   v = steps.after(hn::Add(steps.before(v), summand));
+//   steps.all(rows, add, [&](int i) HWY_ATTR { return hn::LoadU(DF(), add + i * channels); });
 #if defined(MGE_CONV_EPILOGUE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef MGE_CONV_EPILOGUE_INL_H_
 #undef MGE_CONV_EPILOGUE_INL_H_
@@ -39,15 +40,39 @@ struct ChannelSteps {
     if (act) v = above_zero(v);
     return v;
   }
+  // Both and the addition between them, of rows that share these channels, step by step: what a step needs is asked
+  // once. summand(i) is what row i adds, if anything does.
+  template <int N, class Summand>
+  HWY_INLINE void all(VF (&rows)[N], bool adds, Summand summand) const {
+    auto each = [&](auto step) HWY_ATTR {
+#pragma GCC unroll 16
+      for (int i = 0; i < N; ++i) rows[i] = step(rows[i], i);
+    };
+    if (has_bias) each([&](VF v, int) HWY_ATTR { return hn::Add(v, bias); });
+    if (has_scale) each([&](VF v, int) HWY_ATTR { return hn::Add(hn::Mul(v, scale), shift); });
+    if (adds) each([&](VF v, int i) HWY_ATTR { return hn::Add(v, summand(i)); });
+    if (act == 2) each([&](VF v, int) HWY_ATTR { return below_six(v); });
+    if (act) each([&](VF v, int) HWY_ATTR { return above_zero(v); });
+  }
+  // A NaN stays, and a negative zero becomes a positive one: MINPS is 6 < v ? 6 : v, FMIN and FMAX (not the FMINNM that
+  // hn::Min is) give a NaN if there is one, and FMAX the positive of two zeros.
   static HWY_INLINE VF below_six(VF v) {
     const VF six = hn::Set(DF(), 6.f);
-#if HWY_ARCH_X86  // MINPS is 6 < v ? 6 : v, so a NaN stays
+#if HWY_ARCH_X86
     return hn::Min(six, v);
+#elif HWY_ARCH_ARM_A64
+    return VF(vminq_f32(six.raw, v.raw));
 #else
     return hn::IfThenElse(hn::Gt(v, six), six, v);
 #endif
   }
-  static HWY_INLINE VF above_zero(VF v) { return hn::IfThenZeroElse(hn::Le(v, hn::Zero(DF())), v); }
+  static HWY_INLINE VF above_zero(VF v) {
+#if HWY_ARCH_ARM_A64
+    return VF(vmaxq_f32(v.raw, vdupq_n_f32(0)));
+#else
+    return hn::IfThenZeroElse(hn::Le(v, hn::Zero(DF())), v);
+#endif
+  }
 };
 
 }  // namespace mge::simd::HWY_NAMESPACE

@@ -97,24 +97,17 @@ HWY_INLINE void finish_rows(const LineTileTo& to, const VF (&sums)[MR][NV]) {
   const MF m = hn::FirstN(d, static_cast<size_t>(lanes));
   const int64_t ld = to.ld;
   float* HWY_RESTRICT c = to.c + v * kLanes;
-  auto each = [&](auto step) HWY_ATTR {
+  auto plus = [&](const float* HWY_RESTRICT from) HWY_ATTR {
+    return [=](int i) HWY_ATTR { return kFreeMasks ? load_n(m, from + i * ld, lanes) : hn::LoadU(d, from + i * ld); };
+  };
+  if (to.add) {
+    const auto before = plus(c);
 #pragma GCC unroll 16
-    for (int i = 0; i < MR; ++i) acc[i] = step(acc[i], i);
-  };
-  auto each_plus = [&](const float* HWY_RESTRICT from) HWY_ATTR {
-    each([&](VF s, int i) HWY_ATTR {
-      return hn::Add(s, kFreeMasks ? load_n(m, from + i * ld, lanes) : hn::LoadU(d, from + i * ld));
-    });
-  };
-  if (to.add) each_plus(c);
-  if (to.done) {
-    const ChannelSteps steps(*to.done, to.col + v * kLanes, m, lanes);
-    if (steps.has_bias) each([&](VF s, int) HWY_ATTR { return hn::Add(s, steps.bias); });
-    if (steps.has_scale) each([&](VF s, int) HWY_ATTR { return hn::Add(hn::Mul(s, steps.scale), steps.shift); });
-    if (to.summand) each_plus(to.summand + v * kLanes);
-    if (steps.act == 2) each([&](VF s, int) HWY_ATTR { return steps.below_six(s); });
-    if (steps.act) each([&](VF s, int) HWY_ATTR { return steps.above_zero(s); });
+    for (int i = 0; i < MR; ++i) acc[i] = hn::Add(acc[i], before(i));
   }
+  if (to.done)
+    ChannelSteps(*to.done, to.col + v * kLanes, m, lanes)
+        .all(acc, to.summand != nullptr, plus(to.summand + v * kLanes));
 #pragma GCC unroll 16
   for (int i = 0; i < MR; ++i) {
     if (whole)
@@ -151,7 +144,13 @@ void line_tile(int64_t k, const float* HWY_RESTRICT a, const float* HWY_RESTRICT
   }
   for (int64_t left = k; left > 0; left -= kLine) {
     const int64_t steps = std::min(left, kLine);
-    for (int64_t p = 0; p < steps; ++p) {
+    int64_t p = 0;
+    if constexpr (kLinePairs)
+      for (; p + 2 <= steps; p += 2, a += 2, b += 2 * kNR, soon += kLine) {
+        __builtin_prefetch(soon, 0, 2);
+        multiply_line_pair<MR, NV>(a, b, kNR, acc);
+      }
+    for (; p < steps; ++p) {
       __builtin_prefetch(soon, 0, 2);
       soon += kLine;
       fetch.step();

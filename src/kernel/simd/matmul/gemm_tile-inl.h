@@ -92,30 +92,27 @@ HWY_INLINE void multiply_across(const float* HWY_RESTRICT a, const VF (&bv)[NV],
 #endif
 }
 
-// Lines of A in steps of two k where the target takes them so; returns how many k are done. On NEON two k of a row are
-// one load. NOTE(perf): 12x2 vectors, 1.44 instructions for each fmla and no spills; 2.12 and ten by broadcasts.
+// Lines of A in steps of two k where the target takes them so: on NEON two k of a row are one load. NOTE(perf): 12x2
+// vectors, 1.44 instructions for each fmla and no spills; 2.12 and ten by broadcasts.
+constexpr bool kLinePairs = HWY_ARCH_ARM_A64;
 template <int MR, int NV>
-HWY_INLINE int64_t multiply_line_pairs([[maybe_unused]] int64_t steps, [[maybe_unused]] const float* HWY_RESTRICT a,
-                                       [[maybe_unused]] const float* HWY_RESTRICT b, [[maybe_unused]] int64_t bs,
-                                       [[maybe_unused]] VF (&acc)[MR][NV]) {
-  int64_t p = 0;
+HWY_INLINE void multiply_line_pair([[maybe_unused]] const float* HWY_RESTRICT a,
+                                   [[maybe_unused]] const float* HWY_RESTRICT b, [[maybe_unused]] int64_t bs,
+                                   [[maybe_unused]] VF (&acc)[MR][NV]) {
 #if HWY_ARCH_ARM_A64
-  for (; p + 2 <= steps; p += 2, a += 2, b += 2 * bs) {
-    float32x4_t b0[NV], b1[NV];
+  float32x4_t b0[NV], b1[NV];
 #pragma GCC unroll 2
-    for (int v = 0; v < NV; ++v) b0[v] = vld1q_f32(b + v * kLanes), b1[v] = vld1q_f32(b + bs + v * kLanes);
+  for (int v = 0; v < NV; ++v) b0[v] = vld1q_f32(b + v * kLanes), b1[v] = vld1q_f32(b + bs + v * kLanes);
 #pragma GCC unroll 16
-    for (int i = 0; i < MR; ++i) {
-      float32x2_t two = vld1_f32(a + i * kLine);
-      asm volatile("" : "+w"(two));  // GCC would load each lane again
+  for (int i = 0; i < MR; ++i) {
+    float32x2_t two = vld1_f32(a + i * kLine);
+    asm volatile("" : "+w"(two));  // GCC would load each lane again
 #pragma GCC unroll 2
-      for (int v = 0; v < NV; ++v) acc[i][v].raw = vfmaq_lane_f32(acc[i][v].raw, b0[v], two, 0);
+    for (int v = 0; v < NV; ++v) acc[i][v].raw = vfmaq_lane_f32(acc[i][v].raw, b0[v], two, 0);
 #pragma GCC unroll 2
-      for (int v = 0; v < NV; ++v) acc[i][v].raw = vfmaq_lane_f32(acc[i][v].raw, b1[v], two, 1);
-    }
+    for (int v = 0; v < NV; ++v) acc[i][v].raw = vfmaq_lane_f32(acc[i][v].raw, b1[v], two, 1);
   }
 #endif
-  return p;
 }
 
 // C[MR][NV vectors] = (C if add) + A·B over k. `tail` lanes count in the last vector when kTail. An operand
@@ -147,11 +144,8 @@ void tile(int64_t k, const float* HWY_RESTRICT a, int64_t as, const float* HWY_R
       if (left > kLine) packed = copy_lines<MR>(next, as, left - kLine, packed);
     }
     int64_t p = 0;
-    if constexpr (kRows == RowsAre::Lines && !kTail && kPacks != Packs::B) {
-      p = multiply_line_pairs<MR, NV>(steps, a, b, bs, acc);
-      a += p;
-      b += p * bs;
-    }
+    if constexpr (kLinePairs && kRows == RowsAre::Lines && !kTail && kPacks != Packs::B)
+      for (; p + 2 <= steps; p += 2, a += 2, b += 2 * bs) multiply_line_pair<MR, NV>(a, b, bs, acc);
     for (; p < steps; ++p) {
       VF bv[NV];
 #pragma GCC unroll 2

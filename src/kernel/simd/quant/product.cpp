@@ -114,7 +114,43 @@ void run_qconv2d(const KernelArgs& a) {
   store.finish();
 }
 
-// One input channel to a group: a row of sums at a time, tap by tap, in loops that compilers vectorise.
+// A plane with the zeros around its rows in place, so that no tap asks whether it is inside. Columns whose distance is
+// the stride lie side by side: the outputs of a row take neighbours from each tap.
+class DepthPlane {
+ public:
+  explicit DepthPlane(const ConvGeom& g)
+      : g_(g),
+        columns_((g.ow - 1) * g.sw + (g.kw - 1) * g.dw + 1),
+        pitch_((columns_ + g.sw - 1) / g.sw),
+        x_(static_cast<size_t>(g.h * g.sw * pitch_ + simd::kTapSlack)) {}
+  void fill(const int16_t* plane) {
+    const int64_t end = std::min(columns_, g_.pw + g_.w);
+    for (int64_t y = 0; y < g_.h; ++y)
+      for (int64_t phase = 0; phase < g_.sw; ++phase) {
+        const int64_t skipped = std::max<int64_t>(0, g_.pw - phase + g_.sw - 1) / g_.sw;
+        int16_t* to = x_.data() + at(y, phase);
+        for (int64_t k = skipped, j = phase + k * g_.sw; j < end; ++k, j += g_.sw) to[k] = plane[y * g_.w + j - g_.pw];
+      }
+  }
+  void sums(int64_t oy, const int16_t* filter, int32_t* to) {
+    from_.clear(), taps_.clear();
+    for (int64_t r = 0; r < g_.kh; ++r) {
+      const int64_t y = oy * g_.sh - g_.ph + r * g_.dh;
+      if (y < 0 || y >= g_.h) continue;
+      for (int64_t s = 0; s < g_.kw; ++s) from_.push_back(at(y, s * g_.dw)), taps_.push_back(filter[r * g_.kw + s]);
+    }
+    simd::tap_sums(x_.data(), from_.data(), taps_.data(), static_cast<int64_t>(taps_.size()), g_.ow, to);
+  }
+
+ private:
+  int64_t at(int64_t y, int64_t column) const { return (y * g_.sw + column % g_.sw) * pitch_ + column / g_.sw; }
+  const ConvGeom& g_;
+  int64_t columns_, pitch_;
+  Words x_;
+  std::vector<int64_t> from_;
+  Words taps_;
+};
+
 void run_depthwise(const KernelArgs& a) {
   const ConvGeom g = conv_geom_of<QConv2dAttrs>(a);
   const ConvDims d(g);
@@ -122,28 +158,13 @@ void run_depthwise(const KernelArgs& a) {
   const Words x = centred<int16_t>(a.in[0]), w = centred<int16_t>(a.in[1]);
   const QuantStore store(a, a.as<QConv2dAttrs>().act, d.taps, true);
   parallel_for(g.n * g.o, value_grain(d.out * d.window), [&](int64_t begin, int64_t end) {
-    std::vector<int32_t> sums(static_cast<size_t>(g.ow));
+    DepthPlane plane(g);
+    std::vector<int32_t> sums(static_cast<size_t>(g.ow + simd::kTapSlack));
     for (int64_t p = begin; p < end; ++p) {
       const int64_t n = p / g.o, o = p % g.o;
-      const int16_t *plane = x.data() + (n * g.c + o / d.og) * d.in, *filter = w.data() + o * d.window;
+      if (p == begin || o % d.og == 0) plane.fill(x.data() + (n * g.c + o / d.og) * d.in);
       for (int64_t oy = 0; oy < g.oh; ++oy) {
-        std::fill(sums.begin(), sums.end(), 0);
-        for (int64_t r = 0; r < g.kh; ++r) {
-          const int64_t y = oy * g.sh - g.ph + r * g.dh;
-          if (y < 0 || y >= g.h) continue;
-          for (int64_t s = 0; s < g.kw; ++s) {
-            const int64_t from = s * g.dw - g.pw;  // of the first output
-            const int64_t first = from >= 0 ? 0 : (-from + g.sw - 1) / g.sw;
-            const int64_t last = from >= g.w ? 0 : std::min(g.ow, (g.w - 1 - from) / g.sw + 1);
-            const int16_t* row = plane + y * g.w + from;
-            const int32_t f = filter[r * g.kw + s];
-            int32_t* to = sums.data();
-            if (g.sw == 1)
-              for (int64_t i = first; i < last; ++i) to[i] += f * row[i];
-            else
-              for (int64_t i = first; i < last; ++i) to[i] += f * row[i * g.sw];
-          }
-        }
+        plane.sums(oy, w.data() + o * d.window, sums.data());
         store.same_channel(sums.data(), (p * g.oh + oy) * g.ow, g.ow, o);
       }
     }

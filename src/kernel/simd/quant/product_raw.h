@@ -32,6 +32,11 @@ void igemm(const int16_t* a, int64_t rows, int64_t kp, const int16_t* b, int64_t
 void igemm(const int8_t* a, int64_t rows, int64_t kp, const int8_t* b, int64_t columns, int32_t* c, int64_t ldc);
 bool igemm_takes_bytes();
 
+/// sums[i] = sum over t < taps of w[t] * x[from[t] + i], for i < n: a row of a depthwise convolution. Reads and writes
+/// up to kTapSlack elements beyond.
+inline constexpr int64_t kTapSlack = 64;
+void tap_sums(const int16_t* x, const int64_t* from, const int16_t* w, int64_t taps, int64_t n, int32_t* sums);
+
 /// Sums as 8-bit integers (kernel/quant_store.h).
 void to_bytes(const ToBytes& to, const SumRow& r, int8_t* y);
 void to_bytes(const ToBytes& to, const SumRow& r, uint8_t* y);

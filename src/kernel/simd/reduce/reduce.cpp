@@ -103,21 +103,25 @@ HWY_INLINE void short_rows(D d, const float* x, int64_t rows, int64_t n, float* 
 }
 
 // The elements [x, end), a multiple of the 32 lanes, without regard for NaN: false, and acc as it was, when there is
-// one.
+// one. Loops over vectors are unrolled by hand: -O2, which Lite has, keeps them, and with them the vectors in memory.
 template <class Op>
 HWY_INLINE bool whole_lanes(const float* x, const float* end, VF* acc) {
   if constexpr (Op::kQuick) {
     const DF d;
     VF quick[kVectors], sum[kVectors];  // a sum is NaN when an element is, or for inf - inf, which may go the long way
+#pragma GCC unroll 8
     for (int64_t v = 0; v < kVectors; ++v) quick[v] = acc[v], sum[v] = hn::Zero(d);
     for (; x < end; x += kRowLanes)
+#pragma GCC unroll 8
       for (int64_t v = 0; v < kVectors; ++v) {
         const VF e = hn::LoadU(d, x + v * kLanes);
         quick[v] = Op::quick(quick[v], e);
         sum[v] = hn::Add(sum[v], e);
       }
+#pragma GCC unroll 8
     for (int64_t v = 1; v < kVectors; ++v) sum[0] = hn::Add(sum[0], sum[v]);
     if (!hn::AllFalse(d, hn::IsNaN(sum[0]))) return false;
+#pragma GCC unroll 8
     for (int64_t v = 0; v < kVectors; ++v) acc[v] = quick[v];
     return true;
   } else {
@@ -131,6 +135,7 @@ template <class Op, bool kBlock>
 HWY_INLINE void join_lanes(const float* x, const float* end, VF* acc) {
   const DF d;
   VF a[kVectors];  // of its own, or it would not stay in registers
+#pragma GCC unroll 8
   for (int64_t v = 0; v < kVectors; ++v) a[v] = acc[v];
   for (; x < end; x += kRowLanes)
 #pragma GCC unroll 8
@@ -138,6 +143,7 @@ HWY_INLINE void join_lanes(const float* x, const float* end, VF* acc) {
       if (kBlock) __builtin_prefetch(x + v * kLanes + kRowBlock, 0, 2);
       a[v] = Op::apply(a[v], hn::LoadU(d, x + v * kLanes));
     }
+#pragma GCC unroll 8
   for (int64_t v = 0; v < kVectors; ++v) acc[v] = a[v];
 }
 
