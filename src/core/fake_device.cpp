@@ -53,9 +53,14 @@ class Machine {
   void push(FakeStream& s, Item item);
   void loop();
   bool runnable(const FakeStream& s) const;
+  void set_delay(int64_t microseconds) {  // under the lock
+    delay = microseconds;
+    ++delays;
+    delay_set.notify_all();
+  }
 
   std::mutex mutex;
-  std::condition_variable work, done;
+  std::condition_variable work, done, delay_set;
   std::vector<FakeStream*> streams;
   bool started = false, busy = false;
   int forks = 0;
@@ -63,6 +68,7 @@ class Machine {
 
   // ---- trouble
   int64_t delay = 0, fail_in = 0, run = 0;
+  uint64_t delays = 0;  // how often it was set
   uint64_t random = 1;
   FakeFault fault = FakeFault::Kernel;
   bool lost[kMaxDevices] = {};
@@ -230,8 +236,9 @@ void Machine::loop() {
     const bool runs = item.kind == Item::Begin && w->is_op && !w->failure;
     const int64_t pause = runs ? delay : 0;
     if (runs) ++run;
+    if (pause)
+      delay_set.wait_for(lock, std::chrono::microseconds(pause), [this, before = delays] { return delays != before; });
     lock.unlock();
-    if (pause) std::this_thread::sleep_for(std::chrono::microseconds(pause));
     if (item.kind == Item::Begin) {
       w->after.clear();
       if (w->broken)
@@ -380,7 +387,7 @@ void enable_fake_devices() {
 void fake_set_delay(int64_t microseconds) {
   MGE_CHECK(microseconds >= 0, Value, "fake device: the delay must not be negative; got {}.", microseconds);
   std::lock_guard<std::mutex> lock(Machine::get().mutex);
-  Machine::get().delay = microseconds;
+  Machine::get().set_delay(microseconds);
 }
 
 void fake_fail_at(int64_t nth, FakeFault fault) {
@@ -404,7 +411,8 @@ void fake_set_seed(uint64_t seed) {
 void fake_reset() {
   Machine& m = Machine::get();
   std::lock_guard<std::mutex> lock(m.mutex);
-  m.delay = m.fail_in = m.run = 0;
+  m.set_delay(0);
+  m.fail_in = m.run = 0;
   for (bool& l : m.lost) l = false;
 }
 

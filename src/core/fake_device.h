@@ -17,7 +17,7 @@ enum class FakeFault : uint8_t {
 
 /// From now on the names "fake0", "fake1:2" … are understood.
 void enable_fake_devices();
-/// Every op takes at least so long.
+/// Every op takes at least so long. The pause of one that has begun is over at once.
 void fake_set_delay(int64_t microseconds);
 /// The nth op that is enqueued on a fake device from now on (1 = the next) fails; 0 takes a fault back.
 void fake_fail_at(int64_t nth, FakeFault fault);
@@ -25,7 +25,7 @@ void fake_fail_at(int64_t nth, FakeFault fault);
 int64_t fake_ops_run();
 /// Which of the runnable streams comes next is drawn from this seed.
 void fake_set_seed(uint64_t seed);
-/// No delay, no fault, count 0, devices alive.
+/// No delay (the pause of an op is over), no fault, count 0, devices alive.
 void fake_reset();
 
 }  // namespace mge

@@ -39,6 +39,10 @@ std::unordered_map<std::string, std::pair<IO, std::shared_ptr<Tensor>>> io_map(c
 
 // ---- worker
 
+namespace {
+void check_open(bool closed) { MGE_CHECK(!closed, Assertion, "lite: forward: the network was destroyed meanwhile."); }
+}  // namespace
+
 Worker::Worker() : thread_([this] { loop(); }) { busy_.owner = thread_.get_id(); }
 
 // A callback of another network may be what waits, and for that one the job of this.
@@ -63,6 +67,7 @@ Worker::~Worker() {
 void Worker::post(std::function<void()> job) {
   std::unique_lock<std::mutex> lock(mutex_);
   wait_idle(lock);
+  check_open(closed_);
   job_ = std::move(job);
   changed_.notify_all();
 }
@@ -73,9 +78,16 @@ void Worker::wait() {
   if (auto e = std::exchange(error_, nullptr)) std::rethrow_exception(e);
 }
 
-void Worker::drain() {
+void Worker::close() {
   std::unique_lock<std::mutex> lock(mutex_);
-  wait_idle(lock);
+  closed_ = true;
+  try {
+    wait_idle(lock);
+  } catch (...) {
+    if (!lock) lock.lock();
+    closed_ = false;
+    throw;
+  }
 }
 
 void Worker::loop() {
@@ -676,8 +688,16 @@ bool Network::Impl::inside_callback() const {
   Worker* w = const_cast<Impl*>(this)->worker();
   return w && w->on_this_thread();
 }
-void Network::Impl::drain() {
-  if (Worker* w = worker()) w->drain();
+// A run that begins later would have the network go with its last caller, who must not wait for it inside a callback of
+// another network: the run may wait for that one.
+void Network::Impl::close() {
+  closed_ = true;
+  try {
+    if (Worker* w = worker()) w->close();
+  } catch (...) {
+    closed_ = false;
+    throw;
+  }
 }
 
 void Network::Impl::set_async_callback(const AsyncCallback& callback) {
@@ -713,6 +733,7 @@ void Network::Impl::forward() {
   }
   MGE_CHECK(!worker_ || !worker_->on_this_thread(), Assertion,
             "lite: forward was called from a callback of the same network. Call it from another thread, after wait.");
+  check_open(closed_);
   if (!worker_) worker_ = std::make_unique<Worker>();
   Worker& w = *worker_;
   const AsyncCallback done = async_callback;

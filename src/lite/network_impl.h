@@ -43,8 +43,8 @@ class Worker {
   void post(std::function<void()> job);
   /// Until idle; rethrows what the last job threw, once.
   void wait();
-  /// Until idle, whatever came out of it.
-  void drain();
+  /// No more jobs; returns when the last one is done, whatever came out of it. When it throws there may be jobs again.
+  void close();
   bool on_this_thread() const { return std::this_thread::get_id() == busy_.owner.load(); }
 
  private:
@@ -54,7 +54,7 @@ class Worker {
   std::condition_variable changed_;
   std::function<void()> job_;
   std::exception_ptr error_;
-  bool stop_ = false;
+  bool stop_ = false, closed_ = false;
   Awaited busy_;  // its owner is the thread below, whose own copy of its id is not there before it starts
   std::thread thread_;
 };
@@ -90,8 +90,8 @@ class Network::Impl {
   void set_async_callback(const AsyncCallback& callback);
   /// Whether this is the thread on which an async callback runs.
   bool inside_callback() const;
-  /// Until no async run is under way.
-  void drain();
+  /// Before the network goes: no more async runs, and none is under way. When it throws the network stays.
+  void close();
 
   /// Held by every call, also while a start callback runs: it may call the network again.
   mutable CallMutex mutex;
@@ -146,8 +146,9 @@ class Network::Impl {
 
   Worker* worker();  // null: none was needed yet
 
-  bool finished_ = false;    // a forward whose finish callback has not been called yet
-  bool in_forward_ = false;  // on the thread that has the mutex
+  std::atomic<bool> closed_{false};  // see close
+  bool finished_ = false;            // a forward whose finish callback has not been called yet
+  bool in_forward_ = false;          // on the thread that has the mutex
   int dumps_ = 0;
   std::vector<mge::Meta> metas_;         // of the inputs of this run
   std::vector<mge::Meta> const_inputs_;  // of Options.const_shape

@@ -152,9 +152,9 @@ Attrs make_attrs(T v) {
 }
 template <class T>
 Attrs make_attrs(T v, std::vector<SizeOperand> sizes) {
-  auto* a = new AttrsOf<T>(std::move(v));
+  const RefPtr<AttrsOf<T>> a(new AttrsOf<T>(std::move(v)));
   a->set_sizes(std::move(sizes));
-  return Attrs(a);
+  return a;
 }
 /// Place of a field in the field list of T.
 template <class T>

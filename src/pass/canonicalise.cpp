@@ -256,9 +256,12 @@ bool broadcast_later(Graph& g, NodeId n) {
   if (g.meta(root).shape.numel() >= g.meta(y).shape.numel()) return false;
   for (NodeId u : g.value(y).users)
     if (!g.node(u).op->is(kElementwise) && g.node(u).op->name != "broadcast_to") return false;
-  const ValueId small = g.node(g.add_node(*x.op, x.attrs, {&root, 1}, x.loc, n)).outputs[0];
+  const NodeId f = g.add_node(*x.op, x.attrs, {&root, 1}, x.loc, n);
+  const ValueId small = g.node(f).outputs[0];
   const Attrs shape = make_attrs(ShapeAttrs{to_ints(g.meta(y).shape)});
   const NodeId large = g.add_node(*g.node(b).op, shape, {&small, 1}, g.node(b).loc, n);
+  g.stand_for(f, n);
+  g.stand_for(large, b);
   replace_value(g, y, g.node(large).outputs[0]);
   erase_unread(g, n);
   return true;

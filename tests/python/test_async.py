@@ -25,6 +25,7 @@ from megengine.core._core import AsyncError
 from megengine.optimizer import SGD, Adam
 
 FAKE = "fake0"
+LONG = 60_000_000  # microseconds of a pause that a test ends by another call of test_device
 
 
 @pytest.fixture(autouse=True)
@@ -64,16 +65,15 @@ def python(code: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
 
 
 def test_ops_are_queued_and_come_out_right() -> None:
-    _core.test_device(delay_us=20_000)
+    _core.test_device(delay_us=LONG)
     x = on_fake([1, 2, 3])
-    start = time.perf_counter()
     y = x * 2
     for _ in range(4):
         y = y + 1
-    queued = time.perf_counter() - start
+    assert _core.test_device_ops() <= 1  # the first may have begun
+    _core.test_device()
     np.testing.assert_array_equal(y.numpy(), [6, 8, 10])
-    total = time.perf_counter() - start
-    assert queued < 0.05 and total >= 0.1 and _core.test_device_ops() == 5
+    assert 4 <= _core.test_device_ops() <= 5
     assert y.device == FAKE and y.shape == (3,)
 
 
@@ -439,7 +439,7 @@ def test_an_exception_in_a_custom_backward_comes_out() -> None:
 
 @pytest.mark.parametrize("wait", [lambda y: y.numpy(), lambda y: mge._full_sync(), lambda y: y.to("cpu0")])
 def test_ctrl_c_ends_a_long_wait(wait: Callable[[Tensor], object]) -> None:
-    _core.test_device(delay_us=1_500_000)
+    _core.test_device(delay_us=LONG)
     y = on_fake([1.0]) + 1
     main = threading.main_thread().ident
     assert main is not None
@@ -460,28 +460,28 @@ def test_ctrl_c_ends_a_long_wait(wait: Callable[[Tensor], object]) -> None:
     finally:
         signal.signal(signal.SIGINT, before)
     sender.join()
-    assert took < 1.0, took  # the device itself needs 1.2 s more
+    assert took < 30, took  # the device itself needs half a minute more
+    _core.test_device()
     assert y.item() == 2  # nothing was lost
 
 
 def test_other_threads_run_while_one_waits() -> None:
-    _core.test_device(delay_us=300_000)
+    _core.test_device(delay_us=LONG)
     y = on_fake([1.0]) + 1
     ticks = 0
-    done = threading.Event()
 
     def tick() -> None:
         nonlocal ticks
-        while not done.is_set():
+        for _ in range(20):
             ticks += 1
             time.sleep(0.005)
+        _core.test_device()  # which ends the pause
 
     t = threading.Thread(target=tick)
     t.start()
     y.numpy()
-    done.set()
+    assert ticks == 20
     t.join()
-    assert ticks > 20
 
 
 @pytest.mark.parametrize("executor", [0, 1])
@@ -588,8 +588,8 @@ def test_exit_with_work_pending_finishes_it_and_prints_an_unread_error() -> None
 
 
 def test_small_integers_never_wait_for_the_queue(queued: None) -> None:
-    _core.test_device(delay_us=2_000_000)
-    slow = on_fake([1.0]) + 1  # two seconds of work before anything that is queued now
+    _core.test_device(delay_us=LONG)
+    slow = on_fake([1.0]) + 1  # a minute of work before anything that is queued now
     start = time.perf_counter()
     for device in (None, FAKE):
         n = Tensor([4, 6], device=device)
@@ -603,5 +603,6 @@ def test_small_integers_never_wait_for_the_queue(queued: None) -> None:
         assert y.shape == (4, 6)
     with pytest.raises(RuntimeError, match="reshape"):  # a wrong shape is told at the call
         F.reshape(Tensor(np.zeros((4, 6), np.float32)), Tensor([5, 5]))
-    assert time.perf_counter() - start < 1.0
+    assert time.perf_counter() - start < 30
+    _core.test_device()
     assert slow.item() == 2

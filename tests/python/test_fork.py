@@ -90,7 +90,7 @@ def test_a_forked_child_computes(executor: int, threads: int) -> None:
 def test_values_a_forked_child_has_and_has_not() -> None:
     says = forked(
         """
-        _core.test_device(delay_us=20_000)
+        _core.test_device(delay_us=60_000_000)
         ready = x + 1
         ready.numpy()
         slow = mge.Tensor(np.ones(4, "float32"), device="fake0")
@@ -113,6 +113,7 @@ def test_values_a_forked_child_has_and_has_not() -> None:
             _core.sync()
 
         assert child(check) == 0
+        _core.test_device()  # which ends the pause
         assert slow.numpy().tolist() == [21.0] * 4 and cell.numpy().tolist() == [22.0] * 4
         print("done")
         """,

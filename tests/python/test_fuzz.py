@@ -30,6 +30,12 @@ def test_attack(name: str) -> None:
     assert sum(counted.values()) > 0
 
 
+@pytest.mark.parametrize("name", [n for n in run.attacks() if run.takes_seed(n)])
+def test_attack_takes_the_seeds_that_are_drawn(name: str) -> None:
+    _, why = run.run_one(name, 8, 999_999)
+    assert not why, why
+
+
 @pytest.mark.parametrize(
     "body, text",
     [

@@ -38,8 +38,8 @@ def python(code: str, timeout: float = 120, **env: str) -> str:
 # ---- the interpreter lock
 
 
-def heartbeats(work: Callable[[], object]) -> tuple[int, float]:
-    """How often another thread came to run while ``work`` ran, and for how many seconds that was."""
+def heartbeats(work: Callable[[], object]) -> int:
+    """How often another thread came to run while ``work`` ran."""
     beats, stop = [0], threading.Event()
     started = threading.Event()
 
@@ -55,10 +55,10 @@ def heartbeats(work: Callable[[], object]) -> tuple[int, float]:
     thread = threading.Thread(target=beat)
     thread.start()
     started.wait()
-    before, begun = beats[0], time.monotonic()
+    before = beats[0]
     try:
         work()
-        return beats[0] - before, time.monotonic() - begun
+        return beats[0] - before
     finally:
         sys.setswitchinterval(interval)
         stop.set()
@@ -83,7 +83,7 @@ def _backward() -> Callable[[], object]:
     gm = GradManager().attach([x])
     gm.record()
     y = F.matmul(F.matmul(x, x), x).sum()
-    return lambda: gm.backward(y)
+    return lambda: (gm.backward(y), x)  # which is held weakly
 
 
 def _replay() -> Callable[[], object]:
@@ -115,14 +115,12 @@ def _update() -> Callable[[], object]:
 
 @pytest.mark.parametrize("make", [_matmul, _elementwise, _backward, _replay, _segment, _update])
 def test_long_work_lets_other_threads_run(make: Callable[[], Callable[[], object]]) -> None:
-    work = make()
-    beats, seconds = 0, 0.0
-    for _ in range(1 if make is _backward else 100):  # a busy machine lets the other thread run when it likes
-        more = heartbeats(work)
-        beats, seconds = beats + more[0], seconds + more[1]
+    beats = 0
+    for _ in range(100):  # a busy machine lets the other thread run when it likes
+        beats += heartbeats(make())
         if beats >= 2:
             break
-    assert beats >= 2, f"{beats} in {seconds:.4f} s"
+    assert beats >= 2
 
 
 def test_values_that_a_kernel_reads_stay_when_another_thread_assigns() -> None:
@@ -255,17 +253,17 @@ def chain(x, n):
     return x
 def timed(work, seconds=0.3):
     interrupt_after(seconds)
-    begun = time.monotonic()
+    begun = time.process_time()  # what others do to the machine does not count
     try:
         work()
         print("was not interrupted")
     except KeyboardInterrupt:
-        print("interrupted", time.monotonic() - begun)
+        print("interrupted", time.process_time() - begun)
 """
 
 
 def interrupted(work: str, after: str = "") -> float:
-    """Seconds until Ctrl-C, sent after 0.3, ended ``work``; the process is fine afterwards."""
+    """Seconds of computing until Ctrl-C, sent after 0.3, ended ``work``; the process is fine afterwards."""
     says = python(CTRL_C + textwrap.dedent(work) + textwrap.dedent(after) + "\nassert (x + x).numpy()[0, 0] == 2\n")
     words = says.split()
     assert words[0] == "interrupted", says
@@ -282,9 +280,9 @@ def test_ctrl_c_ends_a_long_replay(mode: str) -> None:
     seconds = interrupted(
         f"""
         n = 10
-        probe = time.monotonic()
+        probe = time.process_time()
         chain(x, n)
-        n = int(30 * n / (time.monotonic() - probe))  # half a minute of it
+        n = int(30 * n / (time.process_time() - probe))  # half a minute of it
         n = min(n, 20000)
         total = mge.Tensor([0.0])
         f = trace(chain, **{MODES[mode]!r})
@@ -300,11 +298,11 @@ def test_ctrl_c_ends_a_long_replay(mode: str) -> None:
 def test_ctrl_c_ends_a_long_backward() -> None:
     seconds = interrupted(
         """
-        begun = time.monotonic()
+        begun = time.process_time()
         gm = GradManager().attach([x])
         gm.record()
         n, y = 0, x
-        while time.monotonic() - begun < 3:
+        while time.process_time() - begun < 3:
             y, n = F.matmul(y, x), n + 1
         y = y.sum()
         timed(lambda: gm.backward(y))

@@ -13,7 +13,7 @@ def main(budget: int, seed: int = 0) -> int:
 
     runs = max(1, budget // 20)
     for i in range(runs):
-        fuzz(seed * 1_000_003 + i, edits=12 + i % 30)
+        fuzz((seed * 1_000_003 + i) % 2**32, edits=12 + i % 30)
     return runs
 
 

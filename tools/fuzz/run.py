@@ -11,6 +11,7 @@ it, and not the end of the run. Exits with 1 when there are findings.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.util
 import inspect
 import json
@@ -26,7 +27,8 @@ from typing import Any
 
 FOLDER = Path(__file__).resolve().parent
 ROUNDS = 4  # child processes an attack with seeds is spread over
-SECONDS = 30  # that any of them may take, and a hundredth for each case
+SECONDS = 30  # that any of them may compute, and a twentieth for each case
+STILL = 120  # seconds in which none of its processes computes anything
 MARK = "counted: "
 
 
@@ -55,6 +57,31 @@ def child(name: str, budget: int, seed: int) -> None:
     print(MARK + json.dumps(counted if isinstance(counted, dict) else {"cases": counted}))
 
 
+def computed(group: int) -> float:
+    """Seconds that the processes of a group, and those that they waited for, have computed."""
+    ticks = 0
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it has ended
+            words = stat.read_text().rsplit(")", 1)[1].split()
+            if int(words[2]) == group:
+                ticks += sum(map(int, words[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def wait_for(started: subprocess.Popen[str], seconds: float) -> str:
+    """What it says; TimeoutExpired when it computes for longer, or stands still: a busy machine is no reason."""
+    last, since = 0.0, time.monotonic()
+    while True:
+        try:
+            return started.communicate(timeout=2)[0]
+        except subprocess.TimeoutExpired:
+            now = computed(started.pid)
+            if now > last:
+                last, since = now, time.monotonic()
+            if now > seconds or time.monotonic() - since > STILL:
+                raise
+
+
 def run_one(name: str, budget: int, seed: int) -> tuple[Counter[str], str]:
     """What a child counted, and what went wrong with it."""
     line = [sys.executable, str(FOLDER / "run.py"), "--child", name, "--budget", str(budget), "--seed", str(seed)]
@@ -62,7 +89,7 @@ def run_one(name: str, budget: int, seed: int) -> tuple[Counter[str], str]:
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     started = subprocess.Popen(line, **pipes, start_new_session=True)  # type: ignore[call-overload]
     try:
-        says, _ = started.communicate(timeout=SECONDS + budget * 0.02)
+        says = wait_for(started, SECONDS + budget * 0.05)
         why = f"exit status {started.returncode}" if started.returncode > 0 else ""
         if started.returncode < 0:
             why = signal.Signals(-started.returncode).name
@@ -75,7 +102,7 @@ def run_one(name: str, budget: int, seed: int) -> tuple[Counter[str], str]:
         if text.startswith(MARK):
             counted.update({k: v for k, v in json.loads(text[len(MARK) :]).items() if isinstance(v, int)})
     if why:
-        tail = "\n".join("    " + t for t in says.splitlines()[-12:])
+        tail = "\n".join("    " + t for t in says.splitlines()[-60:])
         why = f"{why}; repeat with: {' '.join(line[1:])}\n{tail}"
     return counted, why
 

@@ -1,6 +1,7 @@
 #include "jit/interp/lower.h"
 
 #include <algorithm>
+#include <memory>
 #include <mutex>
 #include <unordered_map>
 
@@ -231,8 +232,9 @@ const T& cached(const AttrsBase* attrs, uint64_t more, const Make& make, const S
   std::lock_guard<std::mutex> lock(mutex);
   const T* l = look(*shared);
   if (!l) {
-    l = new T(make());
-    shared->emplace(key, l);
+    auto made = std::make_unique<const T>(make());
+    shared->emplace(key, made.get());
+    l = made.release();
   }
   local.emplace(key, l);
   return *l;

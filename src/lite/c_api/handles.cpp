@@ -69,7 +69,7 @@ void remove_network(LiteNetwork h) {
     const std::shared_ptr<Network> network = find_network(h);
     Network::Impl& impl = NetworkAccess::impl(*network);
     MGE_CHECK(!impl.inside_callback(), Assertion, "lite: a network cannot be destroyed from its own callback.");
-    impl.drain();  // or an error, and it stays
+    impl.close();  // or an error, and it stays
   }
   Table& t = table();
   decltype(t.networks)::node_type gone;  // dies after the table is unlocked: a callback may be using handles
@@ -79,8 +79,6 @@ void remove_network(LiteNetwork h) {
     for (auto& [tensor, k] : e.tensors) t.tensors.erase(k);
     gone = t.networks.extract(key(h));
   }
-  // A callback may be holding the network too; if it let go of it last, the worker would wait for itself.
-  NetworkAccess::impl(*gone.mapped().network).drain();
 }
 
 LiteTensor add_tensor(std::shared_ptr<Tensor> tensor) {

@@ -229,5 +229,31 @@ TEST_F(Ring, OfAsyncCallbacks) {
   EXPECT_EQ(refused, 1);
 }
 
+// The run would need the outer network, and whoever asked for it, inside the outer network's callback, would have to
+// wait for the run: the last to use a network waits for its runs.
+TEST_F(Ring, OfARunWhoseNetworkIsDestroyed) {
+  static LiteNetwork outer, inner;
+  static size_t number;
+  static std::string text;
+  for (LiteNetwork* n : {&outer, &inner}) {
+    ASSERT_EQ(LITE_make_default_network(n), 0);
+    ASSERT_EQ(LITE_load_model_from_path(*n, test::net_path().c_str()), 0);
+  }
+  ASSERT_EQ(LITE_set_async_callback(inner, [] { return LITE_get_cpu_threads_number(outer, &number), 0; }), 0);
+  ASSERT_EQ(LITE_set_start_callback(
+                inner, [](const LiteIO*, const LiteTensor*, size_t) { return LITE_destroy_network(inner); }),
+            0);
+  ASSERT_EQ(LITE_set_start_callback(outer,
+                                    [](const LiteIO*, const LiteTensor*, size_t) {
+                                      if (LITE_forward(inner)) text = LITE_get_last_error();
+                                      return 0;
+                                    }),
+            0);
+  EXPECT_EQ(LITE_forward(outer), 0);
+  EXPECT_THAT(text, HasSubstr("forward: the network was destroyed meanwhile"));
+  EXPECT_NE(LITE_destroy_network(inner), 0);
+  EXPECT_EQ(LITE_destroy_network(outer), 0);
+}
+
 }  // namespace
 }  // namespace lite

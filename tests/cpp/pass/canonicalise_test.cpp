@@ -1,5 +1,6 @@
 #include "pass/canonicalise.h"
 
+#include "ir/explain.h"
 #include "pass/pass_test_util.h"
 
 namespace mge::pass {
@@ -35,6 +36,17 @@ TEST(Canonicalise, WhatUndoesItselfGoes) {
            "  %y = sum_to %x {shape=[2,3]}\n",
        })
     becomes(body, "graph g(%x: f32[2,3]) {\n} returns(out=%x)\n");
+}
+
+// An op that is moved before a broadcast still says what it was made of.
+TEST(Canonicalise, OriginsOfWhatIsComputedBeforeABroadcast) {
+  Graph g =
+      ir::parse(graph("%x: f32[3]", "  %a = broadcast_to %x {shape=[2,3]}\n  %s = square %a\n  %y = exp %s\n", "%y"));
+  g.add_origin(g.order()[1], {"pow", "pow(%a, 2)", {}});
+  ASSERT_TRUE(run(g));
+  std::vector<std::string> told;
+  for (ir::NodeId n : g.order()) told.push_back(ir::tell(g, n).op);
+  EXPECT_EQ(told, (std::vector<std::string>{"pow", "broadcast_to", "exp"}));
 }
 
 TEST(Canonicalise, ChainsOfViewsAreOneView) {

@@ -168,6 +168,10 @@ void memory(const Options& opt, Counts* counts) {
     ++(*counts)["cases"];
     (*counts)["failed calls"] += s.failures();
     (*counts)["without effect"] += s.failures() == 0;
+    if (i % 512 == 511) {
+      doing("looking for leaks of the last 512");
+      check_leaks();
+    }
   }
 }
 

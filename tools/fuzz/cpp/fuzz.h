@@ -47,7 +47,7 @@ struct Options {
 
 using Counts = std::map<std::string, long>;
 
-/// The case that is under way: told when the process dies of it. It may take `seconds`; 0: it is over.
+/// The case that is under way: told when the process dies of it. It may compute for `seconds`; 0: it is over.
 void begin_case(uint64_t number, int seconds = 20);
 /// What the case does at the moment, for the same purpose. A text that stays.
 void doing(const char* what);

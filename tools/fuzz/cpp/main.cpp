@@ -2,7 +2,10 @@
 // Runs cases I to I+N-1 of an attack: files, calls, threads, memory or programs. The same seed and number repeat a
 // case, whatever came before it. Prints what it counted as one line of JSON; a process that dies says which case it
 // was.
+#include <dirent.h>
+#include <execinfo.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 #include <unistd.h>
 
@@ -10,6 +13,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <exception>
 #include <filesystem>
 
@@ -18,6 +22,7 @@
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 extern "C" void __sanitizer_set_death_callback(void (*callback)(void));
+extern "C" void __sanitizer_print_stack_trace(void);
 // Overridden by the environment. A request that is too large comes back as null, as from malloc.
 extern "C" __attribute__((visibility("default"))) const char* __asan_default_options() {
   return "allocator_may_return_null=1:detect_leaks=1:handle_abort=1:malloc_context_size=12:quarantine_size_mb=64";
@@ -43,15 +48,60 @@ void say_case() {
   if (::write(2, text, static_cast<size_t>(n)) < 0) return;
 }
 
-// Seconds are counted one by one: a process that was stopped for a while has not used them.
-std::atomic<int> g_seconds{0};
+void say(const char* text) {
+  if (::write(2, text, std::strlen(text)) < 0) return;
+}
+
+void say_stack(int) {
+  char text[60];
+  std::snprintf(text, sizeof text, "thread %ld:\n", ::syscall(SYS_gettid));
+  say(text);
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  __sanitizer_print_stack_trace();
+#else
+  void* frames[48];
+  ::backtrace_symbols_fd(frames, ::backtrace(frames, 48), 2);
+#endif
+}
+
+// Of every thread, one after the other: each prints its own when it is told to.
+void say_stacks() {
+  std::signal(SIGUSR2, say_stack);
+  DIR* tasks = ::opendir("/proc/self/task");
+  while (const dirent* d = tasks ? ::readdir(tasks) : nullptr)
+    if (const long id = std::atol(d->d_name)) {
+      ::syscall(SYS_tgkill, ::getpid(), id, SIGUSR2);
+      ::usleep(300'000);
+    }
+}
+
+double cpu_seconds() {
+  timespec t;
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+}
+
+// What others do to the machine makes a case slow and not wrong: it may compute for some seconds, and for a minute it
+// may do nothing at all, counted each time that it could.
+constexpr int kStill = 60;
+std::atomic<double> g_end{0}, g_seen{0};
+std::atomic<int> g_still{0};
 
 void on_signal(int number) {
-  if (number == SIGALRM && g_seconds.fetch_sub(1) > 1) return;
-  say_case();
+  const char* why = nullptr;
   if (number == SIGALRM) {
-    const char text[] = "FINDING the case takes too long\n";
-    if (::write(2, text, sizeof text - 1) < 0) return;
+    const double now = cpu_seconds();
+    g_still = now - g_seen.exchange(now) < 0.002 ? g_still + 1 : 0;
+    if (now > g_end) why = "FINDING the case takes too long\n";
+    if (g_still >= kStill) why = "FINDING the case stands still\n";
+    if (!why) return;
+    std::signal(SIGALRM, SIG_DFL);  // to print may hang, too
+    ::alarm(60);
+  }
+  say_case();
+  if (why) {
+    say(why);
+    say_stacks();
   }
   std::signal(SIGABRT, SIG_DFL);
   std::abort();
@@ -62,7 +112,8 @@ void on_signal(int number) {
 void begin_case(uint64_t number, int seconds) {
   g_case = number;
   doing("begins");
-  if (g_seconds.exchange(seconds) > 0 && seconds) return;
+  g_still = 0;
+  if (g_end.exchange(seconds ? cpu_seconds() + seconds : 1e9) > 0 && seconds) return;
   itimerval t{};
   t.it_value.tv_sec = t.it_interval.tv_sec = seconds ? 1 : 0;
   ::setitimer(ITIMER_REAL, &t, nullptr);
