@@ -7,8 +7,10 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "core/memory_source.h"
@@ -34,7 +36,7 @@ struct IoSlot {
   mge::RefPtr<mge::Storage> given;
 };
 
-/// Runs one job at a time on a thread of its own. Made on the first async forward.
+/// Runs one job at a time on a thread of its own. Made on the first async forward. Its last job may end it.
 class Worker {
  public:
   Worker();
@@ -45,26 +47,30 @@ class Worker {
   void wait();
   /// Until idle, whatever came out of it.
   void drain();
-  bool on_this_thread() const { return std::this_thread::get_id() == busy_.owner.load(); }
+  bool on_this_thread() const { return std::this_thread::get_id() == state_->busy.owner.load(); }
 
  private:
-  void loop();
-  void wait_idle(std::unique_lock<std::mutex>& lock);
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::function<void()> job_;
-  std::exception_ptr error_;
-  bool stop_ = false;
-  Awaited busy_;  // its owner is the thread below, whose own copy of its id is not there before it starts
+  struct State {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::function<void()> job;
+    std::exception_ptr error;
+    bool running = false, stop = false;  // running: from post to behind the end of the job and all that it held
+    Awaited busy;  // its owner is the thread below, whose own copy of its id is not there before it starts
+    void wait_idle(std::unique_lock<std::mutex>& lock);
+  };
+  static void loop(const std::shared_ptr<State>& state);
+  const std::shared_ptr<State> state_ = std::make_shared<State>();
   std::thread thread_;
 };
 
-class Network::Impl {
+class Network::Impl : public std::enable_shared_from_this<Impl> {
  public:
   Impl(const Config& c, const NetworkIO& io) : config(c), network_io(io) {}
   ~Impl();
 
-  void load(const ModelBytes& source);
+  // These take the mutex themselves, and the place of the model that there is; after an error that one stays.
+  void load(const std::function<ModelBytes()>& source);
   void load_shared(std::shared_ptr<const mge::serial::LoadedModel> model);
   EngineOptions engine_options(const mge::serial::LoadedModel& m) const;
   void show_values();  // dumps were asked for: a loaded network is compiled again, with every value as an output
@@ -125,6 +131,9 @@ class Network::Impl {
 
  private:
   void check_config() const;
+  void replace_model(const std::function<void()>& load);
+  void take(std::shared_ptr<const mge::serial::LoadedModel> m);
+  void prepare_first();
   bool shows_values() const { return !text_dump.empty() || !bin_dump.empty() || on_values; }
   void apply(const ModelInfo& info);
   void prepare_again();
@@ -145,6 +154,9 @@ class Network::Impl {
   void call_finish();
 
   Worker* worker();  // null: none was needed yet
+
+  using Asked = std::tuple<Config, NetworkIO, size_t, bool>;
+  std::optional<Asked> asked_;  // by the program, where a packed model said something else
 
   bool finished_ = false;    // a forward whose finish callback has not been called yet
   bool in_forward_ = false;  // on the thread that has the mutex
