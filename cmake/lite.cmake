@@ -16,7 +16,7 @@ if(MGE_LITE_ONLY AND MGE_MOLD AND NOT CMAKE_CROSSCOMPILING)
   target_link_options(lite_shared PRIVATE -Wl,--icf=all)  # equal functions once; nothing compares their addresses
 endif()
 target_include_directories(lite_shared INTERFACE "$<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/include>" $<INSTALL_INTERFACE:megenginelite/include>)
-target_compile_features(lite_shared INTERFACE cxx_std_17)  # what the public C++ headers need; tests/CMakeLists.txt compiles them so
+target_compile_features(lite_shared INTERFACE cxx_std_14)  # what the public C++ headers need; tests/CMakeLists.txt compiles them so
 set_target_properties(lite_shared PROPERTIES
   OUTPUT_NAME lite
   EXPORT_NAME lite

@@ -490,7 +490,11 @@ void Network::Impl::write_optimised(const std::string& path) const {
   mge::serial::ModelInfo info = model->info;
   for (auto& [key, value] : info.metadata)
     if (key == "optimized_for_inference") value = "1";
-  mge::serial::write_model_file(path, engine->graph(), info);
+  if (!shows_values()) return mge::serial::write_model_file(path, engine->graph(), info);
+  EngineOptions opt = engine_options(*model);  // dumps have made every value an output
+  opt.every_value = false;
+  opt.opt_level = config.options.graph_opt_level;
+  mge::serial::write_model_file(path, Engine(model, opt).graph(), info);
 }
 
 IoSlot& Network::Impl::at(std::vector<IoSlot>& slots, size_t index, const char* what) {

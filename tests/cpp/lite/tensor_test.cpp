@@ -142,6 +142,13 @@ TEST(LiteAny, HoldsOneType) {
   EXPECT_THROW(a.safe_cast<std::string>(), Error);
   EXPECT_EQ(LiteAny("x").safe_cast<std::string>(), "x");
   EXPECT_EQ(LiteAny().type(), LiteAny::NONE_SUPPORT);
+  LiteAny copy = a;
+  *static_cast<int32_t*>(a.cast_void_ptr()) = 4;
+  EXPECT_EQ(copy.safe_cast<int32_t>(), 3);
+  copy = LiteAny(static_cast<void*>(&a));
+  EXPECT_EQ(copy.safe_cast<void*>(), &a);
+  EXPECT_EQ(LiteAny(1.5f).safe_cast<float>(), 1.5f);
+  EXPECT_TRUE(LiteAny(true).try_cast<bool>());
 }
 
 }  // namespace
