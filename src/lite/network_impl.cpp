@@ -624,6 +624,21 @@ void write_json(const std::string& path, const std::string& text) {
 }
 }  // namespace
 
+// An op's own words do not say that the number of dimensions is what changed.
+void Network::Impl::prepare_run() {
+  try {
+    engine->prepare(metas_);
+  } catch (const mge::Error& e) {
+    for (size_t i = 0; i < metas_.size(); ++i)
+      if (metas_[i].shape.rank != inputs[i].meta.shape.rank)
+        mge::fail(e.kind(),
+                  "{}\n  Input '{}' is {}, and was {} when the model was made: another number of dimensions "
+                  "works only where all ops take it.",
+                  e.what(), inputs[i].io.name, metas_[i].str(), inputs[i].meta.str());
+    throw;
+  }
+}
+
 void Network::Impl::run_once() {
   const mge::ThreadLimit limit(static_cast<int>(threads));
   const mge::UseMemory use(memory);
@@ -641,7 +656,7 @@ void Network::Impl::run_once() {
     in = take_inputs();
   }
   if (config.options.const_shape) check_const_shape(metas_);
-  engine->prepare(metas_);
+  prepare_run();
   if (engine->knows_outputs()) set_output_layouts();
   if (fake) return;
   const bool known = engine->knows_outputs();

@@ -148,6 +148,7 @@ class Network::Impl : public std::enable_shared_from_this<Impl> {
   std::vector<mge::Meta> input_metas();
   std::vector<mge::Buffer> take_inputs();
   void set_output_layouts();
+  void prepare_run();
   void run_once();
   void store_output(IoSlot& slot, const mge::Meta& m, const mge::Buffer& value);
   void dump_values(const std::vector<mge::Buffer>& values, size_t first);

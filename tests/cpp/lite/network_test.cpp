@@ -278,6 +278,16 @@ TEST(LiteNetwork, ConfiguredShapesThatNeedOthersToFit) {
   EXPECT_THAT(error_of([&] { load(kAffine, {}, io); }), HasSubstr("model.py:7"));
 }
 
+TEST(LiteNetwork, AnotherNumberOfDimensions) {
+  auto net = load(kAffine);
+  net->get_io_tensor("x")->set_layout(f32({2, 2, 3}));
+  EXPECT_EQ(test::run(*net).size(), 12u);
+  net->get_io_tensor("x")->set_layout(f32({5}));
+  EXPECT_THAT(
+      error_of([&] { net->forward(); }),
+      AllOf(HasSubstr("model.py:7"), HasSubstr("Input 'x' is float32[5], and was float32[2,3] when the model")));
+}
+
 TEST(LiteNetwork, NamedOutputsComeFirstInTheList) {
   NetworkIO io;
   io.outputs = {{.name = "nothing"}, {.name = "prob"}};
