@@ -156,3 +156,13 @@ def test_arguments_that_are_none() -> None:
         for kind in (RuntimeError, TypeError, AssertionError):  # whatever callers look for
             with pytest.raises(kind, match=r"\w \w"):
                 wrong()
+
+
+def test_what_a_batch_collector_says_of_itself() -> None:
+    batch = lite.TensorBatchCollector([4, 2], dtype="int16", device_type=lite.LiteDeviceType.LITE_CPU)
+    assert (batch.shape, batch.dtype) == ([4, 2], lite.LiteDataType.LITE_INT16)
+    assert (batch.dev_type, batch.dev_id, batch.is_pinned_host) == (lite.LiteDeviceType.LITE_CPU, 0, False)
+    for sample in ([1, 2], np.zeros(2, "int8"), np.zeros(3, "int16")):
+        with pytest.raises(AssertionError, match="a sample is"):
+            batch.collect(sample)
+    assert batch.collect(np.ones(2, "int16")) == 0  # what failed took no slot
