@@ -19,7 +19,7 @@ if(MGE_LTO)
   set_target_properties(lite_shared PROPERTIES INTERPROCEDURAL_OPTIMIZATION ON)
 endif()
 target_include_directories(lite_shared INTERFACE "$<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/include>" $<INSTALL_INTERFACE:megenginelite/include>)
-target_compile_features(lite_shared INTERFACE cxx_std_17)  # what the public C++ headers need; tests/CMakeLists.txt compiles them so
+target_compile_features(lite_shared INTERFACE cxx_std_14)  # what the public C++ headers need; tests/CMakeLists.txt compiles them so
 set_target_properties(lite_shared PROPERTIES
   OUTPUT_NAME lite
   EXPORT_NAME lite

@@ -44,7 +44,7 @@ def tool(name: str) -> str:
 def compiled(source: pathlib.Path, out: pathlib.Path) -> pathlib.Path:
     """A program built with the headers and the library of Lite."""
     library = next((pathlib.Path(lite.__file__).parent / "libs").glob("liblite*.so"))
-    compiler = ["cc", "-std=c11"] if source.suffix == ".c" else ["c++", "-std=c++17"]
+    compiler = ["cc", "-std=c11"] if source.suffix == ".c" else ["c++", "-std=c++14"]
     run(*compiler, "-O1", source, f"-I{ROOT / 'include'}", library, f"-Wl,-rpath,{library.parent}", "-o", out)
     return out
 

@@ -8,7 +8,8 @@
 //   auto y = net.get_io_tensor(net.get_output_name(0));
 // Threads may share a network: each call has it for itself, so runs follow each other. Its inputs and outputs are
 // shared too; threads that each want their own results use a network each (Runtime::shared_weight_with_network), and
-// different networks run at the same time. A network is not destroyed from its own callback.
+// different networks run at the same time. A network may be destroyed from its own callback: the call that runs it
+// ends.
 #ifndef LITE_NETWORK_H
 #define LITE_NETWORK_H
 
@@ -100,7 +101,8 @@ class LITE_API Network {
   Network(const Network&) = delete;
   Network& operator=(const Network&) = delete;
 
-  /// The bytes are copied; they may go after the call.
+  /// The bytes are copied; they may go after the call. A second model takes the place of the first, whose tensors are
+  /// no longer of this network; after an error the first stays.
   void load_model(void* model_mem, size_t size);
   /// Weights of a large file stay in the mapped file: replace such a file by rename, never in place.
   void load_model(std::string model_path);
@@ -142,7 +144,7 @@ class LITE_API Network {
  private:
   friend class Runtime;
   friend struct NetworkAccess;
-  std::unique_ptr<Impl> impl_;
+  std::shared_ptr<Impl> impl_;
 };
 
 class LITE_API Runtime {

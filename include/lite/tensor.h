@@ -11,7 +11,6 @@
 #include <stdexcept>
 #include <string>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "lite/common_enum_c.h"
@@ -110,25 +109,42 @@ class LITE_API LiteAny {
   };
   LiteAny() = default;
   template <class T>
-  LiteAny(T value) : value_(std::move(value)) {}  // NOLINT: implicit like std::any
-  LiteAny(const char* text) : value_(std::string(text)) {}
+  LiteAny(T value) : type_(type_of(&value)) {  // NOLINT: implicit like std::any
+    *static_cast<T*>(cast_void_ptr()) = std::move(value);
+  }
+  LiteAny(const char* text) : type_(STRING), text_(text) {}
 
   /// Throws when the value is of another type.
   template <class T>
   const T& safe_cast() const {
-    if (auto* p = std::get_if<T>(&value_)) return *p;
-    throw Error("LiteAny: holds another type than the one asked for.");
+    if (!try_cast<T>()) throw Error("LiteAny: holds another type than the one asked for.");
+    return *static_cast<const T*>(cast_void_ptr());
   }
   template <class T>
   bool try_cast() const {
-    return std::holds_alternative<T>(value_);
+    return type_ == type_of(static_cast<const T*>(nullptr));
   }
-  void* cast_void_ptr() const { return const_cast<void*>(static_cast<const void*>(&value_)); }
-  Type type() const { return value_.index() == 0 ? NONE_SUPPORT : static_cast<Type>(value_.index() - 1); }
+  void* cast_void_ptr() const {
+    return type_ == STRING ? const_cast<void*>(static_cast<const void*>(&text_))
+                           : const_cast<void*>(static_cast<const void*>(number_));
+  }
+  Type type() const { return type_; }
 
- private:
-  std::variant<std::monostate, std::string, int32_t, uint32_t, uint8_t, int8_t, int64_t, uint64_t, bool, void*, float>
-      value_;
+ private:  // C++11, as programs with an older standard include this
+  static Type type_of(const std::string*) { return STRING; }
+  static Type type_of(const int32_t*) { return INT32; }
+  static Type type_of(const uint32_t*) { return UINT32; }
+  static Type type_of(const uint8_t*) { return UINT8; }
+  static Type type_of(const int8_t*) { return INT8; }
+  static Type type_of(const int64_t*) { return INT64; }
+  static Type type_of(const uint64_t*) { return UINT64; }
+  static Type type_of(const bool*) { return BOOL; }
+  static Type type_of(void* const*) { return VOID_PTR; }
+  static Type type_of(const float*) { return FLOAT; }
+
+  Type type_ = NONE_SUPPORT;
+  std::string text_;
+  alignas(8) unsigned char number_[8] = {};  // bytes: they may be copied as any of the types
 };
 
 }  // namespace lite

@@ -1,7 +1,7 @@
 """``python -m megenginelite``: what a compiler needs to build C and C++ programs against this installation.
 
 cmake -S . -B build -DMegEngineLite_DIR="$(python -m megenginelite --cmake-dir)"
-c++ -std=c++17 program.cpp $(python -m megenginelite --includes --libs)
+c++ -std=c++14 program.cpp $(python -m megenginelite --includes --libs)
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def main(argv: list[str] | None = None) -> int:
         prog="python -m megenginelite", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--version", action="version", version=__version__)
-    parser.add_argument("--includes", action="store_true", help="the compiler's flag for the headers (C++17, or C99)")
+    parser.add_argument("--includes", action="store_true", help="the compiler's flag for the headers (C++14, or C99)")
     parser.add_argument("--libs", action="store_true", help="the linker's flags for liblite.so")
     parser.add_argument(
         "--cmake-dir", "--cmakedir", action="store_true", help="the folder of MegEngineLiteConfig.cmake"

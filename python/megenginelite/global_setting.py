@@ -55,7 +55,7 @@ __all__ = [  # with what the original's module of this name has
     "wrap_async_callback",
 ]
 
-_DecryptionFunc = ctypes.CFUNCTYPE(
+LiteDecryptionFunc = ctypes.CFUNCTYPE(
     ctypes.c_size_t,
     ctypes.c_void_p,
     ctypes.c_size_t,
@@ -63,7 +63,7 @@ _DecryptionFunc = ctypes.CFUNCTYPE(
     ctypes.c_size_t,
     ctypes.c_void_p,
 )
-_keys = [ctypes.c_char_p, _DecryptionFunc, ctypes.POINTER(ctypes.c_uint8), ctypes.c_size_t]
+_keys = [ctypes.c_char_p, LiteDecryptionFunc, ctypes.POINTER(ctypes.c_uint8), ctypes.c_size_t]
 _pair = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int]
 
 
@@ -96,7 +96,7 @@ def decryption_func(func: Callable[[Any, Any, Any], int]) -> Any:
             raised.error = error
             return 0
 
-    return _DecryptionFunc(run)
+    return LiteDecryptionFunc(run)
 
 
 def _array(key: Sequence[int]) -> Any:
@@ -118,7 +118,7 @@ class LiteGlobal:
     def update_decryption_key(decryption_name: str, key: Sequence[int]) -> None:
         """Another key for a registered method; those of this library are AES_default, RC4_default and
         SIMPLE_FAST_RC4_default."""
-        call("update_decryption_or_key", _keys, decryption_name.encode(), _DecryptionFunc(), _array(key), len(key))
+        call("update_decryption_or_key", _keys, decryption_name.encode(), LiteDecryptionFunc(), _array(key), len(key))
 
     @staticmethod
     def set_loader_lib_path(path: str | os.PathLike[str]) -> None:

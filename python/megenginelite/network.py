@@ -25,6 +25,7 @@ from .struct import (
     LiteNetworkIO,
     LiteOptions,
     LiteTensorPhase,
+    MisuseError,
     _bytes,
     _LiteNetworkIO,
     _text,
@@ -34,11 +35,13 @@ from .tensor import LiteTensor, LiteTensorConcat
 
 __all__ = [  # with what the original's module of this name has
     "LiteAlgoSelectStrategy",
+    "LiteAsyncCallback",
     "LiteBackend",
     "LiteConfig",
     "LiteDataType",
     "LiteDeviceType",
     "LiteExtraConfig",
+    "LiteFinishCallback",
     "LiteIO",
     "LiteIOType",
     "LiteLayout",
@@ -46,6 +49,7 @@ __all__ = [  # with what the original's module of this name has
     "LiteNetwork",
     "LiteNetworkIO",
     "LiteOptions",
+    "LiteStartCallback",
     "LiteTensor",
     "LiteTensorConcat",
     "LiteTensorPhase",
@@ -66,8 +70,8 @@ _size_p = ctypes.POINTER(ctypes.c_size_t)
 _handle_p = ctypes.POINTER(ctypes.c_void_p)
 _char_pp = ctypes.POINTER(ctypes.c_char_p)
 _io_p = ctypes.POINTER(LiteIO)
-_AsyncCallback = ctypes.CFUNCTYPE(ctypes.c_int)
-_IoCallback = ctypes.CFUNCTYPE(ctypes.c_int, _io_p, _handle_p, ctypes.c_size_t)
+LiteAsyncCallback = ctypes.CFUNCTYPE(ctypes.c_int)
+LiteStartCallback = LiteFinishCallback = ctypes.CFUNCTYPE(ctypes.c_int, _io_p, _handle_p, ctypes.c_size_t)
 _forward, _wait = function("forward", _Handle), function("wait", _Handle)
 
 IoCallback = Callable[[dict[LiteIO, LiteTensor]], Any]
@@ -92,12 +96,22 @@ def start_finish_callback(func: IoCallback) -> Any:
     def run(ios: Any, tensors: Any, size: int) -> int:
         return _guarded(lambda: func(_io_arguments(ios, tensors, size, None)))
 
-    return _IoCallback(run)
+    return LiteStartCallback(run)
 
 
 def wrap_async_callback(func: Callable[[], Any]) -> Any:
     """``func()`` as the C function that ``LITE_set_async_callback`` takes; ``async_with_callback`` does it itself."""
-    return _AsyncCallback(lambda: _guarded(func))
+    return LiteAsyncCallback(lambda: _guarded(func))
+
+
+def _check_network(who: str, network: Any) -> None:
+    if not isinstance(network, LiteNetwork):
+        raise MisuseError(f"LiteNetwork.{who}: needs a LiteNetwork; got a {type(network).__name__}.")
+
+
+def _check_callable(who: str, callback: Any) -> None:
+    if not callable(callback):
+        raise MisuseError(f"LiteNetwork.{who}: needs a function; got {callback!r}.")
 
 
 def _guarded(body: Callable[[], Any]) -> int:
@@ -173,14 +187,24 @@ class LiteNetwork:
             data = file.read() or b""
             self._call("load_model_from_mem", [ctypes.c_char_p, ctypes.c_size_t], data, len(data))
         elif isinstance(file, (str, bytes, os.PathLike)):
+            if isinstance(file, bytes) and file.find(0) >= 0:
+                raise MisuseError(
+                    "LiteNetwork.load: needs a path or an open binary file; got the bytes of a model. Give io.BytesIO."
+                )
             if not os.path.exists(file):
                 raise ModelNotFoundError(
                     errno.ENOENT, f"LiteNetwork.load: {os.strerror(errno.ENOENT)}", os.fspath(file)
                 )
             self._call("load_model_from_path", [ctypes.c_char_p], os.fsencode(file))
         else:
-            raise TypeError(f"LiteNetwork.load: needs a path or an open binary file; got a {type(file).__name__}.")
+            raise MisuseError(f"LiteNetwork.load: needs a path or an open binary file; got a {type(file).__name__}.")
+        self._forget()
         self._warn_of_names()
+
+    def _forget(self) -> None:
+        """There is another model now: tensors of the one before are not of this network."""
+        self._held.clear()
+        self._ran = False
 
     def _warn_of_names(self) -> None:
         """A name that the model does not have configures nothing; it may be meant when many models share one."""
@@ -202,9 +226,12 @@ class LiteNetwork:
 
     def share_weights_with(self, src_network: LiteNetwork) -> None:
         """Become a loaded network with the weights of another and memory of its own."""
+        _check_network("share_weights_with", src_network)
         self._call("shared_weight_with_network", [_Handle], src_network._network)
+        self._forget()
 
     def share_runtime_memroy(self, src_network: LiteNetwork) -> None:
+        _check_network("share_runtime_memroy", src_network)
         self._call("share_runtime_memroy", [_Handle], src_network._network)
 
     # ---- running
@@ -223,9 +250,9 @@ class LiteNetwork:
 
     # ---- inputs and outputs
 
-    def get_io_tensor(self, name: str, phase: LiteTensorPhase = LiteTensorPhase.LITE_IO) -> LiteTensor:
-        if not isinstance(name, str):
-            raise TypeError(
+    def get_io_tensor(self, name: str | bytes, phase: LiteTensorPhase = LiteTensorPhase.LITE_IO) -> LiteTensor:
+        if not isinstance(name, (str, bytes)):
+            raise MisuseError(
                 f"LiteNetwork.get_io_tensor: name must be a str; got a {type(name).__name__}. get_input_name(0) and "
                 "get_output_name(0) give names by number."
             )
@@ -234,6 +261,7 @@ class LiteNetwork:
             "get_io_tensor", [ctypes.c_char_p, ctypes.c_int, _handle_p], _bytes(name), int(phase), ctypes.byref(out)
         )
         tensor = LiteTensor._wrap(out, self)
+        name = _text(_bytes(name))
         tensor._output = name if phase != LiteTensorPhase.LITE_INPUT and name in self.get_all_output_name() else None
         return tensor
 
@@ -306,7 +334,7 @@ class LiteNetwork:
     @threads_number.setter
     def threads_number(self, nr_threads: int) -> None:
         if not isinstance(nr_threads, int):
-            raise TypeError(f"LiteNetwork.threads_number: must be an int; got {nr_threads!r}.")
+            raise MisuseError(f"LiteNetwork.threads_number: must be an int; got {nr_threads!r}.")
         self._call("set_cpu_threads_number", [ctypes.c_size_t], nr_threads)
 
     def set_network_algo_workspace_limit(self, size_limit: int) -> None:
@@ -334,11 +362,14 @@ class LiteNetwork:
 
     def async_with_callback(self, async_callback: Callable[[], Any]) -> None:
         """From now on forward returns at once, and the callback runs on another thread when the outputs are there."""
+        _check_callable("async_with_callback", async_callback)
         self._callbacks["async"] = async_callback
-        function = _AsyncCallback(lambda: self._guard(self._callbacks["async"]))
-        self._call("set_async_callback", [_AsyncCallback], self._functions.setdefault("async", function))
+        function = LiteAsyncCallback(lambda: self._guard(self._callbacks["async"]))
+        self._call("set_async_callback", [LiteAsyncCallback], self._functions.setdefault("async", function))
 
     def _set_io_callback(self, which: str, callback: IoCallback) -> None:
+        _check_callable(f"set_{which}_callback", callback)
+
         def run(ios: Any, tensors: Any, size: int) -> int:
             def body() -> None:
                 self._callbacks[which](_io_arguments(ios, tensors, size, self))
@@ -346,8 +377,8 @@ class LiteNetwork:
             return self._guard(body)
 
         self._callbacks[which] = callback
-        function = self._functions.setdefault(which, _IoCallback(run))
-        self._call(f"set_{which}_callback", [_IoCallback], function)
+        function = self._functions.setdefault(which, LiteStartCallback(run))
+        self._call(f"set_{which}_callback", [LiteStartCallback], function)
 
     def set_start_callback(self, start_callback: IoCallback) -> None:
         """Called with the inputs, {LiteIO: LiteTensor}, before each run."""

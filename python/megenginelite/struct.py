@@ -26,10 +26,16 @@ __all__ = [
     "LiteTensorDesc",
     "LiteTensorPhase",
     "MAX_DIM",
+    "MisuseError",
+    "ctype_to_lite_dtypes",
     "lite_dtype_2_numpy",
 ]
 
 MAX_DIM = 7
+
+
+class MisuseError(RuntimeError, TypeError, AssertionError):
+    """A Python argument that no function of Lite takes: what it is to programs, and what MegEngine's raise."""
 
 
 class LiteBackend(IntEnum):
@@ -114,6 +120,20 @@ def lite_dtype_2_numpy(dtype: LiteDataType) -> type[np.generic]:
     <class 'numpy.float16'>
     """
     return _NUMPY[LiteDataType(dtype)]
+
+
+ctype_to_lite_dtypes: dict[type[ctypes._SimpleCData[Any]], LiteDataType] = {
+    ctypes.c_float: LiteDataType.LITE_FLOAT,
+    ctypes.c_int: LiteDataType.LITE_INT,
+    ctypes.c_uint: LiteDataType.LITE_UINT,
+    ctypes.c_int16: LiteDataType.LITE_INT16,
+    ctypes.c_uint16: LiteDataType.LITE_UINT16,
+    ctypes.c_int8: LiteDataType.LITE_INT8,
+    ctypes.c_uint8: LiteDataType.LITE_UINT8,
+    ctypes.c_int64: LiteDataType.LITE_INT64,
+    ctypes.c_double: LiteDataType.LITE_FLOAT64,
+    ctypes.c_bool: LiteDataType.LITE_BOOL,
+}
 
 
 def _to_lite_dtype(dtype: LiteDataType | npt.DTypeLike) -> LiteDataType:
@@ -245,6 +265,8 @@ def _text(value: bytes | None) -> str:
 
 
 def _bytes(name: str | bytes) -> bytes:
+    if not isinstance(name, (str, bytes)):  # ctypes would take a number for an address
+        raise MisuseError(f"lite: a name is a str or bytes; got {name!r}.")
     return name.encode("utf-8", "surrogateescape") if isinstance(name, str) else name
 
 
@@ -277,13 +299,13 @@ class LiteLayout(_Struct):
     @shapes.setter
     def shapes(self, shape: Sequence[int]) -> None:
         if isinstance(shape, (str, bytes)) or not isinstance(shape, Iterable):
-            raise TypeError(f"LiteLayout: a shape is a list of integers; got {shape!r}.")
+            raise MisuseError(f"LiteLayout: a shape is a list of integers; got {shape!r}.")
         dims = [int(d) for d in shape] or [1]  # a scalar of the graph is [1] in Lite
         if len(dims) > MAX_DIM:
-            raise RuntimeError(f"lite: a layout has at most {MAX_DIM} dimensions; got {len(dims)}.")
+            raise MisuseError(f"lite: a layout has at most {MAX_DIM} dimensions; got {len(dims)}.")
         if any(d < 0 for d in dims):
             raise RuntimeError(f"lite: dimensions are 0 or more; got {dims}.")
-        self._shapes[: len(dims)] = dims
+        self._shapes[:] = dims + [0] * (MAX_DIM - len(dims))
         self.ndim = len(dims)
 
     @property
@@ -336,7 +358,7 @@ class LiteIO(_Struct):
         layout: LiteLayout | None = None,
     ) -> None:
         super().__init__(is_host=int(is_host), io_type=int(io_type))
-        self.name = name if isinstance(name, str) else _text(name)
+        self.name = name
         if layout is not None:
             self.config_layout = layout
 
@@ -378,7 +400,7 @@ class LiteNetworkIO:
     ) -> None:
         for name, given in (("inputs", inputs), ("outputs", outputs)):
             if isinstance(given, (str, bytes, LiteIO)):
-                raise TypeError(
+                raise MisuseError(
                     f"LiteNetworkIO: {name} is a list of LiteIO, or of names; got {given!r}. Write [{given!r}]."
                 )
         self.inputs = [_make_io(io) for io in inputs or ()]
@@ -417,4 +439,8 @@ class LiteNetworkIO:
 
 
 def _make_io(io: LiteIO | Sequence[Any]) -> LiteIO:
-    return io if isinstance(io, LiteIO) else LiteIO(*([io] if isinstance(io, str) else io))
+    if not isinstance(io, (LiteIO, str, bytes, list, tuple)):
+        raise MisuseError(
+            f"LiteNetworkIO: an input or output is a LiteIO, its name, or a list of its arguments; got {io!r}."
+        )
+    return io if isinstance(io, LiteIO) else LiteIO(*([io] if isinstance(io, (str, bytes)) else io))

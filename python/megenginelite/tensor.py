@@ -16,6 +16,7 @@ from .struct import (
     LiteIOType,
     LiteLayout,
     LiteTensorDesc,
+    MisuseError,
     lite_dtype_2_numpy,
 )
 
@@ -64,7 +65,12 @@ def _check_data(who: str, data: Any, copied: bool) -> None:
         return
     way = " Give x.numpy()." if hasattr(data, "numpy") else ""
     some = "a NumPy array, a list or a ctypes object" if copied else "a NumPy array or a ctypes object"
-    raise TypeError(f"LiteTensor.{who}: needs {some}; got a {type(data).__name__}.{way}")
+    raise MisuseError(f"LiteTensor.{who}: needs {some}; got a {type(data).__name__}.{way}")
+
+
+def _check_tensor(who: str, tensor: Any) -> None:
+    if not isinstance(tensor, LiteTensor):
+        raise MisuseError(f"lite: {who}: needs a LiteTensor; got a {type(tensor).__name__}.")
 
 
 def _is_number(data: Any) -> bool:
@@ -75,9 +81,9 @@ def _bytes_at(who: str, data: Any, length: int) -> int:
     """How many bytes there are behind a ctypes object; of a pointer only the caller knows."""
     size = 0 if isinstance(data, _Pointers) else ctypes.sizeof(data)
     if not size and not length:
-        raise RuntimeError(f"lite: {who}: a pointer needs the number of bytes that it points to.")
+        raise MisuseError(f"lite: {who}: a pointer needs the number of bytes that it points to.")
     if size and length > size:
-        raise RuntimeError(f"lite: {who}: {length} bytes of an object that has {size}.")
+        raise MisuseError(f"lite: {who}: {length} bytes of an object that has {size}.")
     return length or size
 
 
@@ -200,10 +206,12 @@ class LiteTensor:
 
     def share_memory_with(self, src_tensor: LiteTensor) -> None:
         """From now on both are the same memory."""
+        _check_tensor("share_memory_with", src_tensor)
         call("tensor_share_memory_with", [_Handle, _Handle], self._tensor, src_tensor._tensor)
         self._hold(src_tensor)
 
     def copy_from(self, src_tensor: LiteTensor) -> None:
+        _check_tensor("copy_from", src_tensor)
         self._check_writable()
         call("tensor_copy", [_Handle, _Handle], self._tensor, src_tensor._tensor)
 
@@ -215,7 +223,7 @@ class LiteTensor:
     def slice(self, start: Sequence[int], end: Sequence[int], step: Sequence[int] | None = None) -> LiteTensor:
         """A view of the leading axes that shares memory."""
         if len(start) != len(end) or (step is not None and len(step) != len(start)):
-            raise RuntimeError(f"lite: slice needs as many starts as ends and steps; got {start}, {end} and {step}.")
+            raise MisuseError(f"lite: slice needs as many starts as ends and steps; got {start}, {end} and {step}.")
         array = ctypes.c_size_t * len(start)
         out = _Handle()
         steps = None if step is None else array(*step)
@@ -244,9 +252,10 @@ class LiteTensor:
             raise RuntimeError("lite: only memory of the CPU can be shared; copy the tensor to one first.")
 
     def set_data_by_share(self, data: Any, length: int = 0, layout: LiteLayout | None = None) -> None:
-        """Use the caller's memory: a contiguous NumPy array (its shape and type become the layout) or a ctypes object.
+        """Use the caller's memory: a contiguous NumPy array or a ctypes object.
 
-        The array is kept alive as long as the tensor uses it.
+        An array brings its shape and type; but one that has as many elements in another number of dimensions, as a
+        flat one, is memory for the layout that the tensor has. It is kept alive as long as the tensor uses it.
         """
         self._check_host()
         _check_data("set_data_by_share", data, copied=False)
@@ -254,21 +263,31 @@ class LiteTensor:
             if self._output is not None and not data.flags.writeable:
                 raise RuntimeError(f"lite: output {self._output!r} cannot be written into a read-only array; copy it.")
             if not data.flags.c_contiguous:
-                raise RuntimeError("lite: only a contiguous array can be shared; use np.ascontiguousarray or copy it.")
-            layout = LiteLayout(data.shape, data.dtype) if layout is None else layout
+                raise MisuseError("lite: only a contiguous array can be shared; use np.ascontiguousarray or copy it.")
+            if not data.dtype.isnative:
+                raise MisuseError("lite: the bytes of the array are in another machine's order; copy it.")
+            layout = self._layout_for(data) if layout is None else layout
             address: Any = ctypes.c_void_p(data.ctypes.data)
             length = data.nbytes
         else:
             if layout is None:
                 layout = self.layout
-            length = _bytes_at("set_data_by_share", data, length)
             pointer = isinstance(data, _Pointers)
+            if not pointer or length:  # of a pointer without a length the caller knows that there is enough
+                length = _bytes_at("set_data_by_share", data, length)
+            else:
+                length = _nbytes(layout)
             address = ctypes.cast(data, ctypes.c_void_p) if pointer else ctypes.c_void_p(ctypes.addressof(data))
         wanted = _nbytes(layout)
         if length < wanted:
-            raise RuntimeError(f"lite: {length} bytes of memory cannot hold {layout}, which takes {wanted}.")
+            raise MisuseError(f"lite: {length} bytes of memory cannot hold {layout}, which takes {wanted}.")
         call("reset_tensor", [_Handle, LiteLayout, ctypes.c_void_p], self._tensor, layout, address)
         self._hold(data)
+
+    def _layout_for(self, data: npt.NDArray[Any]) -> LiteLayout:
+        own, given = LiteLayout(data.shape, data.dtype), self.layout
+        flat = given.ndim != data.ndim and given.data_type == own.data_type and _nbytes(given) == data.nbytes
+        return given if given.ndim and flat else own
 
     def set_data_by_copy(self, data: Any, data_length: int = 0, layout: LiteLayout | None = None) -> None:
         """Copy values in: a NumPy array, a list (taken as the tensor's type) or a ctypes object.
@@ -281,7 +300,7 @@ class LiteTensor:
         if isinstance(data, (list, tuple)) or _is_number(data):
             data = np.array(data, dtype=self.layout.dtype)
             here = self.layout
-            if layout is None and data.ndim == 1 and here.ndim and data.size <= np.prod(here.shapes):
+            if data.ndim == 1 and here.ndim and data.size <= np.prod(here.shapes):
                 data = np.pad(data, (0, int(np.prod(here.shapes)) - data.size)).reshape(here.shapes)  # in their order
             elif layout is None:
                 self.layout = data.shape
@@ -295,9 +314,9 @@ class LiteTensor:
             self.copy_from(other)
             return
         target = LiteLayout(data.shape, data.dtype) if layout is None and self.is_continue else self.layout
-        source = np.ascontiguousarray(data)
+        source = np.ascontiguousarray(data, data.dtype.newbyteorder("="))
         if source.nbytes != _nbytes(target):
-            raise RuntimeError(
+            raise MisuseError(
                 f"lite: {target} takes {_nbytes(target)} bytes; the array {data.shape} has {data.nbytes}."
             )
         # The library copies: it knows whether another thread gives the tensor other memory meanwhile.
@@ -323,7 +342,9 @@ class LiteTensor:
                 f"lite: output {self._output!r} has no value yet. Call forward() and wait() before it is read."
             )
         layout = self.layout
-        out = np.empty(layout.shapes, layout.dtype)
+        out = np.empty(layout.shapes if layout.ndim else 0, layout.dtype)
+        if not layout.ndim:
+            return out
         whole = LiteTensor(layout)
         whole.set_data_by_share(out, layout=layout)
         whole.copy_from(self)
@@ -340,6 +361,8 @@ def LiteTensorConcat(
     device_id: int = -1,
 ) -> LiteTensor:
     """A new tensor with ``tensors`` one after the other along ``dim``."""
+    for tensor in tensors:
+        _check_tensor("LiteTensorConcat", tensor)
     handles = (_Handle * len(tensors))(*[t._tensor for t in tensors])
     out = _Handle()
     call(

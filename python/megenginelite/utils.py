@@ -20,6 +20,7 @@ from .struct import (
     LiteLayout,
     LiteLogLevel,
     LiteTensorPhase,
+    MisuseError,
     lite_dtype_2_numpy,
 )
 from .tensor import LiteTensor, LiteTensorConcat
@@ -64,13 +65,17 @@ class TensorBatchCollector:
         tensor: LiteTensor | None = None,
     ) -> None:
         if len(shape) < 1 or shape[0] < 1:
-            raise RuntimeError(f"lite: a batch needs a first dimension of 1 or more; got {list(shape)}.")
+            raise MisuseError(f"lite: a batch needs a first dimension of 1 or more; got {list(shape)}.")
         if tensor is None:
             tensor = LiteTensor(LiteLayout(shape, dtype), device_type, device_id, is_pinned_host)
         elif tensor.layout.shapes != list(shape):
-            raise RuntimeError(f"lite: the tensor is {tensor.layout.shapes}, not {list(shape)}.")
+            raise MisuseError(f"lite: the tensor is {tensor.layout.shapes}, not {list(shape)}.")
         self._tensor = tensor
-        self._shape = list(shape)
+        self.shape = list(shape)
+        self.dtype = LiteDataType(tensor.layout.data_type)
+        self.dev_type = tensor.device_type
+        self.dev_id = tensor.device_id
+        self.is_pinned_host = tensor.is_pinned_host
         self._lock = threading.Lock()
         self._free_list = list(range(shape[0]))
 
@@ -85,8 +90,8 @@ class TensorBatchCollector:
 
     def collect_id(self, array: npt.NDArray[Any] | LiteTensor, batch_id: int) -> int:
         """Put one sample into slot ``batch_id``; -1 when the slot is taken."""
-        if not 0 <= batch_id < self._shape[0]:
-            raise RuntimeError(f"lite: slot {batch_id} of a batch of {self._shape[0]}.")
+        if not 0 <= batch_id < self.shape[0]:
+            raise MisuseError(f"lite: slot {batch_id} of a batch of {self.shape[0]}.")
         index = self._take(batch_id)
         if index >= 0:
             self._store(array, index)
@@ -106,7 +111,7 @@ class TensorBatchCollector:
             slot = self.get_tensor_at(index)
             if length != slot.nbytes:
                 self.free([index])
-                raise RuntimeError(f"lite: a sample takes {slot.nbytes} bytes; got {length}.")
+                raise MisuseError(f"lite: a sample takes {slot.nbytes} bytes; got {length}.")
             ctypes.memmove(slot.get_ctypes_memory(), data, length)
         return index
 
@@ -114,8 +119,10 @@ class TensorBatchCollector:
         slot = self.get_tensor_at(index)
         try:
             source = array.to_numpy() if isinstance(array, LiteTensor) else array
+            if not isinstance(source, (np.ndarray, np.generic)):
+                raise MisuseError(f"lite: a sample is an array or a LiteTensor; got a {type(array).__name__}.")
             if source.nbytes != slot.nbytes or source.dtype != np.dtype(slot.layout.dtype):
-                raise RuntimeError(f"lite: a sample is {slot.layout}; got {source.dtype.name}{list(source.shape)}.")
+                raise MisuseError(f"lite: a sample is {slot.layout}; got {source.dtype.name}{list(source.shape)}.")
             slot.set_data_by_copy(source.reshape(slot.layout.shapes), layout=None)
         except BaseException:
             self.free([index])
@@ -125,8 +132,8 @@ class TensorBatchCollector:
         """Make slots usable again."""
         with self._lock:
             for index in indexes:
-                if not 0 <= index < self._shape[0] or index in self._free_list:
-                    raise RuntimeError(f"lite: slot {index} is not in use.")
+                if not 0 <= index < self.shape[0] or index in self._free_list:
+                    raise MisuseError(f"lite: slot {index} is not in use.")
             self._free_list = sorted([*self._free_list, *indexes])
 
     def get_tensor_at(self, idx: int) -> LiteTensor:

@@ -84,11 +84,15 @@ void reduce_rule(Emitter&, const Reduce& p, In in, Out& out) {
   if (p.mode == ReduceKind::SUM && x.em->any_size(x))
     if (const SizeValues to = sizes_of("Reduce", "the target shape", in[1]); to.operand)
       return out.push_back(finished(emit_sized("sum_to", {x}, ShapeAttrs{to.now}, "shape", to)));
-  // Which ones those are is a matter of the sizes now: with others it is another reduction.
   const Shape want = to_shape(known_ints("Reduce", "the target shape", in[1]));
-  const Shape have = want.numel() == 1 ? now(x) : x.shape();
+  // One element of all there are, whatever sizes and how many axes there will be.
+  if (want.numel() == 1)
+    return out.push_back(
+        finished(reshape(now(x).numel() == 1 && !x.em->any_size(x) ? x : reduce(x, mode, Ints{}, false), want)));
+  // Which ones those are is a matter of the sizes now: with others it is another reduction.
+  const Shape have = x.shape();
   const int lead = have.rank - want.rank;
-  MGE_CHECK(lead >= 0 || want.numel() == 1, Value, "Reduce: {} cannot be reduced to {}.", have.str(), want.str());
+  MGE_CHECK(lead >= 0, Value, "Reduce: {} cannot be reduced to {}.", have.str(), want.str());
   Ints axes;
   for (int i = 0; i < have.rank; ++i)
     if (i < lead || (want[i - lead] == 1 && (have[i] != 1 || x.em->any_size(x)))) axes.push_back(i);

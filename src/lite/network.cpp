@@ -1,5 +1,6 @@
 #include "lite/network.h"
 
+#include <algorithm>
 #include <mutex>
 #include <span>
 
@@ -26,21 +27,22 @@ auto locked(Impl& impl, F&& body) -> decltype(body()) {
 
 }  // namespace
 
-Network::Network(const Config& config, const NetworkIO& io) : impl_(std::make_unique<Impl>(config, io)) {}
+Network::Network(const Config& config, const NetworkIO& io) : impl_(std::make_shared<Impl>(config, io)) {}
 Network::Network(const NetworkIO& io, const Config& config) : Network(config, io) {}
-Network::~Network() = default;
+// A run under way uses memory of the caller, so its end is waited for; not where it is what destroys the network, or
+// waits for who does.
+Network::~Network() {
+  try {
+    if (!impl_->inside_callback()) impl_->drain();
+  } catch (...) {  // NOLINT: what runs holds all it needs
+  }
+}
 
 void Network::load_model(void* mem, size_t size) {
-  locked(*impl_, [&] {
-    impl_->check_not_loaded("a second load_model");
-    impl_->load(bytes_in_memory(mem, size));
-  });
+  guarded([&] { impl_->load([&] { return bytes_in_memory(mem, size); }); });
 }
 void Network::load_model(std::string path) {
-  locked(*impl_, [&] {
-    impl_->check_not_loaded("a second load_model");
-    impl_->load(bytes_of_file(path));
-  });
+  guarded([&] { impl_->load([&] { return bytes_of_file(path); }); });
 }
 void Network::compute_only_configured_output() {
   locked(*impl_, [&] {
@@ -66,7 +68,7 @@ std::shared_ptr<Tensor> Network::get_output_tensor(size_t index) {
 }
 
 Network& Network::set_async_callback(const AsyncCallback& callback) {
-  guarded([&] { impl_->set_async_callback(callback); });
+  guarded([impl = impl_, &callback] { impl->set_async_callback(callback); });
   return *this;
 }
 Network& Network::set_start_callback(const StartCallback& callback) {
@@ -78,11 +80,12 @@ Network& Network::set_finish_callback(const FinishCallback& callback) {
   return *this;
 }
 
+// A callback may destroy the network.
 void Network::forward() {
-  guarded([&] { impl_->forward(); });
+  guarded([impl = impl_] { impl->forward(); });
 }
 void Network::wait() {
-  guarded([&] { impl_->wait(); });
+  guarded([impl = impl_] { impl->wait(); });
 }
 
 std::string Network::get_input_name(size_t index) const {
@@ -100,7 +103,15 @@ std::vector<std::string> Network::get_all_input_name() const {
 std::vector<std::string> Network::get_all_output_name() const {
   return locked(*impl_, [&] {
     impl_->check_loaded("get_all_output_name");
-    return names(impl_->outputs);
+    // Those that the program named come first, in its order; numbers are the dump's.
+    std::vector<std::string> all = names(impl_->outputs);
+    auto behind = all.begin();
+    for (const IO& io : impl_->network_io.outputs)
+      if (auto at = std::find(behind, all.end(), io.name); at != all.end()) {
+        std::rotate(behind, at, at + 1);
+        ++behind;
+      }
+    return all;
   });
 }
 
@@ -139,10 +150,7 @@ void Network::get_static_memory_alloc_info(const std::string& folder) const {
   locked(*impl_, [&] { impl_->write_memory_info(folder); });
 }
 void Network::extra_configure(const ExtraConfig& extra) {
-  locked(*impl_, [&] {
-    impl_->check_not_loaded("extra_configure");
-    impl_->extra = extra;
-  });
+  locked(*impl_, [&] { impl_->extra = extra; });
 }
 
 }  // namespace lite

@@ -43,69 +43,84 @@ namespace {
 void check_open(bool closed) { MGE_CHECK(!closed, Assertion, "lite: forward: the network was destroyed meanwhile."); }
 }  // namespace
 
-Worker::Worker() : thread_([this] { loop(); }) { busy_.owner = thread_.get_id(); }
+Worker::Worker() : thread_([state = state_] { loop(state); }) { state_->busy.owner = thread_.get_id(); }
 
 // A callback of another network may be what waits, and for that one the job of this.
-void Worker::wait_idle(std::unique_lock<std::mutex>& lock) {
-  if (!job_) return;
+void Worker::State::wait_idle(std::unique_lock<std::mutex>& lock) {
+  if (!running) return;
   lock.unlock();
-  const Waiting now(busy_);
+  const Waiting now(busy);
   lock.lock();
-  changed_.wait(lock, [&] { return !job_; });
+  changed.wait(lock, [&] { return !running; });
 }
 
 Worker::~Worker() {
+  const bool own = on_this_thread();  // the job that is running let go of the network
   {
-    std::unique_lock<std::mutex> lock(mutex_);
-    changed_.wait(lock, [&] { return !job_; });
-    stop_ = true;
+    std::unique_lock<std::mutex> lock(state_->mutex);
+    if (!own) state_->changed.wait(lock, [&] { return !state_->running; });
+    state_->stop = true;
   }
-  changed_.notify_all();
-  thread_.join();
+  state_->changed.notify_all();
+  if (own)
+    thread_.detach();
+  else
+    thread_.join();
 }
 
 void Worker::post(std::function<void()> job) {
-  std::unique_lock<std::mutex> lock(mutex_);
-  wait_idle(lock);
-  check_open(closed_);
-  job_ = std::move(job);
-  changed_.notify_all();
+  std::unique_lock<std::mutex> lock(state_->mutex);
+  state_->wait_idle(lock);
+  check_open(state_->closed);
+  state_->job = std::move(job);
+  state_->running = true;
+  state_->changed.notify_all();
 }
 
 void Worker::wait() {
-  std::unique_lock<std::mutex> lock(mutex_);
-  wait_idle(lock);
-  if (auto e = std::exchange(error_, nullptr)) std::rethrow_exception(e);
+  const std::shared_ptr<State> state = state_;
+  std::unique_lock<std::mutex> lock(state->mutex);
+  state->wait_idle(lock);
+  if (auto e = std::exchange(state->error, nullptr)) std::rethrow_exception(e);
+}
+
+void Worker::drain() {
+  const std::shared_ptr<State> state = state_;
+  std::unique_lock<std::mutex> lock(state->mutex);
+  state->wait_idle(lock);
 }
 
 void Worker::close() {
-  std::unique_lock<std::mutex> lock(mutex_);
-  closed_ = true;
+  const std::shared_ptr<State> state = state_;
+  std::unique_lock<std::mutex> lock(state->mutex);
+  state->closed = true;
   try {
-    wait_idle(lock);
+    state->wait_idle(lock);
   } catch (...) {
     if (!lock) lock.lock();
-    closed_ = false;
+    state->closed = false;
     throw;
   }
 }
 
-void Worker::loop() {
-  std::unique_lock<std::mutex> lock(mutex_);
+void Worker::loop(const std::shared_ptr<State>& state) {
+  std::unique_lock<std::mutex> lock(state->mutex);
   for (;;) {
-    changed_.wait(lock, [&] { return stop_ || job_; });
-    if (stop_) return;
+    state->changed.wait(lock, [&] { return state->stop || state->job; });
+    if (state->stop) return;
+    std::function<void()> job = std::exchange(state->job, nullptr);
     lock.unlock();
     std::exception_ptr error;
     try {
-      job_();
+      job();
     } catch (...) {
       error = std::current_exception();
     }
+    job = nullptr;  // it may hold the network last, which then ends this worker
     lock.lock();
-    error_ = error;
-    job_ = nullptr;
-    changed_.notify_all();
+    state->error = error;
+    state->running = false;
+    state->changed.notify_all();
   }
 }
 
@@ -213,18 +228,42 @@ void Network::Impl::apply(const ModelInfo& info) {
   }
 }
 
-void Network::Impl::load(const ModelBytes& source) {
-  check_not_loaded("a second load_model");
-  Loaded loaded = load_bytes(source, config, network_io, !extra.disable_configure_by_model_info);
-  const auto before = std::tuple(config, network_io, threads, inplace);
+// Runs of the old model end first. It comes back, settings and all, when there is no new one.
+void Network::Impl::replace_model(const std::function<void()>& load) {
+  if (!inside_callback()) drain();
+  const std::lock_guard lock(mutex);
+  MGE_CHECK(!in_forward_, Assertion,
+            "lite: a model was loaded from a callback of the same network. Call it after forward has returned.");
+  const Asked before(config, network_io, threads, inplace);
+  const std::optional<Asked> asked = asked_;
+  auto old = std::tuple(std::exchange(model, nullptr), std::exchange(engine, nullptr), std::exchange(inputs, {}),
+                        std::exchange(outputs, {}), std::exchange(extra_info, {}), std::exchange(const_inputs_, {}));
   try {
-    if (loaded.packed) apply(loaded.info);
-    load_shared(std::make_shared<const mge::serial::LoadedModel>(std::move(loaded.model)));
-  } catch (...) {  // another model may be tried
+    if (asked_) std::tie(config, network_io, threads, inplace) = *std::exchange(asked_, std::nullopt);
+    load();
+    finished_ = false;
+    memory_info.clear();
+  } catch (...) {
     std::tie(config, network_io, threads, inplace) = before;
-    extra_info.clear();
+    asked_ = asked;
+    std::tie(model, engine, inputs, outputs, extra_info, const_inputs_) = std::move(old);
     throw;
   }
+}
+
+void Network::Impl::load(const std::function<ModelBytes()>& source) {
+  replace_model([&] {
+    Loaded loaded = load_bytes(source(), config, network_io, !extra.disable_configure_by_model_info);
+    if (loaded.packed) {
+      asked_.emplace(config, network_io, threads, inplace);
+      apply(loaded.info);
+    }
+    take(std::make_shared<const mge::serial::LoadedModel>(std::move(loaded.model)));
+  });
+}
+
+void Network::Impl::load_shared(std::shared_ptr<const mge::serial::LoadedModel> m) {
+  replace_model([&] { take(std::move(m)); });
 }
 
 EngineOptions Network::Impl::engine_options(const mge::serial::LoadedModel& m) const {
@@ -270,8 +309,7 @@ void Network::Impl::show_values() {
   prepare_again();
 }
 
-void Network::Impl::load_shared(std::shared_ptr<const mge::serial::LoadedModel> m) {
-  check_not_loaded("a second load");
+void Network::Impl::take(std::shared_ptr<const mge::serial::LoadedModel> m) {
   check_config();
   MGE_CHECK(
       m->info.preprocess.empty(), NotImplemented,
@@ -279,27 +317,32 @@ void Network::Impl::load_shared(std::shared_ptr<const mge::serial::LoadedModel> 
       "traced function and dump it again.");
   const EngineOptions opt = engine_options(*m);
   const mge::UseMemory use(memory);
+  model = std::move(m);
+  engine = std::make_unique<Engine>(model, opt);
+  if (!profile_path.empty()) engine->watch(true);
+  make_slots();
+  prepare_first();
+  make_discrete();
+  if (extra_info.empty()) {
+    JsonWriter json;
+    for (auto& [key, value] : model->info.metadata) json.member(key, value);
+    extra_info = json.str();
+  }
+}
+
+// Shapes that NetworkIO gives to some inputs may want others of the rest, which the program sets after the load.
+void Network::Impl::prepare_first() {
+  const mge::ThreadLimit limit(static_cast<int>(threads));
+  const std::vector<Meta> metas = input_metas();
+  if (config.options.const_shape) check_const_shape(metas);
+  const auto configured = [](const IoSlot& s) { return s.io.config_layout.ndim > 0; };
+  const bool some = std::ranges::any_of(inputs, configured), all = std::ranges::all_of(inputs, configured);
   try {
-    model = std::move(m);
-    engine = std::make_unique<Engine>(model, opt);
-    if (!profile_path.empty()) engine->watch(true);
-    make_slots();
-    const mge::ThreadLimit limit(static_cast<int>(threads));
-    engine->prepare(input_metas());
-    if (config.options.const_shape) check_const_shape(input_metas());
+    engine->prepare(metas);
     set_output_layouts();
-    make_discrete();
-    if (extra_info.empty()) {
-      JsonWriter json;
-      for (auto& [key, value] : model->info.metadata) json.member(key, value);
-      extra_info = json.str();
-    }
-  } catch (...) {
-    model.reset();
-    engine.reset();
-    inputs.clear();
-    outputs.clear();
-    throw;
+  } catch (const mge::Error& e) {
+    if (config.options.const_shape || !some || all) throw;
+    log(INFO, mge::format("lite: the shapes of NetworkIO alone do not fit: {}", e.what()));
   }
 }
 
@@ -465,7 +508,11 @@ void Network::Impl::write_optimised(const std::string& path) const {
   mge::serial::ModelInfo info = model->info;
   for (auto& [key, value] : info.metadata)
     if (key == "optimized_for_inference") value = "1";
-  mge::serial::write_model_file(path, engine->graph(), info);
+  if (!shows_values()) return mge::serial::write_model_file(path, engine->graph(), info);
+  EngineOptions opt = engine_options(*model);  // dumps have made every value an output
+  opt.every_value = false;
+  opt.opt_level = config.options.graph_opt_level;
+  mge::serial::write_model_file(path, Engine(model, opt).graph(), info);
 }
 
 IoSlot& Network::Impl::at(std::vector<IoSlot>& slots, size_t index, const char* what) {
@@ -537,8 +584,15 @@ void Network::Impl::set_output_layouts() {
     // Of sizes that depend on values, those of the recorded call stand there until the first run.
     const Meta& m = engine->knows_outputs() ? engine->output_meta(i) : engine->recorded_output_meta(i);
     const std::lock_guard<std::recursive_mutex> lock(TensorAccess::impl(*s.tensor).mutex);
-    if (is_layout_of(TensorAccess::impl(*s.tensor).layout, m)) continue;
-    s.tensor->set_layout(to_lite(m, mge::format("output '{}'", s.io.name)));
+    Tensor::Impl& t = TensorAccess::impl(*s.tensor);
+    if (is_layout_of(t.layout, m)) continue;
+    // Who gave this memory expects the output there.
+    MGE_CHECK(
+        !(t.memory && t.memory->from_user() && t.whole() && m.bytes() > t.memory->bytes), Value,
+        "lite: output '{}' is {} and needs {} bytes; the memory given by reset has {}. Call reset with more memory "
+        "and this layout.",
+        s.io.name, m.str(), m.bytes(), t.memory->bytes);
+    t.set_layout(to_lite(m, mge::format("output '{}'", s.io.name)));
   }
 }
 
@@ -588,6 +642,21 @@ void write_json(const std::string& path, const std::string& text) {
 }
 }  // namespace
 
+// An op's own words do not say that the number of dimensions is what changed.
+void Network::Impl::prepare_run() {
+  try {
+    engine->prepare(metas_);
+  } catch (const mge::Error& e) {
+    for (size_t i = 0; i < metas_.size(); ++i)
+      if (metas_[i].shape.rank != inputs[i].meta.shape.rank)
+        mge::fail(e.kind(),
+                  "{}\n  Input '{}' is {}, and was {} when the model was made: another number of dimensions "
+                  "works only where all ops take it.",
+                  e.what(), inputs[i].io.name, metas_[i].str(), inputs[i].meta.str());
+    throw;
+  }
+}
+
 void Network::Impl::run_once() {
   const mge::ThreadLimit limit(static_cast<int>(threads));
   const mge::UseMemory use(memory);
@@ -605,7 +674,7 @@ void Network::Impl::run_once() {
     in = take_inputs();
   }
   if (config.options.const_shape) check_const_shape(metas_);
-  engine->prepare(metas_);
+  prepare_run();
   if (engine->knows_outputs()) set_output_layouts();
   if (fake) return;
   const bool known = engine->knows_outputs();
@@ -688,6 +757,9 @@ bool Network::Impl::inside_callback() const {
   Worker* w = const_cast<Impl*>(this)->worker();
   return w && w->on_this_thread();
 }
+void Network::Impl::drain() {
+  if (Worker* w = worker()) w->drain();
+}
 // A run that begins later would have the network go with its last caller, who must not wait for it inside a callback of
 // another network: the run may wait for that one.
 void Network::Impl::close() {
@@ -740,7 +812,7 @@ void Network::Impl::forward() {
   lock.unlock();
   w.wait();
   if (start) start(io_map(inputs));
-  w.post([this, done] {
+  w.post([this, done, self = shared_from_this()] {  // the callback may destroy the network
     std::exception_ptr error;
     try {
       std::lock_guard running(mutex);

@@ -7,8 +7,10 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "core/memory_source.h"
@@ -34,7 +36,7 @@ struct IoSlot {
   mge::RefPtr<mge::Storage> given;
 };
 
-/// Runs one job at a time on a thread of its own. Made on the first async forward.
+/// Runs one job at a time on a thread of its own. Made on the first async forward. Its last job may end it.
 class Worker {
  public:
   Worker();
@@ -43,28 +45,35 @@ class Worker {
   void post(std::function<void()> job);
   /// Until idle; rethrows what the last job threw, once.
   void wait();
+  /// Until idle, whatever came out of it.
+  void drain();
   /// No more jobs; returns when the last one is done, whatever came out of it. When it throws there may be jobs again.
   void close();
-  bool on_this_thread() const { return std::this_thread::get_id() == busy_.owner.load(); }
+  bool on_this_thread() const { return std::this_thread::get_id() == state_->busy.owner.load(); }
 
  private:
-  void loop();
-  void wait_idle(std::unique_lock<std::mutex>& lock);
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::function<void()> job_;
-  std::exception_ptr error_;
-  bool stop_ = false, closed_ = false;
-  Awaited busy_;  // its owner is the thread below, whose own copy of its id is not there before it starts
+  struct State {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::function<void()> job;
+    std::exception_ptr error;
+    bool running = false, stop = false;  // running: from post to behind the end of the job and all that it held
+    bool closed = false;
+    Awaited busy;  // its owner is the thread below, whose own copy of its id is not there before it starts
+    void wait_idle(std::unique_lock<std::mutex>& lock);
+  };
+  static void loop(const std::shared_ptr<State>& state);
+  const std::shared_ptr<State> state_ = std::make_shared<State>();
   std::thread thread_;
 };
 
-class Network::Impl {
+class Network::Impl : public std::enable_shared_from_this<Impl> {
  public:
   Impl(const Config& c, const NetworkIO& io) : config(c), network_io(io) {}
   ~Impl();
 
-  void load(const ModelBytes& source);
+  // These take the mutex themselves, and the place of the model that there is; after an error that one stays.
+  void load(const std::function<ModelBytes()>& source);
   void load_shared(std::shared_ptr<const mge::serial::LoadedModel> model);
   EngineOptions engine_options(const mge::serial::LoadedModel& m) const;
   void show_values();  // dumps were asked for: a loaded network is compiled again, with every value as an output
@@ -90,6 +99,8 @@ class Network::Impl {
   void set_async_callback(const AsyncCallback& callback);
   /// Whether this is the thread on which an async callback runs.
   bool inside_callback() const;
+  /// Until no async run is under way.
+  void drain();
   /// Before the network goes: no more async runs, and none is under way. When it throws the network stays.
   void close();
 
@@ -125,6 +136,9 @@ class Network::Impl {
 
  private:
   void check_config() const;
+  void replace_model(const std::function<void()>& load);
+  void take(std::shared_ptr<const mge::serial::LoadedModel> m);
+  void prepare_first();
   bool shows_values() const { return !text_dump.empty() || !bin_dump.empty() || on_values; }
   void apply(const ModelInfo& info);
   void prepare_again();
@@ -139,12 +153,16 @@ class Network::Impl {
   std::vector<mge::Meta> input_metas();
   std::vector<mge::Buffer> take_inputs();
   void set_output_layouts();
+  void prepare_run();
   void run_once();
   void store_output(IoSlot& slot, const mge::Meta& m, const mge::Buffer& value);
   void dump_values(const std::vector<mge::Buffer>& values, size_t first);
   void call_finish();
 
   Worker* worker();  // null: none was needed yet
+
+  using Asked = std::tuple<Config, NetworkIO, size_t, bool>;
+  std::optional<Asked> asked_;  // by the program, where a packed model said something else
 
   std::atomic<bool> closed_{false};  // see close
   bool finished_ = false;            // a forward whose finish callback has not been called yet

@@ -166,7 +166,8 @@ void Runtime::shared_weight_with_network(std::shared_ptr<Network> dst, const std
                 "(comp_node_seq_record_level=2). Share before that, or use level 1.");
       return from->model;
     }();
-    Held(dst)->load_shared(model);
+    MGE_CHECK(dst, Value, "lite: the network is null.");
+    NetworkAccess::impl(*dst).load_shared(model);
   });
 }
 void Runtime::enable_global_layout_transform(std::shared_ptr<Network> network) {

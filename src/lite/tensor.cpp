@@ -95,11 +95,7 @@ void Tensor::Impl::set_layout(const Layout& l) {
   if (l == layout && memory) return;  // a view stays a view
   size_t need = layout_bytes(l);
   if (memory && (need > memory->bytes || !whole())) {
-    MGE_CHECK(!memory->from_user() || !whole(), Value,
-              "lite: layout {} needs {} bytes, and the memory given by reset has {}. Call reset with more memory and "
-              "this layout.",
-              layout_text(l), need, memory->bytes);
-    memory.reset();
+    memory.reset();  // of the library or of the program: who sets a layout that is too large for it gives other memory
   }
   layout = l;
   offset = 0;

@@ -555,7 +555,7 @@ def test_memory_that_is_none_is_refused() -> None:
     with pytest.raises(RuntimeError, match="16 bytes of an object that has 12"):
         t.set_data_by_share(three, 16)
     with pytest.raises(RuntimeError, match="a pointer needs the number of bytes"):
-        t.set_data_by_share(ctypes.cast(three, ctypes.c_void_p))
+        t.set_data_by_copy(ctypes.cast(three, ctypes.c_void_p))
     with pytest.raises(RuntimeError, match="null pointer"):
         t.set_data_by_share(ctypes.c_void_p(), 16)
     fixed = np.arange(4, dtype="int32")

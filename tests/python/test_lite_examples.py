@@ -63,7 +63,7 @@ def program(language: str, name: str, folder: pathlib.Path) -> list[object]:
     out = folder / f"{name}_{language}"
     if not out.exists():
         library = find_library().parent
-        compiler = ["cc", "-std=c11", "-D_GNU_SOURCE"] if language == "c" else ["c++", "-std=c++17"]
+        compiler = ["cc", "-std=c11", "-D_GNU_SOURCE"] if language == "c" else ["c++", "-std=c++14"]
         flags = ["-Wall", "-Wextra", "-Werror", f"-I{ROOT / 'include'}", "-pthread"]
         source = EXAMPLES / language / f"{name}.{language}"
         run(*compiler, *flags, source, f"-L{library}", "-llite", f"-Wl,-rpath,{library}", "-o", out)

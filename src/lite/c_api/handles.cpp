@@ -93,7 +93,11 @@ LiteTensor network_tensor(LiteNetwork network, const std::shared_ptr<Tensor>& te
   Table& t = table();
   std::lock_guard<std::mutex> lock(t.mutex);
   auto& known = network_entry(t, network).tensors;
-  if (auto it = known.find(tensor.get()); it != known.end()) return handle(it->second);
+  if (auto it = known.find(tensor.get()); it != known.end()) {
+    if (t.tensors[it->second].borrowed.lock() == tensor) return handle(it->second);
+    t.tensors.erase(it->second);  // of a model that was replaced: the address is another tensor's now
+    known.erase(it);
+  }
   const uintptr_t k = t.next += 16;
   t.tensors[k].borrowed = tensor;
   try {

@@ -234,10 +234,95 @@ TEST(LiteNetwork, OrderOfCalls) {
   EXPECT_THAT(error_of([&] { net->get_io_tensor("x"); }), HasSubstr("needs a loaded model"));
   EXPECT_THAT(error_of([&] { net->load_model("/nowhere.mge"); }), HasSubstr("/nowhere.mge: cannot open"));
   net->load_model(test::net_path());  // a failed load leaves it usable
-  EXPECT_THAT(error_of([&] { net->load_model(test::net_path()); }), HasSubstr("must come before load_model"));
   EXPECT_THAT(error_of([&] { Runtime::set_cpu_threads_number(net, 2); }), HasSubstr("must come before load_model"));
   EXPECT_THAT(error_of([&] { net->set_device_id(1); }), HasSubstr("must come before load_model"));
   EXPECT_THAT(error_of([&] { net->compute_only_configured_output(); }), HasSubstr("must come before load_model"));
+}
+
+TEST(LiteNetwork, ASecondModelTakesThePlaceOfTheFirst) {
+  auto net = load_net();
+  auto old = net->get_io_tensor("data");
+  test::run(*net);
+  auto bytes = test::model_of(kAffine);
+  net->load_model(bytes.data(), bytes.size());
+  EXPECT_THAT(net->get_all_input_name(), ElementsAre("x", "b"));
+  fill(*net->get_io_tensor("x"), pixel);
+  fill(*net->get_io_tensor("b"), [](size_t) { return 1.0f; });
+  EXPECT_FLOAT_EQ(test::run(*net)[5], pixel(5) + 1);
+  EXPECT_EQ(floats(*old).size(), 2u * 64);  // whoever holds it still has it
+  // After an error the model stays.
+  EXPECT_THAT(error_of([&] { net->load_model("/nowhere.mge"); }), HasSubstr("cannot open"));
+  bytes[bytes.size() / 2] ^= 1;
+  EXPECT_NE(error_of([&] { net->load_model(bytes.data(), bytes.size()); }), "no error");
+  EXPECT_FLOAT_EQ(test::run(*net)[5], pixel(5) + 1);
+  net->set_start_callback([&](const auto&) {
+    EXPECT_THAT(error_of([&] { net->load_model(test::net_path()); }), HasSubstr("from a callback"));
+  });
+  net->forward();
+  // So do its weights with another network's.
+  net->set_start_callback({});
+  Runtime::shared_weight_with_network(net, load_net());
+  EXPECT_EQ(net->get_input_name(0), "data");
+}
+
+TEST(LiteNetwork, ConfiguredShapesThatNeedOthersToFit) {
+  NetworkIO io;
+  io.inputs.push_back({.name = "x", .config_layout = f32({4, 2})});
+  auto net = load(kAffine, {}, io);  // b is {3} until the program says so
+  EXPECT_THAT(error_of([&] { net->forward(); }), HasSubstr("model.py:7"));
+  net->get_io_tensor("b")->set_layout(f32({2}));
+  fill(*net->get_io_tensor("x"), pixel);
+  fill(*net->get_io_tensor("b"), [](size_t) { return 1.0f; });
+  EXPECT_FLOAT_EQ(test::run(*net)[7], pixel(7) + 1);
+  io.inputs.push_back({.name = "b", .config_layout = f32({3})});  // nothing is left to be said
+  EXPECT_THAT(error_of([&] { load(kAffine, {}, io); }), HasSubstr("model.py:7"));
+}
+
+TEST(LiteNetwork, AnotherNumberOfDimensions) {
+  auto net = load(kAffine);
+  net->get_io_tensor("x")->set_layout(f32({2, 2, 3}));
+  EXPECT_EQ(test::run(*net).size(), 12u);
+  net->get_io_tensor("x")->set_layout(f32({5}));
+  EXPECT_THAT(
+      error_of([&] { net->forward(); }),
+      AllOf(HasSubstr("model.py:7"), HasSubstr("Input 'x' is float32[5], and was float32[2,3] when the model")));
+}
+
+TEST(LiteNetwork, NamedOutputsComeFirstInTheList) {
+  NetworkIO io;
+  io.outputs = {{.name = "nothing"}, {.name = "prob"}};
+  auto net = load_net({}, io);
+  EXPECT_THAT(net->get_all_output_name(), ElementsAre("prob", "logits"));
+  EXPECT_EQ(net->get_output_name(0), "logits");
+}
+
+TEST(LiteNetwork, OutputsDoNotOutgrowTheMemoryTheyWereGiven) {
+  auto net = load(kAffine);
+  std::vector<float> place(6);
+  net->get_output_tensor(0)->reset(place.data(), place.size() * sizeof(float));
+  net->get_io_tensor("x")->set_layout(f32({4, 3}));
+  EXPECT_THAT(error_of([&] { net->forward(); }), HasSubstr("the memory given by reset has 24"));
+}
+
+TEST(LiteNetwork, DestroyedByItsOwnCallback) {
+  for (const std::string when : {"start", "start of an async run", "finish", "async"}) {
+    std::atomic<int> calls{0};
+    auto net = std::make_unique<Network>();
+    Network& n = *net;
+    n.load_model(test::net_path());
+    const auto destroy = [&] {
+      net.reset();
+      ++calls;
+    };
+    if (when == "start of an async run") n.set_async_callback([&] { ++calls; });
+    if (when[0] == 's') n.set_start_callback([&](const auto&) { destroy(); });
+    if (when == "finish") n.set_finish_callback([&](const auto&) { destroy(); });
+    if (when == "async") n.set_async_callback(destroy);
+    n.forward();
+    if (when == "finish") n.wait();
+    while (calls < (when == "start of an async run" ? 2 : 1)) std::this_thread::yield();
+    EXPECT_EQ(net, nullptr);
+  }
 }
 
 TEST(LiteNetwork, DamagedFilesLeaveTheNetworkEmpty) {
