@@ -54,6 +54,10 @@ class ArrayMethodMixin:
         """The element type."""
         raise NotImplementedError
 
+    def _dev_tensor(self) -> Tensor:
+        """Itself: what ``InputNode.set_value`` takes (docs/private-names.md)."""
+        return self
+
     def numpy(self) -> npt.NDArray[Any]:
         """The value as a read-only NumPy array."""
         raise NotImplementedError
