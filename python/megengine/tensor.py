@@ -54,10 +54,6 @@ class ArrayMethodMixin:
         """The element type."""
         raise NotImplementedError
 
-    def _dev_tensor(self) -> Tensor:
-        """Itself: what ``InputNode.set_value`` takes (docs/private-names.md)."""
-        return self
-
     def numpy(self) -> npt.NDArray[Any]:
         """The value as a read-only NumPy array."""
         raise NotImplementedError
@@ -309,6 +305,10 @@ class Tensor(TensorBase, ArrayMethodMixin):
         )
 
     requires_grad = property(_no_requires_grad, _no_requires_grad, _no_requires_grad)
+
+    def _dev_tensor(self) -> Tensor:
+        """Itself: what ``InputNode.set_value`` takes (docs/private-names.md)."""
+        return self
 
     def to(self, device: str | CompNode, *, _borrow: bool = False) -> Tensor:
         """A copy on ``device``; gradients flow back to the device of this tensor.
