@@ -37,13 +37,14 @@ std::string number_text(const Meta& m, const void* p) {
   }
 }
 
-// const<2>[4] for one number, const{3,1}[7] for others; the number in brackets makes it unlike any other.
+// const<2>[4] for one number, const{3,1}[7] for others; the number in brackets, an op's as the
+// original counts them (ops even, variables odd), makes it unlike any other.
 std::string constant_name(const Graph& g, const ir::Constant& c) {
   const Meta& m = g.meta(c.value);
   std::string number = m.shape.numel() == 1 && c.storage ? number_text(m, c.data()) : "";
-  if (!number.empty()) return format("const<{}>[{}]", number, c.value);
+  if (!number.empty()) return format("const<{}>[{}]", number, 2 * c.value);
   std::string shape = m.shape.str();  // "[3,1]"
-  return format("const{{{}}}[{}]", shape.substr(1, shape.size() - 2), c.value);
+  return format("const{{{}}}[{}]", shape.substr(1, shape.size() - 2), 2 * c.value);
 }
 
 // x[0] is one op of the original and two of ours: a slice, and a squeeze of the axes it left with one entry.

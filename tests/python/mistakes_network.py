@@ -16,8 +16,8 @@ from megengine.utils import custom_op_tools
 from megengine.utils.network import Network
 
 
-def loaded() -> Network:
-    f = trace(lambda a, b: F.relu((a + b) * 2), symbolic=True, capture_as_const=True)
+def loaded(function=lambda a, b: F.relu((a + b) * 2)) -> Network:
+    f = trace(function, symbolic=True, capture_as_const=True)
     f(mge.Tensor(np.ones((2, 3), "float32")), mge.Tensor(np.ones((2, 3), "float32") * 2))
     file = io.BytesIO()
     f.dump(file, arg_names=["a", "b"], output_names=["o"])
@@ -42,9 +42,9 @@ def replaced_by_a_constant_of_another_shape():
     net.replace_vars({net.input_vars[0]: net.make_const(np.ones((4, 3)), name="c")})
 
 
-@mistake(ValueError, "ADD", "float32", "uint8", "astype")
+@mistake(ValueError, "MatrixMul", "float32", "uint8", "astype")
 def image_put_in_without_a_cast():
-    net = loaded()
+    net = loaded(lambda a, b: F.matmul(a, b, transpose_b=True))
     net.replace_vars({net.input_vars[0]: net.make_input_node((2, 3), "uint8", name="image")})
 
 
@@ -85,7 +85,7 @@ def filter_by_the_name_of_a_class():
     loaded().opr_filter.type("Elemwise")
 
 
-@mistake(ValueError, "reset_batch_size", "no input c", "a, b")
+@mistake(AssertionError, "reset_batch_size", "no input c", "a, b")
 def blacklist_of_an_input_that_is_not_there():
     loaded().reset_batch_size(4, blacklist=["c"])
 

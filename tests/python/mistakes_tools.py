@@ -103,7 +103,7 @@ def graph_product_that_does_not_fit():
     G.apply_normal_varnode(builtin.MatrixMul(), x, graph.make_const(np.ones((2, 3), "float32")))
 
 
-@mistake(ValueError, "no y", "x")
+@mistake(AssertionError, "no y", "x")
 def name_that_the_graph_does_not_have():
     cgtools.find_vars_by_name(graph_with_input()[1], ["y"])
 

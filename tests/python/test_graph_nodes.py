@@ -117,12 +117,13 @@ def test_a_loaded_network_is_looked_at() -> None:
         "Elemwise",
         "Elemwise",
     ]
-    oprs, variables, owner, receivers, by_degree, degree = cgtools.graph_traversal(y)
-    assert set(owner) == set(variables) and sorted(i for n in by_degree.values() for i in n) == sorted(oprs)
-    assert receivers[owner[y.id]] == [] and owner[y.id] in receivers[owner[y.op.inputs[0].id]]
-    assert degree[owner[y.id]] == 1
-    assert cgtools.find_vars_by_name(y, ["data"]) == [data]
-    with pytest.raises(ValueError, match="there is no foo"):
+    oprs, variables, readers, receivers, by_degree, degree = cgtools.graph_traversal(y)
+    assert sorted(i for n in by_degree.values() for i in n) == sorted(oprs) == sorted(degree)
+    assert y.id not in variables and receivers[y.op.id] == [] and degree[y.op.id] == 1  # nobody reads the output
+    ((reader, place),) = readers[data.id]
+    assert variables[1] is data and (oprs[reader].type, place) == ("ConvolutionForward", 0)
+    assert cgtools.find_vars_by_name(y, ["data", "y"]) == [data, y]
+    with pytest.raises(AssertionError, match="no foo in this graph"):
         cgtools.find_vars_by_name(y, ["foo"])
 
 
@@ -144,6 +145,35 @@ def test_parts_of_a_graph_are_replaced() -> None:
     wants = (np.exp(v) + v, np.exp(2 * v) + 2 * v, np.log(v) + v, np.ones(2))
     for out, want in zip(outs, wants):
         np.testing.assert_allclose(out.get_value(), want, rtol=1e-6)
+
+
+def test_the_same_programs_for_both_classes_of_a_variable() -> None:
+    """The original has nodes of the engine below its own: ``v._node.owner``, and lists where ours takes arguments."""
+    graph = G.Graph()
+    a, b, c = (graph.make_h2d(dtype="float32", shape=(1,), name=name) for name in "abc")
+    (total,) = G.apply_normal_varnode(builtin.Elemwise("add"), a, b)
+    (y,) = G.apply_normal_varnode(builtin.Elemwise("mul"), total, c)
+    (minus,) = G.apply_normal_varnode(builtin.Elemwise("sub"), a, b)
+    (fresh,) = cgtools.replace_vars([y._node], {b._node: c._node})
+    (other,) = cgtools.replace_oprs([y._node], {total._node.owner: minus._node.owner})
+    outs = [G.ValueOutputNode(v) for v in (y, fresh, other)]
+    func = graph.compile([out.outputs[0] for out in outs])
+    func(*[mge.tensor([v])._dev_tensor() for v in (2.0, 3.0, 5.0)])
+    assert [out.get_value().tolist() for out in outs] == [[25.0], [35.0], [-5.0]]
+
+
+def test_order_of_ops() -> None:
+    """Inputs and constants stand before their first user; what only computes the sizes of a reshape may be left out."""
+    file = saved(lambda x: (x + 1).reshape(x.shape[0] * 3, -1) * 2, mge.tensor(np.ones((2, 3), "float32")), names=["x"])
+    loaded = G.load_graph(file)
+    (y,) = loaded.output_vars_list
+    types = [op.type for op in cgtools.get_oprs_seq(y, prune_immtensor=False)]
+    assert types.index("ImmutableTensor") == types.index("Elemwise") - 1
+    assert types[-2:] == ["ImmutableTensor", "Elemwise"]
+    pruned = [op.type for op in cgtools.get_oprs_seq(y, prune_reshape=True)]
+    assert pruned == ["Host2DeviceCopy", "Elemwise", "Reshape", "Elemwise"] and "GetVarShape" in types
+    about = loaded.metadata
+    assert (y.name, about.is_valid, about.graph_modified, about.optimized_for_inference) == ("y", True, False, True)
 
 
 def test_inputs_and_outputs_are_converted() -> None:

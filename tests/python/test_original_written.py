@@ -84,3 +84,92 @@ def test_a_layer_that_no_data_reached_does_not_stop_quantisation() -> None:
     with pytest.warns(RuntimeWarning, match="no data reached the Linear unused, so no scale fits"):
         quantised = Q.quantize(net)
     np.testing.assert_array_equal(quantised(x).numpy(), want)
+
+
+BOXES = np.array([[0, 0, 10, 10], [1, 1, 11, 11], [20, 20, 30, 30], [21, 21, 29, 29], [50, 50, 51, 51]], "float32")
+SCORES = np.array([0.9, 0.8, 0.7, 0.95, 0.1], "float32")
+
+
+@pytest.mark.parametrize("version", ["FBS_V2", "FBS"])
+@pytest.mark.parametrize("most", [1, 2, 9])
+def test_nms_is_written(most: int, version: str) -> None:
+    """Seen to run in MegEngine 1.13 with these numbers, also with fewer boxes than may be kept and with more."""
+
+    def kept(boxes: Tensor, scores: Tensor) -> Tensor:
+        return F.vision.nms(boxes, scores, 0.5, most)
+
+    traced = jit.trace(kept, symbolic=True, capture_as_const=True)
+    traced(Tensor(BOXES), Tensor(SCORES))
+    file = io.BytesIO()
+    traced.dump(file, arg_names=["boxes", "scores"], output_names=["y"], dump_format=version)
+    file.seek(0)
+    graph = GraphInference(file)
+    np.testing.assert_array_equal(graph.run(BOXES, SCORES)["y"], [3, 0, 4][:most])
+    np.testing.assert_array_equal(graph.run(BOXES[1:3], SCORES[1:3])["y"], [0, 1][:most])
+
+
+def test_nms_without_a_number_is_refused() -> None:
+    traced = jit.trace(lambda b, s: F.vision.nms(b, s, 0.5), symbolic=True, capture_as_const=True)
+    traced(Tensor(BOXES), Tensor(SCORES))
+    with pytest.raises(NotImplementedError, match="nms .without max_output, which must be a number there"):
+        traced.dump(io.BytesIO(), dump_format="FBS_V2")
+
+
+@pytest.mark.parametrize("version", ["FBS_V2", "FBS"])
+def test_aligned_corners_are_written(version: str) -> None:
+    net = lambda x: F.vision.interpolate(x, (5, x.shape[3] * 2), align_corners=True)  # noqa: E731
+    graph = GraphInference(dumped(net, version))
+    for shape in SIZES:
+        x = image(shape)
+        np.testing.assert_allclose(graph.run(x)["y"], net(Tensor(x)).numpy(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"stride": 2, "padding": 1, "output_padding": 1}, {"groups": 2, "bias": False}]
+)
+def test_a_transposed_convolution_of_int8_is_written(options: dict[str, int]) -> None:
+    from megengine import quantization as Q
+
+    class Net(M.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.quant, self.layer, self.dequant = (
+                M.QuantStub(),
+                M.ConvTranspose2d(6, 4, 3, **options),  # type: ignore[arg-type]
+                M.DequantStub(),
+            )
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.dequant(self.layer(self.quant(x)))
+
+    net = Net()
+    Q.quantize_qat(net, qconfig=Q.min_max_fakequant_qconfig)
+    net(Tensor(image(SIZES[0])))
+    net.eval()
+    Q.quantize(net)
+    x = image(SIZES[0])
+    got, want = GraphInference(dumped(lambda x: net(x), "FBS_V2")).run(x)["y"], net(Tensor(x)).numpy()
+    step = np.diff(np.unique(want)).min()
+    assert np.abs(got - want).max() <= 1.01 * step and np.mean(got != want) < 0.02  # halves may go either way
+
+
+@pytest.mark.parametrize("version", ["FBS_V2", "FBS"])
+def test_gradients_are_written(version: str) -> None:
+    def gradient(x: Tensor) -> Tensor:
+        gm = mge.autodiff.GradManager().attach([x])
+        with gm:
+            y = F.max_pool2d(F.sigmoid(F.conv2d(F.abs(x), WEIGHT, padding=1)), 2)
+            gm.backward((F.tanh(F.avg_pool2d(y, 3, 1, 1)) + F.nn.hsigmoid(y * 8 - 4) + F.relu(y - 0.5)).sum())
+        assert x.grad is not None
+        return x.grad
+
+    x = image(SIZES[0])
+    got = GraphInference(dumped(gradient, version)).run(x)["y"]
+    np.testing.assert_allclose(got, gradient(Tensor(x)).numpy(), rtol=1e-4, atol=1e-5)
+
+
+WEIGHT = Tensor(image((5, 6, 3, 3)))
+
+
+def test_an_output_that_is_its_input_keeps_its_name() -> None:
+    assert list(GraphInference(dumped(F.copy, "FBS_V2")).run(image(SIZES[0]))) == ["y"]

@@ -75,9 +75,7 @@ class GraphInference:
             self._network.enable_profile_performance(self._profile.name)
         known = list(self._ndim)
         self._outputs = list(known if outputs is None else outputs)
-        for name in self._outputs:
-            if name not in known:
-                raise ValueError(f"GraphInference: the file has no output {name!r}; it has {', '.join(known)}.")
+        _check_known(self._outputs, known)
 
     def run(self, *inp_args: Any, inp_dict: dict[str, Any] | None = None) -> OrderedDict[str, npt.NDArray[Any]]:
         """Feed arrays, in the order of the file's inputs or by name, and get outputs by name."""
@@ -117,6 +115,11 @@ class GraphInference:
         return value.reshape(()) if self._ndim[name] == 0 else value
 
 
+def _check_known(names: Sequence[str], known: Sequence[str]) -> None:
+    for name in names:
+        assert name in known, f"GraphInference: the file has no output {name!r}; it has {', '.join(known)}."
+
+
 def _rewritten(data: bytes, outputs: Sequence[str] | None, optimize: bool, options: dict[str, Any]) -> bytes:
     """The file with other outputs, or optimised; the same bytes where nothing is asked for."""
     known = {name for name, _, _ in _core.model_io(data)[1]}
@@ -136,9 +139,7 @@ def _rewritten(data: bytes, outputs: Sequence[str] | None, optimize: bool, optio
         if kind == "result":
             _, _, ins, _, _, sizes = graph.node(producer)
             stack += [*ins, *sizes]
-    for name in others:
-        if name not in found:
-            raise ValueError(f"GraphInference: the file has no output {name!r}; it has {', '.join(sorted(known))}.")
+    _check_known(others, sorted(found))
     chosen = [(name, id) for name, id in found.items() if outputs is None or name in outputs]
     if optimize:
         word = _core.inference_word([(k, bool(v)) for k, v in options.items()])

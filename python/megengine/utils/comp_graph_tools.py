@@ -83,70 +83,79 @@ def get_owner_opr_type(var: VarNode) -> str:
 
 def get_opr_type(opr: OpNode) -> str:
     """The type of an op."""
-    if not isinstance(opr, OpNode):
-        raise TypeError(f"get_opr_type: an op of a graph is needed; got {type(opr).__name__}.")
+    assert isinstance(opr, OpNode), f"get_opr_type: an op of a graph is needed; got {type(opr).__name__}."
     return opr.type
 
 
 def graph_traversal(
     outputs: Vars,
 ) -> tuple[
-    dict[int, OpNode], dict[int, VarNode], dict[int, int], dict[int, list[int]], dict[int, list[int]], dict[int, int]
+    dict[int, OpNode],
+    dict[int, VarNode],
+    dict[int, list[tuple[int, int]]],
+    dict[int, list[int]],
+    dict[int, list[int]],
+    dict[int, int],
 ]:
     """Everything that outputs need: ``(map_oprs, map_vars, var2oprs, opr2receivers, indegree2opr, opr2indegree)``.
 
-    Ops and variables by id; the op of each variable; the ops that read an op; ops by the number of ops they read, and
-    that number of each op.
+    Ops by id; by id the variables that ops read; who reads each of them, as (id of the op, place among its inputs);
+    the ops that read an op; ops by the number of variables they read, and that number of each op.
     """
     oprs: dict[int, OpNode] = {}
     variables: dict[int, VarNode] = {}
-    owner: dict[int, int] = {}
+    readers: dict[int, list[tuple[int, int]]] = {}
     receivers: dict[int, list[int]] = {}
     degree: dict[int, int] = {}
     for v in get_dep_vars(outputs):
-        variables[v.id] = v
-        key = _key(v.op)
-        owner[v.id] = key
-        if key in oprs:
+        op = v.op
+        if op.id in oprs:
             continue
-        oprs[key] = v.op
-        sources = {_key(i.op) for i in v.op.inputs}
-        degree[key] = len(sources)
-        for source in sources:
-            receivers.setdefault(source, []).append(key)
+        oprs[op.id] = op
+        for place, i in enumerate(op.inputs):
+            variables[i.id] = i
+            readers.setdefault(i.id, []).append((op.id, place))
+            receivers.setdefault(i.op.id, []).append(op.id)
+        degree[op.id] = len(op.inputs)
     by_degree: dict[int, list[int]] = {}
     for key, n in degree.items():
         receivers.setdefault(key, [])
         by_degree.setdefault(n, []).append(key)
-    return oprs, variables, owner, receivers, by_degree, degree
-
-
-def _key(op: OpNode) -> int:
-    return op.outputs[0].id  # an op may be several of the engine's: known by its first result
+    return oprs, variables, readers, receivers, by_degree, degree
 
 
 def get_oprs_seq(outputs: Vars, prune_reshape: bool = False, prune_immtensor: bool = True) -> list[OpNode]:
-    """The ops that outputs need, in an order in which they can run.
+    """The ops that outputs need, in an order in which they can run: inputs and constants stand before their first user.
 
     Args:
         outputs: variables.
-        prune_reshape: leave out reshapes; those that only they feed stay.
+        prune_reshape: leave out what only computes the sizes that reshapes give.
         prune_immtensor: leave out constants.
     """
-    oprs, *_ = graph_traversal(outputs)
-    done: OrderedDict[int, OpNode] = OrderedDict()
-    stack = [(key, False) for key in sorted(oprs, reverse=True)]
+
+    def read(op: OpNode) -> Sequence[VarNode]:
+        return op.inputs[:1] if prune_reshape and op.type == "Reshape" else op.inputs
+
+    needed: dict[int, OpNode] = {}
+    stack = [v.op for v in _list("get_oprs_seq", outputs)]
     while stack:
-        key, ready = stack.pop()
+        op = stack.pop()
+        if op.id not in needed:
+            needed[op.id] = op
+            stack += [v.op for v in read(op)]
+    done: OrderedDict[int, OpNode] = OrderedDict()
+    todo = [(key, False) for key in sorted(needed, key=lambda k: (not needed[k].inputs, k), reverse=True)]
+    while todo:
+        key, ready = todo.pop()
         if key in done:
             continue
+        sources = [v.op for v in read(needed[key])]
         if ready:
-            done[key] = oprs[key]
-            continue
-        stack.append((key, True))
-        stack += [(_key(i.op), False) for i in reversed(oprs[key].inputs) if _key(i.op) not in done]
-    pruned = ({"ImmutableTensor"} if prune_immtensor else set()) | ({"Reshape"} if prune_reshape else set())
-    return [op for op in done.values() if op.type not in pruned]
+            done.update((o.id, o) for o in (*(o for o in sources if not o.inputs), needed[key]) if o.id not in done)
+        else:
+            todo.append((key, True))
+            todo += [(o.id, False) for o in reversed(sources) if o.inputs and o.id not in done]
+    return [op for op in done.values() if not (prune_immtensor and op.type == "ImmutableTensor")]
 
 
 def replace_vars(dst: Vars, varmap: Mapping[VarNode, VarNode]) -> list[VarNode]:
@@ -157,7 +166,7 @@ def replace_vars(dst: Vars, varmap: Mapping[VarNode, VarNode]) -> list[VarNode]:
         return found
     old = _check_vars("replace_vars", varmap.keys(), graph)
     new = _check_vars("replace_vars", varmap.values(), graph)
-    ids = graph._ir.replaced([v.id for v in found], [v.id for v in old], [v.id for v in new])
+    ids = graph._ir.replaced([v._at for v in found], [v._at for v in old], [v._at for v in new])
     return [graph._var(i) for i in ids]
 
 
@@ -178,9 +187,12 @@ def find_vars_by_name(dst: Vars, names: Sequence[str]) -> list[VarNode]:
     """The variables of these names among what ``dst`` are computed from."""
     known = {v.name: v for v in get_dep_vars(dst)}
     missing = [n for n in names if n not in known]
-    if missing:
-        raise ValueError(f"find_vars_by_name: there is no {', '.join(missing)}; there are {', '.join(sorted(known))}.")
+    assert not missing, f"find_vars_by_name: no {', '.join(missing)} in this graph; it has {', '.join(sorted(known))}."
     return [known[n] for n in names]
+
+
+def _inputs_of(found: list[VarNode]) -> list[VarNode]:
+    return sorted(get_dep_vars(found, "Host2DeviceCopy"), key=lambda v: v.id)
 
 
 def convert_inputs(
@@ -188,11 +200,15 @@ def convert_inputs(
 ) -> tuple[list[VarNode], OrderedDict[str, InputNode]]:
     """``dst`` with an InputNode in the place of each input, and these by the names of the inputs."""
     found = _list("convert_inputs", dst)
-    given = get_dep_vars(found, "Host2DeviceCopy")[::-1] if inputs is None else list(inputs)
+    given = _inputs_of(found) if inputs is None else list(inputs)
     nodes = OrderedDict(
         (v.name, InputNode(device=v.device, dtype=v.dtype, shape=v.shape, graph=v.graph)) for v in given
     )
-    return replace_vars(found, dict(zip(given, (n.outputs[0] for n in nodes.values())))), nodes
+    results = replace_vars(found, dict(zip(given, (n.outputs[0] for n in nodes.values()))))
+    for old, new in zip(found, results):
+        if old is not new:
+            new.name = old.name
+    return results, nodes
 
 
 def convert_outputs(dst: Vars) -> tuple[list[VarNode], OrderedDict[str, OutputNode]]:
@@ -205,8 +221,7 @@ def embed_inputs(dst: Vars, data: Sequence[Any], inputs: Sequence[VarNode] | Non
     """``dst`` with constants in the place of the inputs, in their order."""
     found = _list("embed_inputs", dst)
     graph: Graph = found[0].graph
-    given = get_dep_vars(found, "Host2DeviceCopy")[::-1] if inputs is None else list(inputs)
-    if len(given) != len(data):
-        raise ValueError(f"embed_inputs: {len(given)} inputs, but {len(data)} values.")
+    given = _inputs_of(found) if inputs is None else list(inputs)
+    assert len(given) == len(data), f"embed_inputs: {len(given)} inputs, but {len(data)} values."
     constants = [graph.make_const(np.asarray(value), dtype=v.dtype, device=v.device) for v, value in zip(given, data)]
     return replace_vars(found, dict(zip(given, constants)))

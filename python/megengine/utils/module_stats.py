@@ -266,8 +266,7 @@ def get_activation_stats(output: Any, has_input: bool = False) -> Stat:
     stats: Stat = {"dtype": out.dtype, "shape": out.shape, "act_dim": dim, "nbits": nbits, "size": dim * nbits // 8}
     if has_input:
         value = _array(out)
-        stats.update(mean=f"{value.mean():.3f}", std=f"{value.std():.3f}", max=f"{value.max():.3f}")
-        stats.update(min=f"{value.min():.3f}")
+        stats.update(mean=f"{value.mean():.3g}", std=f"{value.std():.3g}")
     return stats
 
 
@@ -378,8 +377,8 @@ def print_op_stats(flops: Sequence[Stat]) -> None:
 
 def print_activations_stats(activations: Sequence[Stat], has_input: bool = False) -> None:
     """Log the table of ``sum_activations_stats``."""
-    moments = ["mean", "std", "max", "min"] if has_input else []
-    header = ["name", "class_name", "dtype", "shape", "nbits", "act_dim", *moments, *_SIZE_COLUMNS]
+    moments = ["mean", "std"] if has_input else []
+    header = ["name", "class_name", "dtype", "shape", *moments, "nbits", "act_dim", *_SIZE_COLUMNS]
     _print("activations stats: ", activations, header)
 
 

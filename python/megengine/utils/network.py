@@ -161,8 +161,9 @@ class NodeFilterType(NodeFilter):
     def __init__(self, node_iter: Iterable[Any], node_type: Any) -> None:
         super().__init__(node_iter)
         for cls in node_type if isinstance(node_type, tuple) else (node_type,):
-            if not (isinstance(cls, type) and issubclass(cls, NetworkNode)):
-                raise TypeError(f"bad type value: {cls}; a class of megengine.utils.network_node is needed.")
+            if not isinstance(cls, type):
+                raise TypeError(f"bad type value: {cls!r}; a class of megengine.utils.network_node is needed.")
+            assert issubclass(cls, NetworkNode), f"bad type value: {cls}; megengine.utils.network_node has classes."
         self._node_type = node_type
 
     def __iter__(self) -> Iterator[Any]:
@@ -222,7 +223,7 @@ def _kept_names(loaded: G.CompGraphLoadResult) -> dict[int, list[str]]:
     """The names of ops that a file has kept, by node."""
     ir = loaded.graph._ir
     names: dict[int, list[str]] = ir.opr_names()
-    if getattr(loaded.metadata, "format", "").startswith("FBS"):  # there a variable has the name of its op
+    if loaded.metadata.items.get("format", "").startswith("FBS"):  # there a variable has the name of its op
         for node in names:
             outputs = ir.node(node)[3]
             if outputs and (name := ir.value(outputs[0])[0]):
@@ -260,11 +261,11 @@ class Network:
         self = cls()
         self.graph = loaded.graph
         table = _table_of(loaded.graph._ir)
-        if getattr(loaded.metadata, "keep_opr_name", "") == "1":
+        if loaded.metadata.items.get("keep_opr_name", "") == "1":
             table.opr_names = _kept_names(loaded)
-        self._metadata = _metadata(loaded.metadata)
+        self._metadata = _metadata(loaded.metadata.items)
         for name, found in loaded.output_vars_dict.items():
-            v = table.var(found.id)
+            v = table.var(found._at)
             # An output has a name of its own: where its variable is an input or an output before, it is a copy.
             if isinstance(v.owner, (Host2DeviceCopy, ConstOpBase)) or any(v is o for o in self.output_vars):
                 if v.name != name:
@@ -312,7 +313,9 @@ class Network:
         """Write the graph as a model. Arguments as of ``trace.dump``; what is not honoured is refused by name."""
         outputs = self._settled("dump")
         if not outputs:
-            raise ValueError("Network.dump: the network has no outputs. add_output(var) says what the model computes.")
+            raise _core.UserError(
+                "Network.dump: the network has no outputs. add_output(var) says what the model computes."
+            )
         named: OrderedDict[str, VarNode] = OrderedDict()
         for v in outputs:
             name = v.name or _fresh_name(v, named)
@@ -459,9 +462,8 @@ class Network:
         kept = {b if isinstance(b, str) else as_oprnode(b).name for b in blacklist}
         providers = self.data_providers_filter.as_list()
         unknown = sorted(kept - {op.name for op in providers})
-        if unknown:
-            known = ", ".join(op.name for op in providers)
-            raise ValueError(f"reset_batch_size: there is no input {', '.join(unknown)}; there are {known}.")
+        known = ", ".join(op.name for op in providers)
+        assert not unknown, f"reset_batch_size: there is no input {', '.join(unknown)}; there are {known}."
         table, undo = self._table, []
         try:
             for op in providers:
@@ -506,7 +508,9 @@ class Network:
 
     def get_opr_by_type(self, oprcls: Any, unique: bool = True) -> Any:
         """The op of a class, or all of them; an AssertionError where there is not exactly one."""
-        assert isinstance(oprcls, type) and issubclass(oprcls, OpNode), f"a class of ops is needed; got {oprcls!r}."
+        if not isinstance(oprcls, type):
+            raise TypeError(f"get_opr_by_type: a class of ops is needed; got {oprcls!r}.")
+        assert issubclass(oprcls, OpNode), f"get_opr_by_type: a class of ops is needed; got {oprcls!r}."
         return _one(self.opr_filter.type(oprcls).as_list(), f"operators of type {oprcls}", unique)
 
     def get_var_receive_oprs(self, var: VarNode) -> list[OpNode]:
@@ -586,9 +590,8 @@ def _fresh_name(v: VarNode, taken: Mapping[str, VarNode]) -> str:
     return name
 
 
-def _metadata(found: Any) -> dict[str, Any] | None:
+def _metadata(items: Mapping[str, str]) -> dict[str, Any] | None:
     """What a file says of itself. The original's files hold a pickle, which is read as data."""
-    items = dict(vars(found)) if found is not None else {}
     metadata = read_metadata(items)
     if metadata is not None and "user_info.pickle.hex" in items:
         stored = io.BytesIO(bytes.fromhex(items["user_info.pickle.hex"]))

@@ -133,7 +133,7 @@ class VarNode(NetworkNode, Tensor):
         """The variable that a ``megbrain_graph.VarNode`` is."""
         if not isinstance(var, G.VarNode):
             raise TypeError(f"VarNode: a variable of a graph is needed; got {type(var).__name__}.")
-        node = _table_of(var.graph._ir).var(var.id)
+        node = _table_of(var.graph._ir).var(var._at)
         if name is not None:
             node.name = name
         return node
@@ -148,7 +148,7 @@ class VarNode(NetworkNode, Tensor):
         id: int = _core.node_of(self)[2]
         return id
 
-    id = property(lambda self: self._id, doc="Its number in the graph; an edit before it gives it another.")
+    id = property(lambda self: 2 * self._id + 1, doc="Its number in the graph; an edit before it gives it another.")
 
     @property
     def name(self) -> str:
@@ -308,7 +308,7 @@ class OpNode(NetworkNode):
     @property
     def priority(self) -> tuple[int, int]:
         """Ops run in the order in which they were made."""
-        return (0, self._outputs[0]._id if self._outputs else 0)
+        return (0, 2 * self._outputs[0]._id if self._outputs else 0)
 
     @property
     def name(self) -> str:
@@ -475,6 +475,8 @@ def _settle(roots: Sequence[VarNode], who: str = "graph") -> None:
                 results = op._remade(ir, want[: len(inputs)], want[len(inputs) :])
             elif len(want) != len(inputs) + len(sizes):
                 raise ValueError(f"it reads {len(inputs) + len(sizes)} variables; got {len(want)}.")
+            elif isinstance(op, Elemwise) and any(ir.value(a)[1] != ir.value(b)[1] for a, b in zip(want, inputs)):
+                results = _promoted(ir, op, want)
             else:
                 results = ir.again(producer, want[: len(inputs)], want[len(inputs) :])
         except Exception as e:
@@ -496,6 +498,14 @@ def _settle(roots: Sequence[VarNode], who: str = "graph") -> None:
     for op, params in renewed:
         op._built = params
         table.ops[op._outputs[0]._id] = op
+
+
+def _promoted(ir: _core.Graph, op: OpNode, want: list[int]) -> list[int]:
+    """An elementwise op of inputs of other dtypes, which meet as in functions of tensors (``set_value(2)``)."""
+    results = [i for i in ir.apply(builtin.Elemwise(**op.params), want) if i is not None]
+    for now, v in zip(results, op._outputs):
+        ir.set_name(now, v.name)
+    return results
 
 
 def _settle_guards(table: _Table, guarded: list[int], fresh: dict[VarNode, int], who: str) -> None:
@@ -622,7 +632,7 @@ def _const_tensor(data: Any, device: Any) -> Tensor:
         raise TypeError(f"a constant is made of numbers; got the variable {data!r}. Use replace_vars.")
     if isinstance(data, Tensor):
         return data if device is None else data.to(device)
-    return Tensor(np.asarray(data), device=device)
+    return Tensor(np.atleast_1d(data), device=device)  # numbers have one axis in the original's graphs
 
 
 def _make_const(table: _Table, op: ConstOpBase, value: Tensor) -> VarNode:

@@ -28,6 +28,7 @@ struct TypeName {
 constexpr TypeName kSecond[] = {
     {"ConvolutionV2", "Convolution"},
     {"ConvolutionBackwardDataV2", "ConvolutionBackwardData"},
+    {"ConvolutionBackwardFilterV2", "ConvolutionBackwardFilter"},
     {"ConvBiasForwardV4", "ConvBiasForward"},
     {"Convolution3D", "Convolution3D"},
     {"Convolution3DBackwardData", "Convolution3DBackwardData"},
@@ -270,7 +271,8 @@ const RuleRow* find_rule(std::string_view op) {
 
 std::string refuse(const Graph& g, const ir::Node& n, bool older) {
   const RuleRow* r = find_rule(n.op->name);
-  if (!r) return "MegEngine has no such operator";
+  if (!r && n.op->name.starts_with("dist_")) return "MegEngine's files hold nothing between processes";
+  if (!r) return "none of MegEngine's operators does it";
   if (std::string why = older ? newer_than_814(n.op->name) : std::string(); !why.empty()) return why;
   for (auto& vs : {std::span<const ValueId>(n.inputs.data(), n.inputs.size()),
                    std::span<const ValueId>(n.outputs.data(), n.outputs.size())})
@@ -365,8 +367,7 @@ class Writer {
     for (auto& o : g_.outputs()) {
       VarId v = w_.of(o.value);
       // A var has one name: what is given out twice, or comes in, goes out as a copy.
-      if (outputs_.count(v) || g_.value(o.value).kind != ir::ValueKind::Result)
-        v = w_.opr1("Identity", "Empty", {}, {v});
+      if (outputs_.count(v) || is_source(v)) v = w_.opr1("Identity", "Empty", {}, {v});
       outputs_[v] = o.name;
       if (checks) v = check(v, o, max_error);
       w_.file.outputs.push_back({v, v, {}});
@@ -378,6 +379,13 @@ class Writer {
   std::deque<std::vector<uint8_t>>& literals() { return w_.literals; }
 
  private:
+  /// An input or a constant, perhaps behind ops of ours that do nothing there.
+  bool is_source(VarId v) const {
+    return std::ranges::any_of(w_.file.oprs, [v](const Opr& o) {
+      return (o.type == "Host2DeviceCopy" || o.type == "ImmutableTensor") && o.outputs[0] == v;
+    });
+  }
+
   void emit(NodeId n) {
     w_.start(n);
     const size_t first = w_.file.oprs.size();

@@ -71,6 +71,9 @@ constexpr Mode kModes[] = {
     {"silu_grad", "SILU_GRAD"},
     {"gelu_grad", "GELU_GRAD"},
     {"relu6_grad", "RELU6_GRAD"},
+    {"abs_grad", "ABS_GRAD"},
+    {"sigmoid_grad", "SIGMOID_GRAD"},
+    {"tanh_grad", "TANH_GRAD"},
 };
 
 void elemwise(Oprs& w) {
@@ -85,6 +88,13 @@ void prelu(Oprs& w) {  // the mode is newer than 8.14, and of floats
   if (is_float(t) && !w.older()) return w.result(w.elemwise("PRELU", {w.in(0), w.in(1)}));
   const VarId zero = w.number(0, t), below = w.elemwise("MIN", {w.in(0), zero});
   w.result(w.elemwise("ADD", {w.elemwise("MAX", {w.in(0), zero}), w.elemwise("MUL", {below, w.in(1)})}));
+}
+void relu_grad(Oprs& w) { w.result(w.elemwise("SWITCH_GT0", {w.in(0), w.in(1)})); }
+void hsigmoid_grad(Oprs& w) {  // theirs looks at the argument, ours at the result
+  const DType t = w.meta(0).dtype;
+  const VarId sixth = w.elemwise("TRUE_DIV", {w.in(1), w.number(6, t)});
+  const VarId below = w.elemwise("SWITCH_GT0", {w.elemwise("SUB", {w.number(1, t), w.in(0)}), sixth});
+  w.result(w.elemwise("SWITCH_GT0", {w.in(0), below}));
 }
 void atan(Oprs& w) { w.result(w.elemwise("ATAN2", {w.in(0), w.number(1, w.meta(0).dtype)})); }
 
@@ -132,6 +142,8 @@ void fake_quant(Oprs& w) {
   const auto& at = w.attrs<FakeQuantAttrs>();
   Vars in;
   for (size_t i = 0; i < w.n_in(); ++i) in.push_back(w.in(i));
+  if (w.meta(0).shape != w.out_meta().shape)  // theirs has the shape of the first
+    in[0] = w.broadcast(in[0], w.opr1("GetVarShapeV1", "OptionalAxisV1", {}, in));
   w.result(w.opr1(kType, kType, {{"qmin", at.qmin}, {"qmax", at.qmax}}, in));
 }
 constexpr char kFakeQuant[] = "FakeQuant", kTqt[] = "TQT", kLsq[] = "LSQ";
@@ -143,6 +155,8 @@ std::span<const RuleRow> elementwise_rules() {
     std::vector<RuleRow> out = {
         {"rsqrt", rsqrt},
         {"atan", atan},
+        {"relu_grad", relu_grad},
+        {"hsigmoid_grad", hsigmoid_grad},
         {"prelu", prelu},
         {"lt", compared<kLt>},
         {"le", compared<kLe>},

@@ -6,6 +6,7 @@
 #include "op/index/multi_index.h"
 #include "op/index/sort.h"
 #include "op/shape/shape_ops.h"
+#include "op/vision/vision.h"
 #include "serial/mgb/write_impl.h"
 
 namespace mge::serial::mgb {
@@ -209,6 +210,9 @@ void topk(Oprs& w) {
     k = w.elemwise("NEGATE", {k});
   ordered(w, w.opr("TopK", "TopK", {{"mode", int64_t{at.sorted ? 2 : 1}}}, {r.flat, k}, 2), r);
 }
+std::string refuse_topk(const Graph&, const ir::Node& n) {
+  return n.sizes.empty() && attrs_as<TopkAttrs>(n.attrs.get()).k == 0 ? "with k=0" : "";
+}
 void wrap_index(Oprs& w) {
   const auto& at = w.attrs<WrapIndexAttrs>();
   if (!at.negative) return w.result(w.in(0));
@@ -227,7 +231,7 @@ void nonzero(Oprs& w) {
   w.result(v[1], 0);
   w.result(w.shape_of(v[1]), 1);
 }
-std::string refuse_nonzero(const Graph& g, const ir::Node& n) {
+std::string refuse_uncut(const Graph& g, const ir::Node& n) {
   for (ir::NodeId u : g.value(n.outputs[0]).users) {
     const ir::Node& x = g.node(u);
     const bool cut = x.op->name == "slice" && x.sizes.size() == 1 && x.sizes[0].value == n.outputs[1];
@@ -236,17 +240,52 @@ std::string refuse_nonzero(const Graph& g, const ir::Node& n) {
   return g.escapes(n.outputs[0]) ? "a list of places that is not cut at its count" : std::string();
 }
 
+// Theirs takes boxes in the order of their scores and repeats the last place behind its count.
+/// How many are kept at most, a number there: min(the number, how many there are) is one. kNone: it is not known.
+int64_t most_kept(const Graph& g, const ir::Node& n) {
+  if (n.sizes.empty()) return attrs_as<NmsAttrs>(n.attrs.get()).max_output;
+  const ir::NodeId from = g.value(n.sizes[0].value).producer;
+  if (from == ir::kNone || g.node(from).op->name != "minimum") return ir::kNone;
+  for (ir::ValueId v : g.node(from).inputs) {
+    const ir::Constant* c = g.constant_of(v);
+    if (!c || !c->storage || g.meta(v).shape.numel() != 1) continue;
+    if (g.meta(v).dtype == DType::I32) return *static_cast<const int32_t*>(c->data());
+    if (g.meta(v).dtype == DType::I64) return *static_cast<const int64_t*>(c->data());
+  }
+  return ir::kNone;
+}
+VarId picked(Oprs& w, VarId x, VarId index) {
+  return w.opr1("IndexingMultiAxisVec", "IndexDescMaskDump", {{"items", compat::Rows{{0, 0, 0, 0, 1}}}}, {x, index});
+}
+void nms(Oprs& w) {
+  const VarId scores = w.reshape(w.in(1), {1, -1});
+  const VarId order = w.reshape(w.opr("Argsort", "Argsort", {{"order", int64_t{1}}}, {scores}, 2)[1], {-1});
+  const VarId boxes = w.add_axes(picked(w, w.in(0), order), {0});
+  w.sizes_are_written();
+  const Vars kept = w.opr(
+      "NMSKeepMGB", "NMSKeep",
+      {{"iou_thresh", w.attrs<NmsAttrs>().iou_thresh}, {"max_output", most_kept(w.graph(), w.node())}}, {boxes}, 2);
+  w.result(picked(w, order, w.reshape(kept[0], {-1})), 0);
+  w.result(kept[1], 1);
+}
+std::string refuse_nms(const Graph& g, const ir::Node& n) {
+  const int64_t most = most_kept(g, n);
+  if (most == ir::kNone) return "without max_output, which must be a number there";
+  return most < 1 ? "with max_output=0" : refuse_uncut(g, n);
+}
+
 // One row of places per axis: place / inner % size.
 void unravel(Oprs& w) {
   const Oprs::Sizes s = w.sizes("shape");
   const int rank = static_cast<int>(s.now.size());
   Vars rows(static_cast<size_t>(rank));
-  VarId inner = w.ints({1});
+  VarId inner = Oprs::kNoVar;
   for (int i = rank; i-- > 0;) {
     const VarId size = w.part(s.var, i, i + 1);
-    const VarId row = w.elemwise("MOD", {w.elemwise("FLOOR_DIV", {w.in(0), inner}), size});
+    const bool last = i + 1 == rank;  // MegEngine's own rewriting stumbles over x // 1
+    const VarId row = w.elemwise("MOD", {last ? w.in(0) : w.elemwise("FLOOR_DIV", {w.in(0), inner}), size});
     rows[static_cast<size_t>(i)] = w.add_axes(row, {0});
-    inner = w.elemwise("MUL", {inner, size});
+    inner = last ? size : w.elemwise("MUL", {inner, size});
   }
   w.result(w.join(rows));
 }
@@ -263,9 +302,10 @@ std::span<const RuleRow> index_rules() {
       {"indexing_one_hot", one_hot, refuse_vector},
       {"set_one_hot", set_one_hot, refuse_vector},
       {"sort", sort},
-      {"topk", topk},
+      {"topk", topk, refuse_topk},
       {"wrap_index", wrap_index},
-      {"nonzero", nonzero, refuse_nonzero},
+      {"nonzero", nonzero, refuse_uncut},
+      {"nms", nms, refuse_nms},
       {"unravel", unravel},
   };
   return rows;

@@ -80,13 +80,26 @@ void conv_dx(Oprs& w) {
   bool grouped;
   const VarId filter = weight<D>(w, 1, at.groups, &grouped);
   Vars in{filter, w.in(0)};
-  if (!is_least<D, A>(w.graph(), w.node()))
+  if (!w.node().sizes.empty() || !is_least<D, A>(w.graph(), w.node()))
     in.push_back(w.broadcast(w.number(0, w.out_meta().dtype), w.sizes("x_shape").var));
   const char* type = D == 2 ? "ConvolutionBackwardDataV2" : "Convolution3DBackwardData";
   const char* table = D == 2 ? "Convolution" : "Convolution3D";
   const VarId y = w.opr1(type, table, geometry<D>(at, grouped), in);
   add_policy(w);
   w.result(y);
+}
+// The values of the weight do not matter, its shape does.
+void conv2d_dw(Oprs& w) {
+  const auto& at = w.attrs<Conv2dDwAttrs>();
+  const VarId shape = w.sizes("w_shape").var;
+  VarId like = shape;
+  const bool grouped = at.groups > 1 || at.w_shape.size() == 5;
+  if (grouped && at.w_shape.size() == 4)
+    like = w.join({w.ints({at.groups, at.w_shape[0] / at.groups}), w.part(shape, 1, INT32_MAX)});
+  const VarId y = w.opr1("ConvolutionBackwardFilterV2", "Convolution", geometry<2>(at, grouped),
+                         {w.in(0), w.in(1), w.broadcast(w.number(0, w.out_meta().dtype), like)});
+  add_policy(w);
+  w.result(like == shape ? y : w.reshape(y, shape));
 }
 std::string refuse_conv(const Graph& g, const ir::Node& n) {
   const Meta& m = g.meta(n.inputs[0]);
@@ -111,6 +124,27 @@ void qconv2d(Oprs& w) {
   if (real) y = w.convert(y, w.out_meta().dtype);
   if (real && at.act == "relu") y = w.elemwise("RELU", {y});
   w.result(y);
+}
+
+// The sum is of 32 bits there, too; the bias and what it becomes come behind it.
+void qconv2d_dx(Oprs& w) {
+  const auto& at = w.attrs<QConv2dDxAttrs>();
+  bool grouped;
+  const VarId filter = weight<2>(w, 1, at.groups, &grouped);
+  Vars in{filter, w.in(0)};
+  if (!w.node().sizes.empty() || !is_least<2, QConv2dDxAttrs>(w.graph(), w.node()))
+    in.push_back(w.broadcast(w.number(0, DType::F32), w.sizes("x_shape").var));
+  VarId y = w.opr1("ConvolutionBackwardDataV2", "Convolution", geometry<2>(at, grouped), in);
+  add_policy(w);
+  const Quant sum = product_quant(w.meta(0).quant, w.meta(1).quant, 1);
+  w.last().output_dtype = {DType::QI32, sum};
+  const Meta& out = w.out_meta();
+  if (w.n_in() == 2 && at.act == "none" && out.dtype == DType::QI32 && is_product_quant(out.quant, sum))
+    return w.result(y);
+  y = w.convert(y, DType::F32);
+  if (w.n_in() > 2) y = w.elemwise("ADD", {y, w.convert(w.in(2), DType::F32)});
+  if (at.act == "relu") y = w.elemwise("RELU", {y});
+  w.result(is_quant(out.dtype) ? w.convert(y, out.dtype, out.quant) : y);
 }
 
 Fields window(const Ints& kernel, const Ints& stride, const Ints& pad) {
@@ -155,6 +189,21 @@ void avg_pool2d(Oprs& w) {
   Fields f = window(at.kernel, at.stride, at.pad);
   f.push_back({"mode", int64_t{at.include_pad ? 1 : 2}});
   w.result(w.opr1("PoolingV1", "Pooling", f, {w.in(0)}));
+}
+
+void pool_bwd(Oprs& w, const Ints& kernel, const Ints& stride, const Ints& pad, int64_t mode, const Vars& in) {
+  Fields f = window(kernel, stride, pad);
+  f.push_back({"mode", mode});
+  w.result(w.opr1("PoolingBackwardV1", "Pooling", f, in));
+}
+void max_pool2d_bwd(Oprs& w) {
+  const auto& at = w.attrs<PoolAttrs>();
+  pool_bwd(w, at.kernel, at.stride, at.pad, 0, {w.in(0), w.in(1), w.in(2)});
+}
+void avg_pool2d_bwd(Oprs& w) {  // of image and result the shapes count
+  const auto& at = w.attrs<AvgPoolBwdAttrs>();
+  const VarId x = w.broadcast(w.number(0, w.out_meta().dtype), w.sizes("x_shape").var);
+  pool_bwd(w, at.kernel, at.stride, at.pad, at.include_pad ? 1 : 2, {x, w.in(0), w.in(0)});
 }
 
 void batch_norm(Oprs& w) {
@@ -241,19 +290,26 @@ int64_t member(const char* cls, const char* field, std::string name) {
 }
 void resize(Oprs& w) {
   const auto& at = w.attrs<ResizeAttrs>();
-  const VarId size = w.sizes("size").var;
-  if (w.meta(0).shape.rank == 5)
-    return w.result(
-        w.opr1("Resize3D", "Resize3D", {{"format", int64_t{0}}, {"align_corners", at.align_corners}}, {w.in(0), size}));
-  w.result(w.opr1("ResizeV2", "Resize", {{"imode", member("Resize", "imode", at.mode)}, {"format", int64_t{0}}},
-                  {w.in(0), size}));
+  const int rank = w.meta(0).shape.rank;
+  VarId x = w.in(0), size = w.sizes("size").var;
+  // Lines are images of one column; with aligned corners, which only volumes know, images are volumes of one image.
+  if (rank == 3) x = w.add_axes(x, {3}), size = w.join({size, w.ints({1})});
+  const bool flat = at.align_corners && rank < 5;
+  if (flat) x = w.add_axes(x, {2}), size = w.join({w.ints({1}), size});
+  VarId y =
+      at.align_corners || rank == 5
+          ? w.opr1("Resize3D", "Resize3D", {{"format", int64_t{0}}, {"align_corners", at.align_corners}}, {x, size})
+          : w.opr1("ResizeV2", "Resize", {{"imode", member("Resize", "imode", at.mode)}, {"format", int64_t{0}}},
+                   {x, size});
+  if (flat) y = w.remove_axes(y, {2}, 5);
+  w.result(rank == 3 ? w.remove_axes(y, {3}, 4) : y);
 }
 std::string refuse_resize(const Graph& g, const ir::Node& n) {
   const auto& at = attrs_as<ResizeAttrs>(n.attrs.get());
   const int rank = g.meta(n.inputs[0]).shape.rank;
   if (rank == 5) return at.mode == "linear" ? "" : "of volumes, not linear";
-  if (rank != 4) return "not of images";
-  return at.align_corners ? "with align_corners" : "";
+  if (rank != 4 && rank != 3) return "not of images";
+  return at.align_corners && at.mode != "linear" ? "with align_corners, not linear" : "";
 }
 void remap(Oprs& w) {
   const auto& at = w.attrs<RemapAttrs>();
@@ -302,7 +358,11 @@ std::span<const RuleRow> nn_rules() {
       {"conv2d_dx", conv_dx<2, Conv2dDxAttrs>, refuse_conv},
       {"conv3d_dx", conv_dx<3, Conv3dDxAttrs>, refuse_conv},
       {"qconv2d", qconv2d},
+      {"qconv2d_dx", qconv2d_dx},
+      {"conv2d_dw", conv2d_dw, refuse_conv},
       {"max_pool2d", max_pool2d, refuse_max_pool},
+      {"max_pool2d_bwd", max_pool2d_bwd},
+      {"avg_pool2d_bwd", avg_pool2d_bwd},
       {"avg_pool2d", avg_pool2d, refuse_pool<AvgPoolAttrs>},
       {"batch_norm_infer", batch_norm, refuse_batch_norm},
       {"softmax", softmax},

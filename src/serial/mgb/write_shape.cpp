@@ -20,8 +20,11 @@ bool changes_nothing(Oprs& w) {
 }
 
 void reshape(Oprs& w) {
-  if (changes_nothing(w)) return w.result(w.in(0));
-  if (w.out_meta().shape.rank == 0) return w.result(w.reshape(w.in(0), {1}));
+  if (w.node().sizes.empty() && changes_nothing(w)) return w.result(w.in(0));
+  if (w.out_meta().shape.rank == 0) {
+    w.sizes_are_written();  // there are none
+    return w.result(w.reshape(w.in(0), {1}));
+  }
   const Oprs::Sizes s = w.sizes("shape");
   int64_t open = 7;
   // The size to be found: where it is written as -1, or would be by a value (a graph of any sizes has one such value).
@@ -49,8 +52,23 @@ void transpose(Oprs& w) {
   w.result(w.dimshuffle(w.in(0), perm, rank));
 }
 void broadcast_to(Oprs& w) {
-  if (w.out_meta().shape.rank == 0 || changes_nothing(w)) return w.result(w.in(0));
+  if (w.out_meta().shape.rank == 0) w.sizes_are_written();  // there are none
+  if (w.out_meta().shape.rank == 0 || (w.node().sizes.empty() && changes_nothing(w))) return w.result(w.in(0));
   w.result(w.broadcast(w.in(0), w.sizes("shape").var));
+}
+// A reduction to a shape that is told by a tensor, of as many axes there.
+void sum_to(Oprs& w) {
+  if (w.node().sizes.empty() && changes_nothing(w)) return w.result(w.in(0));
+  const int more = w.meta(0).shape.rank - w.out_meta().shape.rank;
+  if (w.out_meta().shape.rank == 0) {
+    w.sizes_are_written();  // there are none
+    return w.result(w.opr1("ReduceV2", "Reduce", {{"mode", int64_t{0} /* SUM */}}, {w.in(0), w.ints({1})}));
+  }
+  const VarId shape = w.sizes("shape").var;
+  const std::vector<int64_t> ones(static_cast<size_t>(more), 1);
+  const VarId target = more ? w.join({w.ints(ones), shape}) : shape;
+  const VarId y = w.opr1("ReduceV2", "Reduce", {{"mode", int64_t{0} /* SUM */}}, {w.in(0), target});
+  w.result(more ? w.reshape(y, shape) : y);
 }
 void expand_dims(Oprs& w) {
   const int rank = w.out_meta().shape.rank;
@@ -305,6 +323,7 @@ std::span<const RuleRow> shape_rules() {
       {"flatten", flatten},
       {"transpose", transpose},
       {"broadcast_to", broadcast_to},
+      {"sum_to", sum_to},
       {"expand_dims", expand_dims},
       {"squeeze", squeeze},
       {"slice", slice},

@@ -67,13 +67,23 @@ TensorAttr = namedtuple("TensorAttr", ["shape", "dtype", "device"])
 class VarNode:
     """A variable of a graph: an input, a constant or a result."""
 
-    def __init__(self, graph: Graph, id: int) -> None:
+    def __init__(self, graph: Graph, at: int) -> None:
         self.graph = graph
-        self.id = id
+        self._at = at  # its number in the engine's graph
         self._op: OpNode | None = None
 
     def _info(self) -> Any:
-        return self.graph._ir.value(self.id)
+        return self.graph._ir.value(self._at)
+
+    @property
+    def id(self) -> int:
+        """A number that no other variable or op of the graph has: those of variables are odd."""
+        return 2 * self._at + 1
+
+    @property
+    def _node(self) -> VarNode:
+        """Itself: the original has two classes for a variable."""
+        return self
 
     @property
     def name(self) -> str:
@@ -82,7 +92,7 @@ class VarNode:
 
     @name.setter
     def name(self, name: str) -> None:
-        self.graph._ir.set_name(self.id, name)
+        self.graph._ir.set_name(self._at, name)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -106,7 +116,7 @@ class VarNode:
     @property
     def value(self) -> npt.NDArray[Any] | None:
         """The value of a constant; None for others."""
-        constant = self.graph._ir.constant(self.id)
+        constant = self.graph._ir.constant(self._at)
         return None if constant is None else constant.numpy()
 
     @property
@@ -118,7 +128,7 @@ class VarNode:
                 self._op = self.graph._node(producer)
             else:
                 made = {"input": "Host2DeviceCopy", "const": "ImmutableTensor"}.get(kind, "SharedDeviceTensor")
-                self._op = OpNode(self.graph, self.id, made, {}, (), (self,))
+                self._op = OpNode(self.graph, made, {}, (), (self,))
         return self._op
 
     owner = op
@@ -133,14 +143,12 @@ class OpNode:
     def __init__(
         self,
         graph: Graph,
-        id: int,
         type: str,
         params: dict[str, Any],
         inputs: tuple[VarNode, ...],
         outputs: tuple[VarNode, ...],
     ) -> None:
         self.graph = graph
-        self.id = id
         self.type = type
         self.params = params
         self.inputs = inputs
@@ -155,6 +163,16 @@ class OpNode:
     @name.setter
     def name(self, name: str) -> None:
         self._name = name
+
+    @property
+    def id(self) -> int:
+        """A number that no other op or variable of the graph has: that before its first result's."""
+        return self.outputs[0].id - 1
+
+    @property
+    def _node(self) -> OpNode:
+        """Itself: the original has two classes for an op."""
+        return self
 
     @property
     def priority(self) -> int:
@@ -214,16 +232,17 @@ class Graph:
             op, attrs, inputs, outputs, _, sizes = self._ir.node(id)
             kind, params = named(op, attrs, [self._ir.value(i)[2] for i in inputs])
             read = tuple(map(self._var, (*inputs, *sizes)))
-            self._nodes[id] = OpNode(self, id, kind, params, read, tuple(map(self._var, outputs)))
+            self._nodes[id] = OpNode(self, kind, params, read, tuple(map(self._var, outputs)))
         return self._nodes[id]
 
     # ---- running
 
-    def compile(self, *args: VarNode) -> Graph:
+    def compile(self, *args: VarNode | Sequence[VarNode]) -> Graph:
         """Choose what ``execute`` computes; gives the graph."""
-        _check_vars("compile", args, self)
-        self._compiled = list(args)
-        outputs = [(str(i), v.id) for i, v in enumerate(args)]
+        if len(args) == 1 and isinstance(args[0], (list, tuple)):
+            args = tuple(args[0])
+        self._compiled = _check_vars("compile", args, self)
+        outputs = [(str(i), v._at) for i, v in enumerate(self._compiled)]
         model = self._ir.dump(outputs, [], self.options.graph_opt_level > 0, None, [], [])
         self._inference = GraphInference(io.BytesIO(model.write()))
         self._inference._network.set_network_algo_policy(self._strategy)
@@ -248,8 +267,10 @@ class Graph:
                 feeds[name] = source._value
         results = self._inference.run(inp_dict=feeds)
         for i, v in enumerate(self._compiled):
-            for sink in self._sinks.get(v.id, ()):
+            for sink in self._sinks.get(v._at, ()):
                 sink._set(v, results[str(i)])
+
+    __call__ = execute
 
     def wait(self) -> None:
         """Nothing: ``execute`` returns when results are there."""
@@ -272,7 +293,7 @@ class Graph:
 def _check_vars(who: str, given: Iterable[Any], graph: Graph | None = None) -> list[VarNode]:
     found = list(given)
     if not found:
-        raise ValueError(f"{who}: needs at least one variable.")
+        raise _core.UserError(f"{who}: needs at least one variable.")
     for v in found:
         if not isinstance(v, VarNode):
             raise TypeError(f"{who}: variables of a graph are needed; got {type(v).__name__}.")
@@ -300,7 +321,7 @@ class InputNode(OpNode):
         if dtype is None:
             raise ValueError("InputNode: needs a dtype.")
         var = graph.make_h2d(dtype=dtype, device=device, shape=shape, name=graph._new_name("input"))
-        super().__init__(graph, var.id, "InputCallback", {}, args, (var,))
+        super().__init__(graph, "InputCallback", {}, args, (var,))
         var._op = self
         self._value: Any = None
         graph._sources.append(self)
@@ -332,9 +353,9 @@ class _Output(OpNode):
 
     def __init__(self, var: VarNode, *args: VarNode) -> None:
         _check_vars(type(self).__name__, (var, *args))
-        super().__init__(var.graph, var.id, self._type, {}, (var, *args), (var,))
+        super().__init__(var.graph, self._type, {}, (var, *args), (var,))
         self._result: Any = None
-        var.graph._sinks.setdefault(var.id, []).append(self)
+        var.graph._sinks.setdefault(var._at, []).append(self)
 
     def _set(self, var: VarNode, value: npt.NDArray[Any]) -> None:
         self._result = self._of(var, value)
@@ -378,7 +399,7 @@ class VirtualDepNode(OpNode):
 
     def __init__(self, vars: Sequence[VarNode], device: str = "") -> None:
         _check_vars("VirtualDepNode", vars)
-        super().__init__(vars[0].graph, vars[0].id, "VirtualDep", {}, tuple(vars), (vars[0],))
+        super().__init__(vars[0].graph, "VirtualDep", {}, tuple(vars), (vars[0],))
 
 
 def apply_normal_varnode(op: OpDef, *args: VarNode) -> list[VarNode]:
@@ -391,7 +412,7 @@ def apply_normal_varnode(op: OpDef, *args: VarNode) -> list[VarNode]:
         raise TypeError(f"apply_normal_varnode: needs an op of megengine.core.ops.builtin; got {type(op).__name__}.")
     inputs = _check_vars(f"apply_normal_varnode({type(op).__name__})", args)
     graph = inputs[0].graph
-    ir, ids = graph._ir, [v.id for v in inputs]
+    ir, ids = graph._ir, [v._at for v in inputs]
     found: list[int | None]
     if op._effect == "steps":
         found = [_core.node_of(y)[2] for y in op._run(tuple(ir.tensor(i) for i in ids))]
@@ -406,7 +427,7 @@ def apply_normal_varnode(op: OpDef, *args: VarNode) -> list[VarNode]:
     results = [i for i in found if i is not None]
     outputs = tuple(map(graph._var, results))
     params = {n: str(v.members()[0]) if isinstance(v := getattr(op, n), OpEnum) else v for n in op._fields}
-    made = OpNode(graph, max(results), type(op).__name__, params, tuple(inputs), outputs)
+    made = OpNode(graph, type(op).__name__, params, tuple(inputs), outputs)
     for i, v in enumerate(outputs):
         if v._op is None and v not in inputs:
             v._op = made
@@ -427,7 +448,29 @@ def load_graph(fpath: str | os.PathLike[str] | IO[bytes]) -> CompGraphLoadResult
     ir.name_values()
     graph = Graph(ir)
     outputs = OrderedDict((name, graph._var(id)) for name, id in ir.outputs)
-    return CompGraphLoadResult(graph, outputs, list(outputs.values()), SimpleNamespace(**ir.metadata))
+    named: set[int] = set()
+    for name, v in outputs.items():  # a variable that is an output twice has the first name
+        if v._info()[4] == "result" and v._at not in named:
+            v.name = name
+            named.add(v._at)
+    return CompGraphLoadResult(graph, outputs, list(outputs.values()), SerializationMetadata(ir.metadata))
+
+
+def _items(metadata: Any) -> dict[str, Any]:
+    if isinstance(metadata, SerializationMetadata):
+        return dict(metadata.items)
+    return {} if metadata is None else dict(vars(metadata))
+
+
+class SerializationMetadata(SimpleNamespace):
+    """What a file says of itself: the fields that the original has; ``items`` are the texts in the file."""
+
+    def __init__(self, items: dict[str, str]) -> None:
+        read = _model_file.read_metadata(items)
+        super().__init__(items=items, is_valid=read is not None, user_info=None, graph_modified=False)
+        self.__dict__.update({k: v for k, v in (read or {}).items() if not k.startswith("enable_")})
+        self.optimized_for_inference = bool(read and read["optimized_for_inference"])
+        self.optimize_options = int(items.get("optimize_options", "0"))
 
 
 def dump_graph(
@@ -453,8 +496,8 @@ def dump_graph(
                 break
             named[v.name if v.name not in named else f"{v.name}[{len(named)}]"] = v
     found = _check_vars("dump_graph", named.values() if named else output_vars)
-    info = [(k, str(v)) for k, v in vars(metadata).items()] if metadata is not None else []
-    outputs = [(n, v.id) for n, v in named.items()]
+    info = [(k, str(v)) for k, v in _items(metadata).items()]
+    outputs = [(n, v._at) for n, v in named.items()]
     model = found[0].graph._ir.dump(outputs, [], not no_change_graph, None, [], info)
     return _model_file.write(
         None, model, version=version, keep_var_name=keep_var_name, keep_opr_name=keep_opr_name,
@@ -488,8 +531,8 @@ def _write(
     word = _model_file.option_word(options) if optimize_for_inference else None
     info = _model_file.metadata_of(user_info, word, graph_modified, enable_metadata, keep_opr_name)
     found = _check_vars("dump", named.values())
-    outputs = [(n, v.id) for n, v in named.items()]
-    model = found[0].graph._ir.dump(outputs, [v.id for v in inputs], True, word, rewrites, info)
+    outputs = [(n, v._at) for n, v in named.items()]
+    model = found[0].graph._ir.dump(outputs, [v._at for v in inputs], True, word, rewrites, info)
     return _model_file.write(
         file, model, append=append, keep_var_name=keep_var_name, keep_opr_name=keep_opr_name,
         keep_param_name=keep_param_name, keep_opr_priority=keep_opr_priority, enable_metadata=enable_metadata,
@@ -506,7 +549,7 @@ def optimize_for_inference(dest_vars: Sequence[VarNode], **kwargs: Any) -> tuple
     found = _check_vars("optimize_for_inference", dest_vars)
     rewrites = kwargs.pop("rewrites", ())
     word = _core.inference_word([(option, bool(value)) for option, value in kwargs.items()])
-    ir = found[0].graph._ir.optimized([(str(i), v.id) for i, v in enumerate(found)], word, list(rewrites))
+    ir = found[0].graph._ir.optimized([(str(i), v._at) for i, v in enumerate(found)], word, list(rewrites))
     graph = Graph(ir)
     results = [graph._var(id) for _, id in ir.outputs]
     for was, now in zip(found, results):
