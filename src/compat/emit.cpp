@@ -290,6 +290,26 @@ int64_t dim(const Val& x, int axis) {
   if (const Val sizes = x.em->size_operand(x)) x.em->fix(emit("slice", {sizes}, SliceAttrs{{0}, {at}, {at + 1}, {1}}));
   return now(x)[at];
 }
+SizeValues joined(std::initializer_list<SizePart> parts) {
+  SizeValues out;
+  Out sizes;
+  const Val* varies = nullptr;
+  for (const SizePart& part : parts) {
+    const SizeValue size = part.of ? size_at(*part.of, static_cast<int>(part.number)) : SizeValue{part.number, {}};
+    out.now.push_back(size.now);
+    sizes.push_back(size.operand);
+    if (size.operand) varies = part.of;
+  }
+  if (!varies) return out;
+  for (size_t i = 0; i < sizes.size(); ++i)
+    if (!sizes[i]) sizes[i] = int_table(*varies, {&out.now[i], 1}, Shape{1});
+  out.operand = concat(sizes, 0);
+  return out;
+}
+Val shaped_as(const Val& x, std::initializer_list<SizePart> parts) {
+  const SizeValues s = joined(parts);
+  return emit_sized("reshape", {x}, ShapeAttrs{s.now}, "shape", s);
+}
 Ints shape_operand(std::string_view who, In in, size_t i, const Ints& fixed) {
   return i < in.size() ? known_ints(who, "the shape", in[i]) : fixed;
 }

@@ -81,6 +81,17 @@ Val emit_sized(const char* op, std::initializer_list<Val> in, A attrs, std::stri
       op, in, make_attrs(std::move(attrs), {{field_index<A>(field), SizeOperand::kWhole, s.operand.p}}));
 }
 
+/// A number, or the size of one axis of a value in every call.
+struct SizePart {
+  int64_t number = 0;
+  const Val* of = nullptr;
+  SizePart(int64_t n) : number(n) {}
+  SizePart(const Val& x, int axis) : number(axis), of(&x) {}
+};
+SizeValues joined(std::initializer_list<SizePart> parts);
+/// reshape to these; one may be -1.
+Val shaped_as(const Val& x, std::initializer_list<SizePart> parts);
+
 std::string_view member_name(const EnumInfo& e, int64_t value);
 template <class E>
 std::string_view name_of(E e) {

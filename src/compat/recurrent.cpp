@@ -183,9 +183,9 @@ void lstm(Emitter&, const Lstm& p, In in, Out& out) {
 
 /// (N, L, E) to (N, heads, L, E / heads)
 Val heads(const Val& x, int64_t n) {
-  const Shape s = x.shape();
-  MGE_CHECK(n > 0 && s[2] % n == 0, Value, "MultiHeadAttn: {} does not fall into {} heads.", s.str(), n);
-  return transpose(shaped(x, {s[0], s[1], n, s[2] / n}), {0, 2, 1, 3});
+  const int64_t width = dim(x, 2);
+  MGE_CHECK(n > 0 && width % n == 0, Value, "MultiHeadAttn: {} does not fall into {} heads.", now(x).str(), n);
+  return transpose(shaped_as(x, {{x, 0}, {x, 1}, n, width / n}), {0, 2, 1, 3});
 }
 
 // Outputs: the result, the attention weights (N * heads, L, S), and two empty tensors where the original keeps notes.
@@ -196,11 +196,10 @@ void attention(Emitter&, const Attention& p, In all, Out& out) {
             NotImplemented, "{}: takes no bias_k, bias_v, add_zero_attn, reslink or input_order.", who);
   for (size_t i = 0; i < 3; ++i)
     MGE_CHECK(in[i].rank() == 3, Value, "{}: query, key and value need 3 dimensions (N, L, E); got {}.", who,
-              in[i].shape().str());
+              now(in[i]).str());
   const int64_t sizes[] = {p.qproj_size, p.kproj_size, p.vproj_size, p.oproj_size};
   const bool with_bias[] = {p.qbias, p.kbias, p.vbias, p.obias};
-  const int64_t inputs[] = {in[0].shape()[2], in[1].shape()[2], in[2].shape()[2],
-                            sizes[2] ? sizes[2] : in[2].shape()[2]};
+  const int64_t inputs[] = {dim(in[0], 2), dim(in[1], 2), dim(in[2], 2), sizes[2] ? sizes[2] : dim(in[2], 2)};
   Packed packed(who, in[3]);
   Val weights[4], biases[4];
   for (int i = 0; i < 4; ++i)
@@ -214,7 +213,7 @@ void attention(Emitter&, const Attention& p, In all, Out& out) {
   Dropper drop(who, all.back(), p.training);
   const Val q = heads(project(in[0], 0), p.num_heads), k = heads(project(in[1], 1), p.num_heads),
             v = heads(project(in[2], 2), p.num_heads);
-  const int64_t n = q.shape()[0], length = q.shape()[2], source = k.shape()[2];
+  const SizePart n{q, 0}, length{q, 2}, source{k, 2};
   Val scores = matmul(q * p.sm_scaler, k, false, true);
   if (p.attn_mask_type != MaskType::NO_MASK) {
     Val mask;
@@ -224,18 +223,17 @@ void attention(Emitter&, const Attention& p, In all, Out& out) {
         mask = select(mask, mask.em->constant(-std::numeric_limits<double>::infinity(), DType::F32, mask),
                       mask.em->constant(0, DType::F32, mask));
     } else {  // a position sees itself and what came before
-      std::vector<double> hidden;
-      for (int64_t i = 0; i < length; ++i)
-        for (int64_t j = 0; j < source; ++j) hidden.push_back(j > i ? -std::numeric_limits<double>::infinity() : 0);
-      mask = float_table(q, hidden, Shape{length, source});
+      const Val later = less(expand(iota(q, size_at(q, 2)), {1}), iota(q, size_at(k, 2)));
+      mask = select(later, q.em->constant(-std::numeric_limits<double>::infinity(), DType::F32, q),
+                    q.em->constant(0, DType::F32, q));
     }
-    scores = scores +
-             (mask.rank() == 3 ? shaped(mask, {n, p.num_heads, length, source}) : shaped(mask, {1, 1, length, source}));
+    scores = scores + (mask.rank() == 3 ? shaped_as(mask, {n, p.num_heads, length, source})
+                                        : shaped_as(mask, {1, 1, length, source}));
   }
   const Val seen = emit("softmax", {scores}, SoftmaxAttrs{3});
-  const Val joined = shaped(transpose(matmul(drop(seen, p.attn_prob), v, false, false), {0, 2, 1, 3}), {n, length, -1});
-  out.push_back(drop(project(joined, 3), p.out_prob));
-  out.push_back(shaped(seen, {n * p.num_heads, length, source}));
+  const Val mixed = transpose(matmul(drop(seen, p.attn_prob), v, false, false), {0, 2, 1, 3});
+  out.push_back(drop(project(shaped_as(mixed, {n, length, -1}), 3), p.out_prob));
+  out.push_back(shaped_as(seen, {-1, length, source}));
   out.push_back(nothing(in[0]));
   out.push_back(nothing(in[0]));
   out.push_back(drop.state());

@@ -119,7 +119,7 @@ void GraphBuilder::note_sizes(NodeId n, bool sized) {
   for (ValueId v : x.inputs) {
     vary |= in(vary_, v);
     sizes |= in(sizes_, v);
-    constants &= in(sizes_, v) || g_->constant_of(v);
+    constants &= in(sizes_, v) || in(fixed_, v) || g_->constant_of(v);
   }
   if (x.op == &shape_of) {
     if (vary) put(sizes_, x.outputs[0]);
@@ -127,7 +127,7 @@ void GraphBuilder::note_sizes(NodeId n, bool sized) {
   }
   for (ValueId v : x.outputs) {
     if (vary) put(vary_, v);
-    if (sizes && constants && !vary && !takes_token(*x.op)) put(sizes_, v);
+    if (constants && !vary && !takes_token(*x.op)) put(sizes ? sizes_ : fixed_, v);
   }
 }
 

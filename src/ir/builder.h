@@ -55,6 +55,7 @@ class GraphBuilder final : public Emitter {
   bool any_sizes_ = false;
   std::vector<bool> vary_;   // values whose shape follows from those of inputs, or from values
   std::vector<bool> sizes_;  // values that are computed from shapes alone, at least one of which varies
+  std::vector<bool> fixed_;  // values that are computed from constants alone
   std::unordered_map<ValueId, ValueId> shapes_;  // shape_of of a value
 };
 

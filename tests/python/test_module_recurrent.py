@@ -153,6 +153,16 @@ def test_a_recurrent_net_goes_on_from_its_state():
     np.testing.assert_allclose(F.concat([first, second]).numpy(), whole.numpy(), rtol=1e-5, atol=1e-6)
 
 
+def test_a_recurrent_net_of_public_attributes_runs():
+    """As MegEngine pickles one: nothing that only this implementation has is among its attributes."""
+    net = M.RNN(3, 4, nonlinearity="relu")
+    x = Tensor(np.random.default_rng(0).standard_normal((5, 2, 3)).astype("float32"))
+    want = net(x)[0].numpy()
+    assert "_mode" not in vars(net)
+    net.nonlinearity = "tanh"
+    assert not np.array_equal(net(x)[0].numpy(), want)
+
+
 def test_only_the_flat_weights_get_gradients():
     net = M.LSTM(3, 4, num_layers=2, bidirectional=True)
     with GradManager().attach(net.parameters()) as gm:

@@ -21,9 +21,9 @@ INDEX = {e["file"]: e for e in json.loads((FOLDER / "index.json").read_text())}
 INPUT, OUTPUT = lite.LiteTensorPhase.LITE_INPUT, lite.LiteTensorPhase.LITE_OUTPUT
 
 
-def run(model: bytes, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def run(model: bytes | Path, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     net = lite.LiteNetwork()
-    net.load(io.BytesIO(model))
+    net.load(str(model) if isinstance(model, Path) else io.BytesIO(model))
     for name in net.get_all_input_name():
         net.get_io_tensor(name, INPUT).set_data_by_copy(np.ascontiguousarray(inputs[name]))
     net.forward()
@@ -80,6 +80,21 @@ def test_cases_are_written_again(name: str, version: int) -> None:
     check(model, name)
     again = _core.to_original(model, version)
     assert again[-2000:] == model[-2000:], "the case at the end is the same"
+
+
+@pytest.mark.parametrize("from_path", [False, True])
+def test_large_weights_of_a_wrapped_file_stay(from_path: bool, tmp_path: Path) -> None:
+    """The graph begins at byte 12, so it is decoded from a copy, which the weights must not point into."""
+    net = M.Linear(64, 256)
+    x = np.random.default_rng(0).standard_normal((2, 64)).astype("float32")
+    traced = trace(lambda x: F.relu(net(x)), symbolic=True, capture_as_const=True)
+    want = traced(mge.tensor(x)).numpy()
+    path = tmp_path / "wrapped.mge"
+    traced.dump(str(path), arg_names=["x"], dump_format="FBS_V2", input_data=["#rand(0, 1)"], silent=True)
+    model = path.read_bytes()
+    assert model.startswith(b"mgbtest0")
+    (got,) = run(path if from_path else model, {"x": x}).values()
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
 
 
 def test_all_operators_that_are_not_known_are_named_at_once() -> None:

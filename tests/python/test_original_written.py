@@ -14,6 +14,7 @@ import megengine.functional as F
 import megengine.module as M
 from megengine import Tensor, jit
 from megengine.utils.comp_graph_tools import GraphInference
+from megengine.utils.network import Network
 
 SIZES = [(2, 6, 7, 8), (3, 6, 7, 8), (1, 6, 9, 11)]
 
@@ -22,13 +23,33 @@ def image(shape: tuple[int, ...]) -> np.ndarray:
     return np.random.RandomState(sum(shape)).uniform(-2, 2, shape).astype("float32")
 
 
-def dumped(fn: Callable[[Tensor], Tensor], version: str) -> io.BytesIO:
+def dumped(fn: Callable[[Tensor], Tensor], version: str, optimize: bool = True) -> io.BytesIO:
     traced = jit.trace(fn, symbolic=True, capture_as_const=True)
     traced(Tensor(image(SIZES[0])))
     file = io.BytesIO()
-    traced.dump(file, arg_names=["x"], output_names=["y"], dump_format=version)
+    traced.dump(file, arg_names=["x"], output_names=["y"], dump_format=version, optimize_for_inference=optimize)
     file.seek(0)
     return file
+
+
+def picked(x: Tensor) -> Tensor:
+    best = F.argmax(x, axis=1)
+    return F.gather(x, 1, F.broadcast_to(F.expand_dims(best, 1), (x.shape[0], 1, x.shape[2], x.shape[3])))
+
+
+def positions(x: Tensor) -> Tensor:
+    n = x.shape[2] * x.shape[3]  # more than a size has axes, and computed in float64
+    return F.flatten(x, 2) + F.linspace(0, n - 1, n)
+
+
+class Tagger(M.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = M.LSTM(6, 3, num_layers=2, bidirectional=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y, (h, c) = self.lstm(F.flatten(x, 2).transpose(2, 0, 1))
+        return F.concat([y.reshape(-1), h.reshape(-1), c.reshape(-1)])
 
 
 NETS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -37,18 +58,37 @@ NETS: dict[str, Callable[[Tensor], Tensor]] = {
     "adaptive_max_pool": lambda x: F.adaptive_max_pool2d(x, (3, 4)),
     "global_pool": lambda x: F.avg_pool2d(x, (x.shape[2], x.shape[3])),
     "group_norm": M.GroupNorm(3, 6),
+    "bidirectional_lstm": Tagger(),
+    "gather": picked,
+    "linspace": positions,
+    "repeat": lambda x: (
+        F.repeat(mge.Tensor(image((1, 2, 3))), x.shape[0], axis=0) + x.mean(axis=(1, 2, 3)).reshape(-1, 1, 1)
+    ),
     "instance_norm": M.InstanceNorm(6, affine=False),
     "layer_norm_without_weights": lambda x: F.nn.layer_norm(x, x.shape[1:], False),
 }
 
 
+@pytest.mark.parametrize("optimize", [True, False])
 @pytest.mark.parametrize("version", ["FBS_V2", "FBS"])
 @pytest.mark.parametrize("name", NETS)
-def test_sizes_of_the_input_are_followed(name: str, version: str) -> None:
-    graph = GraphInference(dumped(NETS[name], version))
+def test_sizes_of_the_input_are_followed(name: str, version: str, optimize: bool) -> None:
+    graph = GraphInference(dumped(NETS[name], version, optimize))
     for shape in SIZES:
         x = image(shape)
         np.testing.assert_allclose(graph.run(x)["y"], NETS[name](Tensor(x)).numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_a_deconvolution_of_any_size_is_written_again() -> None:
+    """What a file says follows the sizes of its input, so the size of the result is a value when it is written again."""
+    net = M.ConvTranspose2d(6, 2, 3, stride=2, padding=1)
+    again = io.BytesIO()
+    Network.load(dumped(net, "FBS_V2")).dump(again, dump_format="FBS_V2")
+    again.seek(0)
+    graph = GraphInference(again)
+    for shape in SIZES:
+        x = image(shape)
+        np.testing.assert_allclose(graph.run(x)["y"], net(Tensor(x)).numpy(), rtol=1e-4, atol=1e-5)
 
 
 def test_windows_that_follow_sizes_in_another_way_are_refused() -> None:

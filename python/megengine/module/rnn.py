@@ -312,8 +312,11 @@ class RNN(RNNBase):
         self.nonlinearity = kwargs.pop("nonlinearity", "tanh")
         if self.nonlinearity not in ("tanh", "relu"):
             raise ValueError(f"RNN: nonlinearity must be tanh or relu; got {self.nonlinearity!r}.")
-        self._mode = self.nonlinearity
         super().__init__(*args, **kwargs)
+
+    @property
+    def _mode(self) -> str:  # a network pickled by MegEngine has the public attribute alone
+        return self.nonlinearity
 
     def create_cell(self, layer: int) -> RNNCellBase:
         return RNNCell(self._layer_input(layer), self.hidden_size, self.bias, self.nonlinearity)

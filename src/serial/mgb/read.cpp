@@ -76,8 +76,9 @@ void copy_value(const Tensor& t, void* to) {
 
 class Translator {
  public:
-  Translator(const File& f, const std::shared_ptr<const void>& owner, const std::string& who, const ReadOptions& opt)
-      : f_(f), owner_(owner), who_(who), b_(&g_, {}, opt.evaluate), blocked_(b_), vars_(f.vars.size()) {}
+  Translator(const File& f, Bytes bytes, const std::shared_ptr<const void>& owner, const std::string& who,
+             const ReadOptions& opt)
+      : f_(f), bytes_(bytes), owner_(owner), who_(who), b_(&g_, {}, opt.evaluate), blocked_(b_), vars_(f.vars.size()) {}
 
   void run(LoadedModel* out) {
     find_live();
@@ -215,9 +216,10 @@ class Translator {
   }
 
   RefPtr<Storage> value_of(const Tensor& t) const {
-    const auto at = reinterpret_cast<uintptr_t>(t.data.data());
-    if (owner_ && t.data.size() >= kInPlaceFrom && t.data.size() == t.meta.bytes() && !is_packed(t.meta.dtype) &&
-        at % dtype_size(t.meta.dtype) == 0)
+    const auto at = reinterpret_cast<uintptr_t>(t.data.data()), file = reinterpret_cast<uintptr_t>(bytes_.data());
+    const bool in_file = at >= file && at < file + bytes_.size();  // and not in a copy that ends with the decoding
+    if (owner_ && in_file && t.data.size() >= kInPlaceFrom && t.data.size() == t.meta.bytes() &&
+        !is_packed(t.meta.dtype) && at % dtype_size(t.meta.dtype) == 0)
       return wrap_storage(const_cast<uint8_t*>(t.data.data()), t.data.size(), false, [owner = owner_] {});
     RefPtr<Storage> s = allocate_storage({}, std::max<size_t>(t.meta.bytes(), 1));
     copy_value(t, s->ptr);
@@ -305,6 +307,7 @@ class Translator {
 
   using TensorValue = TensorData;
   const File& f_;
+  Bytes bytes_;
   std::shared_ptr<const void> owner_;  // of the bytes; null: they go away
   const std::string& who_;
   Graph g_;
@@ -348,7 +351,7 @@ LoadedModel read(std::span<const uint8_t> bytes, const std::shared_ptr<const voi
   MGE_ASSERT(opt.evaluate, "mgb::read needs ReadOptions::evaluate");
   const Decoded d = decode(bytes, who, opt.compressed);
   LoadedModel out;
-  Translator t(d.main, owner, who, opt);
+  Translator t(d.main, bytes, owner, who, opt);
   t.run(&out);
   out.info.var_values = std::move(t.states);
   out.info.producer =

@@ -269,6 +269,24 @@ const RuleRow* find_rule(std::string_view op) {
   return nullptr;
 }
 
+/// Whether it is computed from constants and sizes alone: whole numbers and positions, which float32 holds.
+bool from_sizes(const Graph& g, ValueId v) {
+  std::vector<ValueId> todo{v};
+  std::set<ValueId> seen;
+  while (!todo.empty()) {
+    const ValueId at = todo.back();
+    todo.pop_back();
+    if (!seen.insert(at).second || g.constant_of(at)) continue;
+    if (g.value(at).kind != ir::ValueKind::Result) return false;
+    const ir::Node& n = g.node(g.value(at).producer);
+    if (n.op->name == "shape_of") continue;
+    if (ir::takes_token(*n.op)) return false;
+    todo.insert(todo.end(), n.inputs.begin(), n.inputs.end());
+    for (auto& s : n.sizes) todo.push_back(s.value);
+  }
+  return true;
+}
+
 std::string refuse(const Graph& g, const ir::Node& n, bool older) {
   const RuleRow* r = find_rule(n.op->name);
   if (!r && n.op->name.starts_with("dist_")) return "MegEngine's files hold nothing between processes";
@@ -279,7 +297,7 @@ std::string refuse(const Graph& g, const ir::Node& n, bool older) {
     for (ValueId v : vs) {
       const Meta& m = g.meta(v);
       if (g.constant_of(v) && m.shape.numel() == 0) return "a constant without elements";
-      const bool size = m.shape.rank <= 1 && m.shape.numel() <= 8 && g.is_sized();
+      const bool size = g.is_sized() && m.shape.rank <= 1 && (m.shape.numel() <= 8 || from_sizes(g, v));
       if (dtype_number(size ? Oprs::narrow(m.dtype) : m.dtype) < 0)
         return format("{} is no type of MegEngine's", dtype_name(m.dtype));
       if (m.quant.scale != 0 && !m.quant.per_tensor()) return "MegEngine's files hold one scale per tensor";

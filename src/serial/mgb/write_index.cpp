@@ -123,10 +123,20 @@ void gather(Oprs& w) {
   const int64_t axis = given < 0 ? given + rank : given;
   compat::Rows items;
   Vars in{w.in(0)};
+  const VarId sizes = rank > 1 ? w.shape_of(w.in(1)) : Oprs::kNoVar;
   for (int i = rank; i-- > 0;) {
     items.push_back({i, 0, 0, 0, 1});
     if (i == axis) {
       in.push_back(rank > 1 ? w.reshape(w.in(1), {-1}) : w.in(1));
+      continue;
+    }
+    if (w.graph().is_sized()) {  // 0, 1, … along axis i, as many as there are then
+      const VarId ones = w.broadcast(w.ints({1}), w.part(sizes, i, i + 1));
+      VarId at = w.opr1("CumsumV1", "Cumsum", {{"axis", int64_t{0}}, {"exclusive", true}, {"reverse", false}}, {ones});
+      Ints axes;
+      for (int k = 0; k < rank; ++k)
+        if (k != i) axes.push_back(k);
+      in.push_back(w.reshape(w.broadcast(w.add_axes(at, axes), sizes), {-1}));
       continue;
     }
     std::vector<int64_t> count(static_cast<size_t>(s.numel()));
@@ -136,10 +146,7 @@ void gather(Oprs& w) {
     in.push_back(w.ints(count));
   }
   const VarId flat = w.opr1("IndexingMultiAxisVec", "IndexDescMaskDump", {{"items", items}}, in);
-  w.result(rank > 1 ? w.reshape(flat, w.shape_of(w.in(1))) : flat);
-}
-std::string refuse_any_size(const Graph& g, const ir::Node&) {
-  return g.is_sized() ? "in a graph of any sizes" : std::string();
+  w.result(rank > 1 ? w.reshape(flat, sizes) : flat);
 }
 
 void one_hot(Oprs& w) {
@@ -298,7 +305,7 @@ std::span<const RuleRow> index_rules() {
       {"index_get", index_get},
       {"index_set", index_put},
       {"index_incr", index_put},
-      {"gather", gather, refuse_any_size},
+      {"gather", gather},
       {"indexing_one_hot", one_hot, refuse_vector},
       {"set_one_hot", set_one_hot, refuse_vector},
       {"sort", sort},

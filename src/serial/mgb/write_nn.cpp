@@ -65,6 +65,7 @@ void conv(Oprs& w) {
 /// The least size that a gradient of this size comes from is what MegEngine takes; others are told by a tensor.
 template <size_t D, class A>
 bool is_least(const Graph& g, const ir::Node& n) {
+  if (!n.sizes.empty()) return false;  // of this call, and maybe of no other
   const auto& at = attrs_as<A>(n.attrs.get());
   const Shape &dy = g.meta(n.inputs[0]).shape, &f = g.meta(n.inputs[1]).shape, &y = g.meta(n.outputs[0]).shape;
   for (size_t i = 0; i < D; ++i) {
@@ -256,27 +257,32 @@ void recurrence(Oprs& w) {
   m.shape = Shape{gates, gates};
   const VarId identity = w.constant(m, data);
   const VarId weights = w.join({w.reshape(identity, {-1}), w.reshape(w.in(1), {-1})});
-  Vars in{w.in(0), w.add_axes(w.in(2), {0})};
+  // Backwards is forwards of the steps in reverse order.
+  auto turned = [&](VarId x) {
+    if (!at.reverse) return x;
+    return w.opr1("Subtensor", "IndexDescMaskDump", {{"items", compat::Rows{{0, 0, 0, 1, 0}}}}, {x, w.ints({-1})});
+  };
+  Vars in{turned(w.in(0)), w.add_axes(w.in(2), {0})};
   if (lstm) in.push_back(w.add_axes(w.in(3), {0}));
   in.push_back(weights);
   Fields f{{"hidden_size", hidden}, {"bias", false}, {"fwd_mode", int64_t{1}}};
   if (!lstm) f.push_back({"nonlineMode", int64_t{at.mode == "relu" ? 1 : 2}});
   const Vars v = lstm ? w.opr("LSTMForward", "LSTM", f, in, 4) : w.opr("RNNForward", "RNN", f, in, 3);
-  w.result(v[0], 0);
+  w.result(turned(v[0]), 0);
   // States inside of the cell are given out for the last step alone.
   if (lstm && w.used(1)) w.result(w.broadcast(v[2], w.shape_of(v[0])), 1);
 }
 std::string refuse_recurrence(const Graph& g, const ir::Node& n) {
   if (g.meta(n.inputs[0]).dtype != DType::F32) return "not of float32";
-  if (attrs_as<RecurrenceAttrs>(n.attrs.get()).reverse) return "backwards";
   if (n.outputs.size() > 2 && g.use_count(n.outputs[2])) return "with its gates";
   if (n.outputs.size() < 2 || g.escapes(n.outputs[1])) return g.use_count(n.outputs[1]) ? "with all its states" : "";
-  const int64_t last = g.meta(n.inputs[0]).shape[0] - 1;
+  const bool reverse = attrs_as<RecurrenceAttrs>(n.attrs.get()).reverse;
+  const int64_t steps = g.meta(n.inputs[0]).shape[0], last = reverse ? 0 : steps - 1, from_end = reverse ? -steps : -1;
   for (ir::NodeId u : g.value(n.outputs[1]).users) {
     const ir::Node& x = g.node(u);
     if (x.op->name != "slice") return "with all its states";
     for (auto& a : x.attrs->values())
-      if (a.name == "starts" && (std::get<Ints>(a.value)[0] != last && std::get<Ints>(a.value)[0] != -1))
+      if (a.name == "starts" && (std::get<Ints>(a.value)[0] != last && std::get<Ints>(a.value)[0] != from_end))
         return "with all its states";
   }
   return {};
