@@ -119,6 +119,12 @@ def _add_cases(
         model.add_case(f"case{i}", feed, want, maxerr)
 
 
+_NO_RESULTS = (
+    "the traced function without return values cannot be dumped, "
+    "the traced function should return List[Tensor] or Dict[str, Tensor]"
+)
+
+
 def dump(
     self: trace,
     file: str | os.PathLike[str] | IO[bytes],
@@ -186,7 +192,11 @@ def dump(
             "dump: you must specify capture_as_const=True at __init__ to use dump: "
             f"@trace(capture_as_const=True) on {self.__name__}."
         )
-    entry = self._require_recording("dump")
+    if self._last is None:
+        raise ValueError(
+            f"{_NO_RESULTS}; {self.__name__} has not been called yet, or its calls failed. Call it once before dump."
+        )
+    entry = self._last
     version = check_options(keep_var_name, dump_format, model_version, compat_older_version, no_change_graph)
     rewrites = list(kwargs.pop("rewrites", ()))
     word = option_word(kwargs, list(inspect.signature(dump).parameters)) if optimize_for_inference else None
@@ -197,10 +207,7 @@ def dump(
             "the values that it gave once. Compute them with ops, or pass them as arguments."
         )
     if not entry.result_tensors:
-        raise ValueError(
-            "the traced function without return values cannot be dumped, "
-            "the traced function should return List[Tensor] or Dict[str, Tensor]"
-        )
+        raise ValueError(_NO_RESULTS)
     outs = _output_names(entry, output_names)
     ins = _given("arg_names", arg_names, len(self._last_args)) or [
         t.name or f"arg_{i}" for i, t in enumerate(self._last_args)
