@@ -222,7 +222,7 @@ def _kept_names(loaded: G.CompGraphLoadResult) -> dict[int, list[str]]:
     """The names of ops that a file has kept, by node."""
     ir = loaded.graph._ir
     names: dict[int, list[str]] = ir.opr_names()
-    if getattr(loaded.metadata, "format", "").startswith("FBS"):  # there a variable has the name of its op
+    if loaded.metadata._items.get("format", "").startswith("FBS"):  # there a variable has the name of its op
         for node in names:
             outputs = ir.node(node)[3]
             if outputs and (name := ir.value(outputs[0])[0]):
@@ -260,9 +260,9 @@ class Network:
         self = cls()
         self.graph = loaded.graph
         table = _table_of(loaded.graph._ir)
-        if getattr(loaded.metadata, "keep_opr_name", "") == "1":
+        if loaded.metadata._items.get("keep_opr_name") == "1":
             table.opr_names = _kept_names(loaded)
-        self._metadata = _metadata(loaded.metadata)
+        self._metadata = _metadata(loaded.metadata._items)
         for name, found in loaded.output_vars_dict.items():
             v = table.var(found.id)
             # An output has a name of its own: where its variable is an input or an output before, it is a copy.
@@ -586,9 +586,8 @@ def _fresh_name(v: VarNode, taken: Mapping[str, VarNode]) -> str:
     return name
 
 
-def _metadata(found: Any) -> dict[str, Any] | None:
+def _metadata(items: Mapping[str, str]) -> dict[str, Any] | None:
     """What a file says of itself. The original's files hold a pickle, which is read as data."""
-    items = dict(vars(found)) if found is not None else {}
     metadata = read_metadata(items)
     if metadata is not None and "user_info.pickle.hex" in items:
         stored = io.BytesIO(bytes.fromhex(items["user_info.pickle.hex"]))
