@@ -6,7 +6,7 @@ import io
 import json
 import os
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import IO, Any
 
 import numpy as np
@@ -77,7 +77,7 @@ class GraphInference:
         self._outputs = list(known if outputs is None else outputs)
         for name in self._outputs:
             if name not in known:
-                raise ValueError(f"GraphInference: the file has no output {name!r}; it has {', '.join(known)}.")
+                raise AssertionError(_no_output(name, known))
 
     def run(self, *inp_args: Any, inp_dict: dict[str, Any] | None = None) -> OrderedDict[str, npt.NDArray[Any]]:
         """Feed arrays, in the order of the file's inputs or by name, and get outputs by name."""
@@ -138,13 +138,17 @@ def _rewritten(data: bytes, outputs: Sequence[str] | None, optimize: bool, optio
             stack += [*ins, *sizes]
     for name in others:
         if name not in found:
-            raise ValueError(f"GraphInference: the file has no output {name!r}; it has {', '.join(sorted(known))}.")
+            raise AssertionError(_no_output(name, sorted(known)))
     chosen = [(name, id) for name, id in found.items() if outputs is None or name in outputs]
     if optimize:
         word = _core.inference_word([(k, bool(v)) for k, v in options.items()])
         graph = graph.optimized(chosen, word)
         chosen = graph.outputs
     return graph.dump(chosen, graph.inputs, False, None, [], []).write()
+
+
+def _no_output(name: str, known: Iterable[str]) -> str:
+    return f"GraphInference: Can not find varnode [{name!r}] in this model; it has {', '.join(known)}."
 
 
 def _narrowed(array: npt.NDArray[Any], name: str, dtype: str) -> npt.NDArray[Any]:

@@ -228,6 +228,7 @@ class trace(CallPaths, _core.TraceBase):
         self._told: set[str] = set()
         self._last: Entry | None = None
         self._last_args: list[Tensor] = []
+        self._last_keys: list[str] = []  # of those that came by keyword
         name = getattr(function, "__name__", type(function).__name__)
         self.__name__ = name
         self.__doc__ = getattr(function, "__doc__", None)
@@ -237,6 +238,7 @@ class trace(CallPaths, _core.TraceBase):
         fresh: dict[str, Any] = {
             "_last": None,
             "_last_args": [],
+            "_last_keys": [],
             "_told": set(),
             "_tries": set(),
             "traced": False,
@@ -314,6 +316,9 @@ class trace(CallPaths, _core.TraceBase):
             _core.traced_shapes(None)
         settle()
         self._last, self._last_args = entry, tensors if self._capture_as_const else []
+        keys = {id(t): key for key, t in kwargs.items() if isinstance(t, Tensor)}
+        by_place = len(self._call_key(args, {})[1]) if keys else 0
+        self._last_keys = [keys.get(id(t), "") if i >= by_place else "" for i, t in enumerate(self._last_args)]
         self.traced = True
         reason = reason or recording.host_only
         kept, other = self._still_true(before if strict else (), notes.values())
