@@ -196,6 +196,7 @@ void bind_model(nb::module_& m) {
           },
           nb::arg("recording"), nb::arg("arg_names"), nb::arg("output_names"), nb::arg("change"),
           nb::arg("options").none(), nb::arg("rewrites"), nb::arg("metadata"))
+      .def("drop_unused_inputs", [](ModelDump& d) { return d.g.drop_unused_inputs(); })
       .def("describe", [](const ModelDump& d) { return describe(d.g); })
       .def(
           "add_case",

@@ -142,6 +142,7 @@ class Recording : public RefCounted, public Tracer {
     int state_of = -1;       // what a tensor from outside, this variable, is given by the last segment
     bool kept = false;       // still held by somebody when the call ended
     ValuePtr spare;          // of the last call, which nobody has kept: the next one's
+    uint32_t bound = 0;      // external: the epoch of a call in which an op has taken it
     uint32_t same = 0;       // at_once: the epoch of a call in which it is what it is in every call of these sizes
     TensorPtr sizes;         // its shape as a tensor, of the call that is open
     std::string name;        // given by the program during the call
@@ -213,6 +214,7 @@ class Recording : public RefCounted, public Tracer {
   void set_host_only(const std::string& reason, LocId loc);
   void note_sizes(Op& rec);
   bool same_attributes(Op& rec, const Attrs& attrs);
+  bool may_be(const Var& var, const Value& v) const;
   bool exact_attributes(Op& rec, const Attrs& attrs);
   bool is_same(const Op& rec) const;
   ValuePtr known_value(uint32_t var);

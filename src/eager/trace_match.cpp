@@ -7,6 +7,16 @@ namespace {
 
 bool is_exactly(const Meta& m, const Meta& recorded) { return m.cn == recorded.cn && m.same_type(recorded); }
 
+// As callers of the original compare them: Float32.
+std::string dtype_mismatch(DType recorded, DType now) {
+  auto capital = [](std::string name) {
+    name[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(name[0])));
+    return name;
+  };
+  return format("dtype mismatch: {} vs {}", capital(std::string(dtype_name(recorded))),
+                capital(std::string(dtype_name(now))));
+}
+
 }  // namespace
 
 void Recording::match_begin(std::span<Tensor* const> args) {
@@ -30,9 +40,7 @@ void Recording::check_arguments(std::span<Tensor* const> args, bool metas) const
     const bool fits =
         opt_.any_size ? m.dtype == var.meta.dtype && m.shape.rank == var.meta.shape.rank : m.same_type(var.meta);
     if (metas && !fits)
-      mismatch(m.dtype == var.meta.dtype
-                   ? "input size mismatch"
-                   : format("dtype mismatch: {} vs {}", dtype_name(var.meta.dtype), dtype_name(m.dtype)).c_str(),
+      mismatch(m.dtype == var.meta.dtype ? "input size mismatch" : dtype_mismatch(var.meta.dtype, m.dtype).c_str(),
                format("argument {} changed from {} to {}", i, var.meta.str(), args[i]->meta().str()), 0);
     if (var.same_as >= 0 && args[i]->value != args[static_cast<size_t>(var.same_as)]->value)
       mismatch("input id mismatch",
@@ -97,7 +105,10 @@ bool Recording::match(const OpDef& op, const Attrs& attrs, std::span<Tensor* con
       continue;
     }
     Var& var = vars_[rec.in[i]];
-    if (var.value.get() == v && var.external) continue;
+    if (var.value.get() == v && var.external) {
+      var.bound = epoch_;
+      continue;
+    }
     if (!var.external || var.value || !is_exactly(v->meta, var.meta)) return false;
     var.value = in[i]->value;
   }
@@ -129,18 +140,25 @@ bool Recording::match(const OpDef& op, const Attrs& attrs, std::span<Tensor* con
   return true;
 }
 
+// Whether an argument that no op has taken yet may be another tensor from outside: operands that change places.
+bool Recording::may_be(const Var& var, const Value& v) const {
+  return var.arg >= 0 && var.bound != epoch_ && var.state_of < 0 && is_exactly(v.meta, var.value->meta);
+}
+
 void Recording::match_op(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> in,
                          std::span<const ValuePtr> out, LocId loc) {
   if (pc_ >= ops_.size()) mismatch("too many instructions", format("the recording ends before {}", op.name), loc);
   Op& rec = ops_[pc_];
+  if (rec.in.size() != in.size())
+    mismatch("input size mismatch",
+             format("the recording has {} of {} inputs here, the call made {} of {}", rec.op->name, rec.in.size(),
+                    op.name, in.size()),
+             loc);
   if (rec.op != &op || !same_attributes(rec, attrs))
     mismatch("operator mismatch",
              format("the recording has {}{} here, the call made {}{}", rec.op->name,
                     rec.attrs ? rec.attrs->print() : "", op.name, attrs ? attrs->print() : ""),
              loc);
-  if (rec.in.size() != in.size())
-    mismatch("input size mismatch",
-             format("{} takes {} inputs, {} when it was recorded", op.name, in.size(), rec.in.size()), loc);
   for (size_t i = 0; i < in.size(); ++i) {
     Value* v = in[i]->value.get();
     uint32_t want = rec.in[i];
@@ -151,10 +169,11 @@ void Recording::match_op(const OpDef& op, const Attrs& attrs, std::span<Tensor* 
       continue;
     }
     if (!var.external) mismatch("expect internal node, got external", format("input {} of {}", i, op.name), loc);
-    if (var.value && var.value.get() != v) mismatch("input id mismatch", format("input {} of {}", i, op.name), loc);
+    if (var.value && var.value.get() != v && !may_be(var, *v))
+      mismatch("input id mismatch", format("input {} of {}", i, op.name), loc);
+    var.bound = epoch_;
     if (v->meta.dtype != var.meta.dtype)
-      mismatch(format("dtype mismatch: {} vs {}", dtype_name(var.meta.dtype), dtype_name(v->meta.dtype)).c_str(),
-               format("input {} of {}", i, op.name), loc);
+      mismatch(dtype_mismatch(var.meta.dtype, v->meta.dtype).c_str(), format("input {} of {}", i, op.name), loc);
     if (var.meta.cn && v->meta.cn && !v->meta.cn->same_as(*var.meta.cn))
       mismatch(format("comp_node mismatch: {} vs {}", var.meta.cn->logical, v->meta.cn->logical).c_str(),
                format("input {} of {}", i, op.name), loc);
@@ -180,9 +199,9 @@ bool Recording::materialize(Value& v) {
   }
   // What is not deferred was computed by whoever asked (at_once) and may still be on its way through a stream.
   if (state_ != State::Matching || v.trace_epoch != epoch_ || !v.deferred) return false;
-  if (!vars_[v.trace_var].read) mismatch("data unreadable", "this value was not read in the recorded call", 0);
+  if (!vars_[v.trace_var].read) mismatch("value unreadable", "this value was not read in the recorded call", 0);
   while (segment_ < segments_.size() && segments_[segment_].end <= pc_ && v.deferred) run_segment(segment_++);
-  if (v.deferred && !v.ready()) mismatch("data unreadable", "the value is read earlier than in the recorded call", 0);
+  if (v.deferred && !v.ready()) mismatch("value unreadable", "the value is read earlier than in the recorded call", 0);
   return true;
 }
 
@@ -200,8 +219,12 @@ void Recording::match_end() {
     std::string found =
         format("the call ends after {} of {} recorded ops; next was {}", pc_, ops_.size(), next.op->name);
     LocId loc = next.loc;
+    bool held = false;  // what the recorded call dropped
+    for (const Var& v : vars_)
+      held |= !v.external && !v.kept && v.value && (v.value->deferred || opt_.imperative) && v.value->ref_count() > 1;
+    if (held) found += ", and it gives a value that the recorded call did not give";
     match_abort();
-    mismatch("mismature end", found, loc);
+    mismatch(held ? "data unreadable" : "mismature end", found, loc);
   }
   try {
     run_segments();

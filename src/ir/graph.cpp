@@ -238,6 +238,23 @@ void Graph::keep_outputs(std::span<const std::string> names) {
                 [&](const Output& o) { return std::find(names.begin(), names.end(), o.name) == names.end(); });
 }
 
+std::vector<size_t> Graph::drop_unused_inputs() {
+  std::vector<size_t> kept;
+  std::vector<ValueId> left;
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    Value& x = values_[inputs_[i]];
+    if (use_count(inputs_[i]) == 0) {
+      x.erased = true;
+      continue;
+    }
+    x.index = static_cast<int>(left.size());
+    left.push_back(inputs_[i]);
+    kept.push_back(i);
+  }
+  inputs_ = std::move(left);
+  return kept;
+}
+
 void Graph::commit(size_t var_index, ValueId v) {
   MGE_ASSERT(var_index < vars_.size(), "graph {} has {} vars, no number {}", name_, vars_.size(), var_index);
   Var& var = vars_[var_index];

@@ -135,6 +135,8 @@ class Graph {
   void set_output_name(size_t index, std::string name) { outputs_[index].name = std::move(name); }
   /// Keeps only the outputs of these names, in the order they have; what only the others needed is dead code.
   void keep_outputs(std::span<const std::string> names);
+  /// Takes out the inputs that nothing reads; the positions that the others had.
+  std::vector<size_t> drop_unused_inputs();
   /// After a run, var `index` holds `v`; kNone takes the commit back.
   void commit(size_t var_index, ValueId v);
   LocId loc(std::string_view file, int line, std::string_view function = {}, std::string_view note = {},

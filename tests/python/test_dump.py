@@ -61,6 +61,53 @@ def test_what_the_result_says() -> None:
     assert result.content_hash == saved(f, keep_param_name=True)[0].content_hash != saved(double())[0].content_hash
 
 
+@pytest.mark.parametrize("dump_format", [None, "FBS", "FBS_V2"])
+def test_inputs_by_keyword_are_called_by_it(dump_format: str | None) -> None:
+    f = trace(lambda x, *, mask, scale=2: x * scale - mask, symbolic=True, capture_as_const=True)
+    f(Tensor(X), mask=Tensor(X[:1]))
+    assert saved(f, dump_format=dump_format)[0].inputs == ["arg_0", "mask"]
+    result, file = saved(f, arg_names="data", dump_format=dump_format)
+    assert result.inputs == ["data", "mask"]
+    (y,) = GraphInference(file).run(inp_dict={"data": X, "mask": X[:1] + 1}).values()
+    np.testing.assert_array_equal(y, X * 2 - X[:1] - 1)
+    assert saved(f, arg_names=["a", "b"])[0].inputs == ["a", "b"]
+    with pytest.raises(ValueError, match="wrong number of arg_names, should be 2 values; got 3"):
+        f.dump(io.BytesIO(), arg_names=["a", "b", "c"])
+    with pytest.raises(ValueError, match="arg_names has an empty name"):
+        f.dump(io.BytesIO(), arg_names=[""])
+
+
+@pytest.mark.parametrize("options", [{}, {"optimize_for_inference": False}, {"no_change_graph": True}])
+@pytest.mark.parametrize("dump_format", [None, "FBS", "FBS_V2"])
+def test_inputs_that_nothing_reads_are_left_out(dump_format: str | None, options: Any) -> None:
+    f = traced(lambda x, y, z: z - x.reshape(z.shape), X, X, X.T.copy())
+    result, file = saved(
+        f, arg_names=["x", "y", "z"], dump_format=dump_format, input_data=["x:#rand(0,1);z:#rand(0,1)"], **options
+    )
+    assert result.inputs == ["x", "z"]
+    (got,) = GraphInference(file).run(X, X.T).values()
+    np.testing.assert_array_equal(got, X.T - X.reshape(3, 2))
+    shape_only = traced(lambda x, like: x.reshape(like.shape), X, X.T.copy())
+    result, file = saved(shape_only, dump_format=dump_format, **options)
+    assert result.inputs == ["arg_0", "arg_1"]
+    (got,) = GraphInference(file).run(X, np.zeros((6, 1), "float32")).values()
+    assert got.shape == (6, 1)
+
+
+def test_one_tensor_given_twice_is_one_input_and_told() -> None:
+    x = Tensor(X)
+    f = trace(lambda a, b: a * 10 + b, symbolic=True, capture_as_const=True)
+    f(x, x)
+    with pytest.warns(RuntimeWarning, match="arg_0 and arg_1 were one tensor in the recorded call"):
+        result, file = saved(f)
+    assert result.inputs == ["arg_0"]
+    np.testing.assert_array_equal(next(iter(GraphInference(file).run(X).values())), X * 11)
+    f(x, x + 1)
+    result, file = saved(f)
+    assert result.inputs == ["arg_0", "arg_1"]
+    np.testing.assert_array_equal(next(iter(GraphInference(file).run(X, X * 2).values())), X * 12)
+
+
 @pytest.mark.parametrize("keep", [0, 1, 2])
 def test_keep_var_name(keep: int) -> None:
     w = mge.Parameter(np.ones((3, 3), "float32"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import pathlib
+import pickle
 from typing import Any
 
 import numpy as np
@@ -270,8 +271,15 @@ def test_what_is_refused_says_what_to_do() -> None:
         G.apply_normal_varnode(builtin.Elemwise("add"), x, z)
     with pytest.raises(TypeError, match="variables of a graph are needed; got Tensor"):
         G.apply_normal_varnode(builtin.Elemwise("exp"), mge.tensor([1.0]))  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="a shape is needed"):
-        graph.make_h2d(dtype="float32")
+    free = other.make_h2d(dtype="float32", name="free")
+    with pytest.raises(ValueError, match=r"dump_graph: 'free' was made without a shape.*Give shape="):
+        G.dump_graph(G.apply_normal_varnode(builtin.Elemwise("exp"), free))
+    with pytest.raises(RuntimeError, match="input 'free' has neither shape nor value"):
+        other.compile(free)()
+    with pytest.raises(ValueError, match=r"MatrixMul.* without a shape are not known .*Give shape= to 'free'"):
+        G.apply_normal_varnode(builtin.MatrixMul(), free, other.make_const(np.ones((2, 3), "float32")))
+    with pytest.raises(ValueError, match="CondTake: the mask must be a bool tensor"):
+        G.apply_normal_varnode(builtin.CondTake(), free, free)
     with pytest.raises(RuntimeError, match="nothing is compiled"):
         graph.execute()
     (two,) = G.apply_normal_varnode(builtin.Elemwise("add"), x, graph.make_h2d(dtype="float32", shape=(2,), name="x"))
@@ -290,6 +298,61 @@ def test_what_is_refused_says_what_to_do() -> None:
         G.apply_normal_varnode(builtin.MatrixMul(), *(graph.make_const(np.ones((2, 3), "float32")) for _ in "ab"))
     with pytest.raises(RuntimeError):
         G.load_graph(io.BytesIO(b"not a model"))
+
+
+def test_inputs_without_a_shape_take_what_they_are_given() -> None:
+    graph = G.Graph()
+    a, b = (G.InputNode(device="xpux", dtype="float32", graph=graph) for _ in "ab")
+    (y,) = G.apply_normal_varnode(builtin.MatrixMul(dimA=2, dimB=2), a.outputs[0], b.outputs[0])
+    (mask,) = G.apply_normal_varnode(builtin.TypeCvt(dtype="bool"), y)
+    values, indices = G.apply_normal_varnode(builtin.CondTake(), y, mask)
+    (z,) = G.apply_normal_varnode(builtin.Elemwise("add"), y, graph.make_const(np.float32(1)))
+    assert (y.shape, y.dtype, z.name) == (None, np.float32, "ADD")
+    out, attr, taken = G.OutputNode(z), G.AttrOutputNode(y), G.ValueOutputNode(values)
+    func = graph.compile(out.outputs[0], attr.outputs[0], taken.outputs[0])
+    for n in (3, 1, 3):
+        x, w = np.full((n, 2), 2.0, "float32"), np.ones((2, n + 1), "float32")
+        a.set_value(mge.tensor(x))
+        b.set_value(w)
+        func()
+        np.testing.assert_array_equal(out.get_value().numpy(), x @ w + 1)
+        assert attr.get_value().shape == (n, n + 1) == y.shape
+        assert taken.get_value().shape == (n * (n + 1),) and indices.dtype == np.int32
+    assert list(G.dump_graph([z])[1].inputs) == [a.name, b.name]
+
+
+def test_an_input_without_a_shape_may_change_its_rank() -> None:
+    graph = G.Graph()
+    a = G.InputNode(dtype="float32", graph=graph)
+    (y,) = G.apply_normal_varnode(builtin.Reduce(mode="sum", axis=0), a.outputs[0])
+    out = G.OutputNode(y)
+    func = graph.compile(out.outputs[0])
+    for shape in ((2, 3), (4,), (2, 3, 4)):
+        x = np.arange(np.prod(shape), dtype="float32").reshape(shape)
+        a.set_value(x)
+        func.execute()
+        np.testing.assert_array_equal(out.get_value().numpy(), x.sum(0, keepdims=True))
+
+
+@pytest.mark.parametrize("dump_format", [None, "FBS", "FBS_V2"])
+def test_loaded_graphs_have_the_names_of_outputs_and_metadata(dump_format: str | None) -> None:
+    f = trace(lambda x: (x + 1, x * 2), symbolic=True, capture_as_const=True)
+    f(mge.tensor([1.0]))
+    file = io.BytesIO()
+    f.dump(file, output_names=["p", "q"], user_info={"a": 1}, enable_fuse_preprocess=True, dump_format=dump_format)
+    loaded = G.load_graph(io.BytesIO(file.getvalue()))
+    assert [v.name for v in loaded.output_vars_list] == ["p", "q"] == list(loaded.output_vars_dict)
+    metadata = loaded.metadata
+    assert isinstance(metadata, G.SerializationMetadata)
+    assert (metadata.is_valid, metadata.graph_modified, metadata.optimized_for_inference) == (True, False, True)
+    assert metadata.optimize_options == 32 + 64 and pickle.loads(metadata.user_info) == {"a": 1}
+    metadata.user_info, metadata.graph_modified = pickle.dumps([2]), True
+    again, _ = G.dump_graph(loaded.output_vars_list, metadata=metadata, dump_format=dump_format)
+    found = Network.load(io.BytesIO(again)).metadata
+    assert found is not None and (found["user_info"], found["enable_fuse_preprocess"]) == ([2], True)
+    file = io.BytesIO()
+    f.dump(file, enable_metadata=False, dump_format=dump_format)
+    assert not G.load_graph(io.BytesIO(file.getvalue())).metadata.is_valid
 
 
 def test_nodes_know_the_line_that_made_them() -> None:

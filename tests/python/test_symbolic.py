@@ -175,8 +175,8 @@ def test_mismatches_are_told_alike(imperative: bool) -> None:
 
     kind = "good"
     traced = trace(f, imperative=imperative)
-    reasons = {"other op": "operator mismatch", "fewer": "mismature end", "more": "too many instructions",
-               "read": "data unreadable"}  # fmt: skip
+    reasons = {"other op": "operator mismatch", "fewer": "data unreadable", "more": "too many instructions",
+               "read": "value unreadable"}  # fmt: skip
     x, y = Tensor([1.0]), Tensor([2.0])
     assert traced(x, y).item() == 6.0
     for kind, reason in [*reasons.items()] * 5:

@@ -570,10 +570,31 @@ def test_learning_rates_belong_to_the_recording_of_their_thread() -> None:
     ],
 )
 def test_options_of_trace_without_effect(name: str, value: Any) -> None:
-    with pytest.raises(NotImplementedError, match=f"trace: {name}="):
-        trace(lambda x: x, **{name: value})
-    with pytest.raises(NotImplementedError, match=f"trace: {name}="):
+    """Results are the same, so the program runs; but it hears that memory is not."""
+    with pytest.warns(RuntimeWarning, match=f"trace: {name} has no effect here.*checkpoint"):
+        f = trace(lambda x: x * 2, **{name: value})
+    assert f(t(3.0)).item() == 6.0
+    with pytest.warns(RuntimeWarning, match=f"trace: {name} has no effect here"):
         trace(**{name: value})(lambda x: x)
+
+
+def test_options_by_position() -> None:
+    f = trace(lambda x: x * 2, True, True)
+    assert f(t(3.0)).item() == 6.0 and f._symbolic and f._capture_as_const
+
+
+def test_numbers_beside_captured_constants_without_host() -> None:
+    w = Tensor([2.0])
+
+    @trace(capture_as_const=True, without_host=True)
+    def f(x: Tensor, k: float, scale: dict[str, Tensor]) -> Tensor:
+        return x * w * k + scale["s"]
+
+    for _ in range(2):
+        for k in (1.0, 3.0):
+            assert f(t(5.0), k, {"s": t(1.0)}).item() == 10 * k + 1
+    with pytest.raises(AssertionError, match="Only support tensor type args when capture_as_const is enabled"):
+        trace(lambda x, k: x * k, capture_as_const=True)(t(1.0), 2)
 
 
 def test_dump_names_the_module_that_updates_its_state() -> None:

@@ -388,6 +388,9 @@ class ModelDump:
         rewrites: Sequence[str],
         metadata: Sequence[tuple[str, str]],
     ) -> None: ...
+    def drop_unused_inputs(self) -> list[int]:
+        """Positions of the inputs that are left."""
+
     def describe(self) -> dict[str, Any]: ...
     def add_case(self, name: str, inputs: dict[str, Tensor], outputs: dict[str, Tensor], max_error: float) -> None: ...
     def write(

@@ -145,15 +145,17 @@ def write(
     append_json: bool = False,
     version: int = 0,
     user_info: Any = None,
+    pickled: bytes | None = None,
     word: int | None = None,
 ) -> tuple[bytes, CompGraphDumpResult]:
     """Writes the model, to ``file`` unless that is None, and says what is in it.
 
     ``version``: of the original's format, or 0 (:func:`check_options`). ``user_info`` and ``word`` are for that format,
-    which holds a pickle of the first; ours has both in the metadata of the model.
+    which holds a pickle of the first
+    (``pickled``, where the caller has made it); ours has both in the metadata of the model.
     """
     if version:
-        info = pickle.dumps(user_info, protocol=4)
+        info = pickled if pickled is not None else pickle.dumps(user_info, protocol=4)
         keep = keep_var_name, keep_opr_name, keep_param_name, keep_opr_priority
         data, about = model.write_original(version, *keep, enable_metadata, info, word or 0)
     else:

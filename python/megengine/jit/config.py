@@ -8,6 +8,11 @@ from collections.abc import Sequence
 from ..core import _core
 
 
+def _not_negative(**given: float) -> None:
+    for name, value in given.items():
+        assert value >= 0, f"{name} must be greater or equal to zero; got {value!r}."
+
+
 class SublinearMemoryConfig:
     """How hard to search for a recomputation plan (kept for the pass that uses it).
 
@@ -23,8 +28,8 @@ class SublinearMemoryConfig:
         lb_memory_mb: int = 0,
         num_worker: int = max(1, (os.cpu_count() or 1) // 2),
     ) -> None:
-        assert thresh_nr_try >= 0 and genetic_nr_iter >= 0 and genetic_pool_size >= 0 and lb_memory_mb >= 0
-        assert num_worker > 0
+        _not_negative(thresh_nr_try=thresh_nr_try, genetic_nr_iter=genetic_nr_iter, genetic_pool_size=genetic_pool_size)
+        assert num_worker > 0, f"num_worker must be greater or equal to one; got {num_worker!r}."
         self.thresh_nr_try = thresh_nr_try
         self.genetic_nr_iter = genetic_nr_iter
         self.genetic_pool_size = genetic_pool_size
@@ -43,8 +48,12 @@ class DTRConfig:
         recomp_memory_factor: float = 1,
         recomp_time_factor: float = 1,
     ) -> None:
-        assert eviction_threshold > 0, "eviction_threshold must be positive"
-        assert evictee_minimum_size >= 0 and recomp_memory_factor >= 0 and recomp_time_factor >= 0
+        assert eviction_threshold > 0, f"eviction_threshold must be greater to zero; got {eviction_threshold!r}."
+        _not_negative(
+            evictee_minimum_size=evictee_minimum_size,
+            recomp_memory_factor=recomp_memory_factor,
+            recomp_time_factor=recomp_time_factor,
+        )
         self.eviction_threshold = eviction_threshold
         self.evictee_minimum_size = evictee_minimum_size
         self.recomp_memory_factor = recomp_memory_factor
@@ -58,10 +67,10 @@ class GraphOptimizationConfig:
 
     >>> config = GraphOptimizationConfig()
     >>> config
-    GraphOptimizationConfig {jit_fuse_dimshuffle = UNSET, jit_fuse_reduce = UNSET}
+    GraphOptimizationConfig { jit_fuse_dimshuffle = UNSET, jit_fuse_reduce = UNSET }
     >>> config.rewrites = ["log_exp"]
     >>> config
-    GraphOptimizationConfig {jit_fuse_dimshuffle = UNSET, jit_fuse_reduce = UNSET, rewrites = log_exp}
+    GraphOptimizationConfig { jit_fuse_dimshuffle = UNSET, jit_fuse_reduce = UNSET, rewrites = log_exp }
     """
 
     def __init__(self) -> None:
@@ -88,6 +97,6 @@ class GraphOptimizationConfig:
         text = {None: "UNSET", False: "OFF", True: "ON"}
         rewrites = f", rewrites = {', '.join(self.rewrites)}" if self.rewrites else ""
         return (
-            f"GraphOptimizationConfig {{jit_fuse_dimshuffle = {text[self.jit_fuse_dimshuffle]}, "
-            f"jit_fuse_reduce = {text[self.jit_fuse_reduce]}{rewrites}}}"
+            f"GraphOptimizationConfig {{ jit_fuse_dimshuffle = {text[self.jit_fuse_dimshuffle]}, "
+            f"jit_fuse_reduce = {text[self.jit_fuse_reduce]}{rewrites} }}"
         )

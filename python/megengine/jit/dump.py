@@ -16,6 +16,7 @@ from typing import IO, TYPE_CHECKING, Any
 from ..core import _core
 from ..core._inference import GraphInference
 from ..core._model_file import CompGraphDumpResult, check_options, metadata_of, option_word, write
+from ..core._warn import warn_once
 from ..logger import get_logger
 from ..module import Dropout, Module
 from ..tensor import Tensor
@@ -59,6 +60,18 @@ def _given(what: str, names: Sequence[str] | str | None, n: int) -> list[str] | 
     if not all(names):
         raise ValueError(f"dump: {what} has an empty name; Lite finds tensors by name. Got {names}.")
     return names
+
+
+def _input_names(args: Sequence[Tensor], keys: Sequence[str], given: Sequence[str] | str | None) -> list[str]:
+    """Of the tensors of a call: as given, else their own, else the keyword, else ``arg_<i>``. ``given`` may leave out
+    those that came by keyword."""
+    own = [t.name or key or f"arg_{i}" for i, (t, key) in enumerate(zip(args, keys))]
+    if given is None:
+        return own
+    names = [given] if isinstance(given, str) else list(given)
+    by_place = next((i for i, key in enumerate(keys) if key), len(keys))
+    first = _given("arg_names", names, by_place if len(names) == by_place else len(args)) or []
+    return [*first, *own[len(first) :]]
 
 
 def _output_names(entry: Entry, given: Sequence[str] | str | None) -> list[str]:
@@ -119,6 +132,12 @@ def _add_cases(
         model.add_case(f"case{i}", feed, want, maxerr)
 
 
+_NO_RESULTS = (
+    "the traced function without return values cannot be dumped, "
+    "the traced function should return List[Tensor] or Dict[str, Tensor]"
+)
+
+
 def dump(
     self: trace,
     file: str | os.PathLike[str] | IO[bytes],
@@ -154,7 +173,8 @@ def dump(
 
     Args:
         file: a path, or a binary file to write to.
-        arg_names: names of the inputs; by default that of the tensor, or ``arg_<i>``.
+        arg_names: names of the inputs; by default that of the tensor, its keyword, or ``arg_<i>``. Those of keyword
+            arguments may be left out. An input that no output needs is not in the file.
         output_names: names of the outputs; by default the keys of a returned dict, or the names of the ops.
         append: adds the model to those that ``file`` already holds. Readers take the first.
         keep_var_name: which names of variables are kept: 0 none (not even those of outputs), 1 those of inputs, outputs
@@ -186,7 +206,11 @@ def dump(
             "dump: you must specify capture_as_const=True at __init__ to use dump: "
             f"@trace(capture_as_const=True) on {self.__name__}."
         )
-    entry = self._require_recording("dump")
+    if self._last is None:
+        raise ValueError(
+            f"{_NO_RESULTS}; {self.__name__} has not been called yet, or its calls failed. Call it once before dump."
+        )
+    entry = self._last
     version = check_options(keep_var_name, dump_format, model_version, compat_older_version, no_change_graph)
     rewrites = list(kwargs.pop("rewrites", ()))
     word = option_word(kwargs, list(inspect.signature(dump).parameters)) if optimize_for_inference else None
@@ -197,19 +221,23 @@ def dump(
             "the values that it gave once. Compute them with ops, or pass them as arguments."
         )
     if not entry.result_tensors:
-        raise ValueError(
-            "the traced function without return values cannot be dumped, "
-            "the traced function should return List[Tensor] or Dict[str, Tensor]"
-        )
+        raise ValueError(_NO_RESULTS)
     outs = _output_names(entry, output_names)
-    ins = _given("arg_names", arg_names, len(self._last_args)) or [
-        t.name or f"arg_{i}" for i, t in enumerate(self._last_args)
-    ]
+    ins = _input_names(self._last_args, self._last_keys, arg_names)
     stored = metadata_of(user_info, word, False, enable_metadata, keep_opr_name)
     _name_captured(entry.recording)
     model = _core.ModelDump(entry.recording, ins, outs, not no_change_graph, word, rewrites, stored)
+    used = model.drop_unused_inputs()
+    for i, t in enumerate(self._last_args):
+        first = next(k for k, earlier in enumerate(self._last_args) if earlier is t)
+        if first < i and first in used and i not in used:
+            text = (
+                f"dump: {ins[first]} and {ins[i]} were one tensor in the recorded call, so the file has one input for "
+                "both. Call the function with different tensors before dump."
+            )
+            warn_once(text, text)
     if input_data is not None:
-        inputs = dict(zip(model.describe()["inputs"], self._last_args))
+        inputs = dict(zip(model.describe()["inputs"], (self._last_args[i] for i in used)))
         cases = read_cases(input_data, inputs, repeat, resize_input, input_transform)
         _add_cases(model, inputs, cases, no_assert, maxerr, silent)
     return write(

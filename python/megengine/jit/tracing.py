@@ -22,6 +22,7 @@ import numpy as np
 
 from .. import _size as _size
 from ..core import _core
+from ..core._core import TraceError as TraceError
 from ..core._habits import unexpected
 from ..core._trace_option import set_symbolic_shape as set_symbolic_shape
 from ..core._warn import warn_once
@@ -37,18 +38,12 @@ from .listing import OpInfo, VarInfo, listing
 from .paths import CallPaths
 from .tree import CannotRebuild, ResultPlan, flatten
 
-# Options of MegEngine that change nothing here. Given another value than these they are refused: a program that asks
-# for something has to hear that it does not get it.
-_TRACE_DEFAULTS: dict[str, Any] = {
-    "sublinear_memory_config": None, "dtr_config": None,
-}  # fmt: skip
-
-
-def _refuse_others(who: str, given: dict[str, Any], defaults: dict[str, Any]) -> None:
-    for name, default in defaults.items():
-        value = given.get(name, default)
-        if value is not default and value != default:
-            raise NotImplementedError(f"{who}: {name}={value!r} is not implemented; leave it out.")
+# What MegEngine trades for memory, and what does so here. Results are the same with and without, so a program goes on;
+# but one that asks for something has to hear that it does not get it.
+_FOR_MEMORY = {
+    "sublinear_memory_config": "megengine.autodiff.checkpoint(fn) computes again instead of keeping",
+    "dtr_config": "megengine.autodiff.checkpoint(fn) computes again instead of keeping",
+}
 
 
 def is_tracing() -> bool:
@@ -198,7 +193,6 @@ class trace(CallPaths, _core.TraceBase):
     def __init__(
         self,
         function: Callable[..., Any] | None = None,  # left out in @trace(...), which never comes here
-        *,
         symbolic: bool = False,
         capture_as_const: bool = False,
         record_only: bool = False,
@@ -211,7 +205,10 @@ class trace(CallPaths, _core.TraceBase):
         without_host: bool = False,
         imperative: bool = False,
     ) -> None:
-        _refuse_others("trace", locals(), _TRACE_DEFAULTS)
+        for option, config in (("sublinear_memory_config", sublinear_memory_config), ("dtr_config", dtr_config)):
+            if config is not None:
+                text = f"trace: {option} has no effect here; {_FOR_MEMORY[option]}."
+                warn_once(text, text)
         if not callable(function):
             raise TypeError(f"trace: needs a callable, the function to record; got a {type(function).__name__}.")
         self.__wrapped__: Any = function
@@ -231,6 +228,7 @@ class trace(CallPaths, _core.TraceBase):
         self._told: set[str] = set()
         self._last: Entry | None = None
         self._last_args: list[Tensor] = []
+        self._last_keys: list[str] = []  # of those that came by keyword
         name = getattr(function, "__name__", type(function).__name__)
         self.__name__ = name
         self.__doc__ = getattr(function, "__doc__", None)
@@ -240,6 +238,7 @@ class trace(CallPaths, _core.TraceBase):
         fresh: dict[str, Any] = {
             "_last": None,
             "_last_args": [],
+            "_last_keys": [],
             "_told": set(),
             "_tries": set(),
             "traced": False,
@@ -254,7 +253,7 @@ class trace(CallPaths, _core.TraceBase):
         """A call that none of the recordings can serve; those that one can never get here."""
         if self.third_party_backend and self.traced:
             return self.compile_and_exec(*args, **kwargs)
-        if self._capture_as_const:
+        if self._capture_as_const and not self.without_host:
             for a in args:
                 if not isinstance(a, Tensor):
                     raise KindError(
@@ -317,6 +316,9 @@ class trace(CallPaths, _core.TraceBase):
             _core.traced_shapes(None)
         settle()
         self._last, self._last_args = entry, tensors if self._capture_as_const else []
+        keys = {id(t): key for key, t in kwargs.items() if isinstance(t, Tensor)}
+        by_place = len(self._call_key(args, {})[1]) if keys else 0
+        self._last_keys = [keys.get(id(t), "") if i >= by_place else "" for i, t in enumerate(self._last_args)]
         self.traced = True
         reason = reason or recording.host_only
         kept, other = self._still_true(before if strict else (), notes.values())

@@ -223,7 +223,7 @@ def _kept_names(loaded: G.CompGraphLoadResult) -> dict[int, list[str]]:
     """The names of ops that a file has kept, by node."""
     ir = loaded.graph._ir
     names: dict[int, list[str]] = ir.opr_names()
-    if loaded.metadata.items.get("format", "").startswith("FBS"):  # there a variable has the name of its op
+    if loaded.metadata._items.get("format", "").startswith("FBS"):  # there a variable has the name of its op
         for node in names:
             outputs = ir.node(node)[3]
             if outputs and (name := ir.value(outputs[0])[0]):
@@ -261,9 +261,9 @@ class Network:
         self = cls()
         self.graph = loaded.graph
         table = _table_of(loaded.graph._ir)
-        if loaded.metadata.items.get("keep_opr_name", "") == "1":
+        if loaded.metadata._items.get("keep_opr_name") == "1":
             table.opr_names = _kept_names(loaded)
-        self._metadata = _metadata(loaded.metadata.items)
+        self._metadata = _metadata(loaded.metadata._items)
         for name, found in loaded.output_vars_dict.items():
             v = table.var(found._at)
             # An output has a name of its own: where its variable is an input or an output before, it is a copy.

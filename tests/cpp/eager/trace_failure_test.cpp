@@ -73,11 +73,16 @@ TEST_P(TraceFailures, MismatchTexts) {
   EXPECT_THAT(error([&](const Tensors& a) {
                 return Tensors{apply("add", {a[0], filled({2}, 1, DType::F32)}), apply("neg", {w})};
               }),
-              HasSubstr("operator mismatch"));
+              HasSubstr("input size mismatch\n  the recording has mul of 2 inputs here, the call made neg of 1"));
   EXPECT_THAT(error([&](const Tensors& a) {
                 return Tensors{apply("add", {a[0], w})};
               }),
-              HasSubstr("mismature end\n  the call ends after 1 of 3 recorded ops; next was "));
+              HasSubstr("data unreadable\n  the call ends after 1 of 3 recorded ops; next was mul, and it gives "));
+  EXPECT_THAT(error([&](const Tensors& a) {
+                apply("add", {a[0], w});
+                return Tensors{};
+              }),
+              HasSubstr("mismature end\n  the call ends after 1 of 3 recorded ops; next was mul."));
   EXPECT_THAT(error([&](const Tensors& a) {
                 body(a);
                 return Tensors{apply("neg", {a[0]})};
@@ -90,7 +95,7 @@ TEST_P(TraceFailures, DtypeMismatchOfACapturedTensor) {
   Traced t([&](const Tensors&) { return Tensors{apply("neg", {w})}; });
   t.record({});
   assign(*w, *filled({2}, 1));
-  EXPECT_THAT(trace_error([&] { t.match({}); }), HasSubstr("dtype mismatch: int32 vs float32"));
+  EXPECT_THAT(trace_error([&] { t.match({}); }), HasSubstr("dtype mismatch: Int32 vs Float32"));
 }
 
 // ---- failing and giving up

@@ -308,7 +308,7 @@ TEST_P(Trace, ReadingWhatWasNotReadIsAnError) {
   t.record({x});
   curious = true;
   EXPECT_THAT(trace_error([&] { t.match({x}); }),
-              HasSubstr("data unreadable\n  this value was not read in the recorded call"));
+              HasSubstr("value unreadable\n  this value was not read in the recorded call"));
   curious = false;
   EXPECT_EQ(item(t.match({x})[0]), -1);
 }

@@ -21,9 +21,11 @@ from __future__ import annotations
 import io
 import json
 import os
+import pickle
+import re
 from collections import OrderedDict, namedtuple
-from collections.abc import Iterable, Sequence
-from types import SimpleNamespace
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType, SimpleNamespace
 from typing import IO, Any
 
 import numpy as np
@@ -47,6 +49,7 @@ __all__ = [
     "InputNode",
     "OpNode",
     "OutputNode",
+    "SerializationMetadata",
     "TensorAttr",
     "ValueOutputNode",
     "VarNode",
@@ -62,6 +65,44 @@ __all__ = [
 
 CompGraphLoadResult = namedtuple("CompGraphLoadResult", ["graph", "output_vars_dict", "output_vars_list", "metadata"])
 TensorAttr = namedtuple("TensorAttr", ["shape", "dtype", "device"])
+
+
+class SerializationMetadata:
+    """What a model file says of itself, under the original's names; ``user_info`` is a pickle there.
+
+    >>> from megengine.core.tensor.megbrain_graph import SerializationMetadata
+    >>> metadata = SerializationMetadata()
+    >>> metadata.optimize_options = 1
+    >>> metadata.optimized_for_inference
+    True
+    """
+
+    def __init__(self, items: Mapping[str, str] = MappingProxyType({})) -> None:
+        self._items = dict(items)
+        self.is_valid = "graph_modified" in items
+        self.graph_modified = items.get("graph_modified") in ("1", "True")
+        self.optimize_options = int(items.get("optimize_options", "0"))
+        self.user_info = b""
+        if "user_info.pickle.hex" in items:
+            self.user_info = bytes.fromhex(items["user_info.pickle.hex"])
+        elif self.is_valid:
+            found = _model_file.read_metadata(items)
+            self.user_info = pickle.dumps(found["user_info"] if found else None, protocol=4)
+
+    @property
+    def optimized_for_inference(self) -> bool:
+        """Whether the model was rewritten before it was written."""
+        return self.optimize_options != 0 or self._items.get("optimized_for_inference") in ("1", "True")
+
+    def _written(self) -> list[tuple[str, str]]:
+        """As a file of ours holds it."""
+        flags = {"graph_modified": self.graph_modified, "optimized_for_inference": self.optimized_for_inference}
+        items = {name: str(int(flag)) for name, flag in flags.items()}
+        items["optimize_options"] = str(self.optimize_options)
+        if self.user_info:
+            info = self.user_info.encode() if isinstance(self.user_info, str) else self.user_info
+            items["user_info.pickle.hex"] = info.hex()
+        return [*items.items()]
 
 
 class VarNode:
@@ -95,9 +136,9 @@ class VarNode:
         self.graph._ir.set_name(self._at, name)
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        """Its sizes, for the declared ones of the inputs."""
-        return tuple(self._info()[2])
+    def shape(self) -> tuple[int, ...] | None:
+        """Its sizes, for the declared ones of the inputs; None as long as an input without a shape has no value."""
+        return None if self in self.graph._guessed else tuple(self._info()[2])
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -194,7 +235,13 @@ class Graph:
         self._vars: dict[int, VarNode] = {}
         self._nodes: dict[int, OpNode] = {}
         self._sources: list[InputNode] = []
-        self._sinks: dict[int, list[_Output]] = {}
+        self._sinks: dict[VarNode, list[_Output]] = {}
+        # Inputs without a shape stand in the graph with a guessed one, and what follows from them is made anew when
+        # their values are known: (name, dtype, device, variable), and (op, inputs, results) in order.
+        self._open: list[tuple[str, Any, Any, VarNode]] = []
+        self._steps: list[tuple[OpDef, list[VarNode], list[VarNode]]] = []
+        self._guessed: set[VarNode] = set()
+        self._shapes: list[tuple[int, ...]] = []
         self._inference: GraphInference | None = None
         self._compiled: list[VarNode] = []
         self._fresh = 0
@@ -204,10 +251,56 @@ class Graph:
     # ---- making
 
     def make_h2d(self, *, dtype: Any, device: Any = None, shape: Any = None, name: str | None = None) -> VarNode:
-        """An input, known by its name in a dumped file. Other sizes of the same rank may be fed."""
-        if shape is None:
-            raise ValueError("make_h2d: a shape is needed to infer those of results; others of that rank may be fed.")
-        return self._var(self._ir.add_input(name or self._new_name("h2d"), dtype, shape, device))
+        """An input, known by its name in a dumped file. Other sizes of the same rank may be fed.
+
+        Without a shape it can be compiled and run with what an InputNode is given, and not be dumped.
+        """
+        name = name or self._new_name("h2d")
+        if shape is not None:
+            return self._var(self._ir.add_input(name, dtype, shape, device))
+        self._shapes.append((1,) * (len(self._shapes[-1]) if self._shapes else 1))
+        var = self._var(self._ir.add_input(name, dtype, self._shapes[-1], device))
+        self._open.append((name, dtype, device, var))
+        self._guessed.add(var)
+        return var
+
+    def _settle(self, shapes: list[tuple[int, ...]]) -> None:
+        """Make the inputs without a shape, and what follows from them, anew for these."""
+        made = {}
+        for (name, dtype, device, var), shape in zip(self._open, shapes):
+            made[var] = self._ir.add_input(name, dtype, shape, device)
+        for op, inputs, outputs in self._steps:
+            ids = _emit(self, op, [made.get(v, v._at) for v in inputs])
+            made.update(zip(outputs, ids))
+        for var, id in made.items():
+            name, var._at = var.name, id
+            var.name = name
+            self._vars[id] = var
+        self._shapes = shapes
+
+    def _results(self, op: OpDef, inputs: list[VarNode]) -> list[VarNode]:
+        ids = [v._at for v in inputs]
+        if self._guessed.isdisjoint(inputs):
+            return [self._var(i) for i in _emit(self, op, ids)]
+        ranks = list(dict.fromkeys([*map(len, self._shapes), 1, 2, 4, 3, 5]))
+        error: ValueError | None = None
+        for rank in [None, *ranks]:
+            try:
+                if rank is not None:
+                    self._settle([(1,) * rank] * len(self._open))
+                results = [self._var(i) for i in _emit(self, op, [v._at for v in inputs])]
+                break
+            except ValueError as e:  # shapes; dtypes are known
+                error = e
+        else:
+            names = ", ".join(repr(name) for name, *_ in self._open)
+            raise ValueError(
+                f"apply_normal_varnode({type(op).__name__}): the results of inputs without a shape are not known "
+                f"({error}). Give shape= to {names}; other sizes of that rank may be fed."
+            ) from error
+        self._steps.append((op, inputs, results))
+        self._guessed.update(results)
+        return results
 
     def make_const(self, data: Any, dtype: Any = None, device: Any = None, name: str | None = None) -> VarNode:
         """A constant."""
@@ -242,16 +335,26 @@ class Graph:
         if len(args) == 1 and isinstance(args[0], (list, tuple)):
             args = tuple(args[0])
         self._compiled = _check_vars("compile", args, self)
+        self._inference = None
+        if self._guessed.isdisjoint(self._compiled):
+            self._make()
+        return self
+
+    def _make(self) -> None:
         outputs = [(str(i), v._at) for i, v in enumerate(self._compiled)]
         model = self._ir.dump(outputs, [], self.options.graph_opt_level > 0, None, [], [])
         self._inference = GraphInference(io.BytesIO(model.write()))
         self._inference._network.set_network_algo_policy(self._strategy)
-        return self
 
     def execute(self, *args: Any) -> None:
         """Compute with the values that the InputNodes were given, or with those given here, in the order of inputs."""
-        if self._inference is None:
+        if not self._compiled:
             raise RuntimeError("Graph.execute: nothing is compiled. graph.compile(*vars) first.")
+        if self._open:
+            self._settle_by_values()
+        if self._inference is None:
+            self._make()
+        assert self._inference is not None
         feeds: dict[str, Any] = {}
         needed = self._inference._inputs
         if args:
@@ -267,10 +370,29 @@ class Graph:
                 feeds[name] = source._value
         results = self._inference.run(inp_dict=feeds)
         for i, v in enumerate(self._compiled):
-            for sink in self._sinks.get(v._at, ()):
+            for sink in self._sinks.get(v, ()):
                 sink._set(v, results[str(i)])
 
     __call__ = execute
+
+    def _settle_by_values(self) -> None:
+        by_var = {source.outputs[0]: source for source in self._sources}
+        shapes = []
+        for (name, _, _, var), shape in zip(self._open, self._shapes):
+            source = by_var.get(var)
+            if source is None or source._value is None:
+                if var in self._guessed and self._guessed.intersection(self._compiled):
+                    raise RuntimeError(
+                        f"Graph.execute: input {name!r} has neither shape nor value. Give it a shape, or make an "
+                        "InputNode and set its value."
+                    )
+                shapes.append(shape)
+            else:
+                shapes.append(tuple(source._value.shape))
+        if self._guessed or shapes != self._shapes:
+            self._settle(shapes)
+            self._guessed.clear()
+            self._inference = None
 
     def wait(self) -> None:
         """Nothing: ``execute`` returns when results are there."""
@@ -355,7 +477,7 @@ class _Output(OpNode):
         _check_vars(type(self).__name__, (var, *args))
         super().__init__(var.graph, self._type, {}, (var, *args), (var,))
         self._result: Any = None
-        var.graph._sinks.setdefault(var._at, []).append(self)
+        var.graph._sinks.setdefault(var, []).append(self)
 
     def _set(self, var: VarNode, value: npt.NDArray[Any]) -> None:
         self._result = self._of(var, value)
@@ -412,20 +534,7 @@ def apply_normal_varnode(op: OpDef, *args: VarNode) -> list[VarNode]:
         raise TypeError(f"apply_normal_varnode: needs an op of megengine.core.ops.builtin; got {type(op).__name__}.")
     inputs = _check_vars(f"apply_normal_varnode({type(op).__name__})", args)
     graph = inputs[0].graph
-    ir, ids = graph._ir, [v._at for v in inputs]
-    found: list[int | None]
-    if op._effect == "steps":
-        found = [_core.node_of(y)[2] for y in op._run(tuple(ir.tensor(i) for i in ids))]
-    elif op._effect == "generator":
-        from .._imperative_rt.rng_handles import generator_of
-
-        state = generator_of(getattr(op, "handle", 0))._cell(Tensor(0.0, device=str(inputs[0].device)))
-        found = ir.apply(op, [*ids, ir.add_constant(state, "")])[:-1]
-        state._reset(_core.ops.rng_skip(state, n=1 << 48))
-    else:
-        found = ir.apply(op, ids)
-    results = [i for i in found if i is not None]
-    outputs = tuple(map(graph._var, results))
+    outputs = tuple(graph._results(op, inputs))
     params = {n: str(v.members()[0]) if isinstance(v := getattr(op, n), OpEnum) else v for n in op._fields}
     made = OpNode(graph, type(op).__name__, params, tuple(inputs), outputs)
     for i, v in enumerate(outputs):
@@ -434,6 +543,23 @@ def apply_normal_varnode(op: OpDef, *args: VarNode) -> list[VarNode]:
             if v._info()[4] == "result":
                 v.name = repr(op) if len(outputs) == 1 else f"{op!r}:{i}"
     return list(outputs)
+
+
+def _emit(graph: Graph, op: OpDef, ids: list[int]) -> list[int]:
+    """The results of an op in the graph, by their ids."""
+    ir = graph._ir
+    found: list[int | None]
+    if op._effect == "steps":
+        found = [_core.node_of(y)[2] for y in op._run(tuple(ir.tensor(i) for i in ids))]
+    elif op._effect == "generator":
+        from .._imperative_rt.rng_handles import generator_of
+
+        state = generator_of(getattr(op, "handle", 0))._cell(Tensor(0.0, device=str(ir.value(ids[0])[3])))
+        found = ir.apply(op, [*ids, ir.add_constant(state, "")])[:-1]
+        state._reset(_core.ops.rng_skip(state, n=1 << 48))
+    else:
+        found = ir.apply(op, ids)
+    return [i for i in found if i is not None]
 
 
 def load_graph(fpath: str | os.PathLike[str] | IO[bytes]) -> CompGraphLoadResult:
@@ -448,29 +574,12 @@ def load_graph(fpath: str | os.PathLike[str] | IO[bytes]) -> CompGraphLoadResult
     ir.name_values()
     graph = Graph(ir)
     outputs = OrderedDict((name, graph._var(id)) for name, id in ir.outputs)
-    named: set[int] = set()
-    for name, v in outputs.items():  # a variable that is an output twice has the first name
-        if v._info()[4] == "result" and v._at not in named:
-            v.name = name
-            named.add(v._at)
-    return CompGraphLoadResult(graph, outputs, list(outputs.values()), SerializationMetadata(ir.metadata))
-
-
-def _items(metadata: Any) -> dict[str, Any]:
-    if isinstance(metadata, SerializationMetadata):
-        return dict(metadata.items)
-    return {} if metadata is None else dict(vars(metadata))
-
-
-class SerializationMetadata(SimpleNamespace):
-    """What a file says of itself: the fields that the original has; ``items`` are the texts in the file."""
-
-    def __init__(self, items: dict[str, str]) -> None:
-        read = _model_file.read_metadata(items)
-        super().__init__(items=items, is_valid=read is not None, user_info=None, graph_modified=False)
-        self.__dict__.update({k: v for k, v in (read or {}).items() if not k.startswith("enable_")})
-        self.optimized_for_inference = bool(read and read["optimized_for_inference"])
-        self.optimize_options = int(items.get("optimize_options", "0"))
+    found = list(outputs.values())
+    for i, (name, v) in enumerate(outputs.items()):
+        # A result is called as the output it is, its op as before.
+        if v._info()[4] == "result" and v not in found[:i] and not re.fullmatch(r"unnamed\d+", name):
+            v.op.name, v.name = v.op.name, name
+    return CompGraphLoadResult(graph, outputs, found, SerializationMetadata(ir.metadata))
 
 
 def dump_graph(
@@ -483,7 +592,7 @@ def dump_graph(
     no_change_graph: bool = False,
     strip_info_file: Any = None,
     append_json: bool = False,
-    metadata: Any = None,
+    metadata: SerializationMetadata | Any = None,
     dump_format: str | None = None,
     model_version: int = 2,
 ) -> tuple[bytes, CompGraphDumpResult]:
@@ -496,13 +605,23 @@ def dump_graph(
                 break
             named[v.name if v.name not in named else f"{v.name}[{len(named)}]"] = v
     found = _check_vars("dump_graph", named.values() if named else output_vars)
-    info = [(k, str(v)) for k, v in _items(metadata).items()]
+    if not found[0].graph._guessed.isdisjoint(found):
+        names = ", ".join(repr(name) for name, *_ in found[0].graph._open)
+        raise ValueError(
+            f"dump_graph: {names} was made without a shape, and a file needs one "
+            "to say what its ops do. Give shape= to make_h2d or InputNode; other sizes of that rank may be fed."
+        )
+    if metadata is None or isinstance(metadata, SerializationMetadata):
+        info = metadata._written() if metadata is not None and metadata.is_valid else []
+    else:
+        info = [(k, str(v)) for k, v in vars(metadata).items()]
     outputs = [(n, v._at) for n, v in named.items()]
     model = found[0].graph._ir.dump(outputs, [], not no_change_graph, None, [], info)
     return _model_file.write(
         None, model, version=version, keep_var_name=keep_var_name, keep_opr_name=keep_opr_name,
         keep_param_name=keep_param_name, keep_opr_priority=keep_opr_priority, strip_info_file=strip_info_file,
-        append_json=append_json,
+        append_json=append_json, enable_metadata=bool(info) or metadata is None,
+        pickled=getattr(metadata, "user_info", None), word=getattr(metadata, "optimize_options", None),
     )  # fmt: skip
 
 
