@@ -340,6 +340,10 @@ class Tensor(TensorBase, ArrayMethodMixin):
     def _drop(self) -> None:
         """Say that the value may be freed and computed again; the engine keeps it."""
 
+    def _dev_tensor(self) -> Tensor:
+        """The value alone, as ``InputNode.set_value`` of a graph takes it."""
+        return self.detach()
+
     def _isscalar(self) -> bool:
         return self.ndim == 0
 

@@ -71,9 +71,16 @@ def subgraph_called_with_too_few():
     f(mge.tensor([1.0]))
 
 
-@mistake(ValueError, "make_h2d", "shape")
-def graph_input_without_a_shape():
-    G.Graph().make_h2d(dtype="float32")
+@mistake(ValueError, "dump_graph", "'x'", "shape=")
+def dumped_graph_with_an_input_without_a_shape():
+    x = G.Graph().make_h2d(dtype="float32", name="x")
+    G.dump_graph(G.apply_normal_varnode(builtin.Elemwise("exp"), x))
+
+
+@mistake(RuntimeError, "Graph.execute", "'x'", "shape", "set its value")
+def graph_input_without_shape_and_value():
+    graph = G.Graph()
+    graph.compile(graph.make_h2d(dtype="float32", name="x")).execute()
 
 
 @mistake(TypeError, "variables of a graph", "Tensor")

@@ -94,6 +94,17 @@ def test_inputs_that_nothing_reads_are_left_out(dump_format: str | None, options
     assert got.shape == (6, 1)
 
 
+def test_inputs_of_one_name_are_numbered() -> None:
+    a, b, c = Tensor(X), Tensor(X), Tensor(X)
+    a.name, b.name, c.name = "s", "t", "s"
+    f = trace(lambda x, y, z: x + y * z, symbolic=True, capture_as_const=True)
+    f(a, b, c)
+    assert saved(f)[0].inputs == ["s[0]", "t", "s[1]"]
+    g = trace(lambda x, *, k: x - k, symbolic=True, capture_as_const=True)
+    g(Tensor(X), k=Tensor(X))
+    assert saved(g, arg_names=["k"])[0].inputs == ["k[0]", "k[1]"]
+
+
 def test_one_tensor_given_twice_is_one_input_and_told() -> None:
     x = Tensor(X)
     f = trace(lambda a, b: a * 10 + b, symbolic=True, capture_as_const=True)

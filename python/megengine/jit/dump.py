@@ -67,11 +67,20 @@ def _input_names(args: Sequence[Tensor], keys: Sequence[str], given: Sequence[st
     those that came by keyword."""
     own = [t.name or key or f"arg_{i}" for i, (t, key) in enumerate(zip(args, keys))]
     if given is None:
-        return own
+        return _numbered(own, args)
     names = [given] if isinstance(given, str) else list(given)
     by_place = next((i for i, key in enumerate(keys) if key), len(keys))
     first = _given("arg_names", names, by_place if len(names) == by_place else len(args)) or []
-    return [*first, *own[len(first) :]]
+    return _numbered([*first, *own[len(first) :]], args)
+
+
+def _numbered(names: list[str], args: Sequence[Tensor]) -> list[str]:
+    """Different tensors of one name are ``name[0]``, ``name[1]`` …"""
+    bearers: dict[str, list[int]] = {}
+    for name, t in zip(names, args):
+        if id(t) not in bearers.setdefault(name, []):
+            bearers[name].append(id(t))
+    return [f"{name}[{bearers[name].index(id(t))}]" if len(bearers[name]) > 1 else name for name, t in zip(names, args)]
 
 
 def _output_names(entry: Entry, given: Sequence[str] | str | None) -> list[str]:
