@@ -286,6 +286,23 @@ void split_biases(PyGraph& h) {
   }
 }
 
+// The sizes that a reshape or a broadcast gives as a constant that it reads, as in the original's graphs: it can be
+// seen and set. `extract` makes them attributes again.
+void split_sizes(PyGraph& h) {
+  EditedGraph& p = h.get();
+  for (NodeId n : p.g.order()) {
+    const ir::Node& x = p.g.node(n);
+    if ((x.op->name != "reshape" && x.op->name != "broadcast_to") || !x.sizes.empty()) continue;
+    const Ints& shape = attrs_as<ShapeAttrs>(x.attrs.get()).shape;
+    if (shape.empty()) continue;
+    const std::vector<int32_t> sizes(shape.begin(), shape.end());
+    Meta m;
+    m.dtype = DType::I32;
+    m.shape = Shape{static_cast<int64_t>(sizes.size())};
+    p.g.add_size(n, {0, SizeOperand::kWhole, p.g.add_constant_copy(m, sizes.data())});
+  }
+}
+
 using Named = std::vector<std::pair<std::string, ValueId>>;
 
 // What these outputs need, and no input that they do not; inputs in the order of `first`, then in their own.
@@ -301,7 +318,8 @@ ir::Graph extract(const EditedGraph& p, const Named& outputs, const std::vector<
       if (!used) continue;
       for (ValueId v : x.outputs) take(v) = true;
       for (ValueId v : x.inputs) take(v) = true;
-      for (auto& s : x.sizes) take(s.value) = true;
+      for (auto& s : x.sizes)
+        if (!p.g.constant_of(s.value)) take(s.value) = true;  // the attribute holds a constant one
     }
   };
   for (auto& [name, v] : outputs) take(p.check(v)) = true;
@@ -345,7 +363,8 @@ ir::Graph extract(const EditedGraph& p, const Named& outputs, const std::vector<
     SmallVec<ValueId, 4> in;
     for (ValueId v : x.inputs) in.push_back(at(v));
     const NodeId copy = g.add_node(*x.op, x.attrs, {in.data(), in.size()}, g.loc(p.g.location_of(n)));
-    for (auto& s : x.sizes) g.add_size(copy, {s.field, s.element, at(s.value)});
+    for (auto& s : x.sizes)
+      if (!p.g.constant_of(s.value)) g.add_size(copy, {s.field, s.element, at(s.value)});
     for (size_t k = 0; k < x.outputs.size(); ++k) {
       at(x.outputs[k]) = g.node(copy).outputs[k];
       g.set_name(g.node(copy).outputs[k], p.name(x.outputs[k]));
@@ -457,6 +476,7 @@ void bind_graph(nb::module_& m) {
       .def("again", again, nb::arg("node"), nb::arg("inputs"), nb::arg("sizes"), nb::arg("changed") = nb::dict())
       .def("moved", moved)
       .def("split_biases", split_biases)
+      .def("split_sizes", split_sizes)
       .def("join", [](PyGraph& p, PyGraph& other) { join(p.graph, other.graph); })
       .def("tensor", [](PyGraph& p, ValueId v) { return nb::steal(wrap(node_tensor(p.graph, p.get().check(v)))); })
       .def("value", value)

@@ -16,6 +16,7 @@ import megengine as mge
 import megengine.functional as F
 import megengine.module as M
 import megengine.utils.network_node as N
+from megengine.core import _core
 from megengine.core._core import ops
 from megengine.core.ops import builtin
 from megengine.jit import trace
@@ -399,7 +400,6 @@ CHANGES: list[tuple[Callable[[mge.Tensor], mge.Tensor], str, Any, Callable[[mge.
     (lambda x: F.argmax(x, axis=1), "axis", 3, lambda x: F.argmax(x, axis=3)),
     (lambda x: F.cumsum(x, axis=1), "axis", 2, lambda x: F.cumsum(x, axis=2)),
     (lambda x: F.argsort(x.reshape(2, -1)), "order", "DESCENDING", lambda x: F.argsort(x.reshape(2, -1), True)),
-    (lambda x: x.reshape(2, 4, 16), "shape", [2, 16, 4], lambda x: x.reshape(2, 16, 4)),
     (lambda x: F.vision.interpolate(x, size=(3, 3)), "size", [6, 5], lambda x: F.vision.interpolate(x, size=(6, 5))),
     (
         lambda x: F.vision.interpolate(x, size=(3, 3), mode="nearest"), "imode", "LINEAR",
@@ -418,6 +418,29 @@ def test_every_described_parameter_can_be_changed(fn: Any, name: str, value: Any
     op = next(o for o in net.all_oprs[::-1] if name in o.params)
     op.params[name] = value
     np.testing.assert_array_equal(run(net, x)["o"], want(x).numpy())
+
+
+def test_the_sizes_of_a_reshape_are_a_constant_that_may_be_set() -> None:
+    """As in the original, where a program changes them to take any batch; in the file they are an attribute again."""
+    net = Network.load(dumped(lambda x: F.broadcast_to(x.reshape(3, 2), (4, 3, 2)) + 1, X, outputs=["o"]))
+    nodes = net.all_oprs
+    assert [o.type for o in nodes] == [
+        "Host2DeviceCopy",
+        *("ImmutableTensor", "Reshape", "ImmutableTensor", "Broadcast", "ImmutableTensor", "Elemwise"),
+    ]
+    sizes = nodes[2].inputs[1].owner
+    assert sizes is nodes[1] and sizes.numpy().tolist() == [3, 2] and sizes.dtype == np.int32
+    assert _core.Graph(saved(net).read()).text.count("const ") == 1
+    sizes.set_value([1, 2])
+    with pytest.raises(ValueError, match=r"Network.dump: .*Reshape"):
+        saved(net)
+    sizes.set_value([-1, 2])
+    np.testing.assert_array_equal(run(net, X)["o"][0], X.numpy().reshape(3, 2) + 1)
+    nodes[4].inputs[1].owner.set_value([5, 3, 2])
+    assert run(net, X)["o"].shape == (5, 3, 2) and nodes[2].params["shape"] == [-1, 2]
+    nodes[2].params["shape"] = [6, 1]
+    with pytest.raises(ValueError, match=r"its shape follows from variable.*give it another input"):
+        saved(net)
 
 
 def test_a_parameter_that_follows_from_a_size_is_changed_there() -> None:

@@ -498,6 +498,10 @@ def _settle(roots: Sequence[VarNode], who: str = "graph") -> None:
     for op, params in renewed:
         op._built = params
         table.ops[op._outputs[0]._id] = op
+        node = op._node()
+        if node is not None and node[-1]:  # what follows from sizes is another number now
+            described = named(node[1], node[2], [ir.value(i)[2] for i in node[3]])[1]
+            op.params, op._built = dict(described), described
 
 
 def _promoted(ir: _core.Graph, op: OpNode, want: list[int]) -> list[int]:

@@ -571,6 +571,7 @@ def load_graph(fpath: str | os.PathLike[str] | IO[bytes]) -> CompGraphLoadResult
         data = fpath.read()
     ir = _core.Graph(data)
     ir.split_biases()
+    ir.split_sizes()
     ir.name_values()
     graph = Graph(ir)
     outputs = OrderedDict((name, graph._var(id)) for name, id in ir.outputs)
