@@ -13,7 +13,7 @@ import megengine.module as M
 from megengine import Tensor
 from megengine.autodiff import GradManager
 from megengine.core._core import TraceError
-from megengine.jit import exclude_from_trace, trace
+from megengine.jit import SublinearMemoryConfig, exclude_from_trace, trace
 
 FOLDER = Path(tempfile.mkdtemp())
 X = Tensor(np.ones((2, 3), "float32"))
@@ -203,6 +203,11 @@ def dump_in_a_format_that_is_not_there():
     f = traced()(lambda x: x * 2)
     f(X)
     f.dump(FOLDER / "f.mge", dump_format="ONNX")
+
+
+@mistake(NotImplementedError, "trace", "sublinear_memory_config", "checkpoint")
+def trace_with_an_option_that_is_not_there():
+    trace(lambda x: x, sublinear_memory_config=SublinearMemoryConfig())
 
 
 @mistake(TypeError, "trace", "symbolik", "symbolic")

@@ -569,12 +569,10 @@ def test_learning_rates_belong_to_the_recording_of_their_thread() -> None:
         ("dtr_config", DTRConfig(1)),
     ],
 )
-def test_options_of_trace_without_effect(name: str, value: Any) -> None:
-    """Results are the same, so the program runs; but it hears that memory is not."""
-    with pytest.warns(RuntimeWarning, match=f"trace: {name} has no effect here.*checkpoint"):
-        f = trace(lambda x: x * 2, **{name: value})
-    assert f(t(3.0)).item() == 6.0
-    with pytest.warns(RuntimeWarning, match=f"trace: {name} has no effect here"):
+def test_options_of_trace_that_are_not_there(name: str, value: Any) -> None:
+    with pytest.raises(NotImplementedError, match=f"trace: {name} is not implemented.*checkpoint"):
+        trace(lambda x: x, **{name: value})
+    with pytest.raises(NotImplementedError, match=f"trace: {name} is not implemented"):
         trace(**{name: value})(lambda x: x)
 
 

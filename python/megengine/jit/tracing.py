@@ -38,14 +38,6 @@ from .listing import OpInfo, VarInfo, listing
 from .paths import CallPaths
 from .tree import CannotRebuild, ResultPlan, flatten
 
-# What MegEngine trades for memory, and what does so here. Results are the same with and without, so a program goes on;
-# but one that asks for something has to hear that it does not get it.
-_FOR_MEMORY = {
-    "sublinear_memory_config": "megengine.autodiff.checkpoint(fn) computes again instead of keeping",
-    "dtr_config": "megengine.autodiff.checkpoint(fn) computes again instead of keeping",
-}
-
-
 def is_tracing() -> bool:
     """Whether a traced function is being recorded or matched right now.
 
@@ -207,8 +199,10 @@ class trace(CallPaths, _core.TraceBase):
     ) -> None:
         for option, config in (("sublinear_memory_config", sublinear_memory_config), ("dtr_config", dtr_config)):
             if config is not None:
-                text = f"trace: {option} has no effect here; {_FOR_MEMORY[option]}."
-                warn_once(text, text)
+                raise NotImplementedError(
+                    f"trace: {option} is not implemented; leave it out. megengine.autodiff.checkpoint(fn) computes again "
+                    "instead of keeping."
+                )
         if not callable(function):
             raise TypeError(f"trace: needs a callable, the function to record; got a {type(function).__name__}.")
         self.__wrapped__: Any = function
