@@ -6,7 +6,6 @@
 #include <queue>
 #include <unordered_set>
 
-
 namespace mge {
 namespace {
 

@@ -107,8 +107,8 @@ class Program : public RefCounted {
   bool has_effects() const;
   /// How long a run takes on one core, as far as the sizes tell (kernel/cost.h).
   double estimated_ns() const;
-  size_t input_needed_at(size_t i) const;   // index of the first instruction that reads it; n_instrs() when none does
-  size_t output_ready_at(size_t i) const;   // valid once run_until(this) returned
+  size_t input_needed_at(size_t i) const;  // index of the first instruction that reads it; n_instrs() when none does
+  size_t output_ready_at(size_t i) const;  // valid once run_until(this) returned
 
   /// Valid from output_ready_at() until release_buffers() or the next begin().
   Buffer output(size_t i) const;

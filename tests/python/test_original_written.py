@@ -80,7 +80,7 @@ def test_sizes_of_the_input_are_followed(name: str, version: str, optimize: bool
 
 
 def test_a_deconvolution_of_any_size_is_written_again() -> None:
-    """What a file says follows the sizes of its input, so the size of the result is a value when it is written again."""
+    """What a file says follows the sizes of its input, so that of the result is a value when it is written again."""
     net = M.ConvTranspose2d(6, 2, 3, stride=2, padding=1)
     again = io.BytesIO()
     Network.load(dumped(net, "FBS_V2")).dump(again, dump_format="FBS_V2")

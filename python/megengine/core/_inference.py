@@ -117,7 +117,8 @@ class GraphInference:
 
 def _check_known(names: Sequence[str], known: Sequence[str]) -> None:
     for name in names:
-        assert name in known, f"GraphInference: Can not find varnode [{name!r}] in this model; it has {', '.join(known)}."
+        there = ", ".join(known)
+        assert name in known, f"GraphInference: Can not find varnode [{name!r}] in this model; it has {there}."
 
 
 def _rewritten(data: bytes, outputs: Sequence[str] | None, optimize: bool, options: dict[str, Any]) -> bytes:

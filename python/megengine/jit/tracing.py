@@ -38,6 +38,7 @@ from .listing import OpInfo, VarInfo, listing
 from .paths import CallPaths
 from .tree import CannotRebuild, ResultPlan, flatten
 
+
 def is_tracing() -> bool:
     """Whether a traced function is being recorded or matched right now.
 
@@ -200,8 +201,8 @@ class trace(CallPaths, _core.TraceBase):
         for option, config in (("sublinear_memory_config", sublinear_memory_config), ("dtr_config", dtr_config)):
             if config is not None:
                 raise NotImplementedError(
-                    f"trace: {option} is not implemented; leave it out. megengine.autodiff.checkpoint(fn) computes again "
-                    "instead of keeping."
+                    f"trace: {option} is not implemented; leave it out. megengine.autodiff.checkpoint(fn) computes "
+                    "again instead of keeping."
                 )
         if not callable(function):
             raise TypeError(f"trace: needs a callable, the function to record; got a {type(function).__name__}.")
