@@ -80,7 +80,7 @@ def test_sizes_of_the_input_are_followed(name: str, version: str, optimize: bool
 
 
 def test_a_deconvolution_of_any_size_is_written_again() -> None:
-    """What a file says follows the sizes of its input, so the size of the result is a value when it is written again."""
+    """What a file says follows the sizes of its input: the size of the result is a value when it is written again."""
     net = M.ConvTranspose2d(6, 2, 3, stride=2, padding=1)
     again = io.BytesIO()
     Network.load(dumped(net, "FBS_V2")).dump(again, dump_format="FBS_V2")
@@ -89,6 +89,15 @@ def test_a_deconvolution_of_any_size_is_written_again() -> None:
     for shape in SIZES:
         x = image(shape)
         np.testing.assert_allclose(graph.run(x)["y"], net(Tensor(x)).numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_a_slice_that_takes_all_has_no_item() -> None:
+    """MegEngine's loader takes none that says neither where to begin nor where to end."""
+    again = io.BytesIO()
+    Network.load(dumped(lambda x: F.sliding_window(x, 3, padding=1), "FBS_V2")).dump(again, dump_format="FBS_V2")
+    again.seek(0)
+    items = [i for o in Network.load(again).all_oprs if "items" in o.params for i in o.params["items"]]
+    assert all(any(i[1:]) for i in items)
 
 
 def test_windows_that_follow_sizes_in_another_way_are_refused() -> None:
