@@ -224,10 +224,13 @@ VarId multiplied(Oprs& w, const MatmulAttrs& at, VarId a, VarId b) {
   if (ra == 2 && rb == 2) {
     y = product(w, "MatrixMulV2", a, b, at.ta, at.tb);
   } else if (rb == 2 && !at.ta) {  // rows of all matrices together
-    const VarId rows = w.reshape(a, {-1, sa.back()});
+    // A weight says how many columns there are; of a matrix that is computed they may be others later.
+    const bool varies = w.graph().is_sized() && !w.graph().constant_of(w.node().inputs[1]);
+    const VarId rows = varies ? w.reshape(a, w.join({w.ints({-1}), w.part(w.shape_of(a), ra - 1, INT32_MAX)}), 0)
+                              : w.reshape(a, {-1, sa.back()});
     const VarId flat = product(w, "MatrixMulV2", rows, b, false, at.tb);
-    const int64_t n = w.out_meta().shape.back();
-    y = w.reshape(flat, w.join({w.part(w.shape_of(a), 0, ra - 1), w.ints({n})}));
+    const VarId n = varies ? w.part(w.shape_of(flat), 1, 2) : w.ints({w.out_meta().shape.back()});
+    y = w.reshape(flat, w.join({w.part(w.shape_of(a), 0, ra - 1), n}));
   } else {
     bool same = ra == rb;
     for (int i = 0; same && i < ra - 2; ++i) same = sa[i] == sb[i];
