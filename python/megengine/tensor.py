@@ -306,10 +306,6 @@ class Tensor(TensorBase, ArrayMethodMixin):
 
     requires_grad = property(_no_requires_grad, _no_requires_grad, _no_requires_grad)
 
-    def _dev_tensor(self) -> Tensor:
-        """Itself: what ``InputNode.set_value`` takes (docs/private-names.md)."""
-        return self
-
     def to(self, device: str | CompNode, *, _borrow: bool = False) -> Tensor:
         """A copy on ``device``; gradients flow back to the device of this tensor.
 

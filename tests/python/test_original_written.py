@@ -61,6 +61,8 @@ NETS: dict[str, Callable[[Tensor], Tensor]] = {
     "bidirectional_lstm": Tagger(),
     "gather": picked,
     "linspace": positions,
+    "product_with_a_computed_matrix": lambda x: F.matmul(x, F.eye(x.shape[3]) * 2),
+    "split_at_positions": lambda x: F.split(x, [2, 5], axis=1)[1] + 1,
     "repeat": lambda x: (
         F.repeat(mge.Tensor(image((1, 2, 3))), x.shape[0], axis=0) + x.mean(axis=(1, 2, 3)).reshape(-1, 1, 1)
     ),
@@ -89,6 +91,15 @@ def test_a_deconvolution_of_any_size_is_written_again() -> None:
     for shape in SIZES:
         x = image(shape)
         np.testing.assert_allclose(graph.run(x)["y"], net(Tensor(x)).numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_a_slice_that_takes_all_has_no_item() -> None:
+    """MegEngine's loader takes none that says neither where to begin nor where to end."""
+    again = io.BytesIO()
+    Network.load(dumped(lambda x: F.sliding_window(x, 3, padding=1), "FBS_V2")).dump(again, dump_format="FBS_V2")
+    again.seek(0)
+    items = [i for o in Network.load(again).all_oprs if "items" in o.params for i in o.params["items"]]
+    assert all(any(i[1:]) for i in items)
 
 
 def test_windows_that_follow_sizes_in_another_way_are_refused() -> None:

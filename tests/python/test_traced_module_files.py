@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import pickle
+import pickletools
 import random
 from functools import partial
 from typing import Any
@@ -269,6 +270,25 @@ class Small(M.Module):
 @pytest.fixture(scope="module")
 def raw() -> bytes:
     return saved(trace_module(Small(), mge.tensor([[1.0, 2.0]])))
+
+
+def test_layers_made_of_layers_are_kept_as_megengine_does() -> None:
+    """It packs the parts of a traced module and nothing in them, and calls what is packed deeper."""
+
+    class Outer(M.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.c = M.ConvBn2d(1, 2, 1)
+
+        def forward(self, x: mge.Tensor) -> mge.Tensor:
+            return self.c(x)
+
+    net, x = Outer(), mge.tensor(np.ones((1, 1, 2, 2), "float32"))
+    net.eval()
+    data = saved(trace_module(net, x))
+    names = [arg for op, arg, _ in pickletools.genops(data) if op.name == "SHORT_BINUNICODE"]
+    assert names.count("_ModuleState") == 1 and names.count("module") == 1
+    assert load(data)(x).numpy().tobytes() == net(x).numpy().tobytes()
 
 
 @pytest.mark.parametrize(

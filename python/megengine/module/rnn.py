@@ -253,13 +253,14 @@ class RNNBase(Module):
             self.bias,
         )
 
-    #: The kind of cell, as the op ``recurrence`` calls it.
-    _mode = ""
+    def _cell_mode(self) -> str:
+        """The kind of cell, as the op ``recurrence`` calls it."""
+        return ""
 
     def apply_op(self, input: Tensor, hx: Any) -> tuple[Tensor, Any]:
         """Run (L, N, in) from a state; returns the outputs and the last state."""
         states = list(hx) if isinstance(hx, (tuple, list)) else [hx]
-        output, last = run_layers(input, states, self._weights(), self._mode, self._dropped)
+        output, last = run_layers(input, states, self._weights(), self._cell_mode(), self._dropped)
         return output, tuple(last) if isinstance(hx, (tuple, list)) else last[0]
 
     def _dropped(self, y: Tensor) -> Tensor:
@@ -314,9 +315,8 @@ class RNN(RNNBase):
             raise ValueError(f"RNN: nonlinearity must be tanh or relu; got {self.nonlinearity!r}.")
         super().__init__(*args, **kwargs)
 
-    @property
-    def _mode(self) -> str:  # a network pickled by MegEngine has the public attribute alone
-        return self.nonlinearity
+    def _cell_mode(self) -> str:  # a network pickled by MegEngine has the public attribute alone
+        return str(self.nonlinearity)
 
     def create_cell(self, layer: int) -> RNNCellBase:
         return RNNCell(self._layer_input(layer), self.hidden_size, self.bias, self.nonlinearity)
@@ -336,10 +336,11 @@ class LSTM(RNNBase):
     ((5, 4, 2), (1, 4, 2), (1, 4, 2))
     """
 
-    _mode = "lstm"
-
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+
+    def _cell_mode(self) -> str:
+        return "lstm"
 
     def create_cell(self, layer: int) -> RNNCellBase:
         return LSTMCell(self._layer_input(layer), self.hidden_size, self.bias)

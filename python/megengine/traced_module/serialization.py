@@ -195,13 +195,15 @@ def find_module_class(module: Any, name: Any) -> type[Module]:
 def pack_attributes(module: Module) -> dict[str, Any]:
     """The attributes of a module as they go into a file."""
     from .pytree import tree_flatten
+    from .traced_module import TracedModule
     from .utils import _check_value
 
     out: dict[str, Any] = {}
     for name, value in vars(module).items():
         if name in ("_forward_hooks", "_forward_pre_hooks") and value:
             raise AssertionError(f"{type(module).__name__} has hooks, which no file can keep. Remove them to save it.")
-        out[name] = packed = pack_value(value)
+        # MegEngine packs the parts of traced modules; what a part is made of stands in it as it is.
+        out[name] = packed = pack_value(value) if isinstance(module, TracedModule) else value
         if packed is value and not isinstance(value, (Module, Tensor)) and name not in _GRAPHS:
             _check_value(value, f"{type(module).__name__}.{name}", tree_flatten)
     return out

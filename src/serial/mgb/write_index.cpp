@@ -222,7 +222,10 @@ std::string refuse_topk(const Graph&, const ir::Node& n) {
 }
 void wrap_index(Oprs& w) {
   const auto& at = w.attrs<WrapIndexAttrs>();
-  if (!at.negative) return w.result(w.in(0));
+  if (!at.negative) {  // a check alone
+    w.sizes_are_written();
+    return w.result(w.in(0));
+  }
   VarId size = w.size_var("size", SizeOperand::kWhole);
   if (size == Oprs::kNoVar) size = w.ints({at.size});
   w.result(w.elemwise("MOD", {w.elemwise("ADD", {w.in(0), size}), size}));

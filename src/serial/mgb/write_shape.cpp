@@ -115,6 +115,7 @@ Key key_of(Oprs& w) {
     const bool down = step < 0;
     const bool has_begin = begin != Oprs::kNoVar || (at.python ? start != (down ? kOpen : 0) : start != 0 || down);
     const bool has_end = end != Oprs::kNoVar || (at.python ? stop != (down ? -kOpen : kOpen) : stop >= 0);
+    if (!has_begin && !has_end && step == 1) continue;  // MegEngine's loader takes no item that says nothing
     k.items.push_back({axis, has_begin, has_end, step != 1, 0});
     if (has_begin) k.vars.push_back(var(begin, start));
     if (has_end) k.vars.push_back(var(end, stop));
@@ -241,10 +242,13 @@ VarId multiplied(Oprs& w, const MatmulAttrs& at, VarId a, VarId b) {
   if (ra == 2 && rb == 2) {
     y = product(w, "MatrixMulV2", a, b, at.ta, at.tb);
   } else if (rb == 2 && !at.ta) {  // rows of all matrices together
-    const VarId rows = w.reshape(a, {-1, sa.back()});
+    // A weight says how many columns there are; of a matrix that is computed they may be others later.
+    const bool varies = w.graph().is_sized() && !w.graph().constant_of(w.node().inputs[1]);
+    const VarId rows = varies ? w.reshape(a, w.join({w.ints({-1}), w.part(w.shape_of(a), ra - 1, INT32_MAX)}), 0)
+                              : w.reshape(a, {-1, sa.back()});
     const VarId flat = product(w, "MatrixMulV2", rows, b, false, at.tb);
-    const int64_t n = w.out_meta().shape.back();
-    y = w.reshape(flat, w.join({w.part(w.shape_of(a), 0, ra - 1), w.ints({n})}));
+    const VarId n = varies ? w.part(w.shape_of(flat), 1, 2) : w.ints({w.out_meta().shape.back()});
+    y = w.reshape(flat, w.join({w.part(w.shape_of(a), 0, ra - 1), n}));
   } else {
     bool same = ra == rb;
     for (int i = 0; same && i < ra - 2; ++i) same = sa[i] == sb[i];
