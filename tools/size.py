@@ -38,6 +38,8 @@ GOALS = (
 ISA = re.compile(r"\bN_(AVX3_ZEN4|AVX3_DL|AVX3_SPR|AVX3|AVX2|SSE4|SSSE3|SSE2|NEON\w*|SVE\w*|RVV|SCALAR|EMU128)\b")
 NM = shutil.which("gcc-nm") or "nm"  # reads what link-time optimisation has not seen yet
 MADE = re.compile(r"\.(lto_priv|constprop|isra|part|cold)\b.*")  # of a function that was changed
+# Files that wait for the link say nothing of functions that only they see: -DMGE_LTO=OFF tells them apart.
+NAMELESS = "libraries, and with MGE_LTO functions of one file"
 KEPT = re.compile(r"^\.(text|rodata|eh_frame|gcc_except_table|data\.rel\.ro|rela|relr|dyn|gnu|data|init|bss)")
 
 
@@ -110,7 +112,7 @@ def describe(library: Path, objects: Path, top: int) -> None:
     table(f"{library.name} by section", kept, 12)
     table(
         "by room",
-        added((where.get(MADE.sub("", name), "libraries"), size) for size, name, _ in found),
+        added((where.get(MADE.sub("", name), NAMELESS), size) for size, name, _ in found),
         40,
         sum(n for n, _ in kept),
     )
