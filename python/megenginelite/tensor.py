@@ -351,7 +351,10 @@ class LiteTensor:
         return out
 
     def __repr__(self) -> str:
-        return f"LiteTensor({self.layout!r})"
+        try:
+            return f"LiteTensor({self.layout!r})"
+        except RuntimeError as e:  # not made yet, or of a network that is gone
+            return f"LiteTensor({e})"
 
 
 def LiteTensorConcat(

@@ -64,10 +64,11 @@ def load_a_number():
     lite.LiteNetwork().load(3)
 
 
-@mistake(RuntimeError, "load", "second")
-def load_twice():
+@mistake(RuntimeError, "load", "callback")
+def load_from_a_callback_of_the_network():
     net = loaded()
-    net.load(MODEL)
+    net.set_start_callback(lambda inputs: net.load(MODEL) or 0)
+    net.forward()
 
 
 @mistake(RuntimeError, "forward", "load")

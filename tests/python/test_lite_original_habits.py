@@ -166,3 +166,8 @@ def test_what_a_batch_collector_says_of_itself() -> None:
         with pytest.raises(AssertionError, match="a sample is"):
             batch.collect(sample)
     assert batch.collect(np.ones(2, "int16")) == 0  # what failed took no slot
+
+
+def test_a_tensor_without_memory_prints() -> None:
+    assert repr(lite.LiteTensor(physic_construct=False)) == "LiteTensor(lite: the tensor handle is null.)"
+    assert "float32" in repr(lite.LiteTensor(lite.LiteLayout([2], "float32")))
