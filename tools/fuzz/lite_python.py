@@ -19,7 +19,8 @@ from _common import DATA, limit_memory
 MODEL = DATA / "lite" / "net_v1.mge"
 # Exceptions that say what was wrong. A SystemError, or one without a text, would be none of them.
 SAID = (
-    TypeError, ValueError, RuntimeError, OSError, AttributeError, LookupError, OverflowError, MemoryError, ctypes.ArgumentError,
+    TypeError, ValueError, RuntimeError, OSError, AttributeError, LookupError, OverflowError, MemoryError,
+    ctypes.ArgumentError,
 )  # fmt: skip
 
 
