@@ -28,7 +28,14 @@ Arrays = dict[str, np.ndarray]
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "tests/data/original"
 # Sums whose order follows the width of vectors (docs/numerics.md); all else has the same bits.
-CLOSE = {"mlp": "softmax", "attention": "softmax", "reduce_zoo": "softmax", "norm_zoo": "normalisation"}
+CLOSE = {
+    "mlp": "softmax",
+    "attention": "softmax",
+    "attention_layer": "softmax",
+    "image_softmax": "softmax",
+    "reduce_zoo": "softmax",
+    "norm_zoo": "normalisation",
+}
 MACHINE = "l1=32768,l2=1048576,l3=8388608,gflops=32"
 
 
