@@ -151,8 +151,8 @@ void tile(int64_t k, const float* HWY_RESTRICT a, int64_t as, const float* HWY_R
 #pragma GCC unroll 2
       for (int v = 0; v < NV; ++v)
         bv[v] = kTail && v == NV - 1 ? load_some(mask, b + v * kLanes, tail) : hn::LoadU(d, b + v * kLanes);
-      // A panel streams from L2 while the tile of A stays in L1. NOTE(perf): one thread, a transformer of 128 rows: a Xeon
-      // 41.2 to 36.8 ms, Zen 5 21.6 to 20.8; networks of convolutions as before.
+      // A panel streams from L2 while the tile of A stays in L1. NOTE(perf): a transformer of 128 rows, one thread of a
+      // Xeon 41.2 to 36.8 ms, of Zen 5 21.6 to 20.8; networks of convolutions as before.
       if constexpr (HWY_ARCH_X86 && kPacks != Packs::B && NV == kNV) {
         constexpr int64_t kSteps = 24;
 #pragma GCC unroll 2
