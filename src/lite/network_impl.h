@@ -3,13 +3,11 @@
 // handles is locked inside a call, never around one.
 #pragma once
 #include <atomic>
-#include <condition_variable>
 #include <exception>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
-#include <thread>
 #include <tuple>
 #include <vector>
 
@@ -18,7 +16,7 @@
 #include "lite/load.h"
 #include "lite/network.h"
 #include "lite/run/dump.h"
-#include "lite/waiting.h"
+#include "lite/worker.h"
 
 namespace lite {
 
@@ -34,37 +32,6 @@ struct IoSlot {
   Layout seen;
   mge::Meta now;
   mge::RefPtr<mge::Storage> given;
-};
-
-/// Runs one job at a time on a thread of its own. Made on the first async forward. Its last job may end it.
-class Worker {
- public:
-  Worker();
-  ~Worker();
-  /// Waits for the job before it, if any.
-  void post(std::function<void()> job);
-  /// Until idle; rethrows what the last job threw, once.
-  void wait();
-  /// Until idle, whatever came out of it.
-  void drain();
-  /// No more jobs; returns when the last one is done, whatever came out of it. When it throws there may be jobs again.
-  void close();
-  bool on_this_thread() const { return std::this_thread::get_id() == state_->busy.owner.load(); }
-
- private:
-  struct State {
-    std::mutex mutex;
-    std::condition_variable changed;
-    std::function<void()> job;
-    std::exception_ptr error;
-    bool running = false, stop = false;  // running: from post to behind the end of the job and all that it held
-    bool closed = false;
-    Awaited busy;  // its owner is the thread below, whose own copy of its id is not there before it starts
-    void wait_idle(std::unique_lock<std::mutex>& lock);
-  };
-  static void loop(const std::shared_ptr<State>& state);
-  const std::shared_ptr<State> state_ = std::make_shared<State>();
-  std::thread thread_;
 };
 
 class Network::Impl : public std::enable_shared_from_this<Impl> {
