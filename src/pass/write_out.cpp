@@ -8,7 +8,7 @@
 namespace mge::pass {
 namespace {
 
-constexpr std::string_view kOps[] = {"batch_norm_infer", "fake_quant", "lsq", "tqt"};
+constexpr std::string_view kBatchNorm = "batch_norm_infer", kOps[] = {kBatchNorm, "fake_quant", "lsq", "tqt"};
 
 bool write_these_out(Graph& g, std::span<const std::string_view> ops) {
   bool changed = false;
@@ -23,6 +23,6 @@ bool write_these_out(Graph& g, std::span<const std::string_view> ops) {
 }  // namespace
 
 bool write_out(Graph& g) { return write_these_out(g, kOps); }
-bool write_out_batch_norms(Graph& g) { return write_these_out(g, std::span(kOps).first(1)); }
+bool write_out_batch_norms(Graph& g) { return write_these_out(g, {&kBatchNorm, 1}); }
 
 }  // namespace mge::pass

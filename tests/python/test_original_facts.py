@@ -368,3 +368,5 @@ def test_a_model_that_is_not_there_is_an_error_of_both_kinds(tmp_path):
 
 def test_sublinear_config_keeps_its_megabytes():
     assert (SublinearMemoryConfig(lb_memory_mb=3).lb_memory_mb, SublinearMemoryConfig().lb_memory_mb) == (3, 0)
+    with pytest.raises(AssertionError, match="lb_memory_mb must be greater or equal to zero; got -1"):
+        SublinearMemoryConfig(lb_memory_mb=-1)

@@ -28,7 +28,12 @@ class SublinearMemoryConfig:
         lb_memory_mb: int = 0,
         num_worker: int = max(1, (os.cpu_count() or 1) // 2),
     ) -> None:
-        _not_negative(thresh_nr_try=thresh_nr_try, genetic_nr_iter=genetic_nr_iter, genetic_pool_size=genetic_pool_size)
+        _not_negative(
+            thresh_nr_try=thresh_nr_try,
+            genetic_nr_iter=genetic_nr_iter,
+            genetic_pool_size=genetic_pool_size,
+            lb_memory_mb=lb_memory_mb,
+        )
         assert num_worker > 0, f"num_worker must be greater or equal to one; got {num_worker!r}."
         self.thresh_nr_try = thresh_nr_try
         self.genetic_nr_iter = genetic_nr_iter
