@@ -160,7 +160,8 @@ int LITE_get_device_type(const LiteNetwork network, LiteDeviceType* type) {
 }
 int LITE_get_model_extra_info(const LiteNetwork network, const char** info, int* size) {
   return c_guarded([&] {
-    const std::string& text = find_network(network)->get_model_extra_info();
+    const auto held = find_network(network);  // another thread may destroy it meanwhile
+    const std::string& text = held->get_model_extra_info();
     *not_null(info, "info") = keep_string(network, text);
     *not_null(size, "info_size") = static_cast<int>(text.size());
   });

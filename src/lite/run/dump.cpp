@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/write_file.h"
+#include "core/quant.h"
 
 namespace lite {
 namespace {
@@ -141,9 +142,16 @@ double element_value(DType t, const void* p, int64_t i) {
       return load<uint16_t>(p, i);
     case DType::I8:
     case DType::QI8:
+    case DType::QI1:
       return load<int8_t>(p, i);
     case DType::C64:
       return load<float>(p, 2 * i);  // the real part
+    case DType::QI4:
+    case DType::QU4: {
+      int8_t two[2];
+      mge::unpack4(t, static_cast<const char*>(p) + i / 2, two, 2);
+      return two[i & 1];
+    }
     default:
       return load<uint8_t>(p, i);
   }

@@ -2,6 +2,7 @@
 //   ConvGeom g{.n = 64, .c = 1, .h = 28, .w = 28, .o = 6, .oh = 28, .ow = 28, .kh = 5, .kw = 5, .ph = 2, .pw = 2};
 #pragma once
 #include <cstdint>
+#include <initializer_list>
 
 namespace mge {
 
@@ -13,10 +14,12 @@ struct ConvGeom {
   int64_t groups = 1;
   bool operator==(const ConvGeom&) const = default;
   double flops() const {
-    return 2.0 * static_cast<double>(n * o * od * oh * ow) * static_cast<double>(c / groups * kd * kh * kw);
+    double product = 2.0;  // beside a size of zero the others may be anything, also too large for an integer
+    for (int64_t size : {n, o, od, oh, ow, c / groups, kd, kh, kw}) product *= static_cast<double>(size);
+    return product;
   }
   /// Nothing to add up, or nothing to write.
-  bool empty() const { return n * od * oh * ow * d * h * w == 0; }
+  bool empty() const { return !(n && od && oh && ow && d && h && w); }
 };
 
 /// What follows from it.

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 
 #include "base/error.h"
 #include "lite/run/dump.h"
@@ -314,6 +315,21 @@ TEST(Dump, ValueText) {
   EXPECT_EQ(element_value(mge::DType::F16, h, 1), -2);
   EXPECT_TRUE(std::isinf(element_value(mge::DType::F16, h, 2)));
   EXPECT_EQ(element_value(mge::DType::F16, h, 3), 0x1p-24);
+}
+
+TEST(Dump, FourBitsLieTwoToAByte) {  // read as bytes, they went past their memory
+  const auto bytes = std::make_unique<uint8_t[]>(2);
+  bytes[0] = 0x8f, bytes[1] = 0x07;
+  mge::Meta m;
+  m.shape = {3};
+  m.dtype = mge::DType::QI4;
+  EXPECT_EQ(first_values(m, bytes.get(), 3), "[-1, -8, 7]");
+  EXPECT_THAT(value_text(m, bytes.get(), 3), HasSubstr("min=-8 max=7"));
+  m.dtype = mge::DType::QU4;
+  EXPECT_EQ(first_values(m, bytes.get(), 3), "[15, 8, 7]");
+  m.dtype = mge::DType::QI1;
+  const int8_t signs[3] = {-1, 1, -1};
+  EXPECT_EQ(first_values(m, signs, 3), "[-1, 1, -1]");
 }
 
 }  // namespace

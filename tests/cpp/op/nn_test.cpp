@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "op/conv/conv2d.h"
+#include "op/conv/conv_geom.h"
 #include "op/index/indexing.h"
 #include "op/loss/loss.h"
 #include "op/loss/softmax.h"
@@ -15,6 +16,15 @@
 
 namespace mge {
 namespace {
+
+TEST(ConvGeomTest, SizesBesideZeroMayBeAnything) {
+  ConvGeom g{.n = int64_t{1} << 32, .c = 8, .h = int64_t{1} << 31, .w = 0, .o = 4, .oh = int64_t{1} << 31, .ow = 0};
+  EXPECT_TRUE(g.empty());
+  EXPECT_EQ(g.flops(), 0);
+  g.w = g.ow = 2;  // 2^32 * 2^31 * 2 wraps to zero
+  EXPECT_FALSE(g.empty());
+  EXPECT_EQ(g.flops(), 2.0 * 0x1p32 * 4 * 0x1p31 * 2 * 8);
+}
 
 Meta f32(const Shape& s) {
   Meta m;

@@ -164,7 +164,12 @@ void memory(const Options& opt, Counts* counts) {
       finding(seeds[k].name + ": other results after memory was short, from byte " + std::to_string(at) + " of " +
               std::to_string(got.size()) + " and " + std::to_string(want.output.size()));
     }
-    if (pool.stats().allocated > before) finding(seeds[k].name + ": memory of the pool was not given back");
+    // A thread of the team that worked for the first time keeps its scratch: what leaks does so every time.
+    for (size_t held = before, again = 0; pool.stats().allocated > held; ++again) {
+      if (again == 16) finding(seeds[k].name + ": memory of the pool was not given back");
+      held = pool.stats().allocated;
+      Scenario(seeds[k], plan).run(Rng(1, way));
+    }
     ++(*counts)["cases"];
     (*counts)["failed calls"] += s.failures();
     (*counts)["without effect"] += s.failures() == 0;
