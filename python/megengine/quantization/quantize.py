@@ -152,7 +152,7 @@ def quantize(module: _M, inplace: bool = True, mapping: dict[type, type] | None 
         mapping: QAT class to quantised class, for layers of your own.
 
     Returns:
-        The network, for inference.
+        The network, for inference. Layers that no data reached have the least scale, which a warning tells.
     """
     from ..module import quantized
 
@@ -168,9 +168,17 @@ def quantize(module: _M, inplace: bool = True, mapping: dict[type, type] | None 
         try:
             made = target.from_qat_module(leaf)
         except NoDataError:
-            if not calibrated:
-                raise
-            _settle(leaf, names[id(leaf)])
+            if calibrated:
+                who = f"the {type(leaf).__name__} {names[id(leaf)]}"
+                way = "so no scale fits it and what it computes is of no use."
+            else:
+                who = f"this {type(module).__name__}"
+                way = (
+                    "so there is no scale that fits and what it computes is of no use. Run data through the network in "
+                    "training mode (observers are off in evaluation mode) before it is quantised."
+                )
+            warn_once(f"quantize {who}", f"quantize: no data reached {who}, {way}")
+            _settle(leaf)
             made = target.from_qat_module(leaf)
         made.train(leaf.training)
         return made
@@ -178,13 +186,8 @@ def quantize(module: _M, inplace: bool = True, mapping: dict[type, type] | None 
     return _replaced(module, "quantize", table, lambda m: True, make)
 
 
-def _settle(leaf: Module, name: str) -> None:
-    """A layer that no data reached gets the least scale, with a warning: it is a part that the network does not use."""
-    warn_once(
-        f"quantize {name}",
-        f"quantize: no data reached the {type(leaf).__name__} {name}, so no scale fits it and what it computes is of "
-        "no use.",
-    )
+def _settle(leaf: Module) -> None:
+    """A layer that no data reached gets the least scale."""
     for o in leaf.modules():
         if isinstance(o, MinMaxObserver) and not o.has_seen():
             o.min_val._reset(F.zeros_like(o.min_val))
