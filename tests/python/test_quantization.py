@@ -602,3 +602,14 @@ def test_networks_that_megengine_pickled() -> None:
     with np.load(folder / "qatmodules.npz") as arrays:
         for name, net in mge.load(folder / "qatmodules.pkl").items():
             np.testing.assert_array_equal(net(mge.tensor(arrays["in"])).numpy(), arrays[name], err_msg=name)
+
+
+def test_three_packages_name_the_same_layers() -> None:
+    from megengine.module import qat, quantized
+    from megengine.quantization.quantize import _get_convert_dict, _get_quantable_module_names
+
+    names = _get_quantable_module_names()
+    to_qat, to_quantized = _get_convert_dict()
+    assert [getattr(M, n) for n in names] == list(to_qat) and len(names) == 17
+    assert [getattr(qat, n) for n in names] == list(to_qat.values()) == list(to_quantized)
+    assert [getattr(quantized, n) for n in names] == list(to_quantized.values())

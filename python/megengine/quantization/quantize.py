@@ -44,9 +44,17 @@ def _qat() -> Any:
     return qat
 
 
-def _quantable() -> list[str]:
+def _get_quantable_module_names() -> list[str]:
     """The layers that have a QAT and a quantised form, by the name that all three share."""
     return [n for n in _qat().__all__ if n != "QATModule"]
+
+
+def _get_convert_dict() -> tuple[dict[type, type], dict[type, type]]:
+    """From float classes to QAT classes, and from those to quantised ones."""
+    from ..module import quantized
+
+    kinds = [(getattr(Float, n), getattr(_qat(), n), getattr(quantized, n)) for n in _get_quantable_module_names()]
+    return {f: q for f, q, _ in kinds}, {q: i for _, q, i in kinds}
 
 
 def _qat_modules(module: Module) -> Iterable[QATModule]:
@@ -129,8 +137,7 @@ def quantize_qat(
     >>> type(net[1]).__module__
     'megengine.module.qat.linear'
     """
-    table: dict[type, type] = {getattr(Float, n): getattr(_qat(), n) for n in _quantable()}
-    table.update(mapping or {})
+    table = _get_convert_dict()[0] | (mapping or {})
     module = module if inplace else deepcopy(module)
 
     def make(target: Any, leaf: Module) -> Module:
@@ -154,10 +161,7 @@ def quantize(module: _M, inplace: bool = True, mapping: dict[type, type] | None 
     Returns:
         The network, for inference. Layers that no data reached have the least scale, which a warning tells.
     """
-    from ..module import quantized
-
-    table: dict[type, type] = {getattr(_qat(), n): getattr(quantized, n) for n in _quantable()}
-    table.update(mapping or {})
+    table = _get_convert_dict()[1] | (mapping or {})
     module = module if inplace else deepcopy(module)
     observers = [m.act_observer for m in _qat_modules(module)]
     names = {id(m): name for name, m in module.named_modules()}
