@@ -65,7 +65,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "distributions": ("tensor", "functional", "random"),
     "dtr": ("core",),
-    "_pickle": ("core", "tensor", "module"),
+    "_pickle": ("core", "tensor", "module", "distributed"),
     "serialization": ("core", "device", "tensor", "_pickle", *HELPERS),
     # Writes files, so it sits above what the rest of the package sits below.
     "distributed.checkpoint": ("core", "tensor", "serialization", "distributed"),

@@ -94,6 +94,8 @@ struct TensorOptions {
   const CompNode* cn = nullptr;
   bool exact = false;  // keep float64 and int64 as they are
 };
+/// The dtype of an array of quantised numbers, as numpy() and convert_to_qint8 make it; else leaves `opt`.
+void take_quantised(PyObject* data, TensorOptions* opt);
 /// Numbers, sequences, arrays. Never a Tensor.
 TensorPtr tensor_from_object(PyObject* data, const TensorOptions& opt);
 /// Read-only ndarray that shares memory when it can.

@@ -424,6 +424,19 @@ DType to_dtype(PyObject* o, Quant* quant) {
   return parse_dtype(PyUnicode_AsUTF8(name.get()));
 }
 
+void take_quantised(PyObject* data, TensorOptions* opt) {
+  if (!PyObject_TypeCheck(data, reinterpret_cast<PyTypeObject*>(g_ndarray))) return;
+  Obj dtype = check(PyObject_GetAttrString(data, "dtype")),
+      meta = check(PyObject_GetAttrString(dtype.get(), "metadata"));
+  if (meta.get() == Py_None) return;
+  Quant quant;
+  const DType t = to_dtype(dtype.get(), &quant);
+  if (!is_quant(t)) return;
+  opt->has_dtype = true;
+  opt->dtype = t;
+  opt->quant = quant;
+}
+
 PyObject* dtype_object(const Meta& m) {
   if (PyObject* d = g_dtypes[static_cast<int>(m.dtype)]) return Py_NewRef(d);
   MGE_CHECK(g_quant_hook, NotImplemented, "dtype: {} has no NumPy spelling here.", dtype_name(m.dtype));

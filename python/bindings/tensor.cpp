@@ -152,7 +152,7 @@ PyObject* compare(PyObject* a, PyObject* b, int kind) {
   }
 }
 
-Py_hash_t hash(PyObject* a) { return static_cast<Py_hash_t>(reinterpret_cast<uintptr_t>(a) >> 4); }
+Py_hash_t hash(PyObject* a) { return static_cast<Py_hash_t>(reinterpret_cast<uintptr_t>(a)); }  // api: id(a)
 
 // ---- memory format: a label of the cell, kept in its mode bits; results get it from their inputs in dispatch
 
@@ -186,20 +186,23 @@ PyObject* tensor_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   const char* fmt = "default";
   if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|OOppOs:Tensor", const_cast<char**>(names), &data, &dtype, &device,
                                    &is_const, &no_cache, &name, &fmt)) {
-    PyObject *t, *v, *tb;  // api: a bad call of the constructor is a RuntimeError
+    MGE_PY_TRY  // api: some bad calls of the constructor are RuntimeErrors, some TypeErrors; this kind is both
+        PyObject *t,
+        *v, *tb;
     PyErr_Fetch(&t, &v, &tb);
-    Obj text(v ? PyObject_Str(v) : nullptr);
+    Obj type_held(t), value(v), trace(tb), text(v ? PyObject_Str(v) : nullptr);
     const bool grad = kwargs && PyDict_GetItemString(kwargs, "requires_grad");
-    PyErr_Format(PyExc_RuntimeError, "%s%s", text ? PyUnicode_AsUTF8(text.get()) : "Tensor: bad arguments",
-                 grad ? ". Gradients are asked for with GradManager().attach(x)." : "");
-    Py_XDECREF(t), Py_XDECREF(v), Py_XDECREF(tb);
-    return nullptr;
+    fail(ErrorKind::Type, "{}{}", text ? PyUnicode_AsUTF8(text.get()) : "Tensor: bad arguments",
+         grad ? ". Gradients are asked for with GradManager().attach(x)." : "");
+    MGE_PY_CATCH(nullptr)
   }
   MGE_PY_TRY
   TensorOptions opt;
   if (dtype != Py_None) {
     opt.has_dtype = true;
     opt.dtype = to_dtype(dtype, &opt.quant);
+  } else {
+    take_quantised(data, &opt);
   }
   if (device != Py_None) opt.cn = to_comp_node(device);
   TensorPtr t;

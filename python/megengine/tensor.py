@@ -253,6 +253,13 @@ class ArrayMethodMixin:
         return ops.broadcast_to(self, shape=make_shape_tuple(*shape))
 
 
+class _GivenName:
+    """The tensor's own name, until a module that holds the tensor writes another into its dict."""
+
+    def __get__(self, tensor: Tensor | None, owner: type) -> str:
+        return tensor.name or "" if tensor is not None else ""
+
+
 class Tensor(TensorBase, ArrayMethodMixin):
     """A multi-dimensional array, with gradients recorded by a GradManager.
 
@@ -275,6 +282,10 @@ class Tensor(TensorBase, ArrayMethodMixin):
     _grad_dropped = False  # by a GradScaler, at some time
     #: Maps device names while a file is loaded.
     dmap_callback: Callable[[str], str] | None = None
+
+    _name = _GivenName()
+    _short_name = ""
+    _prefix: str | None = None
 
     _qparams: QParams | None = None
     _integers: Tensor | None = None  # the value that was rounded to those that ``qparams`` says

@@ -50,7 +50,7 @@ def integers_without_simulation():
     Q.quantize(M.Sequential(M.Linear(2, 2)))
 
 
-@mistake(ValueError, "seen no data", "training mode")
+@mistake(RuntimeWarning, "quantize", "no data reached this Sequential", "training mode")
 def integers_before_any_data():
     Q.quantize(simulated(M.QuantStub(), M.Conv2d(3, 4, 1), seen=False))
 

@@ -658,3 +658,16 @@ def test_clipping_gradients_of_which_some_may_be_none_is_refused():
 
     with pytest.raises(NotImplementedError, match="clip_grad_norm: some of the gradients.*Unscale all of them"):
         step(Tensor([1.0]))
+
+
+def test_private_setters_return_what_was_set_before():
+    from megengine.core.tensor import amp as private
+    from megengine.core.tensor import utils
+
+    assert core2._set_amp_dtype_autocast(True) is False and private._get_amp_dtype_autocast() is True
+    assert private._set_amp_dtype_autocast(False) is True
+    assert core2._set_amp_low_prec_dtype("bfloat16") == "float16"
+    assert private._set_amp_low_prec_dtype("float16") == "bfloat16"
+    assert core2._set_amp_high_prec_dtype("float32") == core2._get_amp_high_prec_dtype() == "float32"
+    assert core2._set_convert_inputs(False) is True and utils._get_convert_inputs() is False
+    assert utils._set_convert_inputs(True) is False

@@ -143,6 +143,16 @@ def test_float16_can_be_attached():
     assert x.grad.dtype == np.float16 and x.grad.tolist() == [4.0]
 
 
+def test_what_programs_look_at_in_a_manager():
+    x = mge.tensor([1.0])
+    gm = GradManager().attach(x, callbacks=[lambda t, g: g])
+    assert not gm._recording and list(gm._attach_specs) == [id(x)]
+    assert gm._attach_specs[id(x)].tensor() is x and len(gm._attach_specs[id(x)].callbacks) == 1
+    with gm:
+        assert gm._recording
+    assert not gm._recording
+
+
 def test_attach_while_recording_sees_only_what_follows():
     x = Tensor([1.0])
     gm = GradManager()

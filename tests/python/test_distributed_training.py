@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import io
+
 import numpy as np
 import pytest
 from ranks import ranks
@@ -192,6 +195,27 @@ def test_sync_batch_norm_is_batch_norm_of_all(shape, mode):
     for rank in range(2):
         for i in range(2, 6):
             np.testing.assert_allclose(got[rank][i], want[i], rtol=2e-4, atol=2e-4)
+
+
+def test_copied_and_loaded_layers_stay_synchronised():
+    """deepcopy and save met the engine's group, which neither can copy nor be written; load refused it."""
+    x = np.random.RandomState(0).randn(4, 3).astype(np.float32)
+
+    def work():
+        bn, pair = M.SyncBatchNorm(3), M.SyncBatchNorm(3, group=dist.new_group([1, 0]))
+        part = mge.tensor(x[dist.get_rank() :: 2])
+        bn(part), pair(part)
+        got = []
+        for layer in (bn, pair):
+            file = io.BytesIO()
+            mge.save(layer, file)
+            file.seek(0)
+            got += [m(part).numpy() for m in (layer, copy.deepcopy(layer), mge.load(file))]
+        return got
+
+    for got in ranks(2, work):
+        for other in got[1:]:
+            np.testing.assert_allclose(other, got[0], atol=1e-6)
 
 
 def test_sync_batch_norm_in_evaluation_and_with_one_process():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import os
 import pickle
@@ -20,8 +21,9 @@ import megengine as mge
 import megengine.functional as F
 import megengine.module as M
 from megengine import Tensor
-from megengine._pickle import machine
+from megengine._pickle import Damaged, machine
 from megengine.core.tensor import dtype as D
+from megengine.distributed import WORLD, Group
 
 pytestmark = pytest.mark.asan_subset
 
@@ -349,10 +351,43 @@ def test_modules_load_when_their_class_is_imported():
     assert parent.child.parent is parent
 
 
+def group_file(ranks):
+    """A SyncBatchNorm as MegEngine 1.13 writes it, with a group of its own."""
+    net = M.SyncBatchNorm(3)
+    net.group = Group.__new__(Group)
+    net.group.proc_ranks = ranks
+    return saved(net)
+
+
+def test_groups_of_processes_come_with_the_layers_that_keep_them():
+    x = Tensor(np.arange(12, dtype="float32").reshape(4, 3))
+    for got in (
+        load(saved(M.SyncBatchNorm(3))),
+        load(group_file(None)),
+        pickle.loads(pickle.dumps(M.SyncBatchNorm(3))),
+    ):
+        assert got.group.size == 1 and got.group.__dict__ is WORLD.__dict__  # and of all processes in another job
+        np.testing.assert_array_equal(got(x).numpy(), M.BatchNorm1d(3)(x).numpy())
+    wide = load(group_file([2, 0]))  # of a job with more processes; here is one, which has nobody to ask
+    assert wide.group.proc_ranks == [2, 0] and wide.group.key == "2,0"
+    np.testing.assert_array_equal(wide(x).numpy(), M.BatchNorm1d(3)(x).numpy())
+    for bad in ("all", [1.0], {}):
+        with pytest.raises(Damaged, match="a group of processes whose ranks are none"):
+            load(group_file(bad))
+    assert copy.deepcopy(got).group.__dict__ is WORLD.__dict__ and copy.copy(WORLD) is WORLD
+
+
 def every_module():
     made = {"Linear": (2, 3), "Conv2d": (1, 2, 3), "BatchNorm2d": (3,), "LSTM": (2, 3), "MultiHeadAttention": (4, 2)}
     made |= {"GroupNorm": (2, 4), "LayerNorm": (4,), "Embedding": (3, 4), "Dropout": (0.5,), "PReLU": (), "ReLU": ()}
-    made |= {"ConvBnRelu2d": (1, 2, 3), "AvgPool2d": (2,), "AdaptiveAvgPool2d": (2,), "RNN": (2, 3), "GRUCell": None}
+    made |= {
+        "ConvBnRelu2d": (1, 2, 3),
+        "SyncBatchNorm": (3,),
+        "AvgPool2d": (2,),
+        "AdaptiveAvgPool2d": (2,),
+        "RNN": (2, 3),
+        "GRUCell": None,
+    }
     return {k: getattr(M, k)(*a) for k, a in made.items() if a is not None and hasattr(M, k)}
 
 

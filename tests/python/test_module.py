@@ -138,10 +138,18 @@ def test_container_keys_must_be_strings_only_above_tensors():
         def forward(self, x):
             return x
 
-    assert list(Holder({True: 1}).parameters()) == []
-    bad = Holder({True: Parameter([1.0])})
-    with pytest.raises(AssertionError, match="keys for Tensor and Module must be str, error key: True"):
-        list(bad.parameters())
+    good = Holder({True: 1})
+    assert list(good.parameters()) == []
+    said = "keys for Tensor and Module must be str, error key: True"
+    for bad in ({True: Parameter([1.0])}, [{True: M.ReLU()}], {"a": {True: Parameter([1.0])}}):
+        with pytest.raises(AssertionError, match=said):
+            Holder(bad)
+        with pytest.raises(AssertionError, match=said):
+            good.d = bad
+        assert good.d == {True: 1}  # as it was
+    good.d[True] = Parameter([1.0])  # too late for the module to see
+    with pytest.raises(AssertionError, match=said):
+        list(good.parameters())
 
 
 def test_expand_and_access_structure():
@@ -152,6 +160,7 @@ def test_expand_and_access_structure():
         "weight",
         net.items[1]["b"].weight,
     )
+    assert _access_structure(net, "items.1", lambda p, k, c: (p, k)) == (net.items, 1)
     new = Parameter(np.zeros((2, 2), "float32"))
     set_expand_structure(net, "items.1.b.weight", new)
     assert get_expand_structure(net, "items.1.b.weight") is new
@@ -418,6 +427,25 @@ def test_old_pickles_without_short_name():
     assert new._short_name == "act" and new._name is None
 
 
+def test_names_of_tensors_without_a_module():
+    x = mge.tensor([1.0], name="x")
+    assert (x._name, x._short_name, x._prefix) == ("x", "", None)
+    assert (mge.tensor([1.0])._name, (x + 1)._short_name) == ("", "")
+    net = M.Linear(1, 1)
+    copied = copy.deepcopy(net)
+    assert (net.weight._name, net.weight._prefix, copied.weight._prefix) == ("weight", None, None)
+    assert not copied.weight._short_name and not copied.weight._name
+
+
+def test_general_norm_keeps_its_arguments_as_given():
+    assert "normalized_shape=None, normalized_axis=0," in repr(M.GeneralNorm(affine=False))
+    norm = M.GeneralNorm([4], [1])
+    assert (norm.normalized_shape, norm.normalized_axis) == ([4], [1])
+    x = np.random.default_rng(0).standard_normal((2, 4, 3)).astype("float32")
+    want = (x - x.mean(1, keepdims=True)) / np.sqrt(x.var(1, keepdims=True) + 1e-5)
+    np.testing.assert_allclose(norm(mge.tensor(x)).numpy(), want, atol=1e-5)
+
+
 def test_replace_param():
     net = M.Sequential(M.Linear(1, 1), M.Linear(1, 1))
     new = Parameter([[9.0]])
@@ -425,6 +453,9 @@ def test_replace_param():
     assert net[0].weight is new
     with pytest.raises(AssertionError):
         net.replace_param({0: Parameter([1.0, 2.0])}, 0)
+    with pytest.warns(DeprecationWarning, match="replace_param") as told:
+        net.replace_param({}, 0)
+    assert len(told) == 1  # not for each submodule
 
 
 # ---- init

@@ -602,3 +602,27 @@ def test_networks_that_megengine_pickled() -> None:
     with np.load(folder / "qatmodules.npz") as arrays:
         for name, net in mge.load(folder / "qatmodules.pkl").items():
             np.testing.assert_array_equal(net(mge.tensor(arrays["in"])).numpy(), arrays[name], err_msg=name)
+
+
+def test_three_packages_name_the_same_layers() -> None:
+    from megengine.module import qat, quantized
+    from megengine.quantization.quantize import _get_convert_dict, _get_quantable_module_names
+
+    names = _get_quantable_module_names()
+    to_qat, to_quantized = _get_convert_dict()
+    assert [getattr(M, n) for n in names] == list(to_qat) and len(names) == 17
+    assert [getattr(qat, n) for n in names] == list(to_qat.values()) == list(to_quantized)
+    assert [getattr(quantized, n) for n in names] == list(to_quantized.values())
+
+
+def test_observers_of_files_that_do_not_say_per_channel() -> None:
+    """MegEngine 1.13 has no such attribute: training went on until the first batch."""
+    net = Q.quantize_qat(M.Sequential(M.Linear(3, 2)), qconfig=Q.min_max_fakequant_qconfig)
+    for o in (net[0].weight_observer, net[0].act_observer):
+        del o.__dict__["per_channel"]
+    file = io.BytesIO()
+    mge.save(net, file)
+    file.seek(0)
+    again, x = mge.load(file), mge.tensor([[1.0, -2.0, 0.5]])
+    np.testing.assert_array_equal(again(x).numpy(), net(x).numpy())
+    assert not again[0].act_observer.per_channel and again[0].act_observer.has_seen()

@@ -41,6 +41,27 @@ def test_there_and_back(kind) -> None:
     np.testing.assert_array_equal(q.astype(dtype).numpy(), q.numpy())
 
 
+@pytest.mark.parametrize("kind", KINDS, ids=[str(k[0].metadata["mgb_dtype"]) for k in KINDS])
+def test_an_array_of_quantised_numbers_is_taken_as_one(kind) -> None:
+    """Its dtype says so; the numbers came back as plain integers, 146 for 1.8."""
+    dtype, _, _, zero = kind
+    q = mge.tensor(X[:50]).astype(dtype)
+    for again in (mge.tensor(q.numpy()), mge.Parameter(q.numpy())):
+        assert dt.is_quantize(again.dtype) and dt.get_scale(again.dtype) == dt.get_scale(dtype)
+        np.testing.assert_array_equal(again.astype("float32").numpy(), q.astype("float32").numpy())
+    scale = np.float32(dt.get_scale(dtype))
+    other = mge.tensor(q.numpy(), dtype="int32")  # as named
+    assert other.dtype == np.int32
+    np.testing.assert_allclose((other.numpy() - zero) * scale, q.astype("float32").numpy(), rtol=1e-6)
+    assert mge.tensor(np.arange(3, dtype="int8")).dtype.metadata is None
+
+
+def test_arrays_of_the_converters_make_quantised_tensors() -> None:
+    x = np.array([1.8, 0.4, 1.0, -2.2], "float32")
+    for to, dtype in ((dt.convert_to_qint8, dt.qint8(0.1)), (dt.convert_to_quint8, dt.quint8(0.1, 128))):
+        np.testing.assert_allclose(mge.tensor(to(x, dtype)).astype("float32").numpy(), x, rtol=1e-6)
+
+
 def test_between_scales_and_from_integers() -> None:
     q = mge.tensor(X[:500]).astype(dt.qint8(0.5))
     r = q.astype(dt.qint8(1.0))

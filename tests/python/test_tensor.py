@@ -155,7 +155,15 @@ def test_user_attributes_and_weak_references():
 
 def test_hash_is_identity():
     a, b = Tensor([1.0]), Tensor([1.0])
-    assert len({a: 1, b: 2}) == 2 and hash(a) == hash(a)
+    assert len({a: 1, b: 2}) == 2 and hash(a) == id(a)
+
+
+def test_a_bad_call_of_the_constructor_is_of_both_kinds():
+    for kind in (TypeError, RuntimeError):
+        with pytest.raises(kind, match="missing required argument 'data'"):
+            Tensor()
+        with pytest.raises(kind, match="'foo' is an invalid keyword argument"):
+            Parameter([1.0], foo=1)
 
 
 # ---- methods

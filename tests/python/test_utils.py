@@ -138,6 +138,17 @@ def test_training_keeps_the_normalisation():
     assert type(fuse_linear_bn_relu_module(M.Linear(4, 6), M.BatchNorm1d(6), None)) is M.LinearBn1d
 
 
+def test_layers_of_different_modes_or_sizes_are_not_fused():
+    conv, bn = M.Conv2d(2, 3, 1), M.BatchNorm2d(3)
+    conv.eval()
+    with pytest.raises(AssertionError, match=r"Conv2d and BatchNorm2d both must be in the same mode .train or eval."):
+        fuse_conv_bn_relu_module(conv, bn, M.ReLU())
+    bn.eval()
+    assert type(fuse_conv_bn_relu_module(conv, bn, M.ReLU())) is M.ConvRelu2d
+    with pytest.raises(AssertionError, match="num_features=4, Linear gives 3 channels"):
+        fuse_linear_bn_relu_module(M.Linear(2, 3), M.BatchNorm1d(4), None)
+
+
 def test_folding_without_normalisation():
     conv = M.Conv2d(2, 3, 1)
     fused = fuse_conv_bn_relu_module(conv, None, M.ReLU())

@@ -14,6 +14,7 @@ import numpy as np
 
 from ..core.tensor import dtype as _dtype
 from ..core.tensor.qparams import LSQParams, QParams, QuantMode
+from ..distributed.group import Group
 from ..module.module import Module
 from ..tensor import Parameter, Tensor
 from . import arrays
@@ -192,6 +193,22 @@ def _qparams_state(m: Machine, q: QParams, state: Any) -> None:
         setattr(q, key, value)
 
 
+# ---- groups of processes, which synchronised layers keep
+
+
+def _group(m: Machine, args: tuple[Any, ...]) -> Group:
+    _check(args, "Group")
+    made: Group = m.own(Group.__new__(Group))
+    return made
+
+
+def _group_state(m: Machine, group: Group, state: Any) -> None:
+    ranks = state.get("proc_ranks") if type(state) is dict else 0
+    if ranks is not None and not (type(ranks) is list and all(type(r) is int for r in ranks)):
+        raise Damaged("a group of processes whose ranks are none")
+    group.__setstate__({"proc_ranks": ranks})
+
+
 # ---- modules
 
 
@@ -256,6 +273,8 @@ def _reconstructor(m: Machine, args: tuple[Any, ...]) -> Any:
     """``copyreg._reconstructor(cls, object, None)``, by which protocols 0 and 1 make objects."""
     if len(args) != 3 or args[1] is not object or args[2] is not None:
         raise Refused("the file makes an object of a plain type with a class of its own")
+    if args[0] is Group:
+        return _group(m, ())
     if not isinstance(args[0], type) or Module not in args[0].__mro__:
         raise Refused("the file makes an object of a class that is no Module")
     return _module(args[0])(m, ())
@@ -329,6 +348,7 @@ for _place in ("megengine.core.tensor.qparams", "megengine.quantization.utils"):
 for _d in (_dtype.bfloat16, _dtype.intb1, _dtype.intb2, _dtype.intb4):
     _TABLE[_d.type.__module__, _d.type.__name__] = (_d.type, None)
 
+_TABLE["megengine.distributed.group", "Group"] = (Group, _group)
 for _place in ("copyreg", "copy_reg"):
     _TABLE[_place, "_reconstructor"] = (NOT_DATA, _reconstructor)
 
@@ -409,6 +429,8 @@ def build(machine: Machine, obj: Any, state: Any) -> None:
         _tensor_state(machine, obj, state)
     elif kind in (QParams, LSQParams):
         _qparams_state(machine, obj, state)
+    elif kind is Group:
+        _group_state(machine, obj, state)
     elif Module in kind.__mro__:
         _module_state(machine, obj, state)
     elif state is not None:

@@ -95,6 +95,14 @@ class GradManager:
         specs = [(spec.tensor(), spec.callbacks) for spec in self._specs.values()]
         return [specs, self._after_backward_callback]
 
+    @property
+    def _recording(self) -> bool:
+        return self._session is not None
+
+    @property
+    def _attach_specs(self) -> dict[int, AttachSpec]:
+        return self._specs
+
     def attached_tensors(self) -> list[Tensor]:
         """The attached tensors that are alive, in the order they were attached."""
         found = (spec.tensor() for spec in self._specs.values())

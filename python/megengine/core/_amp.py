@@ -17,10 +17,11 @@ def enabled() -> bool:
     return bool(_core.mode_word() & _core.MODE_AUTOCAST)
 
 
-def set_enabled(value: bool) -> None:
-    """Switch casting on or off for this thread."""
-    word = _core.mode_word() & ~_core.MODE_AUTOCAST
+def set_enabled(value: bool) -> bool:
+    """Switch casting on or off for this thread; returns what it was, as the other two setters do."""
+    old, word = enabled(), _core.mode_word() & ~_core.MODE_AUTOCAST
     _core.set_mode_word(word | (_core.MODE_AUTOCAST if value else 0))
+    return old
 
 
 def low_prec_dtype() -> str:
@@ -33,14 +34,18 @@ def high_prec_dtype() -> str:
     return _core.autocast_dtypes()[1]
 
 
-def set_low_prec_dtype(name: Any) -> None:
+def set_low_prec_dtype(name: Any) -> str:
     """Set the dtype of products and convolutions: float16 or bfloat16."""
-    _core.set_autocast_dtypes(_checked(name, "low_prec_dtype"), high_prec_dtype())
+    low, high = _core.autocast_dtypes()
+    _core.set_autocast_dtypes(_checked(name, "low_prec_dtype"), high)
+    return low
 
 
-def set_high_prec_dtype(name: Any) -> None:
+def set_high_prec_dtype(name: Any) -> str:
     """Set the dtype of sensitive ops: float32."""
-    _core.set_autocast_dtypes(low_prec_dtype(), _checked(name, "high_prec_dtype"))
+    low, high = _core.autocast_dtypes()
+    _core.set_autocast_dtypes(low, _checked(name, "high_prec_dtype"))
+    return high
 
 
 def _checked(name: Any, what: str) -> str:

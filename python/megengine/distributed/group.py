@@ -105,6 +105,25 @@ class Group:
         assert len(set(ranks)) == len(ranks), f"Group: a rank is listed twice; got {ranks}."
         assert rank in ranks, f"Group: rank {rank} makes a group that it is not in; got {ranks}."
 
+    def __copy__(self) -> Group:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Group:
+        return self  # a copied network is synchronised among the same processes
+
+    def __getstate__(self) -> dict[str, Any]:
+        """As MegEngine 1.13 writes a group; all processes, whose number differs from job to job, as None."""
+        ranks = None if self.__dict__ is WORLD.__dict__ else self.proc_ranks
+        return {"proc_ranks": ranks, "stream": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        ranks = state.get("proc_ranks")
+        if not ranks:  # one with WORLD, whatever becomes of that
+            self.__dict__ = WORLD.__dict__
+            return
+        self._stream, self._name, self._native, self._attrs = 0, "", None, {}
+        self.proc_ranks = list(ranks)  # looked at when the group is first used: there may be no processes yet
+
     @property
     def size(self) -> int:
         """How many processes."""
@@ -125,6 +144,8 @@ class Group:
         """The engine's group. The first use waits until all processes of the group have come to theirs."""
         if self._native is None:
             sd = _state()
+            if not self._name:  # from a file
+                self.reset(self.proc_ranks)
             self._native = _core.dist.Group(self._name, self.rank, self.size, store=_store(), host=sd.host)
             self._attrs = {"group": self._name, "rank": self.rank, "size": self.size}
             _natives.append(self._native)

@@ -11,7 +11,7 @@ from ..core.autodiff._recomputing import recomputing
 from ..core.tensor.indexing import _const, _filled
 from ..core.tensor.utils import ArgumentError, _normalize_axis, as_double, is_fixed, make_shape_tuple, size_max
 from ..distributed.functional import all_reduce_sum
-from ..distributed.group import WORLD, Group
+from ..distributed.group import WORLD, Group, is_distributed
 from ..tensor import Tensor
 from .conv import pad
 
@@ -150,7 +150,7 @@ def sync_batch_norm(
     mode = eps_mode.lower()
     if mode not in ("additive", "max"):
         raise ArgumentError(f"sync_batch_norm: eps_mode must be 'additive' or 'max'; got {eps_mode!r}.")
-    if mode == "additive" and not (training and group.size > 1):
+    if mode == "additive" and not (training and is_distributed() and group.size > 1):
         y: Tensor = batch_norm(
             inp, running_mean, running_var, weight, bias, training=training, momentum=momentum, eps=eps
         )

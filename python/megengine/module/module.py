@@ -6,7 +6,7 @@ import warnings
 from abc import ABCMeta, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, Protocol, TypeVar, cast
 
 import numpy as np
 
@@ -61,13 +61,14 @@ def _is_module_obj(obj: Any) -> bool:
     return False
 
 
-def _access_structure(obj: Any, key: str, callback: Callable[[Any, str, Any], Any]) -> Any:
-    """``callback(parent, last part, object)`` for the object at a dotted path."""
-    parent, current, part = None, obj, ""
+def _access_structure(obj: Any, key: str, callback: Callable[[Any, Any, Any], Any]) -> Any:
+    """``callback(parent, last part, object)`` for the object at a dotted path; in a list the last part is its index."""
+    parent, current, part = None, obj, cast("str | int", "")
     for part in key.split("."):
         parent = current
         if isinstance(current, (list, tuple)):
-            current = current[int(part)]
+            part = int(part)
+            current = current[part]
         elif isinstance(current, dict):
             current = current[part]
         else:
@@ -407,9 +408,11 @@ class Module(metaclass=ABCMeta):
 
     def replace_param(self, params: dict[int, Parameter], start_pos: int, seen: set[int] | None = None) -> int:
         """Deprecated: replace parameters by those numbered from ``start_pos`` in ``params``; returns how many."""
+        warnings.warn("Module.replace_param is deprecated; use load_state_dict", DeprecationWarning, stacklevel=2)
         assert isinstance(params, dict), f"replace_param: params must be a dict; got {type(params).__name__}."
-        if seen is None:
-            seen = {id(self)}
+        return self._replace_param(params, start_pos, {id(self)} if seen is None else set(seen))
+
+    def _replace_param(self, params: dict[int, Parameter], start_pos: int, seen: set[int]) -> int:
         count = 0
         for key in sorted(vars(self)):
             value = vars(self)[key]
@@ -423,7 +426,7 @@ class Module(metaclass=ABCMeta):
                     setattr(self, key, new)
                 count += 1
             elif isinstance(value, Module):
-                count += value.replace_param(params, start_pos + count, seen)
+                count += value._replace_param(params, start_pos + count, seen)
         return count
 
     # ---- state
@@ -563,6 +566,8 @@ class Module(metaclass=ABCMeta):
                 modules.remove(name)
             object.__setattr__(self, name, value)
             return
+        # First, so that a value which cannot be a part of a module leaves the module as it was.
+        leaves = _expand_structure(name, value) if isinstance(value, (Tensor, Module, *_CONTAINERS)) else ()
         if isinstance(value, (Module, *_CONTAINERS)) and name != "_modules":
             modules = self.__dict__.get("_modules")
             if modules is None:
@@ -573,9 +578,9 @@ class Module(metaclass=ABCMeta):
             if name not in modules:  # an empty container too: modules may be put into it later
                 modules.append(name)
         object.__setattr__(self, name, value)
-        if isinstance(value, (Tensor, Module, *_CONTAINERS)):
+        if leaves:
             prefix = self.__dict__.get("_name") or self.__dict__.get("name")
-            for key, leaf in _expand_named(name, value):
+            for key, leaf in leaves:
                 _set_names(prefix, key, leaf)
 
     def __delattr__(self, name: str) -> None:
@@ -631,7 +636,8 @@ def _listed(names: Iterable[Any], most: int = 6) -> str:
 
 
 def _expand_named(name: str, value: Any) -> Iterable[tuple[str, Any]]:
-    """Leaves of an attribute for naming; a container that cannot be flattened is left to whoever flattens it."""
+    """Leaves of an attribute for naming; a container that was filled later with what has no name is left to whoever
+    flattens it."""
     try:
         return _expand_structure(name, value)
     except AssertionError:

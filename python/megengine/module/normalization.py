@@ -143,18 +143,19 @@ class GeneralNorm(_Norm):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.normalized_axis = make_shape_tuple(normalized_axis)
-        self.normalized_shape = None if normalized_shape is None else make_shape_tuple(normalized_shape)
+        self.normalized_axis = normalized_axis  # both as they were given: ``repr`` and programs look at them
+        self.normalized_shape = normalized_shape
         self.eps = eps
+        sizes = None if normalized_shape is None else make_shape_tuple(normalized_shape)
         if affine:
-            assert self.normalized_shape is not None and len(self.normalized_shape) == len(self.normalized_axis), (
-                "GeneralNorm: affine needs one size per axis; "
-                f"got sizes {self.normalized_shape} and axes {self.normalized_axis}."
+            axes = make_shape_tuple(normalized_axis)
+            assert sizes is not None and len(sizes) == len(axes), (
+                f"GeneralNorm: affine needs one size per axis; got sizes {sizes} and axes {axes}."
             )
-        self._make_affine(affine, self.normalized_shape or ())
+        self._make_affine(affine, sizes or ())
 
     def forward(self, x: Tensor) -> Tensor:
-        return general_norm(x, self.normalized_axis, self.affine, self.weight, self.bias, self.eps)
+        return general_norm(x, make_shape_tuple(self.normalized_axis), self.affine, self.weight, self.bias, self.eps)
 
     def _module_info_string(self) -> str:
         return (

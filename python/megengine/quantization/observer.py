@@ -93,6 +93,8 @@ class MinMaxObserver(Observer):
     0.02
     """
 
+    per_channel = False  # files of MegEngine 1.13 do not say
+
     def __init__(
         self,
         mode: QuantMode = QuantMode.SYMMERTIC,

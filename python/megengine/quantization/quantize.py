@@ -44,9 +44,17 @@ def _qat() -> Any:
     return qat
 
 
-def _quantable() -> list[str]:
+def _get_quantable_module_names() -> list[str]:
     """The layers that have a QAT and a quantised form, by the name that all three share."""
     return [n for n in _qat().__all__ if n != "QATModule"]
+
+
+def _get_convert_dict() -> tuple[dict[type, type], dict[type, type]]:
+    """From float classes to QAT classes, and from those to quantised ones."""
+    from ..module import quantized
+
+    kinds = [(getattr(Float, n), getattr(_qat(), n), getattr(quantized, n)) for n in _get_quantable_module_names()]
+    return {f: q for f, q, _ in kinds}, {q: i for _, q, i in kinds}
 
 
 def _qat_modules(module: Module) -> Iterable[QATModule]:
@@ -129,8 +137,7 @@ def quantize_qat(
     >>> type(net[1]).__module__
     'megengine.module.qat.linear'
     """
-    table: dict[type, type] = {getattr(Float, n): getattr(_qat(), n) for n in _quantable()}
-    table.update(mapping or {})
+    table = _get_convert_dict()[0] | (mapping or {})
     module = module if inplace else deepcopy(module)
 
     def make(target: Any, leaf: Module) -> Module:
@@ -152,12 +159,9 @@ def quantize(module: _M, inplace: bool = True, mapping: dict[type, type] | None 
         mapping: QAT class to quantised class, for layers of your own.
 
     Returns:
-        The network, for inference.
+        The network, for inference. Layers that no data reached have the least scale, which a warning tells.
     """
-    from ..module import quantized
-
-    table: dict[type, type] = {getattr(_qat(), n): getattr(quantized, n) for n in _quantable()}
-    table.update(mapping or {})
+    table = _get_convert_dict()[1] | (mapping or {})
     module = module if inplace else deepcopy(module)
     observers = [m.act_observer for m in _qat_modules(module)]
     names = {id(m): name for name, m in module.named_modules()}
@@ -168,9 +172,17 @@ def quantize(module: _M, inplace: bool = True, mapping: dict[type, type] | None 
         try:
             made = target.from_qat_module(leaf)
         except NoDataError:
-            if not calibrated:
-                raise
-            _settle(leaf, names[id(leaf)])
+            if calibrated:
+                who = f"the {type(leaf).__name__} {names[id(leaf)]}"
+                way = "so no scale fits it and what it computes is of no use."
+            else:
+                who = f"this {type(module).__name__}"
+                way = (
+                    "so there is no scale that fits and what it computes is of no use. Run data through the network in "
+                    "training mode (observers are off in evaluation mode) before it is quantised."
+                )
+            warn_once(f"quantize {who}", f"quantize: no data reached {who}, {way}")
+            _settle(leaf)
             made = target.from_qat_module(leaf)
         made.train(leaf.training)
         return made
@@ -178,13 +190,8 @@ def quantize(module: _M, inplace: bool = True, mapping: dict[type, type] | None 
     return _replaced(module, "quantize", table, lambda m: True, make)
 
 
-def _settle(leaf: Module, name: str) -> None:
-    """A layer that no data reached gets the least scale, with a warning: it is a part that the network does not use."""
-    warn_once(
-        f"quantize {name}",
-        f"quantize: no data reached the {type(leaf).__name__} {name}, so no scale fits it and what it computes is of "
-        "no use.",
-    )
+def _settle(leaf: Module) -> None:
+    """A layer that no data reached gets the least scale."""
     for o in leaf.modules():
         if isinstance(o, MinMaxObserver) and not o.has_seen():
             o.min_val._reset(F.zeros_like(o.min_val))

@@ -74,6 +74,16 @@ def fold_weight_bias(
 def _fuse(layer: Any, bn: Any, relu: Any) -> Any:
     kind = next(k for k in _WITH_RELU if isinstance(layer, k))
     transpose = kind is M.ConvTranspose2d
+    if bn is not None:
+        assert layer.training == bn.training, (
+            f"fuse: {type(layer).__name__} and {type(bn).__name__} both must be in the same mode (train or eval); got "
+            f"training={layer.training} and {bn.training}. net.eval() and net.train() set all of a network."
+        )
+        channels = layer.out_features if kind is M.Linear else layer.out_channels
+        assert bn.num_features == channels, (
+            f"fuse: {type(bn).__name__} has num_features={bn.num_features}, {type(layer).__name__} gives {channels} "
+            "channels."
+        )
     if bn is not None and layer.training:
         # Training needs the normalisation as it is: one module that holds both.
         target, attribute = _WITH_BN[kind, relu is not None]
@@ -116,7 +126,8 @@ def fuse_conv_bn_relu_module(conv: Any, bn: M.BatchNorm2d | None, relu: M.ReLU |
 
     >>> from megengine.utils.bn_fusion import fuse_conv_bn_relu_module
     >>> conv, bn = M.Conv2d(3, 4, 1), M.BatchNorm2d(4)
-    >>> conv.eval()
+    >>> conv.eval(), bn.eval()
+    (None, None)
     >>> fuse_conv_bn_relu_module(conv, bn, M.ReLU())
     ConvRelu2d(3, 4, kernel_size=(1, 1))
     """

@@ -18,7 +18,7 @@ def get_expand_structure(obj: Any, key: str) -> Any:
     (3, 2)
     """
 
-    def found(_: Any, __: str, cur: Any) -> Any:
+    def found(_: Any, __: Any, cur: Any) -> Any:
         return cur
 
     return _access_structure(obj, key, found)
@@ -27,11 +27,11 @@ def get_expand_structure(obj: Any, key: str) -> Any:
 def set_expand_structure(obj: Any, key: str, value: Any) -> None:
     """Replace the attribute at a dotted path."""
 
-    def put(parent: Any, last: str, _: Any) -> None:
+    def put(parent: Any, last: Any, _: Any) -> None:
         if isinstance(parent, (list, tuple)):
             if isinstance(parent, tuple):
                 raise TypeError(f"set_expand_structure: cannot replace item {last} of a tuple; path {key!r}.")
-            parent[int(last)] = value
+            parent[last] = value
         elif isinstance(parent, dict):
             parent[last] = value
         else:

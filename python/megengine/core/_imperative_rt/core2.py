@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...tensor import Tensor
-from .. import _amp, get_option, set_option
+from .. import get_option, set_option
 from .._config import get_auto_format_convert, set_auto_format_convert
 from .._core import (
     AsyncError,
@@ -22,13 +22,35 @@ from .._core import (
     sync,
 )
 from .._core import shutdown as close
+from ..tensor.amp import (
+    _get_amp_dtype_autocast as _get_amp_dtype_autocast,
+)
+from ..tensor.amp import (
+    _get_amp_high_prec_dtype as _get_amp_high_prec_dtype,
+)
+from ..tensor.amp import (
+    _get_amp_low_prec_dtype as _get_amp_low_prec_dtype,
+)
+from ..tensor.amp import (
+    _set_amp_dtype_autocast as _set_amp_dtype_autocast,
+)
+from ..tensor.amp import (
+    _set_amp_high_prec_dtype as _set_amp_high_prec_dtype,
+)
+from ..tensor.amp import (
+    _set_amp_low_prec_dtype as _set_amp_low_prec_dtype,
+)
+from ..tensor.utils import (
+    _get_convert_inputs as _get_convert_inputs,
+)
+from ..tensor.utils import (
+    _set_convert_inputs as _set_convert_inputs,
+)
 from ..tensor.utils import (
     convert_inputs,
     dtype_promotion,
-    get_convert_inputs,
     get_device,
     make_shape_tuple,
-    set_convert_inputs,
 )
 from .opdef import OpDef
 
@@ -154,15 +176,3 @@ def create_complex(real: Tensor, imag: Tensor) -> Tensor:
     from ...functional import complex
 
     return complex(real, imag)
-
-
-_get_amp_dtype_autocast = _amp.enabled
-_get_amp_high_prec_dtype = _amp.high_prec_dtype
-_get_amp_low_prec_dtype = _amp.low_prec_dtype
-_set_amp_dtype_autocast = _amp.set_enabled
-_set_amp_high_prec_dtype = _amp.set_high_prec_dtype
-_set_amp_low_prec_dtype = _amp.set_low_prec_dtype
-
-
-_get_convert_inputs = get_convert_inputs
-_set_convert_inputs = set_convert_inputs

@@ -276,6 +276,9 @@ def set_convert_inputs(flag: bool) -> bool:
     return old
 
 
+_get_convert_inputs, _set_convert_inputs = get_convert_inputs, set_convert_inputs
+
+
 def without_format(x: Tensor) -> Tensor:
     """The new tensor ``x`` without the memory format that an op gave it: for functions that do not keep it."""
     x.format = "default"

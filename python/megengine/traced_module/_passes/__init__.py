@@ -1,6 +1,7 @@
 """Rewrites of the graphs of traced modules."""
 
 from . import const_pass, fold_scale_pass, fuse_pass
+from .matcher import PatternMatcher
 from .optimization import optimize
 from .pass_base import (
     BackwardPass,
@@ -21,7 +22,6 @@ from .pattern import (
     GetOutputPaterrn,
     ModulePattern,
     OrPattern,
-    PatternMatcher,
     TensorMethodPattern,
     VarPattern,
     any_node,
