@@ -181,19 +181,20 @@ Taps axis_taps(const std::string& mode, bool corners, int64_t in, int64_t out) {
 }
 
 // One axis of x [outer,in,inner] -> y [outer,out,inner], or backwards: y's elements added to where they came from.
-template <class T>
+// The number of taps is a constant, so that an element is read, summed up and written once.
+template <int kTaps, class T>
 void resize_axis(const Taps& t, const AxisGeom& g, int64_t out, const T* x, T* y) {
-  auto count = static_cast<size_t>(t.count);
+  constexpr size_t count = kTaps;
   std::vector<T> weight(t.weight.begin(), t.weight.end());
   if (g.inner == 1) {  // the last axis: one line at a time
     parallel_for(g.outer, step_grain(0.5 * out), [&](int64_t row, int64_t end) {
       for (; row < end; ++row) {
         const T* src = x + row * g.size;
         T* dst = y + row * out;
-        for (size_t j = 0, tap = 0; j < static_cast<size_t>(out); ++j) {
+        for (size_t j = 0, tap = 0; j < static_cast<size_t>(out); ++j, tap += count) {
           T sum = 0;
-          for (size_t k = 0; k < count; ++k, ++tap) sum += weight[tap] * src[t.at[tap]];
-          dst[j] = sum;
+          for (size_t k = 0; k < count; ++k) sum += weight[tap + k] * src[t.at[tap + k]];
+          dst[j] = kTaps == 1 ? src[t.at[tap]] : sum;
         }
       }
     });
@@ -204,14 +205,24 @@ void resize_axis(const Taps& t, const AxisGeom& g, int64_t out, const T* x, T* y
       const T* src = x + row / out * g.size * g.inner;
       T* dst = y + row * g.inner;
       auto first = static_cast<size_t>(row % out) * count;
-      for (int64_t i = 0; i < g.inner; ++i) dst[i] = 0;
-      for (size_t k = 0; k < count; ++k) {
-        T w = weight[first + k];
-        const T* from = src + t.at[first + k] * g.inner;
-        for (int64_t i = 0; i < g.inner; ++i) dst[i] += w * from[i];
+      if constexpr (kTaps == 1) {
+        std::copy_n(src + t.at[first] * g.inner, g.inner, dst);
+        continue;
+      }
+      T w[count];
+      const T* from[count];
+      for (size_t k = 0; k < count; ++k) w[k] = weight[first + k], from[k] = src + t.at[first + k] * g.inner;
+      for (int64_t i = 0; i < g.inner; ++i) {
+        T sum = 0;
+        for (size_t k = 0; k < count; ++k) sum += w[k] * from[k][i];
+        dst[i] = sum;
       }
     }
   });
+}
+template <class T>
+void resize_axis(const Taps& t, const AxisGeom& g, int64_t out, const T* x, T* y) {
+  (t.count == 1 ? resize_axis<1, T> : t.count == 2 ? resize_axis<2, T> : resize_axis<4, T>)(t, g, out, x, y);
 }
 template <class T>
 void resize_axis_back(const Taps& t, const AxisGeom& g, int64_t out, const T* gy, T* gx) {
