@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ..core import _amp
 from ..core._core import UserError, ops
@@ -422,13 +424,22 @@ def region_restricted_conv(
     return out if bias is None else out + bias
 
 
+def _windows(who: str, kernel_size: Pair, padding: Pair, stride: Pair, dilation: Pair) -> tuple[tuple[int, ...], ...]:
+    return (
+        _pair_nonzero(kernel_size, f"{who}: kernel_size"),
+        _pair(padding, f"{who}: padding"),
+        _pair_nonzero(stride, f"{who}: stride"),
+        _pair_nonzero(dilation, f"{who}: dilation"),
+    )
+
+
 def sliding_window(inp: Tensor, kernel_size: Pair, padding: Pair = 0, stride: Pair = 1, dilation: Pair = 1) -> Tensor:
     """The windows that a convolution would see: (N, C, OH, OW, kh, kw).
 
     >>> F.sliding_window(F.ones((1, 2, 4, 4)), 3).shape
     (1, 2, 2, 2, 3, 3)
     """
-    (kh, kw), p, s, d = _pair_nonzero(kernel_size), _pair(padding), _pair_nonzero(stride), _pair_nonzero(dilation)
+    (kh, kw), p, s, d = _windows("sliding_window", kernel_size, padding, stride, dilation)
     if inp.ndim != 4:
         raise UserError(f"sliding_window: the input needs 4 dimensions (N, C, H, W); got {inp.shape}.")
     x = pad(inp, ((0, 0), (0, 0), (p[0], p[0]), (p[1], p[1]))) if any(p) else inp
@@ -452,7 +463,7 @@ def sliding_window_transpose(
     >>> F.sliding_window_transpose(F.ones((1, 1, 2, 2, 2, 2)), (3, 3), 2).tolist()
     [[[[1.0, 2.0, 1.0], [2.0, 4.0, 2.0], [1.0, 2.0, 1.0]]]]
     """
-    (kh, kw), p, s, d = _pair_nonzero(kernel_size), _pair(padding), _pair_nonzero(stride), _pair_nonzero(dilation)
+    (kh, kw), p, s, d = _windows("sliding_window_transpose", kernel_size, padding, stride, dilation)
     height, width = _pair_nonzero(output_size)
     full_h, full_w = height + 2 * p[0], width + 2 * p[1]
     n, c, oh, ow = inp.shape[:4]
@@ -513,10 +524,15 @@ def pad(src: Tensor, pad_width: Sequence[Sequence[int]], mode: str = "constant",
     return without_format(ops.copy(x) if x is src else x)
 
 
+@lru_cache(maxsize=256)
+def _places(n: int, before: int, after: int, reflect: bool) -> npt.NDArray[Any]:
+    return np.pad(np.arange(n, dtype=np.int32), (before, after), mode="reflect" if reflect else "edge")
+
+
 def _extended(n: Any, before: Any, after: Any, reflect: bool, like: Tensor) -> Tensor:
     """Where the elements of an axis of size ``n`` come from that is extended at both ends."""
     if is_fixed((n, before, after)):
-        return _const(np.pad(np.arange(n), (before, after), mode="reflect" if reflect else "edge"), like)
+        return _const(_places(n, before, after, reflect), like)
     at = _iota(before + n + after, like) - before
     if not reflect:
         return ops.minimum(ops.maximum(at, 0), n - 1)
