@@ -179,6 +179,53 @@ def test_range_check_of_probabilities_at_its_edges() -> None:
             F.nn.binary_cross_entropy(F.zeros(3), tensor(np.array([0, outside, 1], "float32")))
 
 
+@pytest.mark.parametrize("stride, padding, dilation, groups", ((1, 1, 1, 1), (2, 0, 1, 2), (1, 3, 2, 4)))
+def test_conv1d_and_its_gradients(stride: int, padding: int, dilation: int, groups: int) -> None:
+    rng = np.random.RandomState(0)
+    x, w = rng.randn(2, 4, 11), rng.randn(groups, 8 // groups, 4 // groups, 3)
+    length = (11 + 2 * padding - 2 * dilation - 1) // stride + 1
+    padded = np.pad(x, ((0, 0), (0, 0), (padding, padding))).reshape(2, groups, 4 // groups, -1)
+    taps = [padded[..., k * dilation :][..., : (length - 1) * stride + 1 : stride] for k in range(3)]
+    want = sum(np.einsum("ngcl,goc->ngol", t, w[..., k]) for k, t in enumerate(taps)).reshape(2, 8, length)
+    given = w if groups > 1 else w[0]
+
+    def fn(x: Tensor, w: Tensor) -> Tensor:
+        return F.conv1d(x, w, None, stride, padding, dilation, groups)
+
+    np.testing.assert_allclose(fn(Tensor(x, "float64"), Tensor(given, "float64")).numpy(), want, atol=1e-12)
+    weight = rng.randn(*want.shape)  # of the elements, so that their gradients differ
+    dx, dw = gradients(lambda x, w: fn(x, w) * Tensor(weight, "float64"), x, given)
+    dy = weight.reshape(2, groups, 8 // groups, length)
+    want_dw = np.stack([np.einsum("ngcl,ngol->goc", t, dy) for t in taps], -1)
+    np.testing.assert_allclose(dw.reshape(want_dw.shape), want_dw, atol=1e-12)
+    want_dx = np.zeros_like(padded)
+    for k in range(3):
+        place = want_dx[..., k * dilation :][..., : (length - 1) * stride + 1 : stride]
+        place += np.einsum("ngol,goc->ngcl", dy, w[..., k])
+    want_dx = want_dx.reshape(2, 4, -1)[..., padding : padding + 11]
+    np.testing.assert_allclose(dx, want_dx, atol=1e-12)
+
+
+@pytest.mark.parametrize("size", (300, 100_000))
+def test_gradient_of_values_set_by_an_index(size: int) -> None:
+    """Where a place is named twice the last value stays, so that the others have no gradient."""
+    rng = np.random.RandomState(0)
+    for places in (rng.randint(-size, size, 200), rng.permutation(size)[:200], rng.randint(0, 5, 50)):
+        x, v = np.zeros(size), rng.randn(places.size)
+
+        def put(x: Tensor, v: Tensor, places: np.ndarray = places) -> Tensor:
+            y = x + 0
+            y[tensor(places.astype("int32"))] = v
+            return y * Tensor(np.arange(1.0, size + 1), "float64")
+
+        dx, dv = gradients(put, x, v)
+        last = np.array([places[i] % size not in places[i + 1 :] % size for i in range(places.size)])
+        assert np.array_equal(dv, np.where(last, places % size + 1.0, 0))
+        want = np.arange(1.0, size + 1)
+        want[places] = 0
+        assert np.array_equal(dx, want)
+
+
 @pytest.mark.parametrize(
     "call, text",
     [
@@ -194,6 +241,12 @@ def test_range_check_of_probabilities_at_its_edges() -> None:
         (
             lambda: F.sliding_window_transpose(F.ones((1, 1, 1, 1, 1, 1)), 1, 1, stride=0),
             "sliding_window_transpose: stride: all numbers must be at least 1",
+        ),
+        (lambda: F.conv1d(F.ones((1, 1, 4)), F.ones((1, 1, 2)), stride=0), "conv1d: stride: all numbers must be at"),
+        (lambda: F.conv1d(F.ones((1, 1, 4)), F.ones((1, 1, 2)), padding=-1), "conv1d: padding: all numbers must be at"),
+        (
+            lambda: F.conv1d(F.ones((1, 1, 4)), F.ones((1, 1, 2)), dilation=(1, 2)),
+            "conv1d: dilation must be one number",
         ),
         *(
             (

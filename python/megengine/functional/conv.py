@@ -16,7 +16,7 @@ from ..core.tensor.indexing import _const, _filled, _iota
 from ..core.tensor.qparams import as_integers_of
 from ..core.tensor.utils import ArgumentError, is_fixed, make_shape_tuple, size_max, without_format
 from ..tensor import Tensor
-from ..utils.tuple_function import _pair, _pair_nonzero, _triple, _triple_nonzero
+from ..utils.tuple_function import _pair, _pair_nonzero, _single, _single_nonzero, _triple, _triple_nonzero
 from .elemwise import clip, maximum
 from .tensor import stack
 
@@ -91,17 +91,18 @@ def conv1d(
         raise ArgumentError(f"conv1d: the input needs 3 dimensions (N, C, L); got {inp.shape}.")
     if bias is not None and bias.ndim != 3:
         raise ArgumentError(f"conv1d: the bias needs 3 dimensions (1, O, 1); got {bias.shape}.")
-    (s,), (p,), (d,) = (make_shape_tuple(v) for v in (stride, padding, dilation))
-    y = ops.conv2d(
-        ops.expand_dims(inp, axes=(-1,)),
-        ops.expand_dims(weight, axes=(-1,)),
-        None if bias is None else ops.expand_dims(bias, axes=(-1,)),
-        stride=(s, 1),
-        pad=(p, 0),
-        dilate=(d, 1),
+    (s,), (d,) = _single_nonzero(stride, "conv1d: stride"), _single_nonzero(dilation, "conv1d: dilation")
+    (p,) = _single(padding, "conv1d: padding")
+    y = ops.conv2d(  # images of one row: kernels run along rows
+        ops.expand_dims(inp, axes=(-2,)),
+        ops.expand_dims(weight, axes=(-2,)),
+        None if bias is None else ops.expand_dims(bias, axes=(-2,)),
+        stride=(1, s),
+        pad=(0, p),
+        dilate=(1, d),
         groups=groups,
     )
-    return ops.squeeze(y, axes=(-1,))
+    return ops.squeeze(y, axes=(-2,))
 
 
 def conv3d(
