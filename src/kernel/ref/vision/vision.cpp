@@ -102,13 +102,26 @@ struct RemapDx {
     std::fill_n(gx, a.out[0].numel(), T(0));
     const T* m = a.in[1].data<T>();
     parallel_for(x[0] * x[1], 1, [&](int64_t image, int64_t end) {  // planes on threads: points may share a pixel
-      for (; image < end; ++image)
-        for (int64_t p = 0; p < points; ++p) {
-          const T* pos = m + 2 * (image / x[1] * points + p);
-          Corners<T> c = corners_at<T>(at, pos[0], pos[1], x[2], x[3]);
-          for (int i = 0; i < c.count; ++i)
-            if (c.at[i] >= 0) gx[image * plane + c.at[i]] += c.weight[i] * a.in[0].data<T>()[image * points + p];
+      constexpr int64_t kBlock = 64;                                // points whose corners the planes of an image share
+      Corners<T> corners[kBlock];
+      while (image < end) {
+        const int64_t n = image / x[1], stop = std::min(end, (n + 1) * x[1]);
+        for (int64_t from = 0; from < points; from += kBlock) {
+          const int64_t count = std::min(kBlock, points - from);
+          const T* pos = m + 2 * (n * points + from);
+          for (int64_t p = 0; p < count; ++p) corners[p] = corners_at<T>(at, pos[2 * p], pos[2 * p + 1], x[2], x[3]);
+          for (int64_t i = image; i < stop; ++i) {
+            T* to = gx + i * plane;
+            const T* gy = a.in[0].data<T>() + i * points + from;
+            for (int64_t p = 0; p < count; ++p) {
+              const Corners<T>& c = corners[p];
+              for (int k = 0; k < c.count; ++k)
+                if (c.at[k] >= 0) to[c.at[k]] += c.weight[k] * gy[p];
+            }
+          }
         }
+        image = stop;
+      }
     });
   }
 };
