@@ -206,6 +206,23 @@ def test_conv1d_and_its_gradients(stride: int, padding: int, dilation: int, grou
     np.testing.assert_allclose(dx, want_dx, atol=1e-12)
 
 
+@pytest.mark.parametrize("threads", (1, 2))
+@pytest.mark.parametrize("border", ("replicate", "reflect", "reflect_101", "wrap", "constant"))
+def test_gradient_of_remap_is_its_adjoint(border: str, threads: int) -> None:
+    """More points than are done at once, several planes and images: sum(remap(z) * g) is sum(z * its gradient)."""
+    rng = np.random.RandomState(0)
+    x, z, g = rng.randn(2, 5, 9, 7), rng.randn(2, 5, 9, 7), rng.randn(2, 5, 17, 13)
+    places = Tensor(rng.rand(2, 17, 13, 2) * 14 - 3, "float64")
+    before = mge.device.get_num_threads()
+    mge.device.set_num_threads(threads)
+    try:
+        (dx,) = gradients(lambda x: F.remap(x, places, border_mode=border) * Tensor(g, "float64"), x)
+        mapped = F.remap(Tensor(z, "float64"), places, border_mode=border).numpy()
+    finally:
+        mge.device.set_num_threads(before)
+    np.testing.assert_allclose((mapped * g).sum(), (z * dx).sum(), rtol=1e-12)
+
+
 @pytest.mark.parametrize("size", (300, 100_000))
 def test_gradient_of_values_set_by_an_index(size: int) -> None:
     """Where a place is named twice the last value stays, so that the others have no gradient."""
