@@ -130,7 +130,7 @@ class ArrayMethodMixin:
         ndim = self.ndim
         if not args:
             return ops.transpose(self, perm=tuple(range(ndim - 1, -1, -1)))
-        if len(args) == 1 and isinstance(args[0], (list, tuple, np.ndarray, TensorBase)):
+        if len(args) == 1 and isinstance(args[0], (list, tuple, range, np.ndarray, TensorBase)):
             given = args[0]
             args = tuple(given.numpy() if isinstance(given, TensorBase) else given)
         if ndim == 0:
@@ -380,6 +380,9 @@ class Tensor(TensorBase, ArrayMethodMixin):
             raise TypeError("iteration over a 0-d tensor; x.item() is its value, x.reshape(1) has an axis.")
         for i in range(len(self)):
             yield self[i]
+
+    def __reversed__(self) -> Iterator[Tensor]:
+        return (self[i] for i in range(len(self) - 1, -1, -1))
 
     def __contains__(self, item: Any) -> bool:
         raise NotImplementedError("`in` on a tensor; use (x == item).numpy().any()")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ..core import _amp
 from ..core._core import UserError, ops
@@ -14,7 +16,7 @@ from ..core.tensor.indexing import _const, _filled, _iota
 from ..core.tensor.qparams import as_integers_of
 from ..core.tensor.utils import ArgumentError, is_fixed, make_shape_tuple, size_max, without_format
 from ..tensor import Tensor
-from ..utils.tuple_function import _pair, _pair_nonzero, _triple, _triple_nonzero
+from ..utils.tuple_function import _pair, _pair_nonzero, _single, _single_nonzero, _triple, _triple_nonzero
 from .elemwise import clip, maximum
 from .tensor import stack
 
@@ -89,17 +91,18 @@ def conv1d(
         raise ArgumentError(f"conv1d: the input needs 3 dimensions (N, C, L); got {inp.shape}.")
     if bias is not None and bias.ndim != 3:
         raise ArgumentError(f"conv1d: the bias needs 3 dimensions (1, O, 1); got {bias.shape}.")
-    (s,), (p,), (d,) = (make_shape_tuple(v) for v in (stride, padding, dilation))
-    y = ops.conv2d(
-        ops.expand_dims(inp, axes=(-1,)),
-        ops.expand_dims(weight, axes=(-1,)),
-        None if bias is None else ops.expand_dims(bias, axes=(-1,)),
-        stride=(s, 1),
-        pad=(p, 0),
-        dilate=(d, 1),
+    (s,), (d,) = _single_nonzero(stride, "conv1d: stride"), _single_nonzero(dilation, "conv1d: dilation")
+    (p,) = _single(padding, "conv1d: padding")
+    y = ops.conv2d(  # images of one row: kernels run along rows
+        ops.expand_dims(inp, axes=(-2,)),
+        ops.expand_dims(weight, axes=(-2,)),
+        None if bias is None else ops.expand_dims(bias, axes=(-2,)),
+        stride=(1, s),
+        pad=(0, p),
+        dilate=(1, d),
         groups=groups,
     )
-    return ops.squeeze(y, axes=(-1,))
+    return ops.squeeze(y, axes=(-2,))
 
 
 def conv3d(
@@ -422,13 +425,22 @@ def region_restricted_conv(
     return out if bias is None else out + bias
 
 
+def _windows(who: str, kernel_size: Pair, padding: Pair, stride: Pair, dilation: Pair) -> tuple[tuple[int, ...], ...]:
+    return (
+        _pair_nonzero(kernel_size, f"{who}: kernel_size"),
+        _pair(padding, f"{who}: padding"),
+        _pair_nonzero(stride, f"{who}: stride"),
+        _pair_nonzero(dilation, f"{who}: dilation"),
+    )
+
+
 def sliding_window(inp: Tensor, kernel_size: Pair, padding: Pair = 0, stride: Pair = 1, dilation: Pair = 1) -> Tensor:
     """The windows that a convolution would see: (N, C, OH, OW, kh, kw).
 
     >>> F.sliding_window(F.ones((1, 2, 4, 4)), 3).shape
     (1, 2, 2, 2, 3, 3)
     """
-    (kh, kw), p, s, d = _pair_nonzero(kernel_size), _pair(padding), _pair_nonzero(stride), _pair_nonzero(dilation)
+    (kh, kw), p, s, d = _windows("sliding_window", kernel_size, padding, stride, dilation)
     if inp.ndim != 4:
         raise UserError(f"sliding_window: the input needs 4 dimensions (N, C, H, W); got {inp.shape}.")
     x = pad(inp, ((0, 0), (0, 0), (p[0], p[0]), (p[1], p[1]))) if any(p) else inp
@@ -452,7 +464,7 @@ def sliding_window_transpose(
     >>> F.sliding_window_transpose(F.ones((1, 1, 2, 2, 2, 2)), (3, 3), 2).tolist()
     [[[[1.0, 2.0, 1.0], [2.0, 4.0, 2.0], [1.0, 2.0, 1.0]]]]
     """
-    (kh, kw), p, s, d = _pair_nonzero(kernel_size), _pair(padding), _pair_nonzero(stride), _pair_nonzero(dilation)
+    (kh, kw), p, s, d = _windows("sliding_window_transpose", kernel_size, padding, stride, dilation)
     height, width = _pair_nonzero(output_size)
     full_h, full_w = height + 2 * p[0], width + 2 * p[1]
     n, c, oh, ow = inp.shape[:4]
@@ -513,10 +525,15 @@ def pad(src: Tensor, pad_width: Sequence[Sequence[int]], mode: str = "constant",
     return without_format(ops.copy(x) if x is src else x)
 
 
+@lru_cache(maxsize=256)
+def _places(n: int, before: int, after: int, reflect: bool) -> npt.NDArray[Any]:
+    return np.pad(np.arange(n, dtype=np.int32), (before, after), mode="reflect" if reflect else "edge")
+
+
 def _extended(n: Any, before: Any, after: Any, reflect: bool, like: Tensor) -> Tensor:
     """Where the elements of an axis of size ``n`` come from that is extended at both ends."""
     if is_fixed((n, before, after)):
-        return _const(np.pad(np.arange(n), (before, after), mode="reflect" if reflect else "edge"), like)
+        return _const(_places(n, before, after, reflect), like)
     at = _iota(before + n + after, like) - before
     if not reflect:
         return ops.minimum(ops.maximum(at, 0), n - 1)

@@ -249,7 +249,12 @@ def logsoftmax(inp: Tensor, axis: int | Sequence[int], **other: NoReturn) -> Ten
     if other:
         raise unexpected("logsoftmax", other, logsoftmax)
     if isinstance(axis, int):
-        return ops.logsoftmax(inp, axis=axis)
+        try:
+            return ops.logsoftmax(inp, axis=axis)
+        except UserError:  # as in softmax
+            if inp.ndim:
+                raise
+        return ops.logsoftmax(inp.reshape(1), axis=axis).reshape(())
     return inp - logsumexp(inp, axis, keepdims=True)
 
 
@@ -315,6 +320,8 @@ def one_hot(inp: Tensor, num_classes: int) -> Tensor:
     if inp.dtype.kind not in "iu":
         raise UserError(f"one_hot: class numbers must be integers; got {inp.dtype}. Cast them with astype('int32').")
     (num_classes,) = make_shape_tuple(num_classes)
+    if type(num_classes) is int and num_classes < 0:
+        raise UserError(f"one_hot: num_classes must be at least 0; got {num_classes}.")
     classes = _iota(num_classes, inp)
     label = ops.wrap_index(inp, size=num_classes, negative=False, who="one_hot")
     return ops.eq(ops.expand_dims(label, axes=(-1,)), classes).astype(inp.dtype)

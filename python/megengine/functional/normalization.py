@@ -235,7 +235,7 @@ def group_norm(
     n, c = inp.shape[:2]
     if affine and weight is not None and weight.ndim == 1:
         c = weight.shape[0]  # the same, as the product with it shows
-    if c % num_groups != 0:
+    if num_groups < 1 or c % num_groups != 0:
         raise ArgumentError(f"group_norm: {c} channels do not fall into {num_groups} groups.")
     y = ops.layer_norm(inp.reshape(n, num_groups, -1), n_axes=1, eps=eps)[0].reshape(inp.shape)
     if affine:

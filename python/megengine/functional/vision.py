@@ -117,6 +117,8 @@ def interpolate(
         factors = [scale_factor] * len(axes) if isinstance(scale_factor, (int, float)) else list(scale_factor)
         if len(factors) != len(axes):
             raise ValueError(f"interpolate: {len(axes)} scale factors are needed; got {factors}.")
+        if not all(math.isfinite(f) and f > 0 for f in factors):
+            raise UserError(f"interpolate: a scale factor must be above 0 and finite; got {scale_factor}.")
         out = tuple(_scaled(n, float(f)) for n, f in zip(axes, factors))
     else:
         assert size is not None
@@ -125,6 +127,10 @@ def interpolate(
             out = out + (1,) * (len(axes) - 1)
         if len(out) != len(axes):
             raise ValueError(f"interpolate: {len(axes)} sizes are needed; got {out}.")
+    if inp.dtype.name in ("uint8", "int8") and not is_quantize(inp.dtype):  # images: as in F.vision.resize
+        return _rounded(
+            ops.resize(inp.astype("float32"), size=out, mode=kind, align_corners=bool(align_corners)), inp.dtype
+        )
     return ops.resize(_wide(inp), size=out, mode=kind, align_corners=bool(align_corners))
 
 
@@ -154,6 +160,12 @@ def resize(
     return _in_nchw("resize", inp, format, lambda x: ops.resize(_wide(x), size=out, mode=kinds[imode]))
 
 
+def _rounded(x: Tensor, dtype: Any) -> Tensor:
+    """The nearest integers, in ``dtype``."""
+    limits = np.iinfo(dtype)
+    return clip(ops.round(x), limits.min, limits.max).astype(dtype)
+
+
 def _in_nchw(who: str, inp: Tensor, format: str, fn: Any) -> Tensor:
     """``fn`` on images in NCHW; integers pass through float32 and are rounded back."""
     if format not in ("NCHW", "NHWC"):
@@ -164,8 +176,7 @@ def _in_nchw(who: str, inp: Tensor, format: str, fn: Any) -> Tensor:
     integer = inp.dtype.kind in "iu" and not is_quantize(inp.dtype)
     y = fn(x.astype("float32") if integer else x)
     if integer:
-        limits = np.iinfo(inp.dtype)
-        y = clip(ops.round(y), limits.min, limits.max).astype(inp.dtype)
+        y = _rounded(y, inp.dtype)
     elif y.dtype != inp.dtype:
         y = y.astype(inp.dtype)
     return y if format == "NCHW" else ops.transpose(y, perm=(0, 2, 3, 1))

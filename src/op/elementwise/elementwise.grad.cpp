@@ -123,9 +123,10 @@ void register_binary(OpRegistry& r) {
     if (c.wants(1)) set_unbroadcast(c, 1, -(g * y));
   }, kBoth);
   r.grad("logaddexp", [](VjpCtx& c) {
+    // exp(x - out) would be 1 for both where log 2 is lost beside large x and y.
     for (size_t i = 0; i < 2; ++i)
-      if (c.wants(i)) set_unbroadcast(c, i, c.gy() * unary("exp", c.in(i) - c.out()));
-  }, {.inputs = 3, .outputs = 1});
+      if (c.wants(i)) set_unbroadcast(c, i, c.gy() * unary("sigmoid", c.in(i) - c.in(1 - i)));
+  }, kBoth);
   r.grad("where", [](VjpCtx& c) {
     if (c.wants(1)) set_unbroadcast(c, 1, where_or_zero(c.in(0), c.gy()));
     if (c.wants(2)) set_unbroadcast(c, 2, select(c.in(0), zero_like(c.gy()), c.gy()));

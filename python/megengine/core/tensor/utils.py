@@ -94,7 +94,7 @@ def make_shape_tuple(*shape: Any) -> tuple[int, ...]:
     for s in shape:
         if type(s) is int:
             out.append(s)
-        elif isinstance(s, (list, tuple)):
+        elif isinstance(s, (list, tuple, range)):
             out.extend(make_shape_tuple(*s))
         elif isinstance(s, TensorBase):
             out.extend(sizes_in(s))

@@ -78,8 +78,7 @@ void move_fixed(char* to, const char* from, size_t) {
 }
 void move_any(char* to, const char* from, size_t bytes) { std::memcpy(to, from, bytes); }
 
-void run_get(const KernelArgs& a) {
-  Places p = find_places(a, a.in[0].shape, 1);
+void get(const KernelArgs& a, const Places& p) {
   size_t one = dtype_size(a.in[0].dtype), bytes = static_cast<size_t>(p.block) * one;
   auto* move = bytes == 4 ? move_fixed<4> : bytes == 8 ? move_fixed<8> : bytes == 16 ? move_fixed<16> : move_any;
   const char* x = a.in[0].data<char>();
@@ -99,14 +98,40 @@ void run_get(const KernelArgs& a) {
   });
 }
 
+void run_get(const KernelArgs& a) { get(a, find_places(a, a.in[0].shape, 1)); }
+
+// Which places come again later on; empty where none does.
+std::vector<bool> come_again(const Offsets& index) {
+  std::vector<bool> again(index.size());
+  bool any = false;
+  auto note = [&](size_t i, bool is_new) {
+    again[i] = !is_new;
+    any |= !is_new;
+  };
+  const auto extent =
+      index.empty() ? size_t{0} : static_cast<size_t>(*std::max_element(index.begin(), index.end())) + 1;
+  if (extent / 64 <= index.size()) {  // a bit for each place
+    std::vector<bool> seen(extent);
+    for (size_t i = index.size(); i-- > 0;) {
+      const auto at = static_cast<size_t>(index[i]);
+      note(i, !seen[at]);
+      seen[at] = true;
+    }
+  } else {  // a few of many
+    std::unordered_set<int64_t> seen;
+    for (size_t i = index.size(); i-- > 0;) note(i, seen.insert(index[i]).second);
+  }
+  if (!any) again.clear();
+  return again;
+}
+
 void run_get_last(const KernelArgs& a) {
-  run_get(a);
-  Places p = find_places(a, a.in[0].shape, 1);
+  const Places p = find_places(a, a.in[0].shape, 1);
+  get(a, p);
   size_t bytes = static_cast<size_t>(p.block) * dtype_size(a.in[0].dtype);
   // Later positions in the result name the same element only through the indices.
-  std::vector<bool> hidden(p.index.size());
-  std::unordered_set<int64_t> seen;
-  for (size_t i = p.index.size(); i-- > 0;) hidden[i] = !seen.insert(p.index[i]).second;
+  const std::vector<bool> hidden = come_again(p.index);
+  if (hidden.empty()) return;
   auto n = static_cast<int64_t>(p.inner.size()), m = static_cast<int64_t>(p.index.size());
   for (int64_t i = 0; i < p.count(); ++i)
     if (hidden[static_cast<size_t>(i / n % m)])

@@ -51,7 +51,10 @@ void row_leaf(const A* x, int64_t rows, int64_t n, A* y) {
   for (int64_t r = 0; r < rows; ++r, x += n) {
     A lane[kRowLanes];
     std::fill_n(lane, kRowLanes, Op::identity);
-    for (int64_t i = 0; i < n; ++i) lane[i % kRowLanes] = Op::apply(lane[i % kRowLanes], x[i]);
+    int64_t i = 0;
+    for (; i + kRowLanes <= n; i += kRowLanes)  // of fixed length: compilers make vectors of it
+      for (int l = 0; l < kRowLanes; ++l) lane[l] = Op::apply(lane[l], x[i + l]);
+    for (int l = 0; i < n; ++i, ++l) lane[l] = Op::apply(lane[l], x[i]);
     for (int half = kRowLanes / 2; half > 0; half /= 2)
       for (int l = 0; l < half; ++l) lane[l] = Op::apply(lane[l], lane[l + half]);
     y[r] = lane[0];

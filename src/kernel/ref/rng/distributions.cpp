@@ -178,8 +178,9 @@ void run_permutation(const KernelArgs& a) {
   RngState s = read_rng_state(state);
   auto* y = a.out[0].data<int32_t>();
   std::iota(y, y + n, 0);
+  auto w = s.philox(s.counter + static_cast<uint64_t>(std::max<int64_t>(n - 1, 0) / 2));  // for two places
   for (int64_t i = n - 1; i > 0; --i) {
-    auto w = s.philox(s.counter + static_cast<uint64_t>(i / 2));
+    if (i % 2 == 1) w = s.philox(s.counter + static_cast<uint64_t>(i / 2));
     size_t half = static_cast<size_t>(i % 2 * 2);
     uint64_t places = static_cast<uint64_t>(i) + 1;  // below 2^31, so that the product of 96 bits fits in two steps
     uint64_t j = (w[half] * places + (w[half + 1] * places >> 32)) >> 32;

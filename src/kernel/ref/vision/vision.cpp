@@ -102,13 +102,26 @@ struct RemapDx {
     std::fill_n(gx, a.out[0].numel(), T(0));
     const T* m = a.in[1].data<T>();
     parallel_for(x[0] * x[1], 1, [&](int64_t image, int64_t end) {  // planes on threads: points may share a pixel
-      for (; image < end; ++image)
-        for (int64_t p = 0; p < points; ++p) {
-          const T* pos = m + 2 * (image / x[1] * points + p);
-          Corners<T> c = corners_at<T>(at, pos[0], pos[1], x[2], x[3]);
-          for (int i = 0; i < c.count; ++i)
-            if (c.at[i] >= 0) gx[image * plane + c.at[i]] += c.weight[i] * a.in[0].data<T>()[image * points + p];
+      constexpr int64_t kBlock = 64;                                // points whose corners the planes of an image share
+      Corners<T> corners[kBlock];
+      while (image < end) {
+        const int64_t n = image / x[1], stop = std::min(end, (n + 1) * x[1]);
+        for (int64_t from = 0; from < points; from += kBlock) {
+          const int64_t count = std::min(kBlock, points - from);
+          const T* pos = m + 2 * (n * points + from);
+          for (int64_t p = 0; p < count; ++p) corners[p] = corners_at<T>(at, pos[2 * p], pos[2 * p + 1], x[2], x[3]);
+          for (int64_t i = image; i < stop; ++i) {
+            T* to = gx + i * plane;
+            const T* gy = a.in[0].data<T>() + i * points + from;
+            for (int64_t p = 0; p < count; ++p) {
+              const Corners<T>& c = corners[p];
+              for (int k = 0; k < c.count; ++k)
+                if (c.at[k] >= 0) to[c.at[k]] += c.weight[k] * gy[p];
+            }
+          }
         }
+        image = stop;
+      }
     });
   }
 };
@@ -181,19 +194,20 @@ Taps axis_taps(const std::string& mode, bool corners, int64_t in, int64_t out) {
 }
 
 // One axis of x [outer,in,inner] -> y [outer,out,inner], or backwards: y's elements added to where they came from.
-template <class T>
+// The number of taps is a constant, so that an element is read, summed up and written once.
+template <int kTaps, class T>
 void resize_axis(const Taps& t, const AxisGeom& g, int64_t out, const T* x, T* y) {
-  auto count = static_cast<size_t>(t.count);
+  constexpr size_t count = kTaps;
   std::vector<T> weight(t.weight.begin(), t.weight.end());
   if (g.inner == 1) {  // the last axis: one line at a time
     parallel_for(g.outer, step_grain(0.5 * out), [&](int64_t row, int64_t end) {
       for (; row < end; ++row) {
         const T* src = x + row * g.size;
         T* dst = y + row * out;
-        for (size_t j = 0, tap = 0; j < static_cast<size_t>(out); ++j) {
+        for (size_t j = 0, tap = 0; j < static_cast<size_t>(out); ++j, tap += count) {
           T sum = 0;
-          for (size_t k = 0; k < count; ++k, ++tap) sum += weight[tap] * src[t.at[tap]];
-          dst[j] = sum;
+          for (size_t k = 0; k < count; ++k) sum += weight[tap + k] * src[t.at[tap + k]];
+          dst[j] = kTaps == 1 ? src[t.at[tap]] : sum;
         }
       }
     });
@@ -204,14 +218,24 @@ void resize_axis(const Taps& t, const AxisGeom& g, int64_t out, const T* x, T* y
       const T* src = x + row / out * g.size * g.inner;
       T* dst = y + row * g.inner;
       auto first = static_cast<size_t>(row % out) * count;
-      for (int64_t i = 0; i < g.inner; ++i) dst[i] = 0;
-      for (size_t k = 0; k < count; ++k) {
-        T w = weight[first + k];
-        const T* from = src + t.at[first + k] * g.inner;
-        for (int64_t i = 0; i < g.inner; ++i) dst[i] += w * from[i];
+      if constexpr (kTaps == 1) {
+        std::copy_n(src + t.at[first] * g.inner, g.inner, dst);
+        continue;
+      }
+      T w[count];
+      const T* from[count];
+      for (size_t k = 0; k < count; ++k) w[k] = weight[first + k], from[k] = src + t.at[first + k] * g.inner;
+      for (int64_t i = 0; i < g.inner; ++i) {
+        T sum = 0;
+        for (size_t k = 0; k < count; ++k) sum += w[k] * from[k][i];
+        dst[i] = sum;
       }
     }
   });
+}
+template <class T>
+void resize_axis(const Taps& t, const AxisGeom& g, int64_t out, const T* x, T* y) {
+  (t.count == 1 ? resize_axis<1, T> : t.count == 2 ? resize_axis<2, T> : resize_axis<4, T>)(t, g, out, x, y);
 }
 template <class T>
 void resize_axis_back(const Taps& t, const AxisGeom& g, int64_t out, const T* gy, T* gx) {

@@ -2,6 +2,7 @@
 // before anything is written. concat and copy keep channels-last order.
 #include <algorithm>
 #include <cstring>
+#include <vector>
 
 #include "base/cost.h"
 #include "base/parallel.h"
@@ -33,6 +34,25 @@ int64_t first_bad(const int32_t* index, int64_t n, int64_t size) {
   return -1;
 }
 
+// Places of an index that are neighbours in x as well, as most of a padded or rolled axis are.
+struct Run {
+  int64_t to, from, n;
+};
+// Empty where runs are short: a third of their places begin one.
+std::vector<Run> runs_of(const int32_t* index, int64_t count, int64_t size) {
+  std::vector<Run> runs;
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t from = index[i] < 0 ? index[i] + size : index[i];
+    if (!runs.empty() && from == runs.back().from + runs.back().n) {
+      ++runs.back().n;
+      continue;
+    }
+    if (static_cast<int64_t>(runs.size()) * 3 > count) return {};
+    runs.push_back({i, from, 1});
+  }
+  return runs;
+}
+
 // Rows [b, e) of the output, counted over outer and index.
 struct Take {
   const char* x;
@@ -52,6 +72,19 @@ struct Take {
       for (int64_t i = 0; i < n; ++i) d[i] = base[k[i] < 0 ? k[i] + size : k[i]];
       b += n;
     }
+  }
+  // Whole outer rows [b, e), by runs.
+  template <class T>
+  void pieces(const std::vector<Run>& runs, int64_t b, int64_t e) const {
+    auto* from = reinterpret_cast<const T*>(x) + b * size;
+    auto* to = reinterpret_cast<T*>(y) + b * count;
+    for (; b < e; ++b, from += size, to += count)
+      for (const Run& r : runs) {
+        if (r.n >= 16)
+          std::memcpy(to + r.to, from + r.from, static_cast<size_t>(r.n) * sizeof(T));
+        else  // less than a call
+          for (int64_t i = 0; i < r.n; ++i) to[r.to + i] = from[r.from + i];
+      }
   }
   const char* source(int64_t b) const {
     const int64_t k = index[b % count];
@@ -93,6 +126,12 @@ void run_take(const KernelArgs& a) {
   if (rows * row == 0) return;
   const Take t{
       a.in[0].data<char>(), a.out[0].data<char>(), index, count, g.size, row, row >= 512 && streams(rows * row)};
+  if (row == 4 && g.outer >= 16) {  // runs pay where the index is walked often
+    if (const std::vector<Run> runs = runs_of(index, count, g.size); !runs.empty()) {
+      parallel_for(g.outer, byte_grain(2 * row * count), [&](int64_t b, int64_t e) { t.pieces<uint32_t>(runs, b, e); });
+      return;
+    }
+  }
   parallel_for(rows, byte_grain(2 * row), [&](int64_t b, int64_t e) { t.run(b, e); });
 }
 
