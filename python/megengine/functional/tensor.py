@@ -473,7 +473,7 @@ def split(
     at = _normalize_axis(inp.ndim, axis, False, "split")
     size = inp.shape[at]
     given = nsplits_or_sections
-    if isinstance(given, (int, np.integer)):
+    if isinstance(given, (int, np.integer)) or (isinstance(given, (TensorBase, np.ndarray)) and given.ndim == 0):
         n = int(given)
         if n <= 0:
             raise ValueError(f"split: the number of parts must be above 0; got {n}.")
