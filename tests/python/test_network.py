@@ -243,6 +243,21 @@ def test_an_input_or_a_result_returned_twice() -> None:
     np.testing.assert_array_equal(got["first"], got["second"])
 
 
+@pytest.mark.parametrize("dump_format", [None, "FBS_V2", "FBS"])
+def test_inputs_keep_their_order(dump_format: str | None) -> None:
+    """Callers that give them by position would not see that they changed places."""
+    traced = trace(lambda p, q: q * 2 + p, symbolic=True, capture_as_const=True)
+    traced(mge.Tensor([1.0]), mge.Tensor([1.0]))
+    file, again = io.BytesIO(), io.BytesIO()
+    traced.dump(file, arg_names=["p", "q"], dump_format=dump_format)
+    file.seek(0)
+    Network.load(file).dump(again, dump_format=dump_format)
+    for written in (file, again):
+        written.seek(0)
+        (y,) = GraphInference(written).run(np.float32([1]), np.float32([5])).values()
+        assert y.tolist() == [11.0]
+
+
 def test_names() -> None:
     net = small()
     net.modify_opr_names("net")

@@ -335,7 +335,7 @@ class Network:
         return G._write(
             file,
             {name: v.var for name, v in named.items()},
-            inputs=[v.var for v in self.input_vars],
+            inputs=sorted((v.var for v in self.input_vars), key=lambda v: v.id),  # as they were loaded or made
             graph_modified=True,
             keep_var_name=keep_var_name,
             keep_opr_name=keep_opr_name,
