@@ -199,6 +199,7 @@ MODES: dict[str, dict[str, Any]] = {
     "without_host": {"without_host": True},
     "opt 3": {"without_host": True, "symbolic": True, "opt_level": 3},
     "static shapes": {"without_host": True, "symbolic_shape": False},
+    "imperative": {"imperative": True},
 }
 
 

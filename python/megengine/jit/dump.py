@@ -17,7 +17,7 @@ import numpy as np
 
 from ..core import _core
 from ..core._inference import GraphInference
-from ..core._model_file import CompGraphDumpResult, check_options, metadata_of, option_word, write
+from ..core._model_file import CompGraphDumpResult, check_files, check_options, metadata_of, option_word, write
 from ..core._warn import warn_once
 from ..logger import get_logger
 from ..module import Dropout, Module
@@ -224,10 +224,7 @@ def dump(
             f"{_NO_RESULTS}; {self.__name__} has not been called yet, or its calls failed. Call it once before dump."
         )
     entry = self._last
-    if not isinstance(file, (str, os.PathLike)) and not hasattr(file, "write"):
-        raise TypeError(f"dump: file is a path or a binary file to write to; got {file!r}.")
-    if not isinstance(strip_info_file, (str, os.PathLike, type(None))) and not hasattr(strip_info_file, "write"):
-        raise TypeError(f"dump: strip_info_file is a path or a text file to write to; got {strip_info_file!r}.")
+    check_files(file, strip_info_file)
     enable_metadata = bool(enable_metadata)
     version = check_options(keep_var_name, dump_format, model_version, compat_older_version, no_change_graph)
     rewrites = list(kwargs.pop("rewrites", ()))
