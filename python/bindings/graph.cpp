@@ -452,6 +452,11 @@ void bind_graph(nb::module_& m) {
            })
       .def("name_values", [](PyGraph& p) { serial::name_values(p.get().g); })
       .def("scope", [](PyGraph& p, ir::NodeId n) { return p.get().g.location_of(n).scope; })
+      .def("operator_name",
+           [](PyGraph& p, ir::NodeId n) {  // of a file without lines, which has names of operators
+             const ir::Loc& at = p.get().g.location_of(n);
+             return at.line == 0 ? at.file : std::string();
+           })
       .def_prop_ro("guards",
                    [](PyGraph& p) {
                      std::vector<ValueId> out;

@@ -179,6 +179,11 @@ int set_format(PyObject* o, PyObject* v, void*) {
 
 // ---- construction
 
+TensorPtr change_type(Tensor* t, DType want) {
+  NamedAttr a{"dtype", want};
+  return apply1(*ops().typecvt, ops().typecvt->schema.build("astype", {&a, 1}), {t});
+}
+
 PyObject* tensor_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   static const char* names[] = {"data", "dtype", "device", "is_const", "no_cache", "name", "format", nullptr};
   PyObject *data, *dtype = Py_None, *device = Py_None, *name = Py_None;
@@ -208,6 +213,9 @@ PyObject* tensor_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   TensorPtr t;
   if (is_tensor(data)) {
     Tensor* src = tensor_of(data);
+    TensorPtr cast;  // a size is a number: any dtype is made of it
+    if (is_size(data) && opt.has_dtype && opt.dtype != src->meta().dtype && opt.quant.scale == 0)
+      src = (cast = change_type(src, opt.dtype)).get();
     MGE_CHECK(!opt.has_dtype || opt.dtype == src->meta().dtype, Type,
               "Tensor: a tensor of {} cannot be taken as {}; use .astype().", dtype_name(src->meta().dtype),
               dtype_name(opt.dtype));
@@ -334,11 +342,6 @@ PyObject* detach_method(PyObject* o, PyObject*) {
   MGE_PY_TRY
   return wrap(detach(*tensor_of(o)));
   MGE_PY_CATCH(nullptr)
-}
-
-TensorPtr change_type(Tensor* t, DType want) {
-  NamedAttr a{"dtype", want};
-  return apply1(*ops().typecvt, ops().typecvt->schema.build("astype", {&a, 1}), {t});
 }
 
 TensorPtr converted(Tensor* t, DType want, const Quant& q) {

@@ -49,6 +49,40 @@ def _inexact(op: Callable[..., Any], number: Callable[[Any, Any], Any], swap: bo
     return method
 
 
+def _by_number(operation: Callable[..., Any]) -> Callable[..., Any]:
+    """What Python computes with ints alone, as it does there: never one with tensors."""
+
+    def method(self: Size, *others: Any) -> Any:
+        return operation(self.number, *(o.number if type(o) is Size else o for o in others))
+
+    return method
+
+
+def _ordered(tensors: Callable[..., Any], numbers: Callable[..., Any]) -> Callable[..., Any]:
+    """Shapes are ordered as tuples are, a size as a tensor is."""
+
+    def method(self: Size, other: Any) -> Any:
+        if self.ndim and (isinstance(other, (tuple, list)) or (type(other) is Size and other.ndim)):
+            return numbers(self.number, other.number if type(other) is Size else tuple(map(int, other)))
+        return tensors(self, other)
+
+    return method
+
+
+def _reduced(name: str) -> Callable[..., Any]:
+    """``np.prod(x.shape)`` asks this method: a size still, as far as it is made of integers."""
+    tensors, numbers = getattr(Tensor, name), getattr(np, name)
+
+    def method(self: Size, axis: Any = None, keepdims: bool = False, **others: Any) -> Any:
+        if "out" not in others:
+            return tensors(self, axis, keepdims, **others)
+        if name == "mean" or any(v is not None for v in others.values()):
+            return numbers(self.number, axis=axis, **others)
+        return _core.as_size(tensors(self, axis, keepdims))
+
+    return method
+
+
 class Size(Tensor):
     """``x.shape`` of a traced call, or one of its sizes."""
 
@@ -97,6 +131,8 @@ class Size(Tensor):
         return _core.as_size(ops.neg(self))
 
     def __eq__(self, other: Any) -> Any:
+        if self._key is not None and isinstance(other, (int, tuple, Size)):
+            return self._key == (other.number if type(other) is Size else other)
         if self.ndim and (isinstance(other, (tuple, list)) or (type(other) is Size and other.ndim)):
             # The recording is for shapes that are equal, or are not, not for these.
             if len(self) != len(other) or len(self) == 0:
@@ -110,7 +146,32 @@ class Size(Tensor):
         same = self.__eq__(other)
         return not same if isinstance(same, bool) else same if same is NotImplemented else ops.ne(self, other)
 
-    __hash__ = Tensor.__hash__
+    __lt__ = _ordered(Tensor.__lt__, operator.lt)
+    __le__ = _ordered(Tensor.__le__, operator.le)
+    __gt__ = _ordered(Tensor.__gt__, operator.gt)
+    __ge__ = _ordered(Tensor.__ge__, operator.ge)
+    __and__ = __rand__ = _by_number(operator.and_)
+    __or__ = __ror__ = _by_number(operator.or_)
+    __xor__ = __rxor__ = _by_number(operator.xor)
+    __invert__ = _by_number(operator.invert)
+    __trunc__ = _by_number(operator.index)
+    index = _by_number(tuple.index)
+    count = _by_number(tuple.count)
+    prod, sum, mean, max, min = map(_reduced, ("prod", "sum", "mean", "max", "min"))
+
+    def __divmod__(self, other: Any) -> Any:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: Any) -> Any:
+        return other // self, other % self
+
+    # A key of dicts and sets like the number: from there on it is one, also for what is stored under it.
+    _key: Any = None
+
+    def __hash__(self) -> int:
+        if self._key is None:
+            self._key = self.number
+        return hash(self._key)
 
     def __reduce__(self) -> Any:
         """A copy or a pickle is the number."""

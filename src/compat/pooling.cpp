@@ -72,7 +72,8 @@ void pooling(Emitter&, const Pooling& p, In in, Out& out) {
 
 void adaptive_pooling(Emitter&, const AdaptivePooling& p, In in, Out& out) {
   check_format("AdaptivePooling", p.format);
-  const Ints size = shape_operand("AdaptivePooling", in, 1, p.shape);
+  const SizeValues wanted = sizes_operand("AdaptivePooling", in, 1, p.shape);
+  const Ints& size = wanted.now;
   const Shape x = now(in[0]);
   MGE_CHECK(x.rank == 4, Value, "AdaptivePooling: the input needs 4 dimensions (N, C, H, W); got {}.", x.str());
   MGE_CHECK(size.size() == 1 || size.size() == 2, Value, "AdaptivePooling: the shape is (height, width); got {} sizes.",
@@ -84,11 +85,15 @@ void adaptive_pooling(Emitter&, const AdaptivePooling& p, In in, Out& out) {
   const int64_t sh = x[2] / oh, sw = x[3] / ow;
   const Ints kernel{x[2] - (oh - 1) * sh, x[3] - (ow - 1) * sw}, stride{sh, sw};
   const PoolMode mode = p.mode == PoolMode::MAX ? PoolMode::MAX : PoolMode::AVERAGE_COUNT_EXCLUDE_PADDING;
-  if (!in[0].em->any_size(in[0])) return out.push_back(pooled(in[0], mode, kernel, stride, {0, 0}));
+  const bool varies = in[0].em->any_size(in[0]);
+  if (!varies && !wanted.operand) return out.push_back(pooled(in[0], mode, kernel, stride, {0, 0}));
   // Windows are as large as the sizes make them.
-  const Val image = slice(in[0].em->size_operand(in[0]), 0, 2, 4);
-  const Val steps = binary("floor_div", image, int_table(image, std::array{oh, ow}, Shape{2}));
-  const Val windows = image - steps * int_table(image, std::array{oh - 1, ow - 1}, Shape{2});
+  const Val image = varies ? slice(in[0].em->size_operand(in[0]), 0, 2, 4)
+                           : int_table(wanted.operand, std::array{x[2], x[3]}, Shape{2});
+  auto table = [&](int64_t h, int64_t w) { return int_table(image, std::array{h, w}, Shape{2}); };
+  const Val left = wanted.operand ? cast(wanted.operand, DType::I32) : table(oh, ow);
+  const Val steps = binary("floor_div", image, left);
+  const Val windows = image - steps * (wanted.operand ? left - scalar_like(left, 1) : table(oh - 1, ow - 1));
   auto attrs = [&]<class A>(A a) {
     return make_attrs(std::move(a), {{field_index<A>("kernel"), SizeOperand::kWhole, windows.p},
                                      {field_index<A>("stride"), SizeOperand::kWhole, steps.p}});

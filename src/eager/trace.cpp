@@ -203,7 +203,8 @@ void Recording::on_read(Tensor& t) {
   Value& v = *t.value;
   if (state_ == State::Matching && opt_.imperative && v.trace_epoch == epoch_) {
     const Var& var = vars_[v.trace_var];
-    if (!var.read && !var.at_once) mismatch("value unreadable", "this value was not read in the recorded call", 0);
+    if (!var.read && !var.is_size && !var.at_once)
+      mismatch("value unreadable", "this value was not read in the recorded call", 0);
   }
   if (state_ != State::Recording) return;
   if (v.trace_epoch == epoch_) {

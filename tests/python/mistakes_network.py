@@ -25,6 +25,23 @@ def loaded(function=lambda a, b: F.relu((a + b) * 2)) -> Network:
     return Network.load(file)
 
 
+@mistake(TypeError, "load_graph", "path", "5")
+def loaded_from_a_number():
+    Network.load(5)
+
+
+@mistake(TypeError, "dump", "file", "None")
+def dumped_to_nothing():
+    loaded().dump(None)
+
+
+@mistake(TypeError, "ADD", "5", "inputs", "variables", "make_const")
+def a_number_for_an_input():
+    net = loaded()
+    net.opr_filter.type(N.Elemwise).as_list()[0].inputs[0] = 5
+    net.dump(io.BytesIO())
+
+
 @mistake(ValueError, "variable 'o'", "no value", "GraphInference")
 def variable_of_a_graph_is_read():
     loaded().output_vars[0].numpy()

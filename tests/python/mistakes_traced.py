@@ -271,3 +271,54 @@ def dump_a_dict_of_lists():
     f = traced()(lambda a: {"x": [a, a * 2]})
     f(X)
     f.dump(FOLDER / "f.mge")
+
+
+@mistake(TypeError, "trace", "graph_opt_config", "GraphOptimizationConfig", "'fast'")
+def trace_with_options_that_are_a_text():
+    trace(lambda x: x, graph_opt_config="fast")
+
+
+@mistake(ValueError, "trace", "opt_level", "2.0")
+def trace_with_half_a_level():
+    trace(lambda x: x, opt_level=2.0)
+
+
+def dumped(**options):
+    f = traced()(lambda x: x * 2)
+    f(X)
+    f.dump(options.pop("file", FOLDER / "f.mge"), **options)
+
+
+@mistake(TypeError, "dump", "file", "None")
+def dump_to_nothing():
+    dumped(file=None)
+
+
+@mistake(TypeError, "dump", "arg_names", "texts", "5")
+def dump_with_a_number_for_a_name():
+    dumped(arg_names=[5])
+
+
+@mistake(TypeError, "dump", "strip_info_file", "5")
+def dump_with_a_number_for_a_file():
+    dumped(strip_info_file=5)
+
+
+@mistake(TypeError, "dump", "input_data", "list", "5")
+def dump_with_a_number_for_cases():
+    dumped(input_data=5)
+
+
+@mistake(TypeError, "dump", "input_data", "each a text", "array")
+def dump_with_an_array_for_a_case():
+    dumped(input_data=[np.ones((2, 3), "float32")])
+
+
+@mistake(ValueError, "dump", "repeat", "at least once", "0")
+def dump_with_cases_repeated_never():
+    dumped(input_data=["#rand(0, 1)"], repeat=0)
+
+
+@mistake(ValueError, "dump", "maxerr", "at least 0", "-1")
+def dump_with_an_error_below_nothing():
+    dumped(input_data=["#rand(0, 1)"], maxerr=-1)

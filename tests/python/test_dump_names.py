@@ -205,3 +205,54 @@ def test_files_of_the_original_keep_the_names_of_ops() -> None:
     names = {o.name for o in Network.load(io.BytesIO(data)).all_oprs}
     seen = "net.fc.MatrixMul net.fc.ADD net.RELU net.conv.Convolution net.conv.ADD net.bn.BatchNorm"  # in 1.13's files
     assert set(seen.split()) <= names
+
+
+def named_in_the_middle(x: Tensor) -> Tensor:
+    y = F.relu(x)
+    y.name = "mine"
+    return F.relu(y + 1)
+
+
+# Seen in MegEngine 1.13: ops and variables of its files with keep_opr_name and output_names.
+OPS: dict[str, tuple[Callable[..., Any], str, list[str]]] = {
+    "net": (lambda x: ONE(x), "data net.fc.weight net.fc.MatrixMul net.fc.bias net.fc.ADD net.RELU net.ADD", ["o0"]),
+    "two of a kind": (lambda x: (F.relu(x), F.relu(x * 2)), "data RELU[0] MUL RELU[1]", ["o0", "o1"]),
+    "a name of its own": (named_in_the_middle, "data RELU[0] ADD RELU[1]", ["o0"]),
+    "two results": (lambda x: F.topk(x, 2), "data TopK", ["o0", "o1"]),
+}
+
+
+class One(M.Module):
+    def __init__(self) -> None:
+        super().__init__(name="net")
+        self.fc = M.Linear(3, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.relu(self.fc(x)) + 1
+
+
+ONE = One()
+
+
+@pytest.mark.parametrize("version", ["FBS_V2", "FBS"])
+@pytest.mark.parametrize("name", OPS)
+def test_ops_of_the_originals_files_keep_their_names_where_results_are_given_others(name: str, version: str) -> None:
+    fn, seen, outputs = OPS[name]
+    ops = seen.split()
+    traced = trace(fn, symbolic=True, capture_as_const=True)
+    traced(ones(2, 3))
+    for names in (None, outputs):
+        file = io.BytesIO()
+        traced.dump(
+            file, arg_names=["data"], output_names=names, keep_opr_name=True, dump_format=version,
+            optimize_for_inference=False,
+        )  # fmt: skip
+        file.seek(0)
+        net = Network.load(file)
+        assert [op.name for op in net.all_oprs if op.name in ops] == ops
+        assert names is None or [v.name for v in net.output_vars] == names
+        file.seek(0)
+        again = io.BytesIO()
+        net.dump(again, keep_opr_name=True, dump_format=version, optimize_for_inference=False)
+        again.seek(0)
+        assert [op.name for op in Network.load(again).all_oprs if op.name in ops] == ops

@@ -474,6 +474,19 @@ def test_assert_equal():
         F.utils._assert_equal(x, x + 1)
 
 
+@pytest.mark.parametrize(
+    "options", [{}, {"symbolic": True}, {"without_host": True}, {"symbolic": True, "capture_as_const": True}]
+)
+def test_assert_equal_in_a_trace(options):
+    want = mge.tensor([2.0, 4.0])
+    f = mge.jit.trace(lambda x: F.utils._assert_equal(x * 2, want, maxerr=1e-3) + 1, **options)
+    for _ in range(3):
+        assert f(mge.tensor([1.0, 2.0001])).tolist() == pytest.approx([3.0, 5.0002])
+        for bad in (2.5, float("nan"), float("inf")):
+            with pytest.raises(RuntimeError, match="_assert_equal"):
+                f(mge.tensor([1.0, bad])).numpy()
+
+
 # ---- random
 
 

@@ -248,6 +248,10 @@ def test_inference_with_profiling_options_and_inner_variables() -> None:
     run = cgtools.GraphInference(io.BytesIO(file.getvalue()), outputs=["inner"]).run(x)
     assert list(run) == ["inner"]
     np.testing.assert_allclose(run["inner"], np.exp(x), rtol=1e-6)
+    unnamed = saved(lambda x: F.exp(x) + 1, mge.tensor([1.0, 2.0]), names=["x"])  # the file keeps no inner names
+    ops = Network.load(io.BytesIO(unnamed.getvalue())).all_oprs
+    (inner,) = (op.outputs[0].name for op in ops if op.params.get("mode") == "EXP")
+    np.testing.assert_array_equal(cgtools.GraphInference(unnamed, outputs=[inner]).run(x)[inner], run["inner"])
     timed = cgtools.GraphInference(io.BytesIO(file.getvalue()), profiling=True)
     with pytest.raises(RuntimeError, match="nothing has run yet"):
         timed.get_profile()

@@ -212,6 +212,7 @@ def test_the_command_and_its_mistakes(model: Path, tmp_path: Path) -> None:
     ]:
         done = run(*args)
         assert done.returncode == status, (args, done)
+        assert done.stderr.count("graph_view:") == 1
         assert text in done.stderr and done.stderr.count("\n") == 1 and "Traceback" not in done.stderr, done.stderr
 
 

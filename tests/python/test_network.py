@@ -243,6 +243,21 @@ def test_an_input_or_a_result_returned_twice() -> None:
     np.testing.assert_array_equal(got["first"], got["second"])
 
 
+@pytest.mark.parametrize("dump_format", [None, "FBS_V2", "FBS"])
+def test_inputs_keep_their_order(dump_format: str | None) -> None:
+    """Callers that give them by position would not see that they changed places."""
+    traced = trace(lambda p, q: q * 2 + p, symbolic=True, capture_as_const=True)
+    traced(mge.Tensor([1.0]), mge.Tensor([1.0]))
+    file, again = io.BytesIO(), io.BytesIO()
+    traced.dump(file, arg_names=["p", "q"], dump_format=dump_format)
+    file.seek(0)
+    Network.load(file).dump(again, dump_format=dump_format)
+    for written in (file, again):
+        written.seek(0)
+        (y,) = GraphInference(written).run(np.float32([1]), np.float32([5])).values()
+        assert y.tolist() == [11.0]
+
+
 def test_names() -> None:
     net = small()
     net.modify_opr_names("net")
@@ -301,7 +316,7 @@ def test_preprocessing_before_the_first_op() -> None:
     want = module_(mge.Tensor((image.astype("float32").transpose(0, 3, 1, 2) - mean) / std)).numpy()
     assert [v.name for v in net.input_vars] == ["image"]
     np.testing.assert_array_equal(run(net, image)["pred"], want)
-    net.reset_batch_size(1)
+    net.reset_batch_size(np.int64(1))
     np.testing.assert_array_equal(
         run(net, image[:1])["pred"], module_(mge.Tensor((image[:1].transpose(0, 3, 1, 2) - mean) / std)).numpy()
     )
@@ -357,6 +372,59 @@ def test_sizes_of_variables() -> None:
     np.testing.assert_array_equal(
         run(net, np.zeros((4, 3), "float32"), np.zeros((4, 3), "float32"))["ADD"], np.full(12, 3, "float32")
     )
+
+
+def in_place(net: Network, x: Any) -> None:
+    y = x * 1
+    y -= 10
+    y /= 2
+    net.replace_vars({x: y})
+
+
+def set_in_part(net: Network, x: Any) -> None:
+    y = x * 1
+    y[0] = 7
+    y[:, 1:] += 5
+    net.replace_vars({x: y})
+
+
+def behind_the_output(net: Network, x: Any) -> None:
+    y = net.output_vars[0]
+    y += 100  # the same object, so it is the output; so it is in the original
+    net.add_output(y)
+
+
+def kept_by_an_op(net: Network, x: Any) -> None:
+    y = net.output_vars[0]
+    z = y * 2
+    z += y
+    assert z.owner.inputs[1] is y and y.owner.type == "Elemwise" and z.owner.outputs == [z]
+    net.remove_output(y)
+    net.add_output(z)
+
+
+IN_PLACE: dict[Any, Callable[[Any], Any]] = {
+    in_place: lambda x: np.maximum((x - 10) / 2, 0) + 1,
+    set_in_part: lambda x: np.maximum(np.where([[True], [False]], 7, x) + [0, 5, 5], 0) + 1,
+    behind_the_output: lambda x: np.maximum(x, 0) + 101,
+    kept_by_an_op: lambda x: (np.maximum(x, 0) + 1) * 3,
+}
+
+
+@pytest.mark.parametrize("edit", IN_PLACE, ids=lambda f: f.__name__)
+def test_variables_are_changed_in_place(edit: Any) -> None:
+    traced = trace(lambda x: F.relu(x) + 1, symbolic=True, capture_as_const=True)
+    traced(mge.Tensor(np.zeros((2, 3), "float32")))
+    file, again = io.BytesIO(), io.BytesIO()
+    traced.dump(file)
+    file.seek(0)
+    net = Network.load(file)
+    edit(net, net.input_vars[0])
+    net.dump(again)
+    again.seek(0)
+    x = np.float32([[1, -2, 3], [4, 15, -6]])
+    (y,) = GraphInference(again).run(x).values()
+    np.testing.assert_array_equal(y, IN_PLACE[edit](x))
 
 
 def test_variables_have_no_values() -> None:

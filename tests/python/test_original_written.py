@@ -62,6 +62,12 @@ NETS: dict[str, Callable[[Tensor], Tensor]] = {
     "gather": picked,
     "linspace": positions,
     "product_with_a_computed_matrix": lambda x: F.matmul(x, F.eye(x.shape[3]) * 2),
+    "product_with_a_part_of_itself": lambda x: F.matmul(x[:, 0], x[0, 0], transpose_b=True),
+    "adaptive_avg_pool_to_computed_sizes": lambda x: F.adaptive_avg_pool2d(x, (x.shape[2] - 2, 3)),
+    "adaptive_max_pool_to_one_computed_size": lambda x: F.adaptive_max_pool2d(x, x.shape[2] // 2),
+    "cross_entropy": lambda x: F.nn.cross_entropy(
+        F.flatten(x, 2), F.zeros((x.shape[0], x.shape[2] * x.shape[3]), dtype="int32"), reduction="none"
+    ),
     "split_at_positions": lambda x: F.split(x, [2, 5], axis=1)[1] + 1,
     "repeat": lambda x: (
         F.repeat(mge.Tensor(image((1, 2, 3))), x.shape[0], axis=0) + x.mean(axis=(1, 2, 3)).reshape(-1, 1, 1)
@@ -86,6 +92,18 @@ def test_a_deconvolution_of_any_size_is_written_again() -> None:
     net = M.ConvTranspose2d(6, 2, 3, stride=2, padding=1)
     again = io.BytesIO()
     Network.load(dumped(net, "FBS_V2")).dump(again, dump_format="FBS_V2")
+    again.seek(0)
+    graph = GraphInference(again)
+    for shape in SIZES:
+        x = image(shape)
+        np.testing.assert_allclose(graph.run(x)["y"], net(Tensor(x)).numpy(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("version", ["FBS_V2", "FBS"])
+def test_adaptive_pooling_to_computed_sizes_is_written_again(version: str) -> None:
+    net = NETS["adaptive_avg_pool_to_computed_sizes"]
+    again = io.BytesIO()
+    Network.load(dumped(net, version)).dump(again, dump_format=version)
     again.seek(0)
     graph = GraphInference(again)
     for shape in SIZES:
@@ -155,8 +173,13 @@ def test_nms_is_written(most: int, version: str) -> None:
     traced.dump(file, arg_names=["boxes", "scores"], output_names=["y"], dump_format=version)
     file.seek(0)
     graph = GraphInference(file)
-    np.testing.assert_array_equal(graph.run(BOXES, SCORES)["y"], [3, 0, 4][:most])
-    np.testing.assert_array_equal(graph.run(BOXES[1:3], SCORES[1:3])["y"], [0, 1][:most])
+    file.seek(0)
+    again = io.BytesIO()  # its list of places is longer than its count there
+    Network.load(file).dump(again, dump_format=version)
+    again.seek(0)
+    for g in (graph, GraphInference(again)):
+        np.testing.assert_array_equal(g.run(BOXES, SCORES)["y"], [3, 0, 4][:most])
+        np.testing.assert_array_equal(g.run(BOXES[1:3], SCORES[1:3])["y"], [0, 1][:most])
 
 
 def test_nms_without_a_number_is_refused() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import warnings
 from collections.abc import Callable
@@ -50,16 +51,35 @@ STEPS: dict[str, Callable[[Tensor, int], Tensor]] = {
     "matmul": lambda x, p: F.matmul(x, x, transpose_b=True) if x.ndim == 2 else x,
     "decide": lambda x, p: x + 1 if x.shape[0] > 2 else x * 3,
 }
+# What the shape of eager mode can do, a tuple of ints; most of it holds for the numbers of one call.
+AS_NUMBERS: dict[str, Callable[[Tensor, int], Tensor]] = {
+    "product": lambda x, p: F.flatten(x) * np.prod(x.shape) + np.sum(x.shape[:1]) - np.max(x.shape),
+    "mean of sizes": lambda x, p: x * np.mean(x.shape),
+    "table": lambda x, p: x * {1: 0.5, 2: 2.0, 3: 3.0}.get(x.shape[p % x.ndim], 7.0),
+    "table of shapes": lambda x, p: x * {(2, 3): 0.5, (4, 3): 2.0, (3,): 3.0}.get(x.shape, 7.0),
+    "member": lambda x, p: x if x.shape[p % x.ndim] in {2, 3} else -x,
+    "different": lambda x, p: x * len(set(x.shape)) + x.shape.count(3),
+    "order": lambda x, p: x if x.shape < (3, 2) else x + 2,
+    "bits": lambda x, p: x * (x.shape[0] & 3 | 4) + (~x.shape[-1] ^ 1) + math.trunc(x.shape[0]),
+    "divmod": lambda x, p: x * divmod(x.shape[0], 3)[1] + divmod(7, x.shape[-1] + 1)[0],
+    "parts": lambda x, p: (
+        F.concat(F.split(x, x.shape[p % x.ndim], axis=p % x.ndim)[::-1], axis=p % x.ndim) if x.size else x
+    ),
+    "typed": lambda x, p: x * Tensor(x.shape[0], dtype="float32", device=x.device),
+    "text": lambda x, p: x * len(f"{x.shape} {x.shape[-1]:3d}"),
+}
 
 
-def program(seed: int) -> tuple[list[str], Callable[[Tensor], Tensor]]:
+def program(
+    seed: int, steps: dict[str, Callable[[Tensor, int], Tensor]]
+) -> tuple[list[str], Callable[[Tensor], Tensor]]:
     draw = random.Random(seed)
-    names = [draw.choice(list(STEPS)) for _ in range(draw.randint(2, 6))]
+    names = [draw.choice(list(steps)) for _ in range(draw.randint(2, 6))]
     numbers = [draw.randrange(10**6) for _ in names]
 
     def fn(x: Tensor) -> Tensor:
         for name, p in zip(names, numbers):
-            x = STEPS[name](x, p) if x.ndim else x + 1
+            x = steps[name](x, p) if x.ndim else x + 1
         return x
 
     return names, fn
@@ -88,9 +108,9 @@ def outcome(fn: Callable[..., object], x: np.ndarray, device: str | None) -> obj
     return [(t.numpy().shape, t.numpy().tobytes()) for t in (result if isinstance(result, tuple) else (result,))]
 
 
-@pytest.mark.parametrize("mode", ["without_host", "symbolic"])
+@pytest.mark.parametrize("mode", ["without_host", "symbolic", "imperative"])
 @pytest.mark.parametrize("kind", ["forward", "gradient", "device"])
-@pytest.mark.parametrize("seed", range(0, 120, 10))
+@pytest.mark.parametrize("seed", range(0, 240, 10))
 def test_one_trace_of_many_sizes_is_eager(seed: int, kind: str, mode: str) -> None:
     device = None
     if kind == "device":
@@ -98,7 +118,7 @@ def test_one_trace_of_many_sizes_is_eager(seed: int, kind: str, mode: str) -> No
         device = "fake0"
     warnings.simplefilter("ignore", RuntimeWarning)
     for k in range(seed, seed + 10):
-        names, fn = program(k)
+        names, fn = program(k, STEPS if k < 120 else STEPS | AS_NUMBERS)
         if kind == "gradient":
             fn = with_gradient(fn)
         traced = trace(fn, **{mode: True})
@@ -111,7 +131,7 @@ def test_one_trace_of_many_sizes_is_eager(seed: int, kind: str, mode: str) -> No
 def test_a_file_of_many_sizes_is_eager_or_says_why_not(tmp_path: Path) -> None:
     right = refused = 0
     for k in range(60):
-        names, fn = program(k)
+        names, fn = program(k, STEPS)
         traced = trace(fn, capture_as_const=True)
         try:
             traced(Tensor(np.random.RandomState(k).randn(4, 3).astype("float32")))

@@ -268,6 +268,18 @@ def test_profiler_runs_scripts_and_modules(tmp_path: Path) -> None:
     assert tool("profiler", "-o", out, "--clean").returncode == 0 and not list(out.iterdir())
 
 
+def test_profiler_tells_the_errors_of_a_script_as_python_does(tmp_path: Path) -> None:
+    script = tmp_path / "work.py"
+    script.write_text("def f():\n    raise ValueError('of the script')\nf()\n")
+    done = tool("profiler", "-o", tmp_path / "out", script)
+    assert done.returncode == 1 and list((tmp_path / "out").iterdir())
+    error = [line for line in done.stderr.splitlines() if not re.search(r"\d\d:\d\d:\d\d", line)]
+    assert error[0].startswith("Traceback") and error[-1] == "ValueError: of the script"
+    assert "work.py" in error[1] and "line 3" in error[1] and "runpy" not in done.stderr, done.stderr
+    done = tool("profiler", "-m", "no.such_module")
+    assert done.returncode == 1 and done.stderr == "profiler: there is no module no.such_module\n"
+
+
 # ---- models
 
 

@@ -340,3 +340,10 @@ def test_assigning_an_argument_whole(options: dict[str, bool]) -> None:
         x = mge.tensor([float(i)])
         assert [t.item() for t in inside(x)] == [2 * i, 2 * i]
         assert [t.item() for t in outside(x)] == [i - 1, 2 * i] and state.item() == i
+
+
+@pytest.mark.parametrize("flag", ["symbolic", "capture_as_const", "profiling", "without_host", "imperative"])
+def test_flags_are_taken_as_python_takes_them(flag: str) -> None:
+    for value in (1, 0, np.bool_(True), None):
+        f = trace(lambda x: x + 1, **{flag: value})  # type: ignore[arg-type]
+        assert [f(mge.Tensor([1.0])).item() for _ in range(3)] == [2.0, 2.0, 2.0]

@@ -147,6 +147,7 @@ OPS: dict[str, Callable[[State, Tensor, Tensor], Tensor]] = {
     "rebind": lambda s, x, y: (s.__setattr__("cell", s.cell * 0.5 + 0.25), x * s.cell)[1],
     "bump": lambda s, x, y: (s.cell.__iadd__(1), x + s.cell)[1],
     "nested": lambda s, x, y: NESTED(x) + x,
+    "asserted": lambda s, x, y: F.utils._assert_equal(x, x + 1e-6) + F.split(x, x.shape[1], axis=1)[0],
     "checked": lambda s, x, y: x if F.isnan(x).astype("int32").sum().item() == 0 else x * 0,
 }
 NESTED = trace(lambda x: F.sigmoid(x) * 2, without_host=True)
@@ -198,6 +199,7 @@ MODES: dict[str, dict[str, Any]] = {
     "without_host": {"without_host": True},
     "opt 3": {"without_host": True, "symbolic": True, "opt_level": 3},
     "static shapes": {"without_host": True, "symbolic_shape": False},
+    "imperative": {"imperative": True},
 }
 
 

@@ -128,6 +128,7 @@ def _rewritten(data: bytes, outputs: Sequence[str] | None, optimize: bool, optio
     if not others and not optimize:
         return data
     graph = _core.Graph(data)
+    graph.name_values()  # as Network shows them, also where the file keeps no names of inner variables
     found, stack, seen = dict(graph.outputs), [id for _, id in graph.outputs], set()
     while stack and others:
         id = stack.pop()

@@ -17,7 +17,15 @@ from . import _core, files
 from ._plain import NotPlain, decode, encode
 from ._warn import warn_once
 
-__all__ = ["CompGraphDumpResult", "check_options", "metadata_of", "option_word", "read_metadata", "write"]
+__all__ = [
+    "CompGraphDumpResult",
+    "check_files",
+    "check_options",
+    "metadata_of",
+    "option_word",
+    "read_metadata",
+    "write",
+]
 
 CompGraphDumpResult = namedtuple(
     "CompGraphDumpResult", ["nr_opr", "tot_bytes", "tensor_value_bytes", "content_hash", "inputs", "outputs", "params"]
@@ -71,6 +79,14 @@ def check_options(
             f"dump: model_version={model_version!r} is none that can be written; 2 is the version of FBS_V2 files."
         )
     return _FORMATS[dump_format]
+
+
+def check_files(file: Any, strip_info_file: Any) -> None:
+    """Whether these can be written to."""
+    if not isinstance(file, (str, os.PathLike)) and not hasattr(file, "write"):
+        raise TypeError(f"dump: file is a path or a binary file to write to; got {file!r}.")
+    if not isinstance(strip_info_file, (str, os.PathLike, type(None))) and not hasattr(strip_info_file, "write"):
+        raise TypeError(f"dump: strip_info_file is a path or a text file to write to; got {strip_info_file!r}.")
 
 
 def metadata_of(

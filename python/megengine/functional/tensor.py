@@ -486,7 +486,7 @@ def split(
     at = _normalize_axis(inp.ndim, axis, False, "split")
     size = inp.shape[at]
     given = nsplits_or_sections
-    if isinstance(given, (int, np.integer)) or (isinstance(given, TensorBase) and given.ndim == 0):
+    if isinstance(given, (int, np.integer)) or (isinstance(given, (TensorBase, np.ndarray)) and given.ndim == 0):
         n = int(given)  # of a tensor, such as a size in a trace: the number of results is part of the program
         if n <= 0:
             raise ValueError(f"split: the number of parts must be above 0; got {n}.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -114,7 +114,8 @@ def interpolate(
         raise ValueError("interpolate: exactly one of size and scale_factor must be given.")
     axes = inp.shape[2:]
     if scale_factor is not None:
-        factors = [scale_factor] * len(axes) if isinstance(scale_factor, (int, float)) else list(scale_factor)
+        one = isinstance(scale_factor, (int, float)) or getattr(scale_factor, "ndim", 1) == 0
+        factors: list[float] = [cast("float", scale_factor)] * len(axes) if one else list(cast("Any", scale_factor))
         if len(factors) != len(axes):
             raise ValueError(f"interpolate: {len(axes)} scale factors are needed; got {factors}.")
         if not all(math.isfinite(f) and f > 0 for f in factors):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from typing import Any
 
 from ..core import _core
 
@@ -99,9 +100,11 @@ class GraphOptimizationConfig:
         return self.jit_fuse_dimshuffle, self.jit_fuse_reduce, names
 
     def __repr__(self) -> str:
-        text = {None: "UNSET", False: "OFF", True: "ON"}
+        def text(value: Any) -> str:
+            return {None: "UNSET", False: "OFF", True: "ON"}.get(value, repr(value))
+
         rewrites = f", rewrites = {', '.join(self.rewrites)}" if self.rewrites else ""
         return (
-            f"GraphOptimizationConfig {{ jit_fuse_dimshuffle = {text[self.jit_fuse_dimshuffle]}, "
-            f"jit_fuse_reduce = {text[self.jit_fuse_reduce]}{rewrites} }}"
+            f"GraphOptimizationConfig {{ jit_fuse_dimshuffle = {text(self.jit_fuse_dimshuffle)}, "
+            f"jit_fuse_reduce = {text(self.jit_fuse_reduce)}{rewrites} }}"
         )

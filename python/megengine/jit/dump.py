@@ -13,9 +13,11 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any
 
+import numpy as np
+
 from ..core import _core
 from ..core._inference import GraphInference
-from ..core._model_file import CompGraphDumpResult, check_options, metadata_of, option_word, write
+from ..core._model_file import CompGraphDumpResult, check_files, check_options, metadata_of, option_word, write
 from ..core._warn import warn_once
 from ..logger import get_logger
 from ..module import Dropout, Module
@@ -59,6 +61,8 @@ def _given(what: str, names: Sequence[str] | str | None, n: int) -> list[str] | 
         raise ValueError(f"dump: {what} has {twice!r} twice; Lite finds tensors by name. Got {names}.")
     if not all(names):
         raise ValueError(f"dump: {what} has an empty name; Lite finds tensors by name. Got {names}.")
+    if not all(isinstance(name, str) for name in names):
+        raise TypeError(f"dump: {what} are texts; got {names}.")
     return names
 
 
@@ -220,6 +224,8 @@ def dump(
             f"{_NO_RESULTS}; {self.__name__} has not been called yet, or its calls failed. Call it once before dump."
         )
     entry = self._last
+    check_files(file, strip_info_file)
+    enable_metadata = bool(enable_metadata)
     version = check_options(keep_var_name, dump_format, model_version, compat_older_version, no_change_graph)
     rewrites = list(kwargs.pop("rewrites", ()))
     word = option_word(kwargs, list(inspect.signature(dump).parameters)) if optimize_for_inference else None
@@ -246,6 +252,8 @@ def dump(
             )
             warn_once(text, text)
     if input_data is not None:
+        if isinstance(maxerr, bool) or not isinstance(maxerr, (int, float, np.number)) or not maxerr >= 0:
+            raise ValueError(f"dump: maxerr is the largest error that is allowed, at least 0; got {maxerr!r}.")
         inputs = dict(zip(model.describe()["inputs"], (self._last_args[i] for i in used)))
         cases = read_cases(input_data, inputs, repeat, resize_input, input_transform)
         _add_cases(model, inputs, cases, no_assert, maxerr, silent)

@@ -9,7 +9,7 @@ lines of the file.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -95,6 +95,8 @@ def _fitting(name: str, array: Array, like: Any, source: str) -> Array:
 
 
 def _lines(spec: str) -> list[str]:
+    if not isinstance(spec, str):
+        raise TypeError(f"dump: input_data is a list of cases, each a text; got {spec!r}.")
     if not spec.startswith("@"):
         return [spec]
     from pathlib import Path  # not before a file is named
@@ -109,6 +111,10 @@ def read_cases(
     """The arrays of each case by the name of the input. ``inputs`` are the tensors of the recorded call by name."""
     if isinstance(input_data, str):
         raise TypeError(f"dump: input_data is a list of cases; got the text {input_data!r}. [{input_data!r}] has one.")
+    if not isinstance(input_data, Iterable):
+        raise TypeError(f"dump: input_data is a list of cases, each a text; got {input_data!r}.")
+    if isinstance(repeat, bool) or not isinstance(repeat, (int, np.integer)) or repeat < 1:
+        raise ValueError(f"dump: repeat says how often each entry of the batch comes, at least once; got {repeat!r}.")
     specs = [s for spec in input_data for s in _lines(spec)]
     assert specs, "dump: testcases can not be empty; input_data has none."
     cases = []

@@ -207,15 +207,19 @@ class trace(CallPaths, _core.TraceBase):
         if not callable(function):
             raise TypeError(f"trace: needs a callable, the function to record; got a {type(function).__name__}.")
         self.__wrapped__: Any = function
-        self._symbolic = symbolic or record_only
-        self._capture_as_const = capture_as_const or record_only
-        self._record_only = record_only
-        self._imperative = imperative
+        self._symbolic = bool(symbolic or record_only)
+        self._capture_as_const = bool(capture_as_const or record_only)
+        self._record_only = bool(record_only)
+        self._imperative = bool(imperative)
         self._profiling = profiling
-        if opt_level not in range(4) or isinstance(opt_level, bool):
+        if opt_level not in range(4) or isinstance(opt_level, (bool, float)):
             raise ValueError(f"trace: opt_level is 0, 1, 2 or 3; got {opt_level!r}.")
         self._opt_level = opt_level
-        self._graph_opt = (graph_opt_config or GraphOptimizationConfig())._options()
+        if graph_opt_config is None:
+            graph_opt_config = GraphOptimizationConfig()
+        elif not isinstance(graph_opt_config, GraphOptimizationConfig):
+            raise TypeError(f"trace: graph_opt_config is a GraphOptimizationConfig; got {graph_opt_config!r}.")
+        self._graph_opt = graph_opt_config._options()
         self.without_host = without_host
         self.symbolic_shape = symbolic_shape
         self.traced = False

@@ -75,5 +75,6 @@ def run(tool: str, main: Callable[[Sequence[str] | None], int | None], argv: Seq
         ImportError,
     ) as e:
         text = f"{e.filename}: {e.strerror}" if isinstance(e, OSError) and e.filename and e.strerror else str(e)
+        text = text.removeprefix(f"{tool}: ")  # a function of the same name says it, too
         sys.stderr.write(f"{tool}: {text or type(e).__name__}\n")
         return 1

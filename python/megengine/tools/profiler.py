@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import glob
+import importlib.util
 import json
 import os
 import runpy
 import sys
+import traceback
 from collections.abc import Sequence
 from typing import Any
 
@@ -50,6 +52,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         formats = args.format or [Profiler.CHROME_TIMELINE]
         if not args.module:
             existing(args.command[0])
+        elif not _is_module(args.command[0]):
+            raise UsageError(f"there is no module {args.command[0]}")
         with Profiler(args.output, formats=formats, **options) as p:
             try:
                 _run(args.command, args.module)
@@ -75,6 +79,13 @@ def _convert(path: str, folder: str) -> None:
         print(f"{folder}/{stem}.{Profiler.CHROME_TIMELINE}: for chrome://tracing or ui.perfetto.dev")
 
 
+def _is_module(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError):
+        return False
+
+
 def _run(command: list[str], module: bool) -> None:
     """As ``python script args`` and ``python -m module args`` do; an exit of the program is its end, no more."""
     sys.argv = list(command)
@@ -88,6 +99,12 @@ def _run(command: list[str], module: bool) -> None:
     except SystemExit as e:
         if e.code:
             raise
+    except Exception as e:  # the program's own: told as Python tells it, from its first line on
+        at = e.__traceback__
+        while at is not None and at.tb_frame.f_code.co_filename in (__file__, runpy.__file__, "<frozen runpy>"):
+            at = at.tb_next
+        traceback.print_exception(type(e), e, at or e.__traceback__)
+        sys.exit(1)
 
 
 if __name__ == "__main__":

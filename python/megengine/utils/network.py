@@ -28,6 +28,8 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any, cast
 
+import numpy as np
+
 from .. import _pickle
 from ..core import _core
 from ..core._core import ops
@@ -223,11 +225,13 @@ def _kept_names(loaded: G.CompGraphLoadResult) -> dict[int, list[str]]:
     """The names of ops that a file has kept, by node."""
     ir = loaded.graph._ir
     names: dict[int, list[str]] = ir.opr_names()
-    if loaded.metadata._items.get("format", "").startswith("FBS"):  # there a variable has the name of its op
+    if loaded.metadata._items.get("format", "").startswith("FBS"):
+        last = {ir.operator_name(node): node for node in names}  # of several nodes of an op the last has its results
         for node in names:
             outputs = ir.node(node)[3]
             if outputs and (name := ir.value(outputs[0])[0]):
-                names[node] = [re.sub(r":o\d+$", "", name)]
+                op = ir.operator_name(node)
+                names[node] = [re.sub(r":o\d+$", "", op if op and last[op] == node else name)]
     return names
 
 
@@ -273,6 +277,7 @@ class Network:
             v.name = name
             self.output_vars.append(v)
         if outspec is not None:
+            outspec = [outspec] if isinstance(outspec, str) else outspec
             known = {v.name: v for v in reversed(self.all_vars)}
             missing = [name for name in outspec if name not in known]
             assert not missing, f"Can not find {missing} in this model; it has {', '.join(sorted(known))}."
@@ -335,7 +340,7 @@ class Network:
         return G._write(
             file,
             {name: v.var for name, v in named.items()},
-            inputs=[v.var for v in self.input_vars],
+            inputs=sorted((v.var for v in self.input_vars), key=lambda v: v.id),  # as they were loaded or made
             graph_modified=True,
             keep_var_name=keep_var_name,
             keep_opr_name=keep_opr_name,
@@ -457,7 +462,7 @@ class Network:
 
         The network is as before when some op does not fit it, such as a reshape to a fixed size.
         """
-        if not isinstance(batchsize, int) or isinstance(batchsize, bool) or batchsize < 1:
+        if not isinstance(batchsize, (int, np.integer)) or isinstance(batchsize, bool) or batchsize < 1:
             raise ValueError(f"reset_batch_size: a batch has at least one element; got {batchsize!r}.")
         kept = {b if isinstance(b, str) else as_oprnode(b).name for b in blacklist}
         providers = self.data_providers_filter.as_list()

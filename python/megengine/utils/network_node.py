@@ -7,9 +7,10 @@ changes. A variable is the same object for as long as its graph lives, so compar
 
 from __future__ import annotations
 
+import contextlib
 import re
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, cast
 
 import numpy as np
@@ -60,6 +61,12 @@ class _Table:
         if found is None:
             found = self.ir.tensor(id)  # calls _made
         return found
+
+    def give(self, old: VarNode, new: VarNode) -> None:
+        """Another object for a variable, to the ops that somebody has looked at."""
+        for op in dict.fromkeys(self.ops.values()):
+            op._inputs = [new if v is old else v for v in op._inputs]
+            op._outputs = [new if v is old else v for v in op._outputs]
 
     def op_of(self, var: VarNode) -> OpNode:
         """The op that makes a variable."""
@@ -212,12 +219,32 @@ class VarNode(NetworkNode, Tensor):
         return cast(VarNode, size)
 
     def _reset(self, other: Any) -> None:
-        """From now on this object stands for another variable."""
-        node = other if isinstance(other, VarNode) else None
-        if node is None:
+        """From now on this object stands for another variable; ops go on with the one they have."""
+        if not isinstance(other, VarNode):
             raise TypeError(f"VarNode: it can stand for another variable; got {type(other).__name__}. Use make_const.")
-        super()._reset(node)
-        self._table = node._table
+        if other is not self:
+            with self._moving():
+                super()._reset(other)
+                self._table = other._table
+
+    @contextlib.contextmanager
+    def _moving(self) -> Iterator[None]:
+        """It may stand for another variable afterwards."""
+        table, id = self._table, self._id
+        yield
+        if table is self._table and id == self._id:
+            return
+        if table.vars.get(id) is self:
+            del table.vars[id]
+            table.give(self, table.var(id))
+        other = self._table.vars.get(self._id)
+        self._table.vars[self._id] = self
+        if other is not None:
+            self._table.give(other, self)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        with self._moving():
+            super().__setitem__(key, value)
 
     def __bool__(self) -> bool:
         return False
@@ -234,6 +261,21 @@ class VarNode(NetworkNode, Tensor):
         return f"VarNode:{self.name}"
 
     __str__ = __repr__
+
+
+def _in_place(name: str) -> Callable[[VarNode, Any], VarNode]:
+    compute = getattr(Tensor, name)
+
+    def method(self: VarNode, other: Any) -> VarNode:
+        with self._moving():
+            compute(self, other)
+        return self
+
+    return method
+
+
+for _name in "iadd isub imul itruediv ifloordiv imod ipow iand ior ixor ilshift irshift".split():
+    setattr(VarNode, f"__{_name}__", _in_place(f"__{_name}__"))
 
 
 def _other_values(value: Any, was: Any, now: Any) -> Iterator[Any]:
@@ -316,7 +358,9 @@ class OpNode(NetworkNode):
         if self._name is None:
             label = self.params.get("mode") if isinstance(self, Elemwise) else None
             label = label or re.sub(r"(?<=[a-z])(?=[A-Z])", "_", str(self.type)).lower()
-            shown = ",".join(v.name for v in self._inputs[:4]) + (",..." if len(self._inputs) > 4 else "")
+            shown = ",".join(str(getattr(v, "name", v)) for v in self._inputs[:4]) + (
+                ",..." if len(self._inputs) > 4 else ""
+            )
             self._name = f"{label}({shown})[{self.priority[1]}]"
         return self._name
 
@@ -435,6 +479,9 @@ def _order(roots: Iterable[VarNode], who: str = "graph") -> list[OpNode]:
         state[op] = 1
         stack.append((op, True))
         # Constants come last, right before the op.
+        for v in op._inputs:
+            if not isinstance(v, VarNode):
+                raise TypeError(f"{who}: {op!r} has {v!r} among its inputs; they are variables. make_const makes one.")
         sources = [v.owner for v in op._inputs]
         for source in [*(s for s in sources if s._inputs), *(s for s in sources if not s._inputs)][::-1]:
             if state.get(source) == 1:

@@ -4,6 +4,7 @@
 #include "op/in_build.h"
 #include "op/index/indexing.h"
 #include "op/nn.h"
+#include "op/shape/shape_ops.h"
 
 namespace mge {
 namespace {
@@ -42,17 +43,16 @@ void decompose_softmax_xent(Emitter& em, const AttrsBase* attrs, std::span<const
   Val xc = x.shape().numel() == 0 ? x : x - reduce(x, "max", {axis}, true);
   Val e = unary("exp", xc), sum = reduce(e, "sum", {axis}, true);
   Val at_label = em.emit1("indexing_one_hot", {xc, label}, make_attrs(OneHotAttrs{.axis = axis}));
-  out[0] = cast(unary("log", reshape(sum, label.shape())) - at_label, in[0].dtype());
+  const Val at = em.emit1("squeeze", {sum}, make_attrs(AxesAttrs{{axis}}));
+  out[0] = cast(unary("log", at) - at_label, in[0].dtype());
   out[1] = cast(e / sum, in[0].dtype());
 }
 
 void decompose_softmax_xent_bwd(Emitter& em, const AttrsBase* attrs, std::span<const Val> in, std::span<Val> out) {
   Val p = wide(in[0]), g = wide(in[2]);
   int axis = normalize_axis("softmax_xent_bwd", attrs_as<XentAttrs>(attrs).axis, p.shape().rank);
-  Shape keep = p.shape();
-  keep[axis] = 1;
   Val at_label = em.emit1("set_one_hot", {zeros_like(p), in[1], g}, make_attrs(OneHotAttrs{.axis = axis}));
-  out[0] = cast(p * reshape(g, keep) - at_label, in[0].dtype());
+  out[0] = cast(p * em.emit1("expand_dims", {g}, make_attrs(AxesAttrs{{axis}})) - at_label, in[0].dtype());
 }
 
 }  // namespace

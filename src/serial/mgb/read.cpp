@@ -207,7 +207,8 @@ class Translator {
       const Tensor& t = o.tensors[i];
       MGE_CHECK(t.has_data, Env, "{}: damaged: {} '{}' has no value.", who_, o.type, t.name);
       const std::string& var = f_.vars[o.outputs[i]].name;
-      std::string name = !t.name.empty() ? t.name : var.starts_with("const<") ? std::string() : var;
+      const std::string& own = !var.empty() ? var : o.name;  // kept with the names of ops alone
+      std::string name = !t.name.empty() ? t.name : own.starts_with("const") ? std::string() : own;
       out->weight_bytes += t.data.size();
       MGE_CHECK(t.layout == Layout::Default || t.data.size() == t.meta.bytes(), NotImplemented,
                 "{}: weight '{}' {} is stored as an image with gaps between its rows.", who_, t.name, t.meta.str());

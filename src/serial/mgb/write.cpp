@@ -497,9 +497,13 @@ class Writer {
           var.shape = o.tensors[0].meta.shape;
         }
       }
+      // An op keeps its own name where its result was given another.
+      const std::string& called = f.vars[o.outputs[0]].name;
+      const std::string own = opt_.keep_op_name && !value && !input ? name_of(i) : called;
+      const bool renamed = called != own && !called.starts_with(own + ":") && !called.starts_with(own + "[");
       if (value && opt_.keep_param_name) o.tensors[0].name = f.vars[o.outputs[0]].name;
       if (opt_.keep_op_name) {
-        o.name = f.vars[o.outputs[0]].name;
+        o.name = renamed ? naming.fresh(own) : called;
         if (o.outputs.size() > 1 && o.name.ends_with(":o0")) o.name.resize(o.name.size() - 3);
       }
       if (opt_.version == 1 && opt_.keep_var_name < 2)

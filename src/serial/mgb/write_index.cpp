@@ -275,13 +275,20 @@ void nms(Oprs& w) {
   const Vars kept = w.opr(
       "NMSKeepMGB", "NMSKeep",
       {{"iou_thresh", w.attrs<NmsAttrs>().iou_thresh}, {"max_output", most_kept(w.graph(), w.node())}}, {boxes}, 2);
-  w.result(picked(w, order, w.reshape(kept[0], {-1})), 0);
+  VarId places = picked(w, order, w.reshape(kept[0], {-1}));
+  if (!refuse_uncut(w.graph(), w.node()).empty()) {  // behind the count ours has -1
+    Ints all(static_cast<size_t>(w.attrs<NmsAttrs>().max_output));
+    std::iota(all.begin(), all.end(), 0);
+    const VarId there = w.convert(w.compare("LT", {w.ints(all), kept[1]}), DType::I32), one = w.ints({1});
+    places = w.elemwise("SUB", {w.elemwise("MUL", {w.elemwise("ADD", {places, one}), there}), one});
+  }
+  w.result(places, 0);
   w.result(kept[1], 1);
 }
 std::string refuse_nms(const Graph& g, const ir::Node& n) {
   const int64_t most = most_kept(g, n);
   if (most == ir::kNone) return "without max_output, which must be a number there";
-  return most < 1 ? "with max_output=0" : refuse_uncut(g, n);
+  return most < 1 ? "with max_output=0" : n.sizes.empty() ? "" : refuse_uncut(g, n);
 }
 
 // One row of places per axis: place / inner % size.

@@ -154,6 +154,22 @@ Fields window(const Ints& kernel, const Ints& stride, const Ints& pad) {
           {"stride_w", s.back()},  {"pad_h", pad[0]},           {"pad_w", pad.back()}};
 }
 
+/// The size that is wanted of the image along an axis: what the input is divided by to get the stride.
+VarId wanted_size(Oprs& w, int axis) {
+  const Graph& g = w.graph();
+  const ir::Node& n = w.node();
+  const std::vector<NamedAttr> values = n.attrs->values();
+  for (auto& s : n.sizes) {
+    const bool whole = s.element == SizeOperand::kWhole;
+    if (values[static_cast<size_t>(s.field)].name != "stride" || (!whole && s.element != axis)) continue;
+    const ir::NodeId from = g.value(s.value).producer;
+    if (from == ir::kNone || g.node(from).op->name != "floor_div") continue;
+    const ir::ValueId by = g.node(from).inputs[1];
+    if (g.constant_of(by)) continue;
+    return whole && g.meta(by).shape.numel() == 2 ? w.part(w.of(by), axis, axis + 1) : w.of(by);
+  }
+  return w.ints({w.out_meta().shape[axis + 2]});
+}
 /// The image that is left where windows follow the sizes of the input: AdaptivePooling has those of ours.
 template <class A>
 std::string refuse_pool(const Graph& g, const ir::Node& n) {
@@ -173,8 +189,8 @@ std::string refuse_pool(const Graph& g, const ir::Node& n) {
 bool adaptive_pool(Oprs& w, int64_t mode) {
   if (w.node().sizes.empty()) return false;
   w.sizes_are_written();
-  const Shape& y = w.out_meta().shape;
-  w.result(w.opr1("AdaptivePoolingV1", "AdaptivePooling", {{"mode", mode}}, {w.in(0), w.ints({y[2], y[3]})}));
+  const VarId size = w.join({wanted_size(w, 0), wanted_size(w, 1)});
+  w.result(w.opr1("AdaptivePoolingV1", "AdaptivePooling", {{"mode", mode}}, {w.in(0), size}));
   return true;
 }
 void max_pool2d(Oprs& w) {

@@ -243,7 +243,7 @@ VarId multiplied(Oprs& w, const MatmulAttrs& at, VarId a, VarId b) {
     y = product(w, "MatrixMulV2", a, b, at.ta, at.tb);
   } else if (rb == 2 && !at.ta) {  // rows of all matrices together
     // A weight says how many columns there are; of a matrix that is computed they may be others later.
-    const bool varies = w.graph().is_sized() && !w.graph().constant_of(w.node().inputs[1]);
+    const bool varies = !w.graph().constant_of(w.node().inputs[1]);
     const VarId rows = varies ? w.reshape(a, w.join({w.ints({-1}), w.part(w.shape_of(a), ra - 1, INT32_MAX)}), 0)
                               : w.reshape(a, {-1, sa.back()});
     const VarId flat = product(w, "MatrixMulV2", rows, b, false, at.tb);

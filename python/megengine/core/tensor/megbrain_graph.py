@@ -567,8 +567,10 @@ def load_graph(fpath: str | os.PathLike[str] | IO[bytes]) -> CompGraphLoadResult
     if isinstance(fpath, (str, os.PathLike)):
         with open(fpath, "rb") as f:
             data = f.read()
-    else:
+    elif hasattr(fpath, "read"):
         data = fpath.read()
+    else:
+        raise TypeError(f"load_graph: a path or an open binary file is needed; got {fpath!r}.")
     ir = _core.Graph(data)
     ir.split_biases()
     ir.split_sizes()
@@ -647,6 +649,7 @@ def _write(
     rewrites: Sequence[str] = (),
     **options: Any,
 ) -> CompGraphDumpResult:
+    _model_file.check_files(file, strip_info_file)
     version = _model_file.check_options(keep_var_name, dump_format, 2, compat_older_version, False)
     word = _model_file.option_word(options) if optimize_for_inference else None
     info = _model_file.metadata_of(user_info, word, graph_modified, enable_metadata, keep_opr_name)
