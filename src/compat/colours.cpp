@@ -103,20 +103,27 @@ Val mixed(const Val& x, const Fixed& f) { return unary("floor", mixed(x, f.rows,
 
 /// Images (N, 3H/2, W, 1) with U and V of half the size below Y as (N, H, W, 3), U and V around 0.
 Val unpacked(const Val& image, std::string_view name, std::string_view layout) {
-  const Shape s = image.shape();
+  const Shape s = now(image);
   const bool planes = layout == "YU12" || layout == "YV12";
   MGE_CHECK(s[3] == 1 && s[1] % (planes ? 6 : 3) == 0 && s[2] % 2 == 0, Value,
             "CvtColor: {} takes (N, 3H/2, W, 1) with even H and W; got {}.", name, s.str());
-  const int64_t n = s[0], height = s[1] / 3 * 2, width = s[2], h = height / 2, w = width / 2;
-  const Val x = shaped(cast(image, DType::F32), {n, s[1], width});
-  const Val below = slice(x, 1, height, s[1]);
-  const Val parts = planes ? shaped(below, {n, 2, h, w}) : shaped(below, {n, h, w, 2});
+  auto divided = [](const SizeValue& size, int64_t by) {
+    SizeValue part{size.now / by, {}};
+    if (size.operand)
+      part.operand = binary("floor_div", size.operand, scalar_like(size.operand, static_cast<double>(by)));
+    return part;
+  };
+  const SizePart n(image, 0), width(image, 2), h = divided(size_at(image, 1), 3), w = divided(width, 2);
+  const Val thirds = shaped_as(cast(image, DType::F32), {n, 3, h, width});  // two of Y, one of U and V
+  const Val below = slice(thirds, 1, 2, 3);
+  const Val parts = planes ? shaped_as(below, {n, 2, h, w}) : shaped_as(below, {n, h, w, 2});
   const int64_t axis = planes ? 1 : 3;
   const bool u_first = layout == "NV12" || layout == "YU12";
+  const SizeValues twice = joined({n, h, 2, w, 2});
   auto doubled = [&](const Val& p) {
-    return shaped(broadcast_to(expand(p, {2, 4}), Shape{n, h, 2, w, 2}), {n, height, width}) - 128.0;
+    return shaped_as(broadcast_as(expand(p, {2, 4}), twice), {n, -1, width}) - 128.0;
   };
-  const Val yuv[] = {slice(x, 1, 0, height), doubled(pick(parts, axis, u_first ? 0 : 1)),
+  const Val yuv[] = {shaped_as(slice(thirds, 1, 0, 2), {n, -1, width}), doubled(pick(parts, axis, u_first ? 0 : 1)),
                      doubled(pick(parts, axis, u_first ? 1 : 0))};
   return stack(yuv, 3);
 }

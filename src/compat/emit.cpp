@@ -26,6 +26,11 @@ Val slice(const Val& x, int64_t axis, int64_t begin, int64_t end, int64_t step) 
   if (begin == 0 && end == now(x)[static_cast<int>(axis)] && step == 1 && !x.em->any_size(x)) return x;
   return emit("slice", {x}, SliceAttrs{{axis}, {begin}, {end}, {step}});
 }
+Val trimmed(const Val& x, int64_t axis, int64_t before, int64_t after) {
+  const int64_t stop = after ? -after : SliceAttrs::kOpen;
+  return emit("slice", {x},
+              SliceAttrs{.axes = {axis}, .starts = {before}, .stops = {stop}, .steps = {1}, .python = true});
+}
 Val pick(const Val& x, int64_t axis, int64_t i) {
   return squeeze(emit("slice", {x}, SliceAttrs{{axis}, {i}, {i + 1}, {1}}), {axis});
 }
@@ -290,21 +295,25 @@ int64_t dim(const Val& x, int axis) {
   if (const Val sizes = x.em->size_operand(x)) x.em->fix(emit("slice", {sizes}, SliceAttrs{{0}, {at}, {at + 1}, {1}}));
   return now(x)[at];
 }
-SizeValues joined(std::initializer_list<SizePart> parts) {
+SizeValues joined(std::span<const SizePart> parts) {
   SizeValues out;
   Out sizes;
-  const Val* varies = nullptr;
+  Val varies;
   for (const SizePart& part : parts) {
-    const SizeValue size = part.of ? size_at(*part.of, static_cast<int>(part.number)) : SizeValue{part.number, {}};
-    out.now.push_back(size.now);
-    sizes.push_back(size.operand);
-    if (size.operand) varies = part.of;
+    out.now.push_back(part.now);
+    sizes.push_back(part.operand);
+    if (part.operand) varies = part.operand;
   }
   if (!varies) return out;
-  for (size_t i = 0; i < sizes.size(); ++i)
-    if (!sizes[i]) sizes[i] = int_table(*varies, {&out.now[i], 1}, Shape{1});
+  for (size_t i = 0; i < sizes.size(); ++i) sizes[i] = size_value(varies, parts[i]);
   out.operand = concat(sizes, 0);
   return out;
+}
+Val size_value(const Val& like, const SizeValue& size) {
+  return size.operand ? size.operand : int_table(like, {&size.now, 1}, Shape{1});
+}
+Val broadcast_as(const Val& x, const SizeValues& shape) {
+  return emit_sized("broadcast_to", {x}, ShapeAttrs{shape.now}, "shape", shape);
 }
 Val shaped_as(const Val& x, std::initializer_list<SizePart> parts) {
   const SizeValues s = joined(parts);

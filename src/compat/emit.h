@@ -19,7 +19,8 @@ Val emit(const char* op, std::initializer_list<Val> in, A attrs) {
 
 // Shapes.
 Val slice(const Val& x, int64_t axis, int64_t begin, int64_t end, int64_t step = 1);
-Val pick(const Val& x, int64_t axis, int64_t i);  // drops the axis
+Val trimmed(const Val& x, int64_t axis, int64_t before, int64_t after);  // so much less at both ends
+Val pick(const Val& x, int64_t axis, int64_t i);                         // drops the axis
 Val flipped(const Val& x, int64_t axis);
 Val expand(const Val& x, Ints axes);
 Val squeeze(const Val& x, Ints axes);
@@ -81,14 +82,19 @@ Val emit_sized(const char* op, std::initializer_list<Val> in, A attrs, std::stri
       op, in, make_attrs(std::move(attrs), {{field_index<A>(field), SizeOperand::kWhole, s.operand.p}}));
 }
 
-/// A number, or the size of one axis of a value in every call.
-struct SizePart {
-  int64_t number = 0;
-  const Val* of = nullptr;
-  SizePart(int64_t n) : number(n) {}
-  SizePart(const Val& x, int axis) : number(axis), of(&x) {}
+/// A number, the size of one axis of a value in every call, or what was computed from such sizes.
+struct SizePart : SizeValue {
+  SizePart(int64_t n) : SizeValue{n, {}} {}
+  SizePart(const Val& x, int axis) : SizeValue(size_at(x, axis)) {}
+  SizePart(const SizeValue& s) : SizeValue(s) {}
 };
-SizeValues joined(std::initializer_list<SizePart> parts);
+SizeValues joined(std::span<const SizePart> parts);
+inline SizeValues joined(std::initializer_list<SizePart> parts) {
+  return joined(std::span(parts.begin(), parts.size()));
+}
+/// The size as a value: a constant where it is one.
+Val size_value(const Val& like, const SizeValue& size);
+Val broadcast_as(const Val& x, const SizeValues& shape);
 /// reshape to these; one may be -1.
 Val shaped_as(const Val& x, std::initializer_list<SizePart> parts);
 

@@ -111,19 +111,28 @@ void eye(Emitter&, const Eye& p, In in, Out& out) {
 // A vector becomes the k-th diagonal of a matrix, a matrix gives its k-th diagonal.
 void diagonal(Emitter&, const Diagonal& p, In in, Out& out) {
   const Val x = in[0].rank() ? in[0] : shaped(in[0], {1});
-  const Shape s = x.shape();
+  const Shape s = now(x);
   const int64_t down = std::max<int64_t>(-p.k, 0), right = std::max<int64_t>(p.k, 0);
   MGE_CHECK(s.rank == 1 || s.rank == 2, Value, "Diag: needs a vector or a matrix; got shape {}.", s.str());
-  std::vector<int64_t> at;
   if (s.rank == 2) {
-    for (int64_t i = 0; i + down < s[0] && i + right < s[1]; ++i) at.push_back((i + down) * s[1] + i + right);
-    return out.push_back(take(shaped(x, {-1}), int_table(x, at, Shape{static_cast<int64_t>(at.size())}), 0));
+    const SizeValue rows = size_at(x, 0), columns = size_at(x, 1);
+    SizeValue n{std::max<int64_t>(std::min(rows.now - down, columns.now - right), 0), {}};
+    if (rows.operand || columns.operand) {
+      const Val most = binary("minimum", size_value(x, rows) - static_cast<double>(down),
+                              size_value(x, columns) - static_cast<double>(right));
+      n.operand = binary("maximum", most, scalar_like(most, 0));
+    }
+    const Val i = iota(x, n);
+    const Val at = (i + static_cast<double>(down)) * size_value(x, columns) + (i + static_cast<double>(right));
+    return out.push_back(take(shaped(x, {-1}), at, 0));
   }
-  const int64_t n = s[0], side = n + std::abs(p.k);
-  at.assign(static_cast<size_t>(side * side), n);  // element n is a 0 put behind x
-  for (int64_t i = 0; i < n; ++i) at[static_cast<size_t>((i + down) * side + i + right)] = i;
-  const Val both[] = {x, filled(x, Shape{1}, 0, x.dtype())};
-  out.push_back(take(concat(both, 0), int_table(x, at, Shape{side, side}), 0));
+  const SizeValue n = size_at(x, 0);
+  SizeValue side{n.now + std::abs(p.k), {}};
+  if (n.operand) side.operand = n.operand + static_cast<double>(std::abs(p.k));
+  const Val rows = expand(iota(x, side), {1}), distance = iota(x, side) - rows;
+  const Val on = binary("eq", distance, scalar_like(distance, static_cast<double>(p.k)));
+  const Val both[] = {x, filled(x, Shape{1}, 0, x.dtype())};  // element n is a 0 put behind x
+  out.push_back(take(concat(both, 0), select(on, rows - static_cast<double>(down), size_value(x, n)), 0));
 }
 
 void mesh_grid(Emitter&, const MeshGrid& p, In in, Out& out) {
@@ -131,16 +140,19 @@ void mesh_grid(Emitter&, const MeshGrid& p, In in, Out& out) {
             p.indexing);
   const int n = static_cast<int>(in.size());
   auto axis = [&](int i) { return p.indexing == "xy" && n >= 2 && i < 2 ? 1 - i : i; };
-  Shape whole = Shape::filled(n, 1);
+  std::vector<SizePart> parts(static_cast<size_t>(n), SizePart(1));
   for (int i = 0; i < n; ++i) {
-    const Shape s = in[static_cast<size_t>(i)].shape();
-    MGE_CHECK(s.rank == 1, Value, "MeshGrid: needs vectors; got shape {}.", s.str());
-    whole[axis(i)] = s[0];
+    const Val& x = in[static_cast<size_t>(i)];
+    MGE_CHECK(x.rank() == 1, Value, "MeshGrid: needs vectors; got shape {}.", now(x).str());
+    parts[static_cast<size_t>(axis(i))] = SizePart(x, 0);
   }
+  const SizeValues whole = joined(parts);
   for (int i = 0; i < n; ++i) {
-    Shape line = Shape::filled(n, 1);
-    line[axis(i)] = whole[axis(i)];
-    out.push_back(broadcast_to(reshape(in[static_cast<size_t>(i)], line), whole));
+    Ints others;
+    for (int at = 0; at < n; ++at)
+      if (at != axis(i)) others.push_back(at);
+    const Val line = others.empty() ? in[0] : expand(in[static_cast<size_t>(i)], others);
+    out.push_back(broadcast_as(line, whole));
   }
 }
 

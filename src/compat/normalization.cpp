@@ -191,11 +191,10 @@ void lrn(Emitter&, const Lrn& p, In in, Out& out) {
   const Val& x = in[0];
   MGE_CHECK(p.n % 2 == 1, Value, "LRN: n must be odd; got {}.", p.n);
   MGE_CHECK(x.rank() == 4, Value, "LRN: the input needs 4 dimensions (N, C, H, W); got {}.", now(x).str());
-  const int64_t channels = dim(x, 1);
   const std::pair<int64_t, int64_t> widths[] = {{0, 0}, {p.n / 2, p.n / 2}};
   const Val squares = padded(unary("square", x), widths);
-  Val total = slice(squares, 1, 0, channels);
-  for (int64_t i = 1; i < p.n; ++i) total = total + slice(squares, 1, i, i + channels);
+  Val total = trimmed(squares, 1, 0, p.n - 1);
+  for (int64_t i = 1; i < p.n; ++i) total = total + trimmed(squares, 1, i, p.n - 1 - i);
   const Val base = total * p.alpha + p.k;
   out.push_back(in_dtype_of(x * binary("pow", base, scalar_like(base, -p.beta)), x));
 }

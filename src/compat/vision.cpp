@@ -206,6 +206,14 @@ Perspective perspective(const char* who, const Val& mat, int64_t h, int64_t w) {
   return {t, shaped(slice(t, 2, 0, 2) / slice(t, 2, 2, 3), {-1, h, w, 2})};
 }
 
+/// Linear sampling of images (N, H, W, C) of up to three channels takes positions in steps of 1/32 of a pixel.
+bool in_steps(const Val& image, Format f, InterpolationMode mode) {
+  return f == Format::NHWC && mode == InterpolationMode::LINEAR && image.rank() == 4 && now(image)[3] <= 3;
+}
+Val stepped(const Val& place) { return unary("round", place * 32.0) / 32.0; }
+/// `place` with the values of another; the gradient is that of the position itself.
+Val with_values_of(const Val& place, const Val& other) { return other + (place - place.em->detached(place)); }
+
 void warp_perspective(Emitter&, const Warp& p, In in, Out& out) {
   const char* who = "WarpPerspective";
   const SizeValues size = plane_sizes(who, in.back());
@@ -223,18 +231,21 @@ void warp_perspective(Emitter&, const Warp& p, In in, Out& out) {
               now(in[2]).str());
     x = take(x, cast(in[2], DType::I32), 0);
   }
+  if (in_steps(x, p.format, p.imode)) place = with_values_of(place, stepped(place.em->detached(place)));
   const RemapAttrs at = sampling(who, p.imode, p.bmode, p.border_val);
   out.push_back(in_nchw(who, x, p.format, [&](const Val& v) { return emit("remap", {v, place}, at); }));
 }
 
 struct WarpBack {
   Perspective q;
-  Val dy;  // NCHW
+  Val seen;  // where the image was sampled: the place, or that in steps
+  Val dy;    // NCHW
 };
 WarpBack warp_back(const char* who, const Warp& p, const Val& mat, const Val& dy) {
   check_image(who, dy);
   const Val g = to_nchw(dy, p.format);
-  return {perspective(who, mat, g.shape()[2], g.shape()[3]), g};
+  const Perspective q = perspective(who, mat, g.shape()[2], g.shape()[3]);
+  return {q, in_steps(dy, p.format, p.imode) ? stepped(q.place) : q.place, g};
 }
 void warp_backward_data(Emitter&, const Warp& p, In in, Out& out) {
   const char* who = "WarpPerspectiveBackwardData";
@@ -242,7 +253,7 @@ void warp_backward_data(Emitter&, const Warp& p, In in, Out& out) {
   const RemapAttrs at = sampling(who, p.imode, p.bmode, p.border_val);
   Ints shape = to_ints(in[2].shape());
   if (p.format == Format::NHWC) shape = {shape[0], shape[3], shape[1], shape[2]};
-  out.push_back(from_nchw(emit("remap_dx", {b.dy, b.q.place}, RemapDxAttrs{at.border, at.nearest, shape}), p.format));
+  out.push_back(from_nchw(emit("remap_dx", {b.dy, b.seen}, RemapDxAttrs{at.border, at.nearest, shape}), p.format));
 }
 // place = t[:2] / t[2], t = points * mat^T
 void warp_backward_mat(Emitter&, const Warp& p, In in, Out& out) {
@@ -251,7 +262,7 @@ void warp_backward_mat(Emitter&, const Warp& p, In in, Out& out) {
   const RemapAttrs at = sampling(who, p.imode, p.bmode, p.border_val);
   if (at.nearest) return out.push_back(zeros_like(in[1]));  // nearest pixels do not change with the matrix
   const Shape s = b.q.t.shape();
-  const Val dplace = shaped(emit("remap_dmap", {to_nchw(in[0], p.format), b.q.place, b.dy}, at), {s[0], s[1], 2});
+  const Val dplace = shaped(emit("remap_dmap", {to_nchw(in[0], p.format), b.seen, b.dy}, at), {s[0], s[1], 2});
   const Val dxy = dplace / slice(b.q.t, 2, 2, 3);
   const Val dt[] = {dxy, sum(-(dxy * shaped(b.q.place, {s[0], s[1], 2})), {2}, true)};
   const int64_t h = b.dy.shape()[2], w = b.dy.shape()[3];
@@ -263,14 +274,14 @@ void warp_affine(Emitter&, const WarpAffine& p, In in, Out& out) {
   const SizeValues size = plane_sizes(who, in[2]);
   const int64_t h = size.now[0], w = size.now[1];
   Val place = size.operand ? through_any(in[1], size) : shaped(through(who, in[1], 2, h, w), {-1, h, w, 2});
-  if (p.format == Format::NHWC && p.imode == InterpolationMode::LINEAR) {
-    // Rounded to 1/32 of a pixel: what a column and what a row adds, each to 1/1024, then their sum.
-    const Val exact = place.em->detached(place), m = place.em->detached(wide(in[1]));
+  if (in_steps(in[0], p.format, p.imode)) {
+    // What a column and what a row adds, each to 1/1024, then their sum to 1/32.
+    const Val m = place.em->detached(wide(in[1]));
     auto factor = [&](int64_t i) { return slice(m, 2, i, i + 1) * 1024.0; };  // [B, 2, 1]
     const Val x = cast(iota(m, size_at(size, 1)), DType::F32), y = cast(iota(m, size_at(size, 0)), DType::F32);
     const Val columns = unary("round", factor(0) * x), rows = unary("round", factor(1) * y + factor(2)) + 16.0;
     const Val nearest = unary("floor", (expand(rows, {3}) + expand(columns, {2})) / 32.0) / 32.0;  // [B, 2, OH, OW]
-    place = transpose(nearest, {0, 2, 3, 1}) + (place - exact);  // the gradient is that of the position itself
+    place = with_values_of(place, transpose(nearest, {0, 2, 3, 1}));
   }
   const RemapAttrs at = sampling(who, p.imode, p.border_mode, p.border_val);
   out.push_back(in_nchw(who, in[0], p.format, [&](const Val& v) { return emit("remap", {v, place}, at); }));
@@ -323,23 +334,19 @@ void roi_pooling(Emitter&, const RoiPooling& p, In in, Out& out) {
 // How well patches of two images agree at each displacement: FlowNet's correlation layer.
 void correlation(Emitter&, const Correlation& p, In in, Out& out) {
   MGE_CHECK(p.format == FormatV0::NCHW, NotImplemented, "Correlation: format must be NCHW; got {}.", name_of(p.format));
-  const Shape s = in[0].shape();
-  MGE_CHECK(s.rank == 4 && s == in[1].shape(), Value,
-            "Correlation: needs two images (N, C, H, W) of one shape; got {} and {}.", s.str(), in[1].shape().str());
+  const Shape s = now(in[0]);
+  MGE_CHECK(s.rank == 4 && s == now(in[1]), Value,
+            "Correlation: needs two images (N, C, H, W) of one shape; got {} and {}.", s.str(), now(in[1]).str());
   MGE_CHECK(p.kernel_size % 2 == 1 && p.stride1 > 0 && p.stride2 > 0, Value,
             "Correlation: kernel_size must be odd and strides at least 1; got {}, {} and {}.", p.kernel_size, p.stride1,
             p.stride2);
-  const int64_t half = p.kernel_size / 2, border = p.max_displacement + half;
+  const int64_t most = p.max_displacement, lost = 2 * (most + p.kernel_size / 2 - p.pad_size);
+  MGE_CHECK(s[2] > lost && s[3] > lost, Value,
+            "Correlation: displacement and kernel leave nothing of {}; raise pad_size.", s.str());
   const std::pair<int64_t, int64_t> widths[] = {{0, 0}, {0, 0}, {p.pad_size, p.pad_size}, {p.pad_size, p.pad_size}};
   const Val a = padded(in[0], widths), b = padded(in[1], widths);
-  auto steps = [&](int64_t n) { return (n + 2 * p.pad_size - 2 * border + p.stride1 - 1) / p.stride1; };
-  const int64_t oh = steps(s[2]), ow = steps(s[3]);
-  MGE_CHECK(oh >= 1 && ow >= 1, Value, "Correlation: displacement and kernel leave nothing of {}; raise pad_size.",
-            s.str());
   auto seen = [&](const Val& x, int64_t dy, int64_t dx) {
-    const int64_t top = border - half + dy, left = border - half + dx;
-    return slice(slice(x, 2, top, top + (oh - 1) * p.stride1 + p.kernel_size), 3, left,
-                 left + (ow - 1) * p.stride1 + p.kernel_size);
+    return trimmed(trimmed(x, 2, most + dy, most - dy), 3, most + dx, most - dx);
   };
   const Val still = seen(a, 0, 0);
   const int64_t reach = p.max_displacement / p.stride2;

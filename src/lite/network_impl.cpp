@@ -418,6 +418,10 @@ void Network::Impl::write_optimised(const std::string& path) const {
             "lite: dump_layout_transform_model: comp_node_seq_record_level 2 has dropped the graph. Dump before the "
             "first forward, or use level 1.");
   MGE_CHECK(!path.empty(), Value, "lite: dump_layout_transform_model needs the name of a file.");
+  write_graph(path);
+}
+
+void Network::Impl::write_graph(const std::string& path) const {
   mge::serial::ModelInfo info = model->info;
   for (auto& [key, value] : info.metadata)
     if (key == "optimized_for_inference") value = "1";

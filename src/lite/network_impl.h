@@ -63,6 +63,7 @@ class Network::Impl : public std::enable_shared_from_this<Impl> {
   void set_workspace_limit(size_t bytes);
   void share_runtime_memory(const Impl& src);
   void write_optimised(const std::string& path) const;
+  void write_graph(const std::string& path) const;  // as it was optimised at load, without what dumps added
   void set_async_callback(const AsyncCallback& callback);
   /// Whether this is the thread on which an async callback runs.
   bool inside_callback() const;

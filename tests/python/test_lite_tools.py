@@ -285,6 +285,13 @@ def test_model_dump_is_the_same_model(pixels: Path, tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("flag", ["--range=1e6", "--check_var_value=1", "--io_dump", "--bin_io_dump"])
+def test_a_model_dump_beside_dumps_of_values_is_the_same(flag: str, tmp_path: Path) -> None:
+    run(MODEL, "--iter=1", "--model_dump", tmp_path / "alone.mge")
+    run(MODEL, "--iter=1", "--model_dump", tmp_path / "beside.mge", *[flag, tmp_path / "d"][: 1 if "=" in flag else 2])
+    assert (tmp_path / "alone.mge").read_bytes() == (tmp_path / "beside.mge").read_bytes()
+
+
 def test_fitting(tmp_path: Path) -> None:
     out = run(MODEL, "--fitting")
     assert out.count("avg_time=") >= 3

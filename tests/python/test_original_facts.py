@@ -250,6 +250,34 @@ def test_warp_affine_of_nhwc_rounds_positions():
     assert np.abs(m.grad.numpy()).sum() > 0 and t.grad.numpy().sum() == pytest.approx(12, rel=1e-5)
 
 
+def _seen(x: np.ndarray, mat: np.ndarray, height: int, width: int, parts: int | None) -> np.ndarray:
+    """(H, W, C) through a 3 x 3 matrix in float64, 0.5 around it; positions in steps of 1 / ``parts``."""
+    want = np.zeros((height, width, x.shape[2]))
+    for i, j in itertools.product(range(height), range(width)):
+        place = mat.astype("float64") @ [j, i, 1]
+        px, py = place[:2] / place[2] if parts is None else np.rint(place[:2] / place[2] * parts) / parts
+        x0, y0 = int(np.floor(px)), int(np.floor(py))
+        for dy, dx in itertools.product((0, 1), (0, 1)):
+            weight = (py - y0 if dy else 1 - py + y0) * (px - x0 if dx else 1 - px + x0)
+            inside = 0 <= y0 + dy < x.shape[0] and 0 <= x0 + dx < x.shape[1]
+            want[i, j] += weight * (x[y0 + dy, x0 + dx] if inside else 0.5)
+    return want
+
+
+@pytest.mark.parametrize("channels", [1, 3, 4, 5])
+def test_warps_of_nhwc_go_in_steps_for_up_to_three_channels(channels):
+    x = np.random.RandomState(channels).rand(1, 8, 10, channels).astype("float32")
+    mat = np.array([[[1, 0.1, 0.3], [-0.05, 0.9, 0.2], [0.001, 0, 1]]], "float32")
+    parts = 32 if channels <= 3 else None
+    for fn in (F.vision.warp_perspective, trace(symbolic=True)(F.vision.warp_perspective)):
+        got = fn(Tensor(x), Tensor(mat), (7, 9), border_mode="constant", border_val=0.5, format="NHWC").numpy()
+        np.testing.assert_allclose(got[0], _seen(x[0], mat[0], 7, 9, parts), atol=1e-5)
+    if channels > 3:  # those of warp_affine are rounded otherwise: the test above
+        affine = np.concatenate([mat[0, :2], [[0, 0, 1]]])
+        got = F.vision.warp_affine(Tensor(x), Tensor(mat[:, :2]), (7, 9), border_mode="constant", border_val=0.5)
+        np.testing.assert_allclose(got.numpy()[0], _seen(x[0], affine, 7, 9, None), atol=1e-5)
+
+
 def test_sliding_window_transpose_adds_window_after_window():
     rng = np.random.RandomState(1)
     (kh, kw), (sh, sw), (dh, dw), (ph, pw), (height, width) = (3, 2), (2, 1), (1, 2), (1, 0), (6, 7)

@@ -212,6 +212,11 @@ def _grid(out_shape: Any, mat: Tensor, rows: int, who: str) -> tuple[Tensor, tup
     return ops.matmul.uncast(points, mat, tb=True), (height, width)
 
 
+def _in_steps(x: Tensor, format: str, interp_mode: str) -> bool:
+    """Whether positions go in steps of 1/32 of a pixel: linear sampling of (N, H, W, C) of up to three channels."""
+    return format == "NHWC" and interp_mode.lower() == "linear" and x.ndim == 4 and bool(x.shape[3] <= 3)
+
+
 def warp_perspective(
     inp: Tensor,
     mat: Tensor,
@@ -234,6 +239,9 @@ def warp_perspective(
         format: ``"NCHW"`` or ``"NHWC"``.
         interp_mode: ``"linear"`` or ``"nearest"``.
 
+    In ``"NHWC"`` of up to three channels the positions of linear interpolation are rounded to 1/32 of a pixel, as in
+    the original.
+
     >>> x = F.arange(9).reshape(1, 1, 3, 3)
     >>> shift = mge.tensor([[[1.0, 0.0, 1.0], [0.0, 1.0, 1.0], [0.0, 0.0, 1.0]]])
     >>> F.vision.warp_perspective(x, shift, (2, 2)).tolist()
@@ -250,6 +258,9 @@ def warp_perspective(
             lambda: AssertionError(f"warp_perspective: mat_idx needs {len(mat)} entries; got {len(index)}."),
         )
         x = ops.take(inp, as_index(index, inp.shape[0], "warp_perspective", "mat_idx"), axis=0)
+    if _in_steps(x, format, interp_mode):
+        exact = place.detach()
+        place = ops.round(exact * 32) / 32 + (place - exact)  # the gradient is that of the position itself
     return _in_nchw(
         "warp_perspective",
         x,
@@ -269,8 +280,6 @@ def warp_affine(
 ) -> Tensor:
     """Images seen through 2 x 3 matrices that map output to input positions; arguments as for ``warp_perspective``.
 
-    In ``"NHWC"`` the positions of linear interpolation are rounded to 1/32 of a pixel, as in the original.
-
     >>> x = F.arange(9).reshape(1, 3, 3, 1)
     >>> shift = mge.tensor([[[1.0, 0.0, 1.0], [0.0, 1.0, 1.0]]])
     >>> F.vision.warp_affine(x, shift, (2, 2)).reshape(-1).tolist()
@@ -278,7 +287,7 @@ def warp_affine(
     """
     through, (height, width) = _grid(out_shape, _wide(mat), 2, "warp_affine")
     place = through.reshape(mat.shape[0], height, width, 2)
-    if format == "NHWC" and interp_mode.lower() == "linear":
+    if _in_steps(inp, format, interp_mode):
         # What a column and what a row adds, each rounded to 1/1024, then their sum to 1/32.
         m = _wide(mat).detach() * 1024
         x, y = (_iota(n, mat).astype("float32") for n in (width, height))

@@ -215,11 +215,7 @@ class Runner {
     Network::Impl& net = s_.impl();
     MGE_CHECK(!net.engine->dropped(), Value,
               "--model_dump: --record_comp_seq2 has dropped the graph. Use one of them.");
-    mge::Graph g = net.engine->graph().clone();
-    std::vector<std::string> names;  // dumps made every value an output
-    for (const IoSlot& s : net.outputs) names.push_back(s.io.name);
-    g.keep_outputs(names);
-    mge::serial::write_model_file(path, g, net.model->info);
+    net.write_graph(path);
   }
 
   const Flags& f_;
