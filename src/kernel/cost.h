@@ -27,6 +27,10 @@ int64_t winograd_largest();
 bool winograd_pays(const ConvGeom& g, ConvRole role);
 /// The same for tiles of 4x4 outputs, of the forward pass.
 bool winograd4_pays(const ConvGeom& g);
+/// Whether a forward pass with tiles of `side` outputs keeps a weight as taps, which take no more memory than it, and
+/// makes its points on the way, each time: where they would not stay in the second cache, and the tiles are few enough
+/// to be worked on together, so that it is done once. The bits are the same.
+bool winograd_keeps_taps(const ConvGeom& g, int64_t side);
 
 /// Forward convolutions that are computed as one product over pixels (kernel/simd/conv/conv2d_last.h).
 bool lines_can(const ConvGeom& g);

@@ -61,6 +61,22 @@ bool measured_product(const ConvGeom& g, bool of_weights) {
   return pixels <= (strided && one_tap ? 4096 : 512);
 }
 
+// Of 3x3 layers: those of small images with many channels keep their taps, whatever the number of threads.
+TEST(CostModel, LargeWeightsOfFewTilesKeepTheirTaps) {
+  const OnMachine fitted({});
+  auto keeps = [](int64_t n, int64_t c, int64_t size, int64_t side) {
+    const ConvGeom g{
+        .n = n, .c = c, .h = size, .w = size, .o = c, .oh = size, .ow = size, .kh = 3, .kw = 3, .ph = 1, .pw = 1};
+    return cost::winograd_keeps_taps(g, side);
+  };
+  EXPECT_TRUE(keeps(1, 256, 14, 4));
+  EXPECT_TRUE(keeps(1, 512, 7, 2));
+  EXPECT_TRUE(keeps(1, 128, 28, 4));
+  EXPECT_FALSE(keeps(8, 256, 14, 4)) << "tiles in blocks";
+  EXPECT_FALSE(keeps(1, 256, 56, 4)) << "tiles in blocks";
+  EXPECT_FALSE(keeps(1, 64, 14, 4)) << "points stay in the second cache";
+}
+
 TEST(CostModel, GivesTheMeasuredChoicesOnTheMachineItWasFittedTo) {
   const OnMachine fitted({});
   int tiles = 0, products = 0;

@@ -140,22 +140,22 @@ const char* avoid_winograd(const KernelArgs& a) {
   return cost::winograd_pays(conv_geom_of<A>(a), A::kRole) ? nullptr : "few channels or tiles";
 }
 
-template <class A>
+template <class A, int kSide>
 size_t winograd_prepared(const KernelArgs& a) {
-  return static_cast<size_t>(simd::winograd_floats(conv_geom_of<A>(a))) * sizeof(float);
+  return static_cast<size_t>(simd::winograd_floats(conv_geom_of<A>(a), kSide)) * sizeof(float);
 }
-template <class A>
+template <class A, int kSide>
 void prepare_winograd(const KernelArgs& a, void* to) {
-  simd::winograd_last_weights(conv_geom_of<A>(a), a.in[1].data<float>(), static_cast<float*>(to));
+  simd::winograd_last_weights(conv_geom_of<A>(a), a.in[1].data<float>(), static_cast<float*>(to), kSide);
 }
-template <class A>
+template <class A, int kSide>
 void run_winograd(const KernelArgs& a) {
   const simd::Epilogue e = epilogue_of<A>(a), *done = e.any() ? &e : nullptr;
   const ConvGeom g = conv_geom_of<A>(a);
   const float* x = a.in[0].data<float>();
   float* y = a.out[0].data<float>();
-  if (a.prepared) return simd::winograd_last_fwd_points(g, x, static_cast<const float*>(a.prepared), y, done);
-  simd::winograd_last_fwd(g, x, a.in[1].data<float>(), y, done);
+  if (a.prepared) return simd::winograd_last_fwd_prepared(g, x, static_cast<const float*>(a.prepared), y, done, kSide);
+  simd::winograd_last_fwd(g, x, a.in[1].data<float>(), y, done, kSide);
 }
 
 // ---- the same with tiles of 4x4
@@ -169,24 +169,6 @@ template <class A>
 const char* avoid_winograd4(const KernelArgs& a) {
   return cost::winograd4_pays(conv_geom_of<A>(a)) ? nullptr : "few channels or tiles";
 }
-template <class A>
-size_t winograd4_prepared(const KernelArgs& a) {
-  return static_cast<size_t>(simd::winograd_floats(conv_geom_of<A>(a), 4)) * sizeof(float);
-}
-template <class A>
-void prepare_winograd4(const KernelArgs& a, void* to) {
-  simd::winograd_last_weights(conv_geom_of<A>(a), a.in[1].data<float>(), static_cast<float*>(to), 4);
-}
-template <class A>
-void run_winograd4(const KernelArgs& a) {
-  const simd::Epilogue e = epilogue_of<A>(a), *done = e.any() ? &e : nullptr;
-  const ConvGeom g = conv_geom_of<A>(a);
-  const float* x = a.in[0].data<float>();
-  float* y = a.out[0].data<float>();
-  if (a.prepared) return simd::winograd_last_fwd_points(g, x, static_cast<const float*>(a.prepared), y, done, 4);
-  simd::winograd4_last_fwd(g, x, a.in[1].data<float>(), y, done);
-}
-
 // ---- a product over pixels, on channels-last memory
 
 template <class A>
@@ -296,10 +278,10 @@ MGE_INLINED inline void add_last(KernelRegistry& r, const char* name, Why refuse
 
 template <class A>
 MGE_INLINED inline void add_forward(KernelRegistry& r) {
-  add_last<A>(r, "simd_conv2d_winograd4", refuse_winograd4<A>, run_winograd4<A>, avoid_winograd4<A>,
-              conv2d_last_layouts<A>, {1, winograd4_prepared<A>, prepare_winograd4<A>});
-  add_last<A>(r, "simd_conv2d_winograd", refuse_winograd<A>, run_winograd<A>, avoid_winograd<A>, conv2d_last_layouts<A>,
-              {1, winograd_prepared<A>, prepare_winograd<A>});
+  add_last<A>(r, "simd_conv2d_winograd4", refuse_winograd4<A>, run_winograd<A, 4>, avoid_winograd4<A>,
+              conv2d_last_layouts<A>, {1, winograd_prepared<A, 4>, prepare_winograd<A, 4>});
+  add_last<A>(r, "simd_conv2d_winograd", refuse_winograd<A>, run_winograd<A, 2>, avoid_winograd<A>,
+              conv2d_last_layouts<A>, {1, winograd_prepared<A, 2>, prepare_winograd<A, 2>});
   add_last<A>(r, "simd_conv2d_lines", refuse_lines<A>, run_lines<A>, avoid_lines<A>, conv2d_last_layouts<A>,
               {1, lines_prepared<A>, prepare_lines<A>}, &kLinesRows<A>);
   add_last<A>(r, "simd_conv2d_first", refuse_first<A>, run_first<A>, avoid_first<A>, first_layouts<A>,

@@ -27,14 +27,14 @@ void product_last_bwd_weight(const ConvGeom& geom, const float* x, const float* 
 
 /// 3x3, stride 1, no dilation, one group, padding at most 2, c and oc multiples of 16: products of transformed tiles
 /// with 4/9 of the multiplications. A NaN or infinity spreads to all four outputs of the tiles that read it.
-void winograd_last_fwd(const ConvGeom& geom, const float* x, const float* wt, float* y, const Epilogue* e = nullptr);
-/// The same in two steps: the weight's tiles, winograd_floats of them, once, and the rest with them.
+/// `side` 4: tiles of 4x4 outputs need 1/4 of the multiplications and round more; a NaN spreads to sixteen outputs.
+void winograd_last_fwd(const ConvGeom& geom, const float* x, const float* wt, float* y, const Epilogue* e = nullptr,
+                       int64_t side = 2);
+/// The same in two steps: the weight in the order of the products, winograd_floats of them, once, and the rest with it.
 int64_t winograd_floats(const ConvGeom& geom, int64_t side = 2);
-void winograd_last_weights(const ConvGeom& geom, const float* wt, float* points, int64_t side = 2);
-void winograd_last_fwd_points(const ConvGeom& geom, const float* x, const float* points, float* y,
-                              const Epilogue* e = nullptr, int64_t side = 2);
-/// Tiles of 4x4 outputs (side 4) need 1/4 of the multiplications and round more; a NaN spreads to sixteen outputs.
-void winograd4_last_fwd(const ConvGeom& geom, const float* x, const float* wt, float* y, const Epilogue* e = nullptr);
+void winograd_last_weights(const ConvGeom& geom, const float* wt, float* to, int64_t side = 2);
+void winograd_last_fwd_prepared(const ConvGeom& geom, const float* x, const float* weight, float* y,
+                                const Epilogue* e = nullptr, int64_t side = 2);
 void winograd_last_bwd_data(const ConvGeom& geom, const float* dy, const float* wt, float* dx);
 void winograd_last_bwd_weight(const ConvGeom& geom, const float* x, const float* dy, float* dw);
 

@@ -32,7 +32,7 @@ alignas(64) inline constexpr float kZeroLanes[16] = {};  // what a tap outside t
 struct DepthRow {
   static constexpr int64_t kMaxTaps = 64;
   int64_t taps = 0, count = 0, step = 1, apart = 1, size = 0, channels = 0;
-  bool square3 = false;           // 3x3 taps side by side
+  bool square3 = false;           // 3x3 taps side by side, steps of one or two, a vector of channels at least
   const float* row[kMaxTaps];     // start of the image row a tap reads; null: outside
   int64_t first[kMaxTaps];        // the pixel of that row which output 0 takes
   const float* weight[kMaxTaps];  // [channels]
@@ -88,11 +88,15 @@ HWY_INLINE void depth_tile(const DepthRow& p, int64_t i, int64_t c, MF m, int la
   }
 }
 
+// Which pixels of a tile may lie outside their row: none; the first, the last or both, which do; any, which is asked.
+enum DepthEdge { kInside = 0, kLeftOut = 1, kRightOut = 2, kAsk = 4 };
+
 // Outputs [i, i + N) of a 3x3 filter, all channels, of which there is a vector at least: weights stay in registers, and
 // a pixel is loaded once for the three taps of its row. Taps of an output come in the order of depth_tile. Where
 // channels are no whole vectors the last one reaches back and writes some values a second time.
-template <int N, int S, bool kEdge>
+template <int N, int S, int kEdge>
 void depth_tile3(const DepthRow& p, int64_t i, float* HWY_RESTRICT y, const Epilogue* done, int64_t pixel) {
+  constexpr int kPixels = (N - 1) * S + 3;
   const DF d;
   const int64_t channels = p.channels, at = p.first[0] + i * S;
   const MF all = hn::FirstN(d, kLanes);
@@ -106,12 +110,15 @@ void depth_tile3(const DepthRow& p, int64_t i, float* HWY_RESTRICT y, const Epil
       VF w[3];
 #pragma GCC unroll 3
       for (int s = 0; s < 3; ++s) w[s] = hn::LoadU(d, p.weight[3 * r + s] + c);
-      const float* HWY_RESTRICT row = p.row[3 * r] ? p.row[3 * r] + at * channels + c : nullptr;
+      // Of a row outside the image every pixel is one of zeros.
+      const float* HWY_RESTRICT row = p.row[3 * r] ? p.row[3 * r] + at * channels + c : kZeroLanes;
+      const int64_t next = p.row[3 * r] ? channels : 0;
 #pragma GCC unroll 17
-      for (int q = 0; q < (N - 1) * S + 3; ++q) {
-        const bool outside = !row || (kEdge && (at + q < 0 || at + q >= p.size));
+      for (int q = 0; q < kPixels; ++q, row += next) {
+        const bool outside = (kEdge & kLeftOut && q == 0) || (kEdge & kRightOut && q == kPixels - 1) ||
+                             (kEdge & kAsk && (at + q < 0 || at + q >= p.size));
         // Else each tap would load it anew, and loads would take as long as the sums.
-        const VF v = outside ? hn::Zero(d) : in_register(hn::LoadU(d, row + q * channels));
+        const VF v = outside ? hn::Zero(d) : in_register(hn::LoadU(d, row));
 #pragma GCC unroll 3
         for (int s = 0; s < 3; ++s)
           if (q >= s && (q - s) % S == 0 && (q - s) / S < N) acc[(q - s) / S] = hn::MulAdd(w[s], v, acc[(q - s) / S]);
@@ -129,26 +136,40 @@ void depth_tile3(const DepthRow& p, int64_t i, float* HWY_RESTRICT y, const Epil
   }
 }
 
-// N outputs, then fewer; those whose taps all lie inside without asking.
+// Rows of a tile or more, whose first pixel and last one may lie outside: tiles of N, the last over the one before it
+// where they do not fit. False: other rows.
+template <int N, int S>
+bool depth_row3_whole(const DepthRow& p, float* y, const Epilogue* done, int64_t pixel) {
+  const int64_t last = p.first[0] + (p.count - 1) * S + 2;  // pixel
+  if (p.count < N || p.first[0] < -1 || last > p.size) return false;
+  using Fn = void (*)(const DepthRow&, int64_t, float*, const Epilogue*, int64_t);
+  static constexpr Fn tile[] = {depth_tile3<N, S, kInside>, depth_tile3<N, S, kLeftOut>, depth_tile3<N, S, kRightOut>,
+                                depth_tile3<N, S, kLeftOut | kRightOut>};
+  for (int64_t at = 0; at < p.count; at += N) {
+    const int64_t i = std::min(at, p.count - N);
+    const int left = i == 0 && p.first[0] < 0 ? kLeftOut : 0,
+              right = i + N == p.count && last == p.size ? kRightOut : 0;
+    tile[left | right](p, i, y, done, pixel);
+  }
+  return true;
+}
+
 template <int S>
-void depth_row3(const DepthRow& p, int64_t lo, int64_t hi, float* y, const Epilogue* done, int64_t pixel) {
-#if MGE_REGISTERS_32
-  constexpr int kMost = 8;
-#else
-  constexpr int kMost = 4;
-#endif
-  auto tile = [&]<int N>(std::integral_constant<int, N>, int64_t i) {
-    (i >= lo && i + N <= hi ? depth_tile3<N, S, false> : depth_tile3<N, S, true>)(p, i, y, done, pixel);
-  };
+void depth_row3(const DepthRow& p, float* y, const Epilogue* done, int64_t pixel) {
   int64_t i = 0;
-  for (; i + kMost <= p.count; i += kMost) tile(std::integral_constant<int, kMost>(), i);
-  if (kMost == 8 && i + 4 <= p.count) tile(std::integral_constant<int, 4>(), i), i += 4;
-  if (i + 2 <= p.count) tile(std::integral_constant<int, 2>(), i), i += 2;
-  if (i < p.count) tile(std::integral_constant<int, 1>(), i);
+#if MGE_REGISTERS_32
+  auto work = [&](int64_t n) { return (p.count + n - 1) / n * (n + 1); };
+  if ((work(7) <= work(8) ? depth_row3_whole<7, S> : depth_row3_whole<8, S>)(p, y, done, pixel)) return;
+  for (; i + 4 <= p.count; i += 4) depth_tile3<4, S, kAsk>(p, i, y, done, pixel);
+#else
+  if (depth_row3_whole<4, S>(p, y, done, pixel)) return;
+#endif
+  for (; i < p.count; ++i) depth_tile3<1, S, kAsk>(p, i, y, done, pixel);
 }
 
 // A row of outputs, every channel. y points to output 0, which is that pixel of all outputs.
 void depth_row(const DepthRow& p, float* HWY_RESTRICT y, const Epilogue* done = nullptr, int64_t pixel = 0) {
+  if (p.square3) return (p.step == 1 ? depth_row3<1> : depth_row3<2>)(p, y, done, pixel);
   int64_t lo = 0, hi = p.count;  // outputs whose taps all lie inside
   for (int64_t t = 0; t < p.taps; ++t) {
     if (!p.row[t]) continue;
@@ -157,8 +178,6 @@ void depth_row(const DepthRow& p, float* HWY_RESTRICT y, const Epilogue* done = 
   }
   lo = std::min(lo, p.count);
   hi = std::max(lo, hi);
-  if (p.square3 && p.channels >= kLanes && p.apart == 1 && (p.step == 1 || p.step == 2))
-    return (p.step == 1 ? depth_row3<1> : depth_row3<2>)(p, lo, hi, y, done, pixel);
   // Outputs in groups, all channels of a group: memory is read and written in the order it lies in.
   auto group = [&](int64_t i, auto tile) HWY_ATTR {
     for (int64_t c = 0; c < p.channels; c += kLanes) {
@@ -193,7 +212,7 @@ void depth_rows(const ConvGeom& g, const float* x, const float* w, float* y, con
   for (; b < e; ++b) {
     const float* image = x + b / g.oh * g.h * g.w * g.c;
     DepthRow p{.count = g.ow, .step = g.sw, .size = g.w, .channels = g.c};
-    p.square3 = g.kh == 3 && g.kw == 3 && g.dw == 1;
+    p.square3 = g.kh == 3 && g.kw == 3 && g.dw == 1 && g.c >= kLanes && g.sw <= 2;
     for (int64_t r = 0; r < g.kh; ++r) {
       const int64_t iy = b % g.oh * g.sh - g.ph + r * g.dh;
       const float* row = iy < 0 || iy >= g.h ? nullptr : image + iy * g.w * g.c;

@@ -105,7 +105,7 @@ void first_rows(const ConvGeom& g, const float* x, const float* panels, float* y
       for (int64_t at = 0; at < g.ow; at += tile.pixels) {
         const int64_t ox = std::min(at, g.ow - tile.pixels), to = (row + ox) * g.o + j;
         run(taps, planes + p.at(oy) + ox, off, panels + j * taps,
-            {y + to, g.o, tail, false, e, j, e && e->add ? e->add + to : nullptr});
+            {y + to, g.o, tail, {}, e, j, e && e->add ? e->add + to : nullptr});
       }
     }
     if (e) e->finish(y + row * g.o, g.ow * g.o);

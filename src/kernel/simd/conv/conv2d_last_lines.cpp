@@ -41,6 +41,12 @@ struct LinesSum {
 HWY_BEFORE_NAMESPACE();
 namespace mge::simd::HWY_NAMESPACE {
 
+// Whether rows of A are read where they lie: pixels are their own patches, and those of a tile, which lie side by side,
+// do not drive each other out of the first cache, as they would so many floats apart.
+bool in_place(const ConvGeom& g, const LinesSum& s) {
+  return !kLinePairs && s.taps == 1 && g.sh * g.sw == 1 && g.ph + g.pw == 0 && g.c % 512 != 0;
+}
+
 // Lines [k0, k1) of the pixels [first, first + rows), which are one tile, where every pixel is its own patch. What a
 // last line holds past the channels is not multiplied: the next pixel's.
 void lines_of_points(const ConvGeom& g, const float* x, int64_t first, int64_t rows, int64_t k0, int64_t k1,
@@ -118,18 +124,24 @@ void lines_piece(const ConvGeom& g, const float* x, const float* weight, float* 
   const int64_t most = stays ? std::clamp<int64_t>(machine().l1 / 2 / tile_bytes, 2, 8)
                              : std::max<int64_t>(1, machine().l2 / 4 / tile_bytes);
   const int64_t groups = (all.count + most - 1) / most;
-  float* lines = scratch(Scratch::PackA, (most + 1) * kMR * block);
+  const bool points = in_place(g, s);
+  float* lines = points ? nullptr : scratch(Scratch::PackA, (most + 1) * kMR * block);
   for (int64_t group = 0; group < groups; ++group) {
     const int64_t t0 = all.count * group / groups, t1 = all.count * (group + 1) / groups;
     const int64_t first = row0 + all.begin(t0), last = row0 + all.begin(t1);
     const RowTiles tiles(last - first, t1 - t0);
     for (int64_t k = 0; k < s.k; k += block) {
       const int64_t kc = std::min(block, s.k - k), pitch = whole_lines(kc);
+      if (points) {
+        multiply_lines(tiles, cols, kc, x + first * g.c + k, g.c, 0, g.c, weight + k * kNR, s.k * kNR, first, j0, y,
+                       g.o, {.add = k > 0}, k + kc == s.k ? e : nullptr);
+        continue;
+      }
       for (int64_t t = 0; t < tiles.count; ++t)
         lines_of_pixels(g, s, x, first + tiles.begin(t), tiles.begin(t + 1) - tiles.begin(t), k, k + kc,
                         lines + tiles.begin(t) * pitch);
-      multiply_lines(tiles, cols, kc, lines, pitch, 0, weight + k * kNR, s.k * kNR, first, j0, y, g.o, k > 0,
-                     k + kc == s.k ? e : nullptr);
+      multiply_lines(tiles, cols, kc, lines, pitch, 0, kLine, weight + k * kNR, s.k * kNR, first, j0, y, g.o,
+                     {.add = k > 0}, k + kc == s.k ? e : nullptr);
     }
     finish_whole_rows(first, last);
   }
@@ -162,11 +174,10 @@ Cut cut_lines(const ConvGeom& g, int64_t pixels, int64_t mr, int64_t nr) {
   double least = 1e300;
   for (int64_t r = 1; r <= std::min(parts, rows); ++r)
     for (int64_t c = 1; c <= std::min(parts / r, cols); ++c) {
-      const int64_t tiles = ((pixels + r - 1) / r + mr - 1) / mr, panels = (cols + c - 1) / c;
-      const int64_t rounds = (r * c + threads - 1) / threads;
-      const double sums = static_cast<double>(rounds * tiles * panels * mr * nr);
-      // Beside the sums of the slowest thread: the lines are copied once for each piece of channels.
-      const double cost = sums + static_cast<double>(rounds * tiles * mr) * 2 + 64.0 * static_cast<double>(r * c);
+      const auto rounds = static_cast<double>((r * c + threads - 1) / threads);
+      const auto lines = static_cast<double>((pixels + r - 1) / r), outs = static_cast<double>((cols + c - 1) / c * nr);
+      // For each k the sums of the slowest thread; what it reads from beyond its caches; lines that are copied.
+      const double cost = rounds * (lines * outs + 2 * (lines + outs) + 4 * lines) + 64.0 * static_cast<double>(r * c);
       if (cost < least) least = cost, best = {r, c};
     }
   return best;

@@ -12,9 +12,11 @@
 #include "base/cost.h"
 #include "base/machine.h"
 #include "base/parallel.h"
+#include "kernel/cost.h"
 #include "kernel/simd/conv/conv2d_last.h"
 #include "kernel/simd/matmul/gemm.h"
 #include "kernel/simd/matmul/gemm_scratch.h"
+#include "kernel/simd/shape/moves.h"
 #include "kernel/simd/targets.h"
 
 #ifndef MGE_CONV2D_LAST_WINOGRAD_ONCE
@@ -206,9 +208,64 @@ void multiply_points(const TileBlock& k, int64_t channels, int64_t outs, const f
   const int64_t panels = (outs + kNR - 1) / kNR, block = line_block(channels);
   for (int64_t p = p0; p < p1; ++p)
     for (int64_t c = 0; c < channels; c += block)
-      multiply_lines(rows, j1 - j0, std::min(block, channels - c), k.from + p * k.count * channels, channels, c,
+      multiply_lines(rows, j1 - j0, std::min(block, channels - c), k.from + p * k.count * channels, channels, c, kLine,
                      weights + (p * panels * kNR + j0) * channels + c * kNR, channels * kNR, 0, j0,
-                     k.to + p * k.count * outs, outs, c > 0, nullptr);
+                     k.to + p * k.count * outs, outs, {.add = c > 0}, nullptr);
+}
+
+// Rows [r0, r1) of the points of one panel, from its taps, [channel][9][kNR]. Points, [channel][kNR] each, are
+// points_apart from each other: they are written side by side, and a row more keeps them out of the same cache lines.
+constexpr int64_t points_apart(int64_t channels) { return (channels + 1) * kNR; }
+template <int kSide>
+void points_of_taps(const float* HWY_RESTRICT taps, int64_t channels, int64_t r0, int64_t r1,
+                    float* HWY_RESTRICT points) {
+  constexpr int kIn = kSide + 2;
+  const DF d;
+  points -= r0 * kIn * points_apart(channels);
+  for (int64_t c = 0; c < channels; ++c, taps += 8 * kNR)
+    for (int64_t v = 0; v < kNR; v += kLanes, taps += kLanes) {
+      VF g[9], s[3 * kIn];
+#pragma GCC unroll 9
+      for (int i = 0; i < 9; ++i) g[i] = hn::Load(d, taps + i * kNR);
+#pragma GCC unroll 3
+      for (int i = 0; i < 3; ++i) weight_line<kSide, 3, 3>(g + i, s + i);
+#pragma GCC unroll 6
+      for (int i = 0; i < kIn; ++i) {
+        if (i < r0 || i >= r1) continue;
+        VF u[kIn];
+        weight_line<kSide, 1, 1>(s + 3 * i, u);
+#pragma GCC unroll 6
+        for (int j = 0; j < kIn; ++j) hn::Store(u[j], d, points + (kIn * i + j) * points_apart(channels) + c * kNR + v);
+      }
+    }
+}
+
+// The same products for points [p0, p1) and one panel, that of output channel j0, from the weight's taps: points of
+// some channels at a time, in whole rows of them, which are gone after their multiply-adds. Sums go on where they
+// stopped, so they are those of whole points. The taps that come next are fetched meanwhile.
+void multiply_taps(const TileBlock& k, int64_t side, int64_t channels, int64_t outs, const float* weights, int64_t p0,
+                   int64_t p1, int64_t j0) {
+  const RowTiles rows(k.count);
+  const int64_t in = side + 2, r0 = p0 / in, r1 = (p1 + in - 1) / in;
+  const int64_t block = line_block(channels), cols = std::min<int64_t>(kNR, outs - j0);
+  // Several blocks are added to each other, so each is one piece.
+  const int64_t most = block < channels ? block : std::min<int64_t>(block, 64);
+  float* points = scratch(Scratch::PackB, (r1 - r0) * in * points_apart(most));
+  const float *taps = weights + j0 * channels * 9, *end = weights + (outs + kNR - 1) / kNR * kNR * channels * 9;
+  // The taps of the next channels, 9 * most * kNR floats of them, are fetched evenly by all steps of these.
+  const int64_t steps = (p1 - p0) * rows.count * most, step = (9 * most * kNR + steps - 1) / steps;
+  for (int64_t c = 0, count; c < channels; c += count) {
+    count = std::min(most, channels - c);
+    (side == 2 ? points_of_taps<2> : points_of_taps<4>)(taps, count, r0, r1, points);
+    taps += count * 9 * kNR;
+    const LineSums sums{.add = block < channels && c > 0, .resume = block == channels && c > 0};
+    for (int64_t p = p0; p < p1; ++p) {
+      const float* ahead = taps + (p - p0) * rows.count * count * step;
+      multiply_lines(rows, cols, count, k.from + p * k.count * channels, channels, c, kLine,
+                     points + (p - r0 * in) * points_apart(count), 0, 0, j0, k.to + p * k.count * outs, outs, sums,
+                     nullptr, {ahead < end ? ahead : nullptr, step});
+    }
+  }
 }
 
 // The outputs of the tiles [b, e) of a block from their points.
@@ -371,6 +428,7 @@ namespace {
 HWY_EXPORT(tiles_of_input);
 HWY_EXPORT(input_lines);
 HWY_EXPORT(multiply_points);
+HWY_EXPORT(multiply_taps);
 HWY_EXPORT(outputs_of_tiles);
 HWY_EXPORT(tiles_of_gradient);
 HWY_EXPORT(points_of_weights);
@@ -392,17 +450,23 @@ void transform_weights(const ConvGeom& g, const float* wt, bool adjoint, int64_t
     HWY_DYNAMIC_DISPATCH(points_of_weights)(side, wt, g.o, g.c, b * 16, e * 16, adjoint, points);
   });
 }
-const float* transformed_weights(const ConvGeom& g, const float* wt, bool adjoint, int64_t side = 2) {
-  ConvGeom of = g;
-  if (adjoint) std::swap(of.c, of.o);
-  float* points = scratch(Scratch::Weight, winograd_floats(of, side));
-  transform_weights(g, wt, adjoint, side, points);
-  return points;
+int64_t weight_floats(int64_t each, int64_t from, int64_t to) { return each * from * ((to + 31) / 32 * 32); }
+
+// Of a weight: its points, or its taps, of which points are made on the way.
+struct TileWeights {
+  const float* data;
+  bool taps;
+};
+TileWeights adjoint_weights(const ConvGeom& g, const float* wt) {
+  float* points = scratch(Scratch::Weight, weight_floats(kTilePoints, g.o, g.c));
+  transform_weights(g, wt, true, 2, points);
+  return {points, false};
 }
 
-// Too few tiles to give each thread a block of its own: one step after the other, each on all threads.
+// One step after the other, each on all threads: where there are too few tiles to give each thread a block of its own,
+// or the points of the weight are made on the way, which is done once.
 void multiply_few_tiles(const TiledImage& in, const TiledImage& out, int64_t tiles, const float* x,
-                        const float* weights, float* y, const Epilogue* done) {
+                        const TileWeights& w, float* y, const Epilogue* done) {
   const int64_t points = points_of(out.side);
   const TileBlock k{0, tiles, scratch(Scratch::Col, points * tiles * in.c),
                     scratch(Scratch::Out, points * tiles * out.c)};
@@ -412,25 +476,35 @@ void multiply_few_tiles(const TiledImage& in, const TiledImage& out, int64_t til
   });
   int64_t width;
   HWY_DYNAMIC_DISPATCH(lines_width)(&width);
-  // Points in several parts where whole ones would not keep all threads busy to the end.
-  const int64_t panels = (out.c + width - 1) / width, cuts = std::clamp<int64_t>(8 * num_threads() / points, 1, panels);
-  parallel_for(points * cuts, fma_grain(tiles * in.c * out.c / cuts), [&](int64_t b, int64_t e) {
-    for (; b < e; ++b) {
-      const int64_t p = b / cuts, j = b % cuts;
-      HWY_DYNAMIC_DISPATCH(multiply_points)
-      (k, in.c, out.c, weights, p, p + 1, panels * j / cuts * width, std::min(out.c, panels * (j + 1) / cuts * width));
-    }
-  });
+  const int64_t panels = (out.c + width - 1) / width;
+  if (w.taps) {
+    // A panel in several parts where whole ones would not keep all threads busy to the end; a part makes whole rows.
+    const int64_t cuts = std::clamp<int64_t>(3 * num_threads() / panels, 1, 2 * (out.side + 2));
+    parallel_for(panels * cuts, 1, [&](int64_t b, int64_t e) {
+      for (; b < e; ++b) HWY_DYNAMIC_DISPATCH(multiply_taps)
+      (k, out.side, in.c, out.c, w.data, points * (b % cuts) / cuts, points * (b % cuts + 1) / cuts, b / cuts * width);
+    });
+  } else {
+    // Points in several parts where whole ones would not keep all threads busy to the end.
+    const int64_t cuts = std::clamp<int64_t>(8 * num_threads() / points, 1, panels);
+    parallel_for(points * cuts, fma_grain(tiles * in.c * out.c / cuts), [&](int64_t b, int64_t e) {
+      for (; b < e; ++b) {
+        const int64_t p = b / cuts, j = b % cuts;
+        HWY_DYNAMIC_DISPATCH(multiply_points)
+        (k, in.c, out.c, w.data, p, p + 1, panels * j / cuts * width, std::min(out.c, panels * (j + 1) / cuts * width));
+      }
+    });
+  }
   parallel_for(tiles, grain(out.c), [&](int64_t b, int64_t e) {
     HWY_DYNAMIC_DISPATCH(outputs_of_tiles)(out, k, b, e, y, done);
   });
 }
 
 // y = the sum over channels of x's tiles times the points of a weight.
-void multiply_tiles(const TiledImage& in, const TiledImage& out, int64_t n, const float* x, const float* weights,
+void multiply_tiles(const TiledImage& in, const TiledImage& out, int64_t n, const float* x, const TileWeights& w,
                     float* y, const Epilogue* done) {
   const int64_t tiles = n * out.rows * out.cols, threads = num_threads(), points = points_of(out.side);
-  if (threads > 1 && tiles < kFewTiles * threads) return multiply_few_tiles(in, out, tiles, x, weights, y, done);
+  if (w.taps || (threads > 1 && tiles < kFewTiles * threads)) return multiply_few_tiles(in, out, tiles, x, w, y, done);
   // What a thread works on at a time: a little more than its own cache holds.
   const int64_t floats = machine().l2 * 3 / 2 / int64_t{sizeof(float)};
   int64_t block = std::max(kFewTiles, floats / (points * (in.c + out.c)));
@@ -444,7 +518,7 @@ void multiply_tiles(const TiledImage& in, const TiledImage& out, int64_t n, cons
       k.count = std::min(block, tiles - k.first);
       if (k.count <= 0) break;
       HWY_DYNAMIC_DISPATCH(input_lines)(in, x, k, 0, k.count, none);
-      HWY_DYNAMIC_DISPATCH(multiply_points)(k, in.c, out.c, weights, 0, points, 0, out.c);
+      HWY_DYNAMIC_DISPATCH(multiply_points)(k, in.c, out.c, w.data, 0, points, 0, out.c);
       HWY_DYNAMIC_DISPATCH(outputs_of_tiles)(out, k, 0, k.count, y, done);
     }
   });
@@ -452,27 +526,31 @@ void multiply_tiles(const TiledImage& in, const TiledImage& out, int64_t n, cons
 
 }  // namespace
 
-int64_t winograd_floats(const ConvGeom& g, int64_t side) { return points_of(side) * g.c * ((g.o + 31) / 32 * 32); }
-void winograd_last_weights(const ConvGeom& g, const float* wt, float* points, int64_t side) {
-  transform_weights(g, wt, false, side, points);
+int64_t winograd_floats(const ConvGeom& g, int64_t side) {
+  return weight_floats(cost::winograd_keeps_taps(g, side) ? 9 : points_of(side), g.c, g.o);
 }
-void winograd_last_fwd_points(const ConvGeom& g, const float* x, const float* points, float* y, const Epilogue* e,
-                              int64_t side) {
+void winograd_last_weights(const ConvGeom& g, const float* wt, float* to, int64_t side) {
+  if (!cost::winograd_keeps_taps(g, side)) return transform_weights(g, wt, false, side, to);
+  int64_t width;
+  HWY_DYNAMIC_DISPATCH(lines_width)(&width);
+  pack_weight({g.o, g.c, 9, width, g.c * 9 * width, 9 * width, width}, wt, to);
+}
+void winograd_last_fwd_prepared(const ConvGeom& g, const float* x, const float* weight, float* y, const Epilogue* e,
+                                int64_t side) {
   const int64_t rows = (g.oh + side - 1) / side, cols = (g.ow + side - 1) / side;
   multiply_tiles({g.h, g.w, g.c, rows, cols, g.ph, g.pw, side}, {g.oh, g.ow, g.o, rows, cols, 0, 0, side}, g.n, x,
-                 points, y, e);
+                 {weight, cost::winograd_keeps_taps(g, side)}, y, e);
 }
-void winograd_last_fwd(const ConvGeom& g, const float* x, const float* wt, float* y, const Epilogue* e) {
-  winograd_last_fwd_points(g, x, transformed_weights(g, wt, false), y, e);
-}
-void winograd4_last_fwd(const ConvGeom& g, const float* x, const float* wt, float* y, const Epilogue* e) {
-  winograd_last_fwd_points(g, x, transformed_weights(g, wt, false, 4), y, e, 4);
+void winograd_last_fwd(const ConvGeom& g, const float* x, const float* wt, float* y, const Epilogue* e, int64_t side) {
+  float* weight = scratch(Scratch::Weight, winograd_floats(g, side));
+  winograd_last_weights(g, wt, weight, side);
+  winograd_last_fwd_prepared(g, x, weight, y, e, side);
 }
 
 void winograd_last_bwd_data(const ConvGeom& g, const float* dy, const float* wt, float* dx) {
   const int64_t rows = (g.h + 1) / 2, cols = (g.w + 1) / 2;
   multiply_tiles({g.oh, g.ow, g.o, rows, cols, 2 - g.ph, 2 - g.pw}, {g.h, g.w, g.c, rows, cols, 0, 0}, g.n, dy,
-                 transformed_weights(g, wt, true), dx, nullptr);
+                 adjoint_weights(g, wt), dx, nullptr);
 }
 
 void winograd_last_bwd_weight(const ConvGeom& g, const float* x, const float* dy, float* dw) {

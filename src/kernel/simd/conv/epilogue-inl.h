@@ -28,6 +28,9 @@ struct ChannelSteps {
       return lanes == kLanes ? hn::LoadU(DF(), p + c) : load_n(m, p + c, lanes);
     };
     bias = at(e.bias), scale = at(e.scale), shift = at(e.shift);
+    // The last number that is added is never -0, so no sum is, and one step less tells what lies above zero.
+    if (act && has_scale) shift = hn::Add(shift, hn::Zero(DF()));
+    if (act && has_bias && !has_scale) bias = hn::Add(bias, hn::Zero(DF()));
   }
   // The steps before the addition, and those after it.
   HWY_INLINE VF before(VF v) const {
@@ -52,7 +55,10 @@ struct ChannelSteps {
     if (has_scale) each([&](VF v, int) HWY_ATTR { return hn::Add(hn::Mul(v, scale), shift); });
     if (adds) each([&](VF v, int i) HWY_ATTR { return hn::Add(v, summand(i)); });
     if (act == 2) each([&](VF v, int) HWY_ATTR { return below_six(v); });
-    if (act) each([&](VF v, int) HWY_ATTR { return above_zero(v); });
+    if (act && (has_bias || has_scale))
+      each([&](VF v, int) HWY_ATTR { return above_zero_but_minus(v); });
+    else if (act)
+      each([&](VF v, int) HWY_ATTR { return above_zero(v); });
   }
   // A NaN stays, and a negative zero becomes a positive one: MINPS is 6 < v ? 6 : v, FMIN and FMAX (not the FMINNM that
   // hn::Min is) give a NaN if there is one, and FMAX the positive of two zeros.
@@ -64,6 +70,14 @@ struct ChannelSteps {
     return VF(vminq_f32(six.raw, v.raw));
 #else
     return hn::IfThenElse(hn::Gt(v, six), six, v);
+#endif
+  }
+  // MAXPS is 0 > v ? 0 : v, which leaves a negative zero.
+  static HWY_INLINE VF above_zero_but_minus(VF v) {
+#if HWY_ARCH_X86
+    return hn::Max(hn::Zero(DF()), v);
+#else
+    return above_zero(v);
 #endif
   }
   static HWY_INLINE VF above_zero(VF v) {

@@ -2,7 +2,8 @@
 // that lie in lines and weights that lie in panels. Included after foreach_target.
 //
 // Lines are A as it lies in memory, a cache line of each row at a time: [k / kLine][rows of the tile][kLine], so that
-// nothing is transposed. A panel is [k][kNR] of B; a last, partial one is filled with zeros.
+// nothing is transposed. Rows may also be read where they are, `apart` floats from each other. A panel is [k][kNR] of
+// B; a last, partial one is filled with zeros.
 #if defined(MGE_LINE_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef MGE_LINE_TILE_INL_H_
 #undef MGE_LINE_TILE_INL_H_
@@ -19,13 +20,18 @@
 HWY_BEFORE_NAMESPACE();
 namespace mge::simd::HWY_NAMESPACE {
 
-// Where a tile goes: rows of c, `ld` apart, of whose last vector `tail` lanes count. `add`: on top of what c holds.
-// `done`, if any, is what the sums of columns from `col` on go through; its summand for this tile is `summand`.
+// What a tile does with what c holds: nothing, or sums are added to it, or they go on from it.
+struct LineSums {
+  bool add = false, resume = false;
+};
+
+// Where a tile goes: rows of c, `ld` apart, of whose last vector `tail` lanes count. `done`, if any, is what the sums
+// of columns from `col` on go through; its summand for this tile is `summand`.
 struct LineTileTo {
   float* c;
   int64_t ld;
   int tail;
-  bool add;
+  LineSums sums;
   const Epilogue* done;
   int64_t col;
   const float* summand;
@@ -68,7 +74,7 @@ HWY_NOINLINE inline void finish_rest(const LineTileTo& to, int v, int rows, cons
   for (int i = 0; i < rows; ++i) {
     float* c = to.c + i * to.ld + v * kLanes;
     VF s = hn::Load(DF(), t + i * kLanes);
-    if (to.add) s = hn::Add(load_n(m, c, to.tail), s);
+    if (to.sums.add) s = hn::Add(load_n(m, c, to.tail), s);
     s = steps.before(s);
     if (to.summand) s = hn::Add(s, load_n(m, to.summand + i * to.ld + v * kLanes, to.tail));
     store_n(steps.after(s), m, c, to.tail);
@@ -100,7 +106,7 @@ HWY_INLINE void finish_rows(const LineTileTo& to, const VF (&sums)[MR][NV]) {
   auto plus = [&](const float* HWY_RESTRICT from) HWY_ATTR {
     return [=](int i) HWY_ATTR { return kFreeMasks ? load_n(m, from + i * ld, lanes) : hn::LoadU(d, from + i * ld); };
   };
-  if (to.add) {
+  if (to.sums.add) {
     const auto before = plus(c);
 #pragma GCC unroll 16
     for (int i = 0; i < MR; ++i) acc[i] = hn::Add(acc[i], before(i));
@@ -123,13 +129,38 @@ HWY_INLINE void finish_tile(const LineTileTo& to, const VF (&sums)[MR][NV]) {
   if constexpr (NV > 1) finish_rows<1>(to, sums);
 }
 
-// C[MR][NV vectors] = (C if add) + A·B over k, through an epilogue. Each step fetches a line from `soon` on into L2:
-// the panel that comes next is on its way while this one multiplies. kHalf: of the last vector only the lower half
+// Rows of A, of which a tile takes one k after the other. Lines are kLine apart; after a line of each row come the next
+// ones. Three rows share a pointer: an address has room for one and two times their distance.
+template <int MR>
+struct RowsOfA {
+  static constexpr int kShared = kLinePairs ? MR : 3;
+  static constexpr int kPointers = (MR + kShared - 1) / kShared;
+  const float* row[kPointers];
+  int64_t apart, past_line;
+  HWY_INLINE RowsOfA(const float* a, int64_t rows_apart)
+      : apart(kLinePairs ? kLine : rows_apart), past_line(apart == kLine ? (MR - 1) * kLine : 0) {
+#pragma GCC unroll 8
+    for (int j = 0; j < kPointers; ++j) row[j] = a + j * kShared * apart;
+  }
+  HWY_INLINE VF at(int i) const { return hn::Set(DF(), row[i / kShared][i % kShared * apart]); }
+  HWY_INLINE void on(int64_t floats) {
+#pragma GCC unroll 8
+    for (int j = 0; j < kPointers; ++j) row[j] += floats;
+  }
+};
+
+// What is on its way into L2 while a tile multiplies: each step fetches the line of the next `step` floats.
+struct Soon {
+  const float* at;
+  int64_t step = kLine;
+};
+
+// C[MR][NV vectors] = (C if add) + A·B over k, through an epilogue. kHalf: of the last vector only the lower half
 // counts; a core that works on 512 bits in two halves has it in half the time.
 template <int MR, int NV, bool kHalf = false>
-void line_tile(int64_t k, const float* HWY_RESTRICT a, const float* HWY_RESTRICT b, const LineTileTo& to,
-               const float* soon) {
+void line_tile(int64_t k, const float* a, int64_t apart, const float* HWY_RESTRICT b, const LineTileTo& to, Soon soon) {
   RowFetcher<MR, NV> fetch(to);
+  RowsOfA<MR> rows(a, apart);
   constexpr int kWhole = kHalf ? NV - 1 : NV;
   const DF d;
   [[maybe_unused]] const hn::Half<DF> dh;
@@ -142,17 +173,23 @@ void line_tile(int64_t k, const float* HWY_RESTRICT a, const float* HWY_RESTRICT
     for (int v = 0; v < kWhole; ++v) acc[i][v] = hn::Zero(d);
     if constexpr (kHalf) half[i] = hn::Zero(dh);
   }
+  if (!kHalf && to.sums.resume) {
+#pragma GCC unroll 16
+    for (int i = 0; i < MR; ++i)
+#pragma GCC unroll 2
+      for (int v = 0; v < NV; ++v) acc[i][v] = hn::LoadU(d, to.c + i * to.ld + v * kLanes);
+  }
   for (int64_t left = k; left > 0; left -= kLine) {
     const int64_t steps = std::min(left, kLine);
     int64_t p = 0;
     if constexpr (kLinePairs)
-      for (; p + 2 <= steps; p += 2, a += 2, b += 2 * kNR, soon += kLine) {
-        __builtin_prefetch(soon, 0, 2);
-        multiply_line_pair<MR, NV>(a, b, kNR, acc);
+      for (; p + 2 <= steps; p += 2, rows.on(2), b += 2 * kNR, soon.at += soon.step) {
+        __builtin_prefetch(soon.at, 0, 2);
+        multiply_line_pair<MR, NV>(rows.row[0], b, kNR, acc);
       }
     for (; p < steps; ++p) {
-      __builtin_prefetch(soon, 0, 2);
-      soon += kLine;
+      __builtin_prefetch(soon.at, 0, 2);
+      soon.at += soon.step;
       fetch.step();
       VF bv[NV];
       [[maybe_unused]] VH bh;
@@ -161,15 +198,15 @@ void line_tile(int64_t k, const float* HWY_RESTRICT a, const float* HWY_RESTRICT
       if constexpr (kHalf) bh = hn::Load(dh, b + kWhole * kLanes);
 #pragma GCC unroll 16
       for (int i = 0; i < MR; ++i) {
-        const VF ai = hn::Set(d, a[i * kLine]);
+        const VF ai = rows.at(i);
 #pragma GCC unroll 2
         for (int v = 0; v < kWhole; ++v) acc[i][v] = hn::MulAdd(ai, bv[v], acc[i][v]);
         if constexpr (kHalf) half[i] = hn::MulAdd(hn::LowerHalf(dh, ai), bh, half[i]);
       }
-      ++a;
+      rows.on(1);
       b += kNR;
     }
-    a += (MR - 1) * kLine;
+    rows.on(rows.past_line);
   }
   if constexpr (kHalf)
 #pragma GCC unroll 16
@@ -177,7 +214,7 @@ void line_tile(int64_t k, const float* HWY_RESTRICT a, const float* HWY_RESTRICT
   finish_tile(to, acc);
 }
 
-using LineTileFn = void (*)(int64_t, const float*, const float*, const LineTileTo&, const float*);
+using LineTileFn = void (*)(int64_t, const float*, int64_t, const float*, const LineTileTo&, Soon);
 template <int... R>
 constexpr std::array<LineTileFn, 2 * kMR> make_line_tiles(std::integer_sequence<int, R...>) {
   return {{(R % 2 == 0 ? line_tile<R / 2 + 1, 1> : line_tile<R / 2 + 1, 2>)...}};
@@ -196,30 +233,32 @@ inline int64_t line_block(int64_t k) {
 // Columns [c, c + cols) of rows of y, the first of which is pixel `row`: (y if add) + lines · one panel over kc,
 // through an epilogue; cols at most kNR.
 HWY_INLINE void multiply_panel(const Epilogue* e, int64_t mr, int64_t cols, int64_t kc, const float* lines,
-                               const float* panel, int64_t row, int64_t c, float* y, int64_t ld, bool add,
-                               const float* soon) {
+                               int64_t apart, const float* panel, int64_t row, int64_t c, float* y, int64_t ld,
+                               const LineSums& sums, Soon soon) {
   const int64_t vecs = (cols + kLanes - 1) / kLanes;
   const int tail = static_cast<int>(cols - (vecs - 1) * kLanes);
   const bool half = kHalfTiles && mr == kMR && tail <= kLanes / 2;
   const LineTileFn tile = half ? kHalfLineTiles[vecs - 1] : kLineTiles[static_cast<size_t>((mr - 1) * 2 + vecs - 1)];
   const int64_t at = row * ld + c;
-  tile(kc, lines, panel, {y + at, ld, tail, add, e, c, e && e->add ? e->add + at : nullptr}, soon);
+  tile(kc, lines, apart, panel, {y + at, ld, tail, sums, e, c, e && e->add ? e->add + at : nullptr}, soon);
 }
 
 // Columns [c, c + cols) of rows of y, the first of which is pixel `row`: (y if add) + lines · panels over kc, through
 // an epilogue. Panels are `panel` floats apart; the lines of a tile start at its first row times `pitch`, those of this
-// block at k0. Panels outside, so that one comes by once; all lines stay in L2.
+// block at k0, and rows are `apart` from each other. Panels outside, so that one comes by once; all lines stay in L2.
+// `after`, if any, is read after them; all tiles together fetch so much of it as their steps make.
 inline void multiply_lines(const RowTiles& rows, int64_t cols, int64_t kc, const float* lines, int64_t pitch,
-                           int64_t k0, const float* panels, int64_t panel, int64_t row, int64_t c, float* y, int64_t ld,
-                           bool add, const Epilogue* e) {
+                           int64_t k0, int64_t apart, const float* panels, int64_t panel, int64_t row, int64_t c,
+                           float* y, int64_t ld, const LineSums& sums, const Epilogue* e, Soon after = {nullptr}) {
   for (int64_t j = 0; j < cols; j += kNR, panels += panel) {
     const int64_t here = std::min<int64_t>(kNR, cols - j);
     // The next panel in two halves, a line for every step of a tile.
-    const float* soon = panels + (j + kNR < cols ? panel : 0);
+    const bool last = j + kNR >= cols;
     for (int64_t t = 0; t < rows.count; ++t) {
+      const Soon soon = last && after.at ? Soon{after.at + t * kc * after.step, after.step}
+                                         : Soon{panels + (last ? 0 : panel) + t % 2 * kc * kLine};
       const int64_t i = rows.begin(t), mr = rows.begin(t + 1) - i;
-      multiply_panel(e, mr, here, kc, lines + i * pitch + k0 * mr, panels, row + i, c + j, y, ld, add,
-                     soon + t % 2 * kc * kLine);
+      multiply_panel(e, mr, here, kc, lines + i * pitch + k0 * mr, apart, panels, row + i, c + j, y, ld, sums, soon);
     }
   }
 }

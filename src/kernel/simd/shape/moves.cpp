@@ -221,7 +221,7 @@ void pack_weight(const WeightBlocks& b, const float* weight, float* dst) {
       const int64_t outs = std::min(b.block, b.outs - block * b.block);
       const float* src = weight + block * b.block * length + from;
       float* to = dst + block * b.out_step;
-      const bool direct = b.taps == 1 && b.channel_step == b.block;
+      const bool direct = b.channel_step == b.taps * b.block && (b.taps == 1 || b.tap_step == b.block);
       alignas(64) float tile[kRows * kMaxBlock];
       float* rows_at = direct ? to + from * b.block : tile;
       transpose(4, src, length, rows_at, b.block, rows, outs, false);

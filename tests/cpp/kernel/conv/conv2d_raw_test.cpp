@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -10,13 +11,23 @@
 #include <gtest/gtest.h>
 
 #include "base/parallel.h"
+#include "kernel/cost.h"
 #include "kernel/each_target.h"
+#include "kernel/on_machine.h"
 #include "kernel/simd/conv/conv2d_last.h"
 #include "kernel/simd/conv/conv2d_raw_impl.h"
 #include "kernel/simd/conv/epilogue.h"
 
 namespace mge::simd {
 namespace {
+
+using testing_kernels::OnMachine;
+
+// With tiles of `side` outputs, as the others are called.
+template <int side>
+void winograd_fwd(const ConvGeom& g, const float* x, const float* w, float* y, const Epilogue* e) {
+  winograd_last_fwd(g, x, w, y, e, side);
+}
 
 ConvGeom geom(int64_t n, int64_t c, int64_t h, int64_t w, int64_t oc, int64_t kh, int64_t kw, int64_t sh = 1,
               int64_t sw = 1, int64_t ph = 0, int64_t pw = 0, int64_t dh = 1, int64_t dw = 1, int64_t groups = 1) {
@@ -202,9 +213,9 @@ TEST_P(Conv2dRaw, MatchesFloat64AndIsTheSameForAnyThreadCount) {
     }
     if (g.groups == 1 && g.kh == 3 && g.kw == 3 && g.sh * g.sw * g.dh * g.dw == 1 && g.c % 16 == 0 && g.o % 16 == 0) {
       check(
-          of_one_size(y), [&](float* out) { last.fwd(winograd_last_fwd, out); }, "winograd_last_fwd");
+          of_one_size(y), [&](float* out) { last.fwd(winograd_fwd<2>, out); }, "winograd_last_fwd, 2x2");
       check(
-          of_one_size(y), [&](float* out) { last.fwd(winograd4_last_fwd, out); }, "winograd4_last_fwd");
+          of_one_size(y), [&](float* out) { last.fwd(winograd_fwd<4>, out); }, "winograd_last_fwd, 4x4");
       check(
           of_one_size(dx), [&](float* out) { last.bwd_data(winograd_last_bwd_data, out); }, "winograd_last_bwd_data");
       check(
@@ -250,6 +261,8 @@ const ConvGeom kCases[] = {
     geom(3, 16, 30, 28, 32, 3, 3, 1, 1, 1, 1),            // more tiles than one block of a sum
     geom(2, 33, 6, 5, 19, 1, 1),                          // 1x1
     geom(2, 40, 7, 8, 24, 1, 1),                          // 1x1, whole tiles of rows and half a vector at the end
+    geom(1, 512, 3, 9, 40, 1, 1),                         // 1x1, pixels a page's part apart
+    geom(1, 600, 4, 9, 33, 1, 1),                         // 1x1, two k-blocks
     geom(1, 3, 35, 61, 24, 3, 3, 2, 2, 1, 1),             // first layer, half a vector at the end
     geom(2, 12, 9, 9, 9, 1, 1, 2, 2),                     // 1x1, strided: pixels no tap reaches
     geom(2, 8, 12, 12, 8, 3, 3, 1, 1, 1, 1, 1, 1, 8),     // depthwise
@@ -259,6 +272,13 @@ const ConvGeom kCases[] = {
     geom(2, 16, 9, 9, 16, 7, 7, 1, 1, 3, 3, 1, 1, 16),    // depthwise, many taps
     geom(1, 17, 4, 5, 17, 3, 3, 1, 1, 4, 3, 1, 1, 17),    // depthwise, rows and columns of padding only
     geom(1, 16, 70, 66, 16, 3, 3, 1, 1, 1, 1, 1, 1, 16),  // depthwise, more than one band
+    geom(1, 40, 7, 7, 40, 3, 3, 1, 1, 1, 1, 1, 1, 40),    // depthwise, a row is one tile with both edges
+    geom(2, 24, 4, 22, 24, 3, 3, 1, 1, 1, 1, 1, 1, 24),   // depthwise, the last tile over the one before it
+    geom(1, 16, 5, 18, 16, 3, 3, 1, 1, 0, 0, 1, 1, 16),   // depthwise, no edges
+    geom(1, 32, 9, 29, 32, 3, 3, 2, 2, 1, 1, 1, 1, 32),   // depthwise, strided, both edges
+    geom(1, 16, 8, 28, 16, 3, 3, 2, 2, 1, 1, 1, 1, 16),   // depthwise, strided, the left edge
+    geom(1, 16, 6, 15, 16, 3, 3, 2, 2, 0, 0, 1, 1, 16),   // depthwise, strided, no edges
+    geom(1, 16, 6, 12, 16, 3, 3, 1, 1, 2, 2, 1, 1, 16),   // depthwise, edges of two pixels
     geom(1, 4, 9, 9, 12, 5, 5, 1, 1, 2, 2, 1, 1, 4),      // depthwise with multiplier 3
     geom(2, 12, 8, 8, 20, 3, 3, 1, 1, 1, 1, 1, 1, 4),     // grouped
     geom(1, 5, 17, 15, 18, 3, 2, 1, 1, 2, 1, 2, 3),       // dilated
@@ -343,11 +363,14 @@ TEST(Conv2dFirst, PreparedWeightsThreadsAndEpilogues) {
   });
 }
 
-// Tiles of 2x2 and 4x4 with prepared weights and an epilogue, on few and many tiles and threads.
+// Tiles of 2x2 and 4x4 with prepared weights and an epilogue, on few and many tiles and threads; with weights kept as
+// points and, where the second cache is said to be too small for them, as taps.
 TEST(Conv2dWinograd, PreparedWeightsThreadsAndEpilogues) {
   each_target([&] {
+    constexpr int64_t kRoomy = 1 << 30;
+    int taps = 0;
     for (const ConvGeom& g : {geom(1, 48, 7, 9, 80, 3, 3, 1, 1, 1, 1), geom(2, 32, 29, 30, 16, 3, 3, 1, 1, 0, 2),
-                              geom(1, 528, 6, 5, 32, 3, 3, 1, 1, 1, 1)})
+                              geom(1, 528, 6, 5, 32, 3, 3, 1, 1, 1, 1), geom(1, 16, 14, 13, 112, 3, 3, 1, 1, 1, 1)})
       for (int64_t side : {2, 4}) {
         SCOPED_TRACE(name(g) + " side " + std::to_string(side));
         const int64_t ny = g.n * g.o * g.oh * g.ow;
@@ -356,18 +379,53 @@ TEST(Conv2dWinograd, PreparedWeightsThreadsAndEpilogues) {
         const Epilogue e{.bias = bias.data(), .add = add.data(), .act = 2};
         std::vector<float> want(static_cast<size_t>(ny)), got(want);
         set_num_threads(1);
-        (side == 2 ? winograd_last_fwd : winograd4_last_fwd)(g, x.data(), w.data(), want.data(), nullptr);
+        std::optional<OnMachine> other(Machine{.l2 = kRoomy});
+        winograd_last_fwd(g, x.data(), w.data(), want.data(), nullptr, side);
         epilogue_pass_last(e, g.n * g.oh * g.ow, g.o, want.data());
-        std::vector<float> points(static_cast<size_t>(winograd_floats(g, side)) + 16);
-        float* at = points.data() + (64 - reinterpret_cast<uintptr_t>(points.data()) % 64) % 64 / sizeof(float);
-        winograd_last_weights(g, w.data(), at, side);
-        for (int threads : {1, 2, 3, 16}) {
-          set_num_threads(threads);
-          winograd_last_fwd_points(g, x.data(), at, got.data(), &e, side);
-          ASSERT_EQ(got, want) << threads << " threads";
+        for (int64_t l2 : {kRoomy, int64_t{1}}) {
+          other.emplace(Machine{.l2 = l2});
+          taps += cost::winograd_keeps_taps(g, side);
+          std::vector<float> weight(static_cast<size_t>(winograd_floats(g, side)) + 16);
+          float* at = weight.data() + (64 - reinterpret_cast<uintptr_t>(weight.data()) % 64) % 64 / sizeof(float);
+          winograd_last_weights(g, w.data(), at, side);
+          for (int threads : {1, 2, 3, 16}) {
+            set_num_threads(threads);
+            winograd_last_fwd_prepared(g, x.data(), at, got.data(), &e, side);
+            ASSERT_EQ(got, want) << threads << " threads, l2 " << l2;
+            winograd_last_fwd(g, x.data(), w.data(), got.data(), &e, side);
+            ASSERT_EQ(got, want) << threads << " threads, l2 " << l2 << ", weights as they come";
+          }
+          set_num_threads(1);
         }
-        set_num_threads(1);
       }
+    EXPECT_EQ(taps, 6);
+  });
+}
+
+// Sums that vanish below zero are -0 where multiply-adds are one step; with a shift or a bias of -0 they stay so, and
+// an activation makes them +0.
+TEST(Conv2dRawEpilogue, NegativeZeros) {
+  each_target([&] {
+    const ConvGeom one = geom(1, 16, 5, 9, 40, 1, 1), each = geom(1, 24, 5, 11, 24, 3, 3, 1, 1, 0, 0, 1, 1, 24);
+    for (const ConvGeom& g : {one, each})
+      for (int act : {0, 1, 2})
+        for (bool scaled : {false, true})
+          for (bool adds : {false, true}) {
+            const std::vector<float> x(static_cast<size_t>(g.c * g.h * g.w), -1e-30f),
+                w(static_cast<size_t>(g.o * (g.c / g.groups) * g.kh * g.kw), 1e-30f),
+                minus(static_cast<size_t>(g.o * g.oh * g.ow), -0.f), ones(static_cast<size_t>(g.o), 1.f);
+            std::vector<float> y(minus.size());
+            const Epilogue e{.bias = scaled ? nullptr : minus.data(),
+                             .scale = scaled ? ones.data() : nullptr,
+                             .shift = scaled ? minus.data() : nullptr,
+                             .add = adds ? minus.data() : nullptr,
+                             .act = act};
+            (g.groups == 1 ? lines_last_fwd : depthwise_last_fwd)(g, x.data(), w.data(), y.data(), &e);
+            for (size_t i = 0; i < y.size(); ++i) {
+              ASSERT_EQ(y[i], 0.f);
+              ASSERT_FALSE(act && std::signbit(y[i])) << name(g) << " act " << act << " at " << i;
+            }
+          }
   });
 }
 
