@@ -428,7 +428,7 @@ void take_quantised(PyObject* data, TensorOptions* opt) {
   if (!PyObject_TypeCheck(data, reinterpret_cast<PyTypeObject*>(g_ndarray))) return;
   Obj dtype = check(PyObject_GetAttrString(data, "dtype")),
       meta = check(PyObject_GetAttrString(dtype.get(), "metadata"));
-  if (meta.get() == Py_None) return;
+  if (meta.get() == Py_None || !PyMapping_HasKeyString(meta.get(), "mgb_dtype")) return;  // other programs' notes
   Quant quant;
   const DType t = to_dtype(dtype.get(), &quant);
   if (!is_quant(t)) return;

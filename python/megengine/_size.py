@@ -167,10 +167,12 @@ class Size(Tensor):
 
     # A key of dicts and sets like the number: from there on it is one, also for what is stored under it.
     _key: Any = None
+    keys = 0  # how many were asked for in this process
 
     def __hash__(self) -> int:
         if self._key is None:
             self._key = self.number
+            Size.keys += 1
         return hash(self._key)
 
     def __reduce__(self) -> Any:

@@ -195,6 +195,21 @@ def a_cached_function(t: Run) -> None:
 
 
 @case()
+def a_table_of_sizes(t: Run) -> None:
+    table: dict[tuple[int, int], Tensor] = {}
+
+    def scale(x: Tensor) -> Tensor:
+        size = (x.shape[0], x.shape[1])
+        if size not in table:
+            table[size] = F.ones(x.shape[1]) * x.shape[0]
+        return x * table[size]
+
+    f = t(scale)
+    for shape in ((2, 3), (2, 3), (4, 3), (2, 3), (4, 3), (4, 3), (3, 2), (2, 3), (3, 2)):
+        t.call(f, ramp(*shape))
+
+
+@case()
 def an_iterator_of_the_closure(t: Run) -> None:
     counter = itertools.count(1)
     f = t(lambda x: x * next(counter))

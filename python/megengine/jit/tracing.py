@@ -299,6 +299,7 @@ class trace(CallPaths, _core.TraceBase):
         outside = [t for note in (*notes.values(), *(name.deep for name in before)) for t in note[HELD]]
         outside = [t for t in outside if isinstance(t, Tensor)]
         recording.record_begin([*tensors, *self._late])
+        keys_before = _size.Size.keys
         _core.traced_shapes(recording.any_size)
         try:
             with _recording_into(entry.refresh, notes, grads):
@@ -330,15 +331,13 @@ class trace(CallPaths, _core.TraceBase):
             reason = reason or other
             if not reason:
                 entry.host_only = False
-            elif key not in self._tries:
-                # What a first call sets up (a cache, a buffer made when it is needed) is there the next time.
-                if len(self._tries) >= MAX_RECORDINGS:
-                    self._tries.clear()
-                self._tries.add(key)
+            elif self._first_try(key):
                 return result
             else:
                 entry.eager = not recording.boundaries
                 self._tell(reason)
+        elif _size.Size.keys != keys_before and self._first_try(key + repr([t._tuple_shape for t in tensors]).encode()):
+            return result
         elif recording.host_only:  # a call like it may take other ops
             entry.eager = not recording.boundaries
         classes = {type(note[TARGET]) for note in notes.values()}
@@ -352,6 +351,16 @@ class trace(CallPaths, _core.TraceBase):
                 "states; the recording used longest ago is dropped each time. Pass numbers that change as Tensors."
             )
         return result
+
+    def _first_try(self, key: bytes) -> bool:
+        """Whether a call is to be recorded once more: what a first call sets up (a cache, a buffer made when it is
+        needed) is there the next time."""
+        if key in self._tries:
+            return False
+        if len(self._tries) >= MAX_RECORDINGS:
+            self._tries.clear()
+        self._tries.add(key)
+        return True
 
     def _finish(
         self,
