@@ -108,7 +108,7 @@ class Reader {
   }
 
   template <class... A>
-  [[noreturn]] void broken(fmt::string_view f, const A&... a) const {
+  [[noreturn]] void broken(const char* f, const A&... a) const {
     MGE_FAIL_ENV("{}: damaged: {}.", who_, format(f, a...));
   }
 
