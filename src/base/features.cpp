@@ -23,7 +23,7 @@ void note_feature(std::string_view name) {
 std::vector<std::string_view> noted_features() {
   std::vector<std::string_view> out;
   for (size_t i = 0; i < std::size(kFeatures); ++i)
-    if (kFeatures[i].found && g_noted[i].load(std::memory_order_relaxed)) out.push_back(kFeatures[i].name);
+    if (g_noted[i].load(std::memory_order_relaxed)) out.push_back(kFeatures[i].name);
   return out;
 }
 

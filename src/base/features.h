@@ -21,18 +21,19 @@ struct FeatureRow {
 // The line is read by tools/trim.
 inline constexpr FeatureRow kFeatures[] = {
     // What programs call.
-    {"writing", false},      // of models and packs
-    {"profiling", false},    // times and memory of programs as JSON
-    {"value_dumps", false},  // every value of a run to files
-    {"packs", false},        // packed models and the settings inside them
-    {"ciphers", false},      // encrypted models
-    {"fast_run", false},     // kernels measured or chosen by a policy, caches of that
-    {"checks", false},       // the checked executor, verifiers, the interpreter
-    {"graph_text", false},   // graphs and programs as text: MGE_DUMP_IR
-    {"recompute", false},    // less memory for more time where it is short
-    {"custom_ops", false},   // set_loader_lib_path
-    {"streams", false},      // devices that are not the CPU
-    {"half_io", false},      // enable_f16_io_comp
+    {"writing", false},        // of models and packs
+    {"profiling", false},      // times and memory of programs as JSON
+    {"value_dumps", false},    // every value of a run to files
+    {"packs", false},          // packed models and the settings inside them
+    {"ciphers", false},        // encrypted models
+    {"fast_run", false},       // kernels measured or chosen by a policy, caches of that
+    {"checks", false},         // the checked executor, verifiers, the interpreter
+    {"graph_text", false},     // graphs and programs as text: MGE_DUMP_IR
+    {"recompute", false},      // less memory for more time where it is short
+    {"custom_ops", false},     // set_loader_lib_path
+    {"streams", false},        // devices that are not the CPU
+    {"graph_options", false},  // passes that only dump and the graph options of a trace ask for
+    {"half_io", false},        // enable_f16_io_comp
     {"fuse_preprocess", false},
     // What a model may make use of. No bit depends on any of the passes and plans; ops are refused when they need what
     // is not there.
@@ -44,14 +45,13 @@ inline constexpr FeatureRow kFeatures[] = {
     {"cse", true},
     {"move_casts", true},
     {"fuse_elementwise", true},
-    {"layouts", true},     // memory orders for the whole graph
-    {"bands", true},       // several ops row by row
-    {"order", true},       // of nodes, for less memory
-    {"tight", true},       // memory plans beyond the first that fits
-    {"parts", true},       // sizes that depend on values
-    {"decompose", true},   // ops without a kernel as their parts
-    {"quantised", true},   // quantised types
-    {"row_loops", true},   // elementwise kernels that are not part of a fused region
+    {"layouts", true},    // memory orders for the whole graph
+    {"bands", true},      // several ops row by row
+    {"order", true},      // of nodes, for less memory
+    {"tight", true},      // memory plans beyond the first that fits
+    {"parts", true},      // sizes that depend on values
+    {"decompose", true},  // ops without a kernel as their parts
+    {"quantised", true},  // quantised types
 };
 
 constexpr int feature_index(std::string_view name) {
@@ -82,9 +82,8 @@ void note_feature(int feature);
 __attribute__((always_inline)) inline void note(Feature f) {
   if (!build_list::kOnlyFeatures) note_feature(f.index);
 }
-/// The same by a name that may be no feature's.
+/// The same by a name that may be no feature's: a pass's.
 void note_feature(std::string_view name);
-/// Of those that models are found to use.
 std::vector<std::string_view> noted_features();
 
 }  // namespace mge

@@ -100,20 +100,30 @@ void put_float(std::string& out, const Spec& s, double x) {
 
 void put(std::string& out, const Spec& s, FormatKind kind, const FormatValue& v) {
   switch (kind) {
-    case FormatKind::Bool: return pad(out, s, v.u ? "true" : "false", false);
+    case FormatKind::Bool:
+      return pad(out, s, v.u ? "true" : "false", false);
     case FormatKind::Char: {
       const char c = static_cast<char>(v.i);
       return pad(out, s, {&c, 1}, false);
     }
-    case FormatKind::Int: return put_integer(out, s, v.i < 0 ? 0 - v.u : v.u, v.i < 0);
-    case FormatKind::Unsigned: return put_integer(out, s, v.u, false);
-    case FormatKind::Float: return s.type || s.precision >= 0 ? put_float(out, s, v.f) : put_shortest(out, s, v.f);
-    case FormatKind::Double: return s.type || s.precision >= 0 ? put_float(out, s, v.d) : put_shortest(out, s, v.d);
-    case FormatKind::CString: return pad(out, s, v.p ? static_cast<const char*>(v.p) : "(null)", false);
-    case FormatKind::String: return pad(out, s, *static_cast<const std::string*>(v.p), false);
-    case FormatKind::View: return pad(out, s, *static_cast<const std::string_view*>(v.p), false);
-    case FormatKind::Pointer: return put_integer(out, {.prefix = true, .type = 'x'}, v.u, false);
-    case FormatKind::None: break;
+    case FormatKind::Int:
+      return put_integer(out, s, v.i < 0 ? 0 - v.u : v.u, v.i < 0);
+    case FormatKind::Unsigned:
+      return put_integer(out, s, v.u, false);
+    case FormatKind::Float:
+      return s.type || s.precision >= 0 ? put_float(out, s, v.f) : put_shortest(out, s, v.f);
+    case FormatKind::Double:
+      return s.type || s.precision >= 0 ? put_float(out, s, v.d) : put_shortest(out, s, v.d);
+    case FormatKind::CString:
+      return pad(out, s, v.p ? static_cast<const char*>(v.p) : "(null)", false);
+    case FormatKind::String:
+      return pad(out, s, *static_cast<const std::string*>(v.p), false);
+    case FormatKind::View:
+      return pad(out, s, *static_cast<const std::string_view*>(v.p), false);
+    case FormatKind::Pointer:
+      return put_integer(out, {.prefix = true, .type = 'x'}, v.u, false);
+    case FormatKind::None:
+      break;
   }
   out += "{?}";
 }

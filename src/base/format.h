@@ -24,27 +24,44 @@ enum class FormatKind : uint8_t { None, Bool, Char, Int, Unsigned, Float, Double
 namespace detail {
 template <class T>
 consteval FormatKind format_kind() {
-  if constexpr (std::is_same_v<T, bool>) return FormatKind::Bool;
-  else if constexpr (std::is_same_v<T, char>) return FormatKind::Char;
-  else if constexpr (std::is_integral_v<T>) return std::is_signed_v<T> ? FormatKind::Int : FormatKind::Unsigned;
-  else if constexpr (std::is_same_v<T, float>) return FormatKind::Float;
-  else if constexpr (std::is_same_v<T, double>) return FormatKind::Double;
-  else if constexpr (std::is_same_v<T, std::string>) return FormatKind::String;
-  else if constexpr (std::is_same_v<T, std::string_view>) return FormatKind::View;
-  else if constexpr (std::is_convertible_v<const T&, const char*>) return FormatKind::CString;
-  else if constexpr (std::is_same_v<T, void*> || std::is_same_v<T, const void*>) return FormatKind::Pointer;
-  else static_assert(!sizeof(T), "format: convert this value first");
+  if constexpr (std::is_same_v<T, bool>)
+    return FormatKind::Bool;
+  else if constexpr (std::is_same_v<T, char>)
+    return FormatKind::Char;
+  else if constexpr (std::is_integral_v<T>)
+    return std::is_signed_v<T> ? FormatKind::Int : FormatKind::Unsigned;
+  else if constexpr (std::is_same_v<T, float>)
+    return FormatKind::Float;
+  else if constexpr (std::is_same_v<T, double>)
+    return FormatKind::Double;
+  else if constexpr (std::is_same_v<T, std::string>)
+    return FormatKind::String;
+  else if constexpr (std::is_same_v<T, std::string_view>)
+    return FormatKind::View;
+  else if constexpr (std::is_convertible_v<const T&, const char*>)
+    return FormatKind::CString;
+  else if constexpr (std::is_same_v<T, void*> || std::is_same_v<T, const void*>)
+    return FormatKind::Pointer;
+  else
+    static_assert(!sizeof(T), "format: convert this value first");
 }
 template <class T>
 inline FormatValue format_value(const T& x) {
   constexpr FormatKind kind = format_kind<T>();
-  if constexpr (kind == FormatKind::Float) return {.f = x};
-  else if constexpr (kind == FormatKind::Double) return {.d = x};
-  else if constexpr (kind == FormatKind::String || kind == FormatKind::View) return {.p = &x};
-  else if constexpr (kind == FormatKind::CString) return {.p = static_cast<const char*>(x)};
-  else if constexpr (kind == FormatKind::Pointer) return {.p = x};
-  else if constexpr (std::is_signed_v<T>) return {.i = x};
-  else return {.u = x};
+  if constexpr (kind == FormatKind::Float)
+    return {.f = x};
+  else if constexpr (kind == FormatKind::Double)
+    return {.d = x};
+  else if constexpr (kind == FormatKind::String || kind == FormatKind::View)
+    return {.p = &x};
+  else if constexpr (kind == FormatKind::CString)
+    return {.p = static_cast<const char*>(x)};
+  else if constexpr (kind == FormatKind::Pointer)
+    return {.p = x};
+  else if constexpr (std::is_signed_v<T>)
+    return {.i = x};
+  else
+    return {.u = x};
 }
 constexpr int kFormatBits = 4;  // of a kind, in the word that says what the values are
 template <class... A>

@@ -3,6 +3,8 @@
 #include <charconv>
 #include <cmath>
 
+#include "base/features.h"
+
 namespace mge {
 namespace {
 
@@ -85,6 +87,7 @@ std::string print_attr(const AttrValue& v) {
     case 5:
       return std::string(dtype_name(std::get<DType>(v)));
     default:
+      if (!has("quantised")) return std::string(dtype_name(std::get<QType>(v).dtype));
       return print_qtype(std::get<QType>(v));
   }
 }
@@ -139,6 +142,7 @@ AttrValue parse_attr(std::string_view who, std::string_view text, const AttrValu
     case 5:
       return parse_dtype(t);
     default:
+      require("quantised", "a quantised type");
       return parse_qtype(who, t);
   }
   fail(ErrorKind::Value, "{}: '{}' is not {}.", who, text, kKinds[like.index()]);
@@ -152,7 +156,7 @@ AttrValue coerce_attr(std::string_view who, AttrValue v, const AttrValue& like) 
   if (like.index() == 4 && v.index() == 1) return Ints{std::get<int64_t>(v)};
   if (like.index() == 5 && v.index() == 3) return parse_dtype(std::get<std::string>(v));
   if (like.index() == 6 && v.index() == 5) return QType{std::get<DType>(v), {}};
-  if (like.index() == 6 && v.index() == 3) return parse_qtype(who, std::get<std::string>(v));
+  if (has("quantised") && like.index() == 6 && v.index() == 3) return parse_qtype(who, std::get<std::string>(v));
   fail(ErrorKind::Type, "{}: expected {}, got {}.", who, kKinds[like.index()], print_attr(v));
 }
 
