@@ -49,7 +49,7 @@ def full_build(given: Path | None) -> Path:
     sys.exit(f"trim: there is no full build to run the models with in {folders[0]}. `make lite` makes one.")
 
 
-def configure(out: Path, models: list[Path], isas: list[str], crypto: bool) -> Path:
+def configure(out: Path, models: list[Path], isas: list[str], crypto: bool, relr: bool) -> Path:
     build = out / "build"
     foreign = any(model.read_bytes()[:8] != NATIVE for model in models)
     switches = {
@@ -59,6 +59,7 @@ def configure(out: Path, models: list[Path], isas: list[str], crypto: bool) -> P
         "MGE_ISAS": ";".join(isas) or "all",
         "MGE_ORIGINAL_FILES": "ON" if foreign else "OFF",
         "MGE_WITH_CRYPTO": "ON" if crypto else "OFF",
+        "MGE_RELR": "ON" if relr else "OFF",
     }
     run(
         "cmake",
@@ -114,6 +115,7 @@ def main() -> None:
     asked = ", ".join(name for name, found in FEATURES.items() if found == "false")
     parser.add_argument("--with", dest="features", default="", help=f"parts that a program asks for, of {asked}; or all")
     parser.add_argument("--crypto", action="store_true", help="with AES, for encrypted models; --with ciphers, too")
+    parser.add_argument("--old-libc", action="store_true", help="also for glibc before 2.36: relocations are not packed")
     parser.add_argument("--list", action="store_true", help="write OUT/ops.txt and build nothing")
     parser.add_argument("--full", type=Path, help="folder with mge-lite and load_and_run of a full build")
     args = parser.parse_args()
@@ -137,7 +139,7 @@ def main() -> None:
     print(f"trim: {count} ops for {len(args.models)} models -> {out / 'ops.txt'}")
     if args.list:
         return
-    build = configure(out, args.models, isas, args.crypto)
+    build = configure(out, args.models, isas, args.crypto, not args.old_libc)
     run("cmake", "--build", build, "--target", "lite_shared", "load_and_run", quiet=not sys.stdout.isatty())
     library = out / "liblite.so"
     run("strip", "-o", library, build / "python/megenginelite/libs/liblite.so")

@@ -6,7 +6,7 @@
 
 namespace mge {
 namespace {
-std::atomic<bool> g_noted[std::size(kFeatures)];
+std::atomic<bool> g_noted[std::size(kFeatures)], g_all{false};
 }
 
 void fail_left_out(int feature, const char* who) {
@@ -16,6 +16,8 @@ void fail_left_out(int feature, const char* who) {
        who, name);
 }
 
+void note_all_features(bool on) { g_all = on; }
+bool notes_all_features() { return g_all; }
 void note_feature(int feature) { g_noted[feature].store(true, std::memory_order_relaxed); }
 void note_feature(std::string_view name) {
   if (const int i = feature_index(name); i >= 0) note_feature(i);

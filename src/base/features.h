@@ -52,6 +52,10 @@ inline constexpr FeatureRow kFeatures[] = {
     {"parts", true},      // sizes that depend on values
     {"decompose", true},  // ops without a kernel as their parts
     {"quantised", true},  // quantised types
+    // Ways of convolutions whose windows ask for them at some size.
+    {"winograd", true},
+    {"conv_channels", true},
+    {"conv_gemm", true},
 };
 
 constexpr int feature_index(std::string_view name) {
@@ -82,6 +86,9 @@ void note_feature(int feature);
 __attribute__((always_inline)) inline void note(Feature f) {
   if (!build_list::kOnlyFeatures) note_feature(f.index);
 }
+/// While it is on kernels are asked about every call, so that what they could take at another size is noted, too.
+void note_all_features(bool on);
+bool notes_all_features();
 /// The same by a name that may be no feature's: a pass's.
 void note_feature(std::string_view name);
 std::vector<std::string_view> noted_features();

@@ -46,6 +46,7 @@ void add_dtypes(const mge::Graph& g, std::set<std::string_view>* out) {
 std::string needs_of(std::span<const std::string> paths, const Config& config) {
   std::set<std::string_view> ops(std::begin(kAlways), std::end(kAlways)), dtypes;
   std::string names;
+  mge::note_all_features(true);
   for (const std::string& path : paths) {
     Network net(config);
     net.load_model(path);
