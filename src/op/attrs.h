@@ -100,31 +100,24 @@ inline bool attrs_equal(const AttrsBase* a, const AttrsBase* b) { return a == b 
 inline uint64_t attrs_hash(const AttrsBase* a) { return a ? a->hash() : 0; }
 
 namespace detail {
-template <class... Rest>
-struct FieldList {
-  std::tuple<Rest...> items;
-};
-template <size_t I, class T, class Tuple, class F>
-void visit_fields_at(T& obj, const Tuple& t, F& f) {
-  if constexpr (I < std::tuple_size_v<Tuple>) {
-    f(std::string_view(std::get<I>(t)), obj.*std::get<I + 1>(t));
-    visit_fields_at<I + 2>(obj, t, f);
-  }
-}
-template <class V, size_t I = 0>
-constexpr uint8_t attr_kind() {
-  if constexpr (std::is_same_v<V, std::variant_alternative_t<I, AttrValue>>)
+/// Place of V among the alternatives of a variant.
+template <class Variant, class V, size_t I = 0>
+constexpr uint8_t kind_in() {
+  if constexpr (std::is_same_v<V, std::variant_alternative_t<I, Variant>>)
     return I;
   else
-    return attr_kind<V, I + 1>();
+    return kind_in<Variant, V, I + 1>();
+}
+/// Where a member lies in any T.
+template <class T, class V, class B>
+uint16_t offset_in(V B::*member) {
+  alignas(T) static constexpr char place[sizeof(T)] = {};
+  const T* object = reinterpret_cast<const T*>(place);
+  return static_cast<uint16_t>(reinterpret_cast<const char*>(std::addressof(object->*member)) - place);
 }
 template <class T, class V, class B>
 AttrField attr_field(const char* name, V B::*member) {
-  // Of no object: the address of a member is where it lies in any.
-  alignas(T) static constexpr char place[sizeof(T)] = {};
-  const T* object = reinterpret_cast<const T*>(place);
-  const auto* at = reinterpret_cast<const char*>(std::addressof(object->*member));
-  return {name, static_cast<uint16_t>(at - place), attr_kind<V>()};
+  return {name, offset_in<T>(member), kind_in<AttrValue, V>()};
 }
 template <class T, class Tuple, size_t... I>
 AttrFields attr_fields_at(const Tuple& t, std::index_sequence<I...>) {
@@ -139,12 +132,6 @@ template <class... A>
 constexpr std::tuple<A...> field_list(A... a) {
   return std::tuple<A...>(a...);
 }
-template <class T, class F>
-void visit_fields(T& obj, F f) {
-  constexpr auto list = std::remove_const_t<T>::fields();
-  detail::visit_fields_at<0>(obj, list, f);
-}
-
 template <class T>
 AttrFields attr_fields() {
   constexpr auto list = T::fields();
