@@ -32,6 +32,7 @@ inline constexpr FeatureRow kFeatures[] = {
     {"recompute", false},      // less memory for more time where it is short
     {"custom_ops", false},     // set_loader_lib_path
     {"streams", false},        // devices that are not the CPU
+    {"docs", false},           // what ops say of themselves, which Python shows
     {"graph_options", false},  // passes that only dump and the graph options of a trace ask for
     {"half_io", false},        // enable_f16_io_comp
     {"fuse_preprocess", false},
