@@ -7,9 +7,9 @@
 
 The models, ours or MegEngine's, are loaded and run once by ``mge-lite needs`` of a full build; the ops they looked up
 and the passes and plans that did something for them are the list (OUT/ops.txt) that the build is made of. Functions of
-the API that need more are there and say which --with brings it (src/base/features.h). The result is OUT/liblite.so, stripped, and OUT/bin/load_and_run. Each
-model is then run by both, with the same random inputs, and must give the same bits. A model that needs more is refused
-when it is loaded, with all that is missing.
+the API that need more are there and say which --with brings it (src/base/features.h). The result is OUT/liblite.so,
+stripped, and OUT/bin/load_and_run. Each model is then run by both, with the same random inputs, and must give the same
+bits. A model that needs more is refused when it is loaded, with all that is missing.
 """
 
 from __future__ import annotations
@@ -113,9 +113,13 @@ def main() -> None:
     parser.add_argument("-o", "--out", type=Path, default=ROOT / "build/trim", help="the folder of the result")
     parser.add_argument("--isa", default="", help=f"instruction sets of x86, of {','.join(ISAS)}; all when left out")
     asked = ", ".join(name for name, found in FEATURES.items() if found == "false")
-    parser.add_argument("--with", dest="features", default="", help=f"parts that a program asks for, of {asked}; or all")
+    parser.add_argument(
+        "--with", dest="features", default="", help=f"parts that a program asks for, of {asked}; or all"
+    )
     parser.add_argument("--crypto", action="store_true", help="with AES, for encrypted models; --with ciphers, too")
-    parser.add_argument("--old-libc", action="store_true", help="also for glibc before 2.36: relocations are not packed")
+    parser.add_argument(
+        "--old-libc", action="store_true", help="also for glibc before 2.36: relocations are not packed"
+    )
     parser.add_argument("--list", action="store_true", help="write OUT/ops.txt and build nothing")
     parser.add_argument("--full", type=Path, help="folder with mge-lite and load_and_run of a full build")
     args = parser.parse_args()

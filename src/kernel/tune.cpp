@@ -208,9 +208,7 @@ const Kernel* by_name(const Candidates& c, const std::string& name) {
 
 }  // namespace
 
-const Kernel* forced_kernel(const OpDef& op) {
-  return has("fast_run") && g_forced_op == &op ? g_forced : nullptr;
-}
+const Kernel* forced_kernel(const OpDef& op) { return has("fast_run") && g_forced_op == &op ? g_forced : nullptr; }
 
 Choice pick_kernel(const KernelRegistry& r, const KernelArgs& a, KernelTier from) {
   if (!has("fast_run")) return r.find(a, from);

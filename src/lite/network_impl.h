@@ -109,7 +109,9 @@ class LITE_HIDDEN Network::Impl : public std::enable_shared_from_this<Impl> {
   void replace_model(const std::function<void()>& load);
   void take(std::shared_ptr<const mge::serial::LoadedModel> m);
   void prepare_first();
-  bool shows_values() const { return mge::has("value_dumps") && (!text_dump.empty() || !bin_dump.empty() || on_values); }
+  bool shows_values() const {
+    return mge::has("value_dumps") && (!text_dump.empty() || !bin_dump.empty() || on_values);
+  }
   void apply(const ModelInfo& info);
   void prepare_again();
   bool runs_aside() const;

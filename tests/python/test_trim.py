@@ -143,16 +143,18 @@ def test_what_a_program_asks_for_joins_the_list(tmp_path: Path) -> None:
 def test_a_feature_that_is_left_out_refuses_by_name_and_leaves_no_code(tmp_path: Path) -> None:
     (tmp_path / "base").mkdir()
     (tmp_path / "base/build_features.h").write_text(
-        "#pragma once\n#include <string_view>\nnamespace mge::build_list {\ninline constexpr bool kOnlyFeatures = true;\n"
+        "#pragma once\n#include <string_view>\nnamespace mge::build_list {\n"
+        "inline constexpr bool kOnlyFeatures = true;\n"
         'inline constexpr std::string_view kFeatures[] = {"bands", ""};\n}\n'
     )
     source = tmp_path / "use.cpp"
     source.write_text(
         '#include "base/error.h"\n#include "base/features.h"\n#include <cstdio>\n'
         'extern "C" int left();\n'  # nobody has it: the program links only if nothing refers to it
-        'static int kept() { return 7; }\n'
+        "static int kept() { return 7; }\n"
         'int use() { mge::require("profiling", "lite: f"); return left(); }\n'
-        'int main() {\n  int sum = 0;\n  if (mge::has("bands")) sum += kept();\n  if (mge::has("layouts")) sum += left();\n'
+        'int main() {\n  int sum = 0;\n  if (mge::has("bands")) sum += kept();\n'
+        '  if (mge::has("layouts")) sum += left();\n'
         '  try { sum += use(); } catch (const mge::Error& e) { std::printf("%d %s", sum, e.what()); }\n}\n'
     )
     files = [source, *(ROOT / "src/base" / f for f in ("features.cpp", "format.cpp", "error.cpp"))]
