@@ -61,7 +61,6 @@ void Network::Impl::check_config() const {
                 "lite: the io_type of '{}' is {}; it must be LITE_IO_VALUE (0) or LITE_IO_SHAPE (1).", io.name,
                 static_cast<int>(io.io_type));
   const Options& o = config.options;
-  if (o.var_sanity_check_first_run) mge::require("checks", "lite: var_sanity_check_first_run");
   if (o.force_dynamic_alloc) mge::require("checks", "lite: force_dynamic_alloc");
   MGE_CHECK(!(o.force_output_dynamic_alloc && o.force_output_use_user_specified_memory), Value,
             "lite: force_output_dynamic_alloc and force_output_use_user_specified_memory exclude each other.");
