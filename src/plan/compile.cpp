@@ -377,7 +377,6 @@ struct Compiler {
       for (int i = t; i <= last; ++i) keep_for_chain(args[i - t], t, last, p.code[i]);
       p.code[t].chain = static_cast<int>(p.chains.size());
       p.chains.push_back(c);
-      note("bands");
       t = last;
     }
   }
@@ -404,8 +403,11 @@ struct Compiler {
     const PlanBuffer& b = p.buffers[made.buffer];
     for (size_t i = 1; i < next.n_in; ++i)
       if (p.refs[next.first_arg + i].buffer == made.buffer) return false;
-    return b.where == Where::Arena && b.first == t && b.last == t + 1 && made.offset == 0 && y.shape.rank == 4 &&
-           y.layout.is_channels_last(y.shape) && y.numel() > 0 && cost::between_pays(static_cast<double>(b.bytes));
+    if (b.where != Where::Arena || b.first != t || b.last != t + 1 || made.offset != 0 || y.shape.rank != 4 ||
+        !y.layout.is_channels_last(y.shape) || y.numel() == 0)
+      return false;
+    note("bands");  // on a machine with another cache, if not here
+    return cost::between_pays(static_cast<double>(b.bytes));
   }
   void keep_for_chain(const KernelArgs& a, int first, int last, Instr& c) {
     for (size_t i = 0; i < size_t{c.n_in} + c.n_out; ++i) {
