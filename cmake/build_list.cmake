@@ -1,7 +1,9 @@
-# mge_build_list(<target>): "op/build_list.h", which src/op/in_build.h explains, from the list MGE_OPS names: `all`,
+# mge_build_list(<target>): "op/build_list.h", which src/op/in_build.h explains, and "base/build_features.h" (src/base/features.h)
+# from the list MGE_OPS names: `all`,
 # `inference` (cmake/inference_ops.txt), or a file as tools/trim writes them. Lines of a list:
-#   only | except        the ops and classes below are all there is, or all that is left out
+#   only | except        the ops, classes and features below are all there is, or all that is left out
 #   op NAME   class NAME one of ours, one of the original's
+#   feature NAME         a part of the runtime (src/base/features.h)
 #   plain NAME           an elementwise op without vector kernels
 #   dtype NAME           kernels for these alone; without such a line for all
 #   made TEXT            what errors about missing ops say of the build
@@ -23,7 +25,7 @@ function(mge_build_list target)
   set(only false)
   set(some false)
   set(made "")
-  foreach(kind op class plain dtype)
+  foreach(kind op class feature plain dtype)
     set(${kind} "")
   endforeach()
   foreach(line IN LISTS lines)
@@ -31,13 +33,13 @@ function(mge_build_list target)
       set(only true)
     elseif(line MATCHES "^made (.*)$")
       set(made "${CMAKE_MATCH_1}")
-    elseif(line MATCHES "^(op|class|plain|dtype) ([A-Za-z0-9_]+)")
+    elseif(line MATCHES "^(op|class|feature|plain|dtype) ([A-Za-z0-9_]+)")
       string(APPEND ${CMAKE_MATCH_1} "\"${CMAKE_MATCH_2}\", ")
       if(CMAKE_MATCH_1 STREQUAL "dtype")
         set(some true)
       endif()
     elseif(NOT line STREQUAL "except")
-      message(FATAL_ERROR "${file}: expected only, except, op, class, plain, dtype or made; got '${line}'.")
+      message(FATAL_ERROR "${file}: expected only, except, op, class, feature, plain, dtype or made; got '${line}'.")
     endif()
   endforeach()
   # Each list ends with a name that nothing has: arrays are not empty.
@@ -53,6 +55,16 @@ inline constexpr std::string_view kClasses[] = {@class@\"\"};
 inline constexpr std::string_view kWithoutVectors[] = {@plain@\"\"};
 inline constexpr std::string_view kDTypes[] = {@dtype@\"\"};
 inline constexpr const char* kMade = \"@made@\";
+}  // namespace mge::build_list
+")
+  file(CONFIGURE OUTPUT "${CMAKE_BINARY_DIR}/generated/base/build_features.h" @ONLY CONTENT
+"// Written by cmake/build_list.cmake.
+#pragma once
+#include <string_view>
+
+namespace mge::build_list {
+inline constexpr bool kOnlyFeatures = @only@;
+inline constexpr std::string_view kFeatures[] = {@feature@\"\"};
 }  // namespace mge::build_list
 ")
   target_include_directories(${target} PUBLIC "${CMAKE_BINARY_DIR}/generated")

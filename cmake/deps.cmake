@@ -1,5 +1,5 @@
 # Third-party packages. Each is linked by one leaf only; the leaf is named beside it.
-set(MGE_APT_HINT "apt-get install libfmt-dev libhwy-dev libflatbuffers-dev flatbuffers-compiler libmbedtls-dev libgloo-dev libgtest-dev libgmock-dev")
+set(MGE_APT_HINT "apt-get install libhwy-dev libflatbuffers-dev flatbuffers-compiler libmbedtls-dev libgloo-dev libgtest-dev libgmock-dev")
 find_package(Threads REQUIRED)
 
 # mge_find_headers(<variable> <folder> <file>): where <folder>/<file> lies. A cross compiler must not see all of /usr/include,
@@ -26,15 +26,6 @@ if(MGE_WITH_PYTHON)
 else()
   find_package(Python COMPONENTS Interpreter)
 endif()
-
-# base: fmt. Debian ships libfmt as a shared library only, so its one source file is instantiated here and nothing that we
-# install needs libfmt at run time.
-mge_find_headers(MGE_FMT_INCLUDE fmt format-inl.h)
-if(NOT MGE_FMT_INCLUDE)
-  message(FATAL_ERROR "fmt headers not found. ${MGE_APT_HINT}")
-endif()
-add_library(mge_fmt STATIC "${CMAKE_SOURCE_DIR}/cmake/fmt_static.cpp")
-target_include_directories(mge_fmt SYSTEM PUBLIC "${MGE_FMT_INCLUDE}")
 
 # kernel/simd: Highway.
 if(CMAKE_CROSSCOMPILING)

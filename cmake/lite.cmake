@@ -15,6 +15,18 @@ endif()
 if(MGE_LITE_ONLY AND MGE_MOLD AND NOT CMAKE_CROSSCOMPILING)
   target_link_options(lite_shared PRIVATE -Wl,--icf=all)  # equal functions once; nothing compares their addresses
 endif()
+# A loader that does not know packed relocations would leave pointers as they are: that of glibc is asked for a function
+# that came with them.
+if(MGE_RELR)
+  include(CheckCXXSymbolExists)
+  include(CheckLinkerFlag)
+  check_cxx_symbol_exists(arc4random "stdlib.h" MGE_LIBC_KNOWS_RELR)
+  check_linker_flag(CXX "-Wl,-z,pack-relative-relocs" MGE_LINKER_KNOWS_RELR)
+  if(MGE_LIBC_KNOWS_RELR AND MGE_LINKER_KNOWS_RELR)
+    target_sources(lite_shared PRIVATE "${CMAKE_SOURCE_DIR}/cmake/relr.cpp")
+    target_link_options(lite_shared PRIVATE -Wl,-z,pack-relative-relocs)
+  endif()
+endif()
 if(MGE_LTO)
   set_target_properties(lite_shared PROPERTIES INTERPROCEDURAL_OPTIMIZATION ON)
 endif()

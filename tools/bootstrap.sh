@@ -5,7 +5,7 @@ set -euo pipefail
 
 case "$1" in
   build)
-    packages=(g++ ccache mold pkg-config libgtest-dev libgmock-dev libhwy-dev libfmt-dev libflatbuffers-dev flatbuffers-compiler libmbedtls-dev libgloo-dev)
+    packages=(g++ ccache mold pkg-config libgtest-dev libgmock-dev libhwy-dev libflatbuffers-dev flatbuffers-compiler libmbedtls-dev libgloo-dev)
     "$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed, $PYTHON is older. Pass PYTHON=/path/to/python3.11."; exit 1; }
     "$PYTHON" -c 'import ensurepip' 2>/dev/null || packages+=(python3-venv)
     "$PYTHON" -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' || packages+=(python3-dev)

@@ -15,7 +15,6 @@ from pathlib import Path
 CUDA_FOLDERS = ("src/kernel/cuda", "src/jit/nvrtc", "include/megbrain/custom/platform")
 # Third-party header pattern, its name, the only folders that may name it, may it be reached through their headers.
 THIRD_PARTY = (
-    (re.compile(r"fmt/"), "fmt", ("src/base",), True),
     (re.compile(r"hwy/"), "Highway", ("src/kernel/simd",), False),
     (re.compile(r"(oneapi/)?dnnl|omp\.h$"), "oneDNN/OpenMP", ("src/kernel/onednn",), False),
     (re.compile(r"flatbuffers/|(\w+/)+\w+_generated\.h$"), "FlatBuffers", ("src/serial",), False),
@@ -33,7 +32,7 @@ THIRD_PARTY = (
     (re.compile(r"gloo/|nccl\.h$"), "Gloo/NCCL", ("src/dist/gloo", "src/dist/nccl"), False),
 )
 SYSTEM = re.compile(r"[a-z0-9_]+(\.h)?$|(sys|linux|asm|arpa|netinet|bits|sanitizer)/")  # STL, libc, compiler intrinsics
-GENERATED = ("op/build_list.h",)  # by the build, in its own folder
+GENERATED = ("op/build_list.h", "base/build_features.h")  # by the build, in its own folder
 NEVER_IN_LITE = ("src/eager/", "src/dist/", "src/jit/mlir/", "src/jit/nvrtc/", "src/jit/halide/", "Python")
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]', re.MULTILINE)
 ROOM_LINE = re.compile(r"mge_room\((\w+)\s+DEPS\s+([^)]*)\)")

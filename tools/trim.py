@@ -2,12 +2,14 @@
 """Build the runtime for given models and nothing else: their ops, dtypes and, with --isa, some instruction sets.
 
     tools/trim net.mge other.mge -o build/trim --isa avx2
+    tools/trim net.mge -o build/trim --with fast_run,profiling      and what a program asks for beside running it
     tools/trim -o build/empty                             the runtime without any op
 
-The models, ours or MegEngine's, are loaded and run once by ``mge-lite needs`` of a full build; what they looked up is
-the list (OUT/ops.txt) that the build is made of. The result is OUT/liblite.so, stripped, and OUT/bin/load_and_run. Each
-model is then run by both, with the same random inputs, and must give the same bits. A model that needs more is refused
-when it is loaded, with all that is missing.
+The models, ours or MegEngine's, are loaded and run once by ``mge-lite needs`` of a full build; the ops they looked up
+and the passes and plans that did something for them are the list (OUT/ops.txt) that the build is made of. Functions of
+the API that need more are there and say which --with brings it (src/base/features.h). The result is OUT/liblite.so,
+stripped, and OUT/bin/load_and_run. Each model is then run by both, with the same random inputs, and must give the same
+bits. A model that needs more is refused when it is loaded, with all that is missing.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import array
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -26,6 +29,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 NATIVE = b"\x89MGE\r\n\x1a\n"
 ISAS = ("sse4", "avx2", "avx512")
+FEATURES = dict(re.findall(r'^ +\{"(\w+)", (false|true)\}', (ROOT / "src/base/features.h").read_text(), re.MULTILINE))
 
 
 def run(*command: object, quiet: bool = True) -> str:
@@ -45,7 +49,7 @@ def full_build(given: Path | None) -> Path:
     sys.exit(f"trim: there is no full build to run the models with in {folders[0]}. `make lite` makes one.")
 
 
-def configure(out: Path, models: list[Path], isas: list[str], crypto: bool) -> Path:
+def configure(out: Path, models: list[Path], isas: list[str], crypto: bool, relr: bool) -> Path:
     build = out / "build"
     foreign = any(model.read_bytes()[:8] != NATIVE for model in models)
     switches = {
@@ -55,6 +59,7 @@ def configure(out: Path, models: list[Path], isas: list[str], crypto: bool) -> P
         "MGE_ISAS": ";".join(isas) or "all",
         "MGE_ORIGINAL_FILES": "ON" if foreign else "OFF",
         "MGE_WITH_CRYPTO": "ON" if crypto else "OFF",
+        "MGE_RELR": "ON" if relr else "OFF",
     }
     run(
         "cmake",
@@ -107,13 +112,24 @@ def main() -> None:
     parser.add_argument("models", nargs="*", type=Path, help="model files; none for the empty runtime")
     parser.add_argument("-o", "--out", type=Path, default=ROOT / "build/trim", help="the folder of the result")
     parser.add_argument("--isa", default="", help=f"instruction sets of x86, of {','.join(ISAS)}; all when left out")
-    parser.add_argument("--crypto", action="store_true", help="with AES, for encrypted models")
+    asked = ", ".join(name for name, found in FEATURES.items() if found == "false")
+    parser.add_argument(
+        "--with", dest="features", default="", help=f"parts that a program asks for, of {asked}; or all"
+    )
+    parser.add_argument("--crypto", action="store_true", help="with AES, for encrypted models; --with ciphers, too")
+    parser.add_argument(
+        "--old-libc", action="store_true", help="also for glibc before 2.36: relocations are not packed"
+    )
     parser.add_argument("--list", action="store_true", help="write OUT/ops.txt and build nothing")
     parser.add_argument("--full", type=Path, help="folder with mge-lite and load_and_run of a full build")
     args = parser.parse_args()
     isas = [name for name in args.isa.split(",") if name]
     if unknown := [name for name in isas if name not in ISAS]:
         parser.error(f"--isa: expected some of {', '.join(ISAS)}; got {', '.join(unknown)}.")
+    features = [name for name in args.features.split(",") if name]
+    features = list(FEATURES) if features == ["all"] else features + ["ciphers"] * args.crypto
+    if unknown := [name for name in features if name not in FEATURES]:
+        parser.error(f"--with: expected some of {', '.join(FEATURES)}, or all; got {', '.join(unknown)}.")
     for model in args.models:
         if not model.is_file():
             parser.error(f"there is no file {model}.")
@@ -121,12 +137,13 @@ def main() -> None:
     out.mkdir(parents=True, exist_ok=True)
     full = full_build(args.full)
     listed = run(full / "mge-lite", "needs", *args.models)
+    listed += "".join(f"feature {name}\n" for name in features if f"feature {name}\n" not in listed)
     (out / "ops.txt").write_text(listed)
     count = sum(line.startswith("op ") for line in listed.splitlines())
     print(f"trim: {count} ops for {len(args.models)} models -> {out / 'ops.txt'}")
     if args.list:
         return
-    build = configure(out, args.models, isas, args.crypto)
+    build = configure(out, args.models, isas, args.crypto, not args.old_libc)
     run("cmake", "--build", build, "--target", "lite_shared", "load_and_run", quiet=not sys.stdout.isatty())
     library = out / "liblite.so"
     run("strip", "-o", library, build / "python/megenginelite/libs/liblite.so")

@@ -4,11 +4,11 @@
 //   MGE_FAIL_ENV("cannot read {}: {}", path, why);                     file, memory, driver
 // Text reads: op: rule broken; values got. way out.
 #pragma once
-#include <fmt/core.h>
-
 #include <exception>
 #include <string>
 #include <utility>
+
+#include "base/format.h"
 
 namespace mge {
 
@@ -35,20 +35,19 @@ class Error : public std::exception {
   std::string text_;
 };
 
-[[noreturn]] void throw_error(ErrorKind kind, fmt::string_view format, fmt::format_args args);
-[[noreturn]] void throw_internal(const char* file, int line, fmt::string_view format, fmt::format_args args);
+[[noreturn]] void throw_error(ErrorKind kind, const char* pattern, uint64_t kinds, const FormatValue* values);
+[[noreturn]] void throw_internal(const char* file, int line, const char* pattern, uint64_t kinds,
+                                 const FormatValue* values);
 
 template <class... A>
-[[noreturn]] inline void fail(ErrorKind kind, fmt::string_view format, const A&... a) {
-  throw_error(kind, format, fmt::make_format_args(a...));
+[[noreturn]] inline void fail(ErrorKind kind, const char* pattern, const A&... a) {
+  const FormatValue values[] = {detail::format_value(a)..., FormatValue{}};
+  throw_error(kind, pattern, detail::format_kinds<A...>(), values);
 }
 template <class... A>
-[[noreturn]] inline void fail_internal(const char* file, int line, fmt::string_view format, const A&... a) {
-  throw_internal(file, line, format, fmt::make_format_args(a...));
-}
-template <class... A>
-inline std::string format(fmt::string_view f, const A&... a) {
-  return fmt::vformat(f, fmt::make_format_args(a...));
+[[noreturn]] inline void fail_internal(const char* file, int line, const char* pattern, const A&... a) {
+  const FormatValue values[] = {detail::format_value(a)..., FormatValue{}};
+  throw_internal(file, line, pattern, detail::format_kinds<A...>(), values);
 }
 
 }  // namespace mge

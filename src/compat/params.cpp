@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
+#include <cstring>
 
 namespace mge::compat {
 
@@ -143,6 +144,60 @@ ParamValue fit(std::string_view who, const Field& f, const ParamValue& v) {
                                        "integers", "rows of integers", "a dtype or None", "a device",
                                        "bytes",    "an integer",       "an enum member"};
   fail(ErrorKind::Type, "{}: parameter '{}' must be {}.", who, f.name, kNames[static_cast<int>(f.kind)]);
+}
+
+namespace {
+
+ParamValue load(Kind kind, const void* p) {
+  auto as = [p](const auto& like) -> decltype(auto) {
+    return *static_cast<const std::remove_cvref_t<decltype(like)>*>(p);
+  };
+  switch (kind) {
+    case Kind::Bool:
+      return as(false);
+    case Kind::Float:
+      return as(0.0);
+    case Kind::Text:
+      return as(std::string());
+    case Kind::Ints:
+      return as(Ints());
+    case Kind::Rows:
+      return as(Rows());
+    case Kind::Type:
+      return as(TypeParam());
+    case Kind::Node:
+      return as(NodeParam());
+    case Kind::Bytes:
+      return as(Bytes());
+    default: {  // numbers of 64 bits, whatever they are called
+      int64_t n;
+      std::memcpy(&n, p, sizeof n);
+      return n;
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<Field> fields_of(ParamRows rows, const void* defaults) {
+  std::vector<Field> out;
+  for (const ParamRow& r : rows)
+    out.push_back({r.name, r.kind, load(r.kind, static_cast<const char*>(defaults) + r.offset),
+                   r.members ? &r.members() : nullptr});
+  return out;
+}
+
+void set_params(ParamRows rows, void* params, std::span<const ParamValue> values) {
+  for (size_t i = 0; i < rows.size(); ++i)
+    std::visit(
+        [to = static_cast<char*>(params) + rows[i].offset](const auto& v) {
+          using V = std::remove_cvref_t<decltype(v)>;
+          if constexpr (std::is_same_v<V, int64_t>)
+            std::memcpy(to, &v, sizeof v);
+          else
+            *reinterpret_cast<V*>(to) = v;
+        },
+        values[i]);
 }
 
 }  // namespace detail

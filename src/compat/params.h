@@ -68,49 +68,58 @@ int64_t parse_member(const EnumInfo& e, std::string_view text);
 
 namespace detail {
 
+/// One row of a field list: what code that knows no struct works by.
+struct ParamRow {
+  const char* name;
+  uint16_t offset;
+  Kind kind;
+  const EnumInfo& (*members)() = nullptr;
+};
+using ParamRows = std::span<const ParamRow>;
+
 template <class T>
-Kind kind_of() {
-  if constexpr (std::is_enum_v<T>)
+constexpr Kind kind_of() {
+  if constexpr (std::is_enum_v<T>) {
+    static_assert(std::is_same_v<std::underlying_type_t<T>, int64_t>);
     return Kind::Enum;
-  else if constexpr (std::is_same_v<T, uint64_t>)
+  } else if constexpr (std::is_same_v<T, uint64_t>) {
     return Kind::Unsigned;
-  else
-    return static_cast<Kind>(ParamValue(T{}).index());  // Kind lists the alternatives in their order
+  } else {
+    return static_cast<Kind>(mge::detail::kind_in<ParamValue, T>());  // Kind lists the alternatives in their order
+  }
+}
+template <class T, class V, class B>
+ParamRow param_row(const char* name, V B::*member) {
+  ParamRow r{name, mge::detail::offset_in<T>(member), kind_of<V>()};
+  if constexpr (std::is_enum_v<V>) r.members = []() -> const EnumInfo& { return enum_info(V{}); };
+  return r;
+}
+template <class T, class Tuple, size_t... I>
+ParamRows param_rows_at(const Tuple& t, std::index_sequence<I...>) {
+  static const ParamRow rows[] = {param_row<T>(std::get<2 * I>(t), std::get<2 * I + 1>(t))..., ParamRow{}};
+  return {rows, sizeof...(I)};
 }
 template <class T>
-ParamValue to_value(const T& v) {
-  if constexpr (std::is_enum_v<T> || std::is_same_v<T, uint64_t>)
-    return static_cast<int64_t>(v);
-  else
-    return v;
+ParamRows param_rows() {
+  constexpr auto list = T::fields();
+  return param_rows_at<T>(list, std::make_index_sequence<std::tuple_size_v<decltype(list)> / 2>());
 }
 /// Converts between the kinds that Python and files mix (3 where 3.0 is meant, a name where an enum is); Type error
 /// otherwise.
 ParamValue fit(std::string_view who, const Field& f, const ParamValue& v);
+std::vector<Field> fields_of(ParamRows rows, const void* defaults);
+/// `values` are of the rows' kinds, in their order.
+void set_params(ParamRows rows, void* params, std::span<const ParamValue> values);
 
 template <class T>
 std::vector<Field> fields_of() {
-  std::vector<Field> out;
   const T defaults{};
-  visit_fields(defaults, [&](std::string_view name, const auto& f) {
-    using F = std::remove_cvref_t<decltype(f)>;
-    Field field{name, kind_of<F>(), to_value(f), nullptr};
-    if constexpr (std::is_enum_v<F>) field.members = &enum_info(F{});
-    out.push_back(std::move(field));
-  });
-  return out;
+  return fields_of(param_rows<T>(), &defaults);
 }
 template <class T>
 std::shared_ptr<const void> build(std::span<const ParamValue> values) {
   auto out = std::make_shared<T>();
-  size_t i = 0;
-  visit_fields(*out, [&](std::string_view, auto& f) {
-    using F = std::remove_reference_t<decltype(f)>;
-    if constexpr (std::is_enum_v<F> || std::is_same_v<F, uint64_t>)
-      f = static_cast<F>(std::get<int64_t>(values[i++]));
-    else
-      f = std::get<F>(values[i++]);
-  });
+  set_params(param_rows<T>(), out.get(), values);
   return out;
 }
 

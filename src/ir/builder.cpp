@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstring>
 
+#include "base/features.h"
 #include "op/quant/real.h"
 
 namespace mge::ir {
@@ -82,7 +83,7 @@ void GraphBuilder::emit(const OpDef& op, const Attrs& attrs, std::span<const Val
   for (auto& v : in) {
     metas.push_back(&meta(v));
     ids.push_back(id(v));
-    if (!takes_as_is(op, metas.back()->dtype)) return emit_on_quantised(*this, op, attrs, in, out);
+    if (has("quantised") && !takes_as_is(op, metas.back()->dtype)) return emit_on_quantised(*this, op, attrs, in, out);
   }
   SmallVec<DType, 6> want(in.size());
   if (promote_op(op, {metas.data(), metas.size()}, {want.data(), want.size()}))

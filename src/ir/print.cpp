@@ -2,6 +2,7 @@
 #include <cstring>
 #include <unordered_set>
 
+#include "base/features.h"
 #include "ir/text.h"
 
 namespace mge::ir {
@@ -153,7 +154,7 @@ std::string_view short_dtype_name(DType t) {
 
 std::string print_type(const Meta& m) {
   std::string s(short_dtype_name(m.dtype));
-  if (m.quant.scale != 0) s += print_quant(m.quant);
+  if (has("quantised") && m.quant.scale != 0) s += print_quant(m.quant);
   s += m.shape.str();
   if (m.cn && m.cn != CompNode::default_node()) s += "@" + m.cn->logical;
   return s;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "base/features.h"
 #include "ir/text.h"
 
 namespace mge::ir {
@@ -15,7 +16,8 @@ struct Verifier {
   std::vector<size_t> uses;
 
   [[noreturn]] void bad(NodeId n, const std::string& why) const {
-    fail_internal(__FILE__, __LINE__, "graph {}: {} in `{}`", g.name(), why, print_node(g, n));
+    fail_internal(__FILE__, __LINE__, "graph {}: {} in `{}`", g.name(), why,
+                  has("graph_text") ? print_node(g, n) : describe_node(g, n));
   }
 
   void define_sources() {

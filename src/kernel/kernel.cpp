@@ -7,6 +7,7 @@
 #include <shared_mutex>
 #include <unordered_map>
 
+#include "base/features.h"
 #include "kernel/decompose.h"
 #include "kernel/tune.h"
 
@@ -101,6 +102,9 @@ std::span<const std::unique_ptr<Kernel>> KernelRegistry::list(OpId op, DeviceKin
 
 Choice KernelRegistry::find(const KernelArgs& a, KernelTier tier) const {
   Choice none;
+  if (notes_all_features())
+    for (auto& k : list(a.op->id, a.device))
+      if (k->refuse) k->refuse(a);
   // Those to be avoided are asked last: whether they can may take long to find out.
   for (bool slow : {false, true}) {
     for (auto& k : list(a.op->id, a.device)) {

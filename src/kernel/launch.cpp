@@ -53,6 +53,7 @@ const std::function<void()>& late_rethrow() {
 
 void launch(const Kernel& k, KernelArgs& a, std::function<void()> rethrow) {
   a.kernel = &k;
+  if (!has("streams")) return k.run(a);
   if (a.work && a.work->stream.runs_host_kernels) return a.work->call(Later(k, a, std::move(rethrow)));
   struct Set {
     const std::function<void()>* before;
@@ -82,7 +83,7 @@ std::atomic<StridedCopy> g_strided_copy[kDeviceKinds] = {};
 void set_strided_copy(DeviceKind kind, StridedCopy copy) { g_strided_copy[static_cast<int>(kind)] = copy; }
 
 void copy_strided(const TensorArg& src, const TensorArg& dst, Work* work) {
-  if (!work) return copy_strided(src, dst);
+  if (!has("streams") || !work) return copy_strided(src, dst);
   if (!work->stream.runs_host_kernels) {
     const StridedCopy copy = g_strided_copy[static_cast<int>(work->stream.device.kind)];
     MGE_CHECK(copy, NotImplemented, "copy: {} has no strided copies.", work->stream.device.name());
@@ -100,6 +101,7 @@ void copy_strided(const TensorArg& src, const TensorArg& dst, Work* work) {
 }
 
 Buffer to_host(const Meta& m, const Buffer& b) {
+  if (!has("streams")) return {b.storage, b.layout};
   if (b.work) wait_for(*b.work);
   if (host_readable(*b.storage)) return {b.storage, b.layout};
   Buffer host{allocate_storage({}, m.bytes()), Layout::contiguous(m.shape)};

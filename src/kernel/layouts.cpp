@@ -31,8 +31,11 @@ void keep_channels_last(const KernelArgs& a, TensorArg* in, TensorArg* out) {
 void sort_axes_by_output(TensorArg& out, std::span<TensorArg> in) {
   const int rank = out.shape.rank;
   int order[kMaxRank];
-  for (int i = 0; i < rank; ++i) order[i] = i;
-  std::stable_sort(order, order + rank, [&](int a, int b) { return out.layout.stride[a] > out.layout.stride[b]; });
+  for (int i = 0; i < rank; ++i) {  // largest stride first, equal ones as they are
+    int at = i;
+    for (; at > 0 && out.layout.stride[order[at - 1]] < out.layout.stride[i]; --at) order[at] = order[at - 1];
+    order[at] = i;
+  }
   auto sort = [&](TensorArg& t) {
     const TensorArg old = t;
     t.shape.rank = static_cast<uint8_t>(rank);

@@ -24,7 +24,7 @@ Buffer allocate_buffer(const Meta& m, const Layout& dense) {
 }
 
 Buffer relayout(const Meta& m, const Buffer& b, const Layout& dense, Work* work) {
-  if (Stream* queue = b.storage->home; queue && !work) {
+  if (Stream* queue = b.storage->home; has("streams") && queue && !work) {
     Work* after = b.work.get();
     OpenWork own(queue->open({&after, 1}, nullptr, {}));
     return relayout(m, b, dense, own.get());
@@ -87,8 +87,9 @@ const Kernel& reference_kernel(const KernelArgs& a) {
 
 void run_op(const OpDef& op, const AttrsBase* attrs, std::span<const OpInput> in, std::span<const Meta> out_meta,
             std::span<Buffer> out, const RunOptions& opt) {
-  Work* work = opt.work;
-  if (in.size() == 1 && in[0].meta->cn != out_meta[0].cn && queue_of(*in[0].meta) != queue_of(out_meta[0])) {
+  Work* work = has("streams") ? opt.work : nullptr;
+  if (has("streams") && in.size() == 1 && in[0].meta->cn != out_meta[0].cn &&
+      queue_of(*in[0].meta) != queue_of(out_meta[0])) {
     out[0] = move_to(in[0], out_meta[0], work);
     return;
   }
@@ -116,7 +117,7 @@ void run_op(const OpDef& op, const AttrsBase* attrs, std::span<const OpInput> in
   args.work = work;
   const Kernel* chosen = opt.ref_only ? &reference_kernel(args) : KernelRegistry::global().choose(args, nullptr);
   if (__builtin_expect(!chosen, 0)) {
-    if (op.decompose) return run_decomposed(op, attrs, in, out_meta, out, work, opt.aside);
+    if (has("decompose") && op.decompose) return run_decomposed(op, attrs, in, out_meta, out, work, opt.aside);
     KernelRegistry::global().choose(args);  // throws the reasons
   }
   const Kernel& k = *chosen;
@@ -158,7 +159,7 @@ void run_op(const OpDef& op, const AttrsBase* attrs, std::span<const OpInput> in
     }
   }
   args.kernel = &k;
-  if (__builtin_expect(work != nullptr, 0)) return launch(k, args);
+  if (has("streams") && __builtin_expect(work != nullptr, 0)) return launch(k, args);
   if (opt.aside) {
     size_t bytes = 0;  // of memory, which a view sees a part of: a bound that is there without multiplying
     for (auto& i : in) bytes |= i.buffer->storage->bytes;

@@ -3,6 +3,7 @@
 #pragma once
 #include <span>
 
+#include "base/features.h"
 #include "base/function_ref.h"
 #include "core/storage.h"
 #include "kernel/kernel.h"
@@ -46,7 +47,7 @@ void run_op(const OpDef& op, const AttrsBase* attrs, std::span<const OpInput> in
 
 /// Where the value of `m` lives, and the order its work is in.
 inline Device device_of(const Meta& m) { return m.cn ? m.cn->device : Device{}; }
-inline Stream* queue_of(const Meta& m) { return m.cn ? m.cn->queue : nullptr; }
+inline Stream* queue_of(const Meta& m) { return has("streams") && m.cn ? m.cn->queue : nullptr; }
 
 TensorArg make_arg(const Meta& m, const Buffer& b);
 /// A new contiguous buffer for `m`.

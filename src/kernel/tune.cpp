@@ -13,6 +13,7 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "base/features.h"
 #include "base/parallel.h"
 #include "base/write_file.h"
 #include "kernel/layouts.h"
@@ -207,9 +208,10 @@ const Kernel* by_name(const Candidates& c, const std::string& name) {
 
 }  // namespace
 
-const Kernel* forced_kernel(const OpDef& op) { return g_forced_op == &op ? g_forced : nullptr; }
+const Kernel* forced_kernel(const OpDef& op) { return has("fast_run") && g_forced_op == &op ? g_forced : nullptr; }
 
 Choice pick_kernel(const KernelRegistry& r, const KernelArgs& a, KernelTier from) {
+  if (!has("fast_run")) return r.find(a, from);
   Tuning& t = tuning();
   std::unique_lock<std::mutex> lock(t.mutex);
   const uint32_t strategy = t.strategy;
@@ -248,6 +250,7 @@ Choice pick_kernel(const KernelRegistry& r, const KernelArgs& a, KernelTier from
 }
 
 double measured_ns(const Kernel& k, const KernelArgs& a) {
+  if (!has("fast_run")) return -1;
   Tuning& t = tuning();
   std::string key;
   {
@@ -283,6 +286,7 @@ void set_kernel_strategy(uint32_t flags) {
   forget_kernel_choices();
 }
 uint32_t kernel_strategy() {
+  if (!has("fast_run")) return kHeuristic;
   std::lock_guard<std::mutex> lock(tuning().mutex);
   return tuning().strategy;
 }
@@ -294,6 +298,7 @@ void set_workspace_limit(size_t bytes) {
   forget_kernel_choices();
 }
 size_t workspace_limit() {
+  if (!has("fast_run")) return SIZE_MAX;
   std::lock_guard<std::mutex> lock(tuning().mutex);
   return tuning().workspace;
 }

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <mutex>
 
+#include "base/features.h"
 #include "base/write_file.h"
 #include "kernel/tune.h"
 #include "lite/log.h"
@@ -125,6 +126,7 @@ void install_cache(const AlgoCache& cache, const std::string& who) {
 }
 
 void open_cache_file(const std::string& path, bool always_sync) {
+  mge::require("fast_run", "lite: set_persistent_cache");
   MGE_CHECK(!path.empty(), Value, "lite: set_persistent_cache needs the name of a file.");
   AlgoCache cache;
   if (std::filesystem::exists(path)) cache = parse_cache(mge::serial::open_file(path).bytes, path);
@@ -140,6 +142,7 @@ void open_cache_file(const std::string& path, bool always_sync) {
 }
 
 void write_cache_file(const std::string& path) {
+  mge::require("fast_run", "lite: dump_persistent_cache");
   MGE_CHECK(!path.empty(), Value, "lite: dump_persistent_cache needs the name of a file.");
   Persistent& p = persistent();
   std::lock_guard<std::mutex> lock(p.mutex);

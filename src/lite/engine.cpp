@@ -4,9 +4,11 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <shared_mutex>
 
 #include "base/error.h"
+#include "base/features.h"
 #include "jit/interp/interp.h"
 #include "lite/algo_cache.h"
 #include "op/in_build.h"
@@ -89,7 +91,7 @@ mge::serial::ReadOptions read_options() {
 Engine::Engine(std::shared_ptr<const mge::serial::LoadedModel> model, const EngineOptions& opt)
     : model_(std::move(model)), opt_(opt), prepared_(prepared_weights(model_.get())), graph_(model_->graph.clone()) {
   if (!opt_.outputs.empty()) graph_.keep_outputs(opt_.outputs);
-  if (opt_.every_value) output_every_value(graph_);
+  if (mge::has("value_dumps") && opt_.every_value) output_every_value(graph_);
   mge::pass::dce(graph_);
   if (opt_.opt_level > 0) mge::pass::optimize_for_inference(graph_, passes(1));
   if (opt_.device) graph_.place(opt_.device);
@@ -118,10 +120,12 @@ mge::pass::PipelineOptions Engine::passes(int level) const {
 mge::RefPtr<mge::Program> Engine::compile(Graph bound) {
   uint32_t strategy = opt_.strategy;
   if ((strategy & mge::kProfile) && opt_.tune_once && std::exchange(tuned_, true)) strategy |= mge::kHeuristic;
-  const KernelPolicy policy(strategy, opt_.workspace);
+  std::optional<KernelPolicy> policy;
+  if (mge::has("fast_run")) policy.emplace(strategy, opt_.workspace);
   if constexpr (mge::in_build("fused")) mge::install_interp();
   mge::pass::optimize(bound, passes(opt_.opt_level));
-  if (opt_.jit_level && opt_.opt_level < 2) mge::pass::run_pass("fuse_elementwise", bound, passes(2));
+  if (mge::has("fuse_elementwise") && opt_.jit_level && opt_.opt_level < 2)
+    mge::pass::run_pass("fuse_elementwise", bound, passes(2));
   mge::CompileOptions o;
   o.record = opt_.record_level;
   o.share_memory = opt_.share_memory;
@@ -130,9 +134,10 @@ mge::RefPtr<mge::Program> Engine::compile(Graph bound) {
   if (mge::pass::wants_channels_last(target)) o.orders = mge::OrderTarget::ChannelsLast;
   o.prepared_mapped = prepared_;
   auto p = mge::Program::compile(bound, o);
-  if (opt_.verify && opt_.record_level < 2) mge::verify_program(*p);  // level 2 keeps no graph to compare with
-  if (watched_) p->watch(true);
-  if (strategy & mge::kProfile) sync_cache_file();
+  if (mge::has("checks") && opt_.verify && opt_.record_level < 2)
+    mge::verify_program(*p);  // level 2 keeps no graph to compare with
+  if (mge::has("profiling") && watched_) p->watch(true);
+  if (mge::has("fast_run") && (strategy & mge::kProfile)) sync_cache_file();
   return p;
 }
 
@@ -156,7 +161,8 @@ void Engine::set_workspace(size_t bytes) {
 
 // A program for the shared batch is compiled first, so that its kernels are measured with it; other batches find them.
 void Engine::measure_shared_batch(const std::vector<Meta>& inputs) {
-  if (!opt_.shared_batch || !(opt_.strategy & mge::kProfile) || (opt_.strategy & mge::kHeuristic) || sizes_vary())
+  if (!mge::has("fast_run") || !opt_.shared_batch || !(opt_.strategy & mge::kProfile) ||
+      (opt_.strategy & mge::kHeuristic) || sizes_vary())
     return;
   std::vector<Meta> shared = inputs;
   int64_t batch = -1;
@@ -283,7 +289,7 @@ std::vector<Buffer> Engine::run(std::vector<Buffer> inputs) {
     for (size_t i = 0; i < current_->n_outputs(); ++i) outputs_.push_back(current_->output_meta(i));
   }
   mge::Program& p = *current_;
-  if (opt_.dynamic_alloc) {
+  if (mge::has("checks") && opt_.dynamic_alloc) {
     mge::OracleResult r = mge::interpret(p.graph(), inputs, vars_, false);
     vars_ = std::move(r.vars);
     std::vector<Buffer> out;

@@ -39,6 +39,16 @@ std::string current_error_text() {
   }
 }
 
+void rethrow_as_error() {
+  try {
+    throw;
+  } catch (const Error&) {
+    throw;
+  } catch (...) {
+    throw Error(current_error_text());
+  }
+}
+
 void set_last_error() noexcept {
   LastError& e = last_error();
   e.code = LITE_INTERNAL_ERROR;

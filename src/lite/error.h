@@ -6,20 +6,28 @@
 #include "base/error.h"
 #include "lite/tensor.h"
 
+// Of what lies inside a class that liblite.so shows, and is not to be seen.
+#ifdef _WIN32
+#define LITE_HIDDEN
+#else
+#define LITE_HIDDEN __attribute__((visibility("hidden")))
+#endif
+
 namespace lite {
 
 /// Call inside a catch block: the text of whatever is in flight.
 std::string current_error_text();
+
+/// Call inside a catch block: whatever is in flight goes on as lite::Error.
+[[noreturn]] void rethrow_as_error();
 
 /// Every public C++ function runs its body through this.
 template <class F>
 auto guarded(F&& body) -> decltype(body()) {
   try {
     return body();
-  } catch (const Error&) {
-    throw;
   } catch (...) {
-    throw Error(current_error_text());
+    rethrow_as_error();
   }
 }
 

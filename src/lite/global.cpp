@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <thread>
 
+#include "base/features.h"
 #include "core/pool.h"
 #include "lite/algo_cache.h"
 #include "lite/crypt/crypt.h"
@@ -72,7 +73,10 @@ bool register_parse_info_func(std::string info_type, const ParseInfoFunc& func) 
   return true;
 }
 void set_loader_lib_path(const std::string& path) {
-  guarded([&] { mge::load_custom_library(path, true); });
+  guarded([&] {
+    mge::require("custom_ops", "lite: set_loader_lib_path");
+    mge::load_custom_library(path, true);
+  });
 }
 void set_persistent_cache(const std::string& path, bool always_sync) {
   guarded([&] { open_cache_file(path, always_sync); });

@@ -8,6 +8,7 @@
 #include <map>
 #include <mutex>
 
+#include "base/features.h"
 #include "lite/error.h"
 #include "lite/log.h"
 #include "lite/run/json.h"
@@ -238,6 +239,7 @@ void parse_info(const std::string& parser, const std::vector<uint8_t>& info, con
 }
 
 void add_info_parser(const std::string& name, const ParseInfoFunc& func) {
+  mge::require("packs", "lite: register_parse_info_func");
   MGE_CHECK(!name.empty() && func, Value, "lite: register_parse_info_func needs a name and a function.");
   Parsers& p = parsers();
   std::lock_guard<std::mutex> lock(p.mutex);

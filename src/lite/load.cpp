@@ -3,6 +3,7 @@
 #include <cstring>
 #include <new>
 
+#include "base/features.h"
 #include "lite/algo_cache.h"
 #include "lite/crypt/crypt.h"
 #include "lite/engine.h"
@@ -49,6 +50,8 @@ serial::LoadedModel read(const ModelBytes& m, const Config& config) {
 
 serial::LoadedModel decrypt_and_read(const ModelBytes& m, const std::string& method, const Config& config) {
   if (method.empty() || method == "NONE") return read(m, config);
+  mge::require("ciphers", "lite: an encrypted model");
+  mge::note("ciphers");
   const std::vector<uint8_t> plain = decrypt(method, m.bytes, m.who);
   const Bytes body(plain.data(), without_padding(plain));
   return read(aligned_copy(body, m.who), config);
@@ -74,6 +77,8 @@ Loaded load_bytes(const ModelBytes& source, const Config& config, const NetworkI
     out.model = decrypt_and_read(source, config.bare_model_cryption_name, config);
     return out;
   }
+  mge::require("packs", "lite: a packed model");
+  mge::note("packs");
   const serial::PackedModel pack = serial::unpack(source.bytes, source.who);
   out.packed = true;
   ModelInfo parsed = out.info;
@@ -84,6 +89,8 @@ Loaded load_bytes(const ModelBytes& source, const Config& config, const NetworkI
   if (configure) {
     out.info = std::move(parsed);
     if (!pack.algo_policy.empty()) {
+      mge::require("fast_run", "lite: the cache in a packed model");
+      mge::note("fast_run");
       MGE_CHECK(pack.cache_parser == "LITE_parse_cache", Value,
                 "{}: its cache is for the parser '{}'; there is LITE_parse_cache only.", source.who, pack.cache_parser);
       MGE_CHECK(pack.fast_run_cache, NotImplemented,

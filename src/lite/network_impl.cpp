@@ -7,6 +7,7 @@
 #include <map>
 #include <tuple>
 
+#include "base/features.h"
 #include "base/parallel.h"
 #include "base/write_file.h"
 #include "lite/convert.h"
@@ -60,6 +61,7 @@ void Network::Impl::check_config() const {
                 "lite: the io_type of '{}' is {}; it must be LITE_IO_VALUE (0) or LITE_IO_SHAPE (1).", io.name,
                 static_cast<int>(io.io_type));
   const Options& o = config.options;
+  if (o.force_dynamic_alloc) mge::require("checks", "lite: force_dynamic_alloc");
   MGE_CHECK(!(o.force_output_dynamic_alloc && o.force_output_use_user_specified_memory), Value,
             "lite: force_output_dynamic_alloc and force_output_use_user_specified_memory exclude each other.");
   MGE_CHECK(o.comp_node_seq_record_level <= 2, Value, "lite: comp_node_seq_record_level is 0, 1 or 2; got {}.",
@@ -91,29 +93,41 @@ mge::pass::InferenceOptions Network::Impl::inference_options(const mge::serial::
       dumped = InferenceOptions::from_word(word);
     }
   const Options& o = config.options;
-  const std::pair<const char*, bool> layouts[] = {
-      {"enable_nchw44", o.enable_nchw44}, {"enable_nchw44_dot", o.enable_nchw44_dot},
-      {"enable_nchw88", o.enable_nchw88}, {"enable_nhwcd4", o.enable_nhwcd4},
-      {"enable_nchw4", o.enable_nchw4},   {"enable_nchw32", o.enable_nchw32},
-      {"enable_nchw64", o.enable_nchw64},
+  using mge::pass::LayoutTarget;
+  const struct {
+    const char* name;
+    bool on;
+    LayoutTarget target;
+  } layouts[] = {
+      {"enable_nchw44", o.enable_nchw44, LayoutTarget::NCHW44},
+      {"enable_nchw44_dot", o.enable_nchw44_dot, LayoutTarget::NCHW44_DOT},
+      {"enable_nchw88", o.enable_nchw88, LayoutTarget::NCHW88},
+      {"enable_nhwcd4", o.enable_nhwcd4, LayoutTarget::NHWCD4},
+      {"enable_nchw4", o.enable_nchw4, LayoutTarget::NCHW4},
+      {"enable_nchw32", o.enable_nchw32, LayoutTarget::NCHW32},
+      {"enable_nchw64", o.enable_nchw64, LayoutTarget::NCHW64},
   };
-  mge::pass::Keywords on;
-  for (auto& [name, set] : layouts)
-    if (set) on.emplace_back(name, true);
-  MGE_CHECK(on.size() < 2, Value, "lite: of the layout options only one may be on; got {} and {}.", on[0].first,
-            on[1].first);
-  on.emplace_back("enable_ioc16", o.enable_f16_io_comp);
-  on.emplace_back("enable_weight_preprocess",
-                  o.weight_preprocess || dumped.weight_preprocess || config.auto_optimize_inference);
-  on.emplace_back("enable_winograd4", dumped.winograd4);
-  on.emplace_back("enable_fuse_preprocess", o.fuse_preprocess);
-  InferenceOptions asked = mge::pass::parse_inference(on);
+  InferenceOptions asked;
+  const char* layout = nullptr;
+  for (auto& l : layouts) {
+    if (!l.on) continue;
+    MGE_CHECK(!layout, Value, "lite: of the layout options only one may be on; got {} and {}.", layout, l.name);
+    layout = l.name;
+    asked.layout = l.target;
+  }
+  if (o.enable_f16_io_comp) mge::require("half_io", "lite: enable_f16_io_comp");
+  if (o.fuse_preprocess) mge::require("fuse_preprocess", "lite: fuse_preprocess");
+  asked.fuse_grain = true;
+  asked.f16_io_comp = o.enable_f16_io_comp;
+  asked.weight_preprocess = o.weight_preprocess || dumped.weight_preprocess || config.auto_optimize_inference;
+  asked.winograd4 = dumped.winograd4;
+  asked.fuse_preprocess = o.fuse_preprocess;
   const std::string_view others = mge::pass::layout_of_others(asked.layout);
   MGE_CHECK(
       others.empty(), NotImplemented,
       "lite: {} is a layout for {}; this device has none of them. Leave it out: memory orders are chosen by cost, "
       "and enable_nchw44 or enable_nchw88 pack weights as well.",
-      on[0].first, others);
+      layout, others);
   if (asked.layout == mge::pass::LayoutTarget::Default) asked.layout = dumped.layout;
   return asked;
 }
@@ -167,7 +181,7 @@ void Network::Impl::replace_model(const std::function<void()>& load) {
 void Network::Impl::load(const std::function<ModelBytes()>& source) {
   replace_model([&] {
     Loaded loaded = load_bytes(source(), config, network_io, !extra.disable_configure_by_model_info);
-    if (loaded.packed) {
+    if (mge::has("packs") && loaded.packed) {
       asked_.emplace(config, network_io, threads, inplace);
       apply(loaded.info);
     }
@@ -212,6 +226,7 @@ EngineOptions Network::Impl::engine_options(const mge::serial::LoadedModel& m) c
 }
 
 void Network::Impl::show_values() {
+  mge::require("value_dumps", "lite: dumps of values");
   if (!engine) return;
   MGE_CHECK(!engine->dropped(), Assertion,
             "lite: the network has dropped its model after its first forward (comp_node_seq_record_level=2). Ask for "
@@ -377,6 +392,8 @@ void Network::Impl::prepare_again() {
 
 void Network::Impl::set_algo_policy(uint32_t policy, uint32_t batch, bool same_bits) {
   MGE_CHECK((policy & ~15u) == 0, Value, "lite: {} is no combination of LiteAlgoSelectStrategy.", policy);
+  if ((policy & (LITE_ALGO_PROFILE | LITE_ALGO_REPRODUCIBLE)) || batch || same_bits)
+    mge::require("fast_run", "lite: set_network_algo_policy");
   // Kernels that are not optimised are asked last anyway, so LITE_ALGO_OPTIMIZED asks for nothing more.
   if (policy) strategy = policy & (LITE_ALGO_HEURISTIC | LITE_ALGO_PROFILE | LITE_ALGO_REPRODUCIBLE);
   if (!(strategy & 3u)) strategy |= mge::kHeuristic;
@@ -390,6 +407,7 @@ void Network::Impl::set_algo_policy(uint32_t policy, uint32_t batch, bool same_b
 }
 
 void Network::Impl::set_workspace_limit(size_t bytes) {
+  mge::require("fast_run", "lite: set_network_algo_workspace_limit");
   check_loaded("set_network_algo_workspace_limit");
   engine->set_workspace(bytes);
   prepare_again();
@@ -422,6 +440,7 @@ void Network::Impl::write_optimised(const std::string& path) const {
 }
 
 void Network::Impl::write_graph(const std::string& path) const {
+  mge::require("writing", "lite: a graph as a file");
   mge::serial::ModelInfo info = model->info;
   for (auto& [key, value] : info.metadata)
     if (key == "optimized_for_inference") value = "1";
@@ -610,17 +629,19 @@ void Network::Impl::run_once() {
     store_output(s, engine->output_meta(i), results[i]);
   }
   if (shows_values()) dump_values(results, outputs.size());
-  if (!profile_path.empty()) write_json(profile_path, mge::profile_json(engine->latest()));
-  if (!memory_info.empty()) write_memory_info(memory_info);
+  if (mge::has("profiling") && !profile_path.empty()) write_json(profile_path, mge::profile_json(engine->latest()));
+  if (mge::has("profiling") && !memory_info.empty()) write_memory_info(memory_info);
 }
 
 void Network::Impl::enable_profile(std::string path) {
+  mge::require("profiling", "lite: enable_profile_performance");
   MGE_CHECK(!path.empty(), Value, "lite: enable_profile_performance needs the name of a file.");
   profile_path = std::move(path);
   if (engine) engine->watch(true);
 }
 
 void Network::Impl::write_memory_info(const std::string& folder) const {
+  mge::require("profiling", "lite: get_static_memory_alloc_info");
   check_loaded("get_static_memory_alloc_info");
   MGE_CHECK(!folder.empty(), Value, "lite: get_static_memory_alloc_info needs the name of a folder.");
   std::error_code failed;

@@ -11,8 +11,10 @@
 #include <tuple>
 #include <vector>
 
+#include "base/features.h"
 #include "core/memory_source.h"
 #include "lite/engine.h"
+#include "lite/error.h"
 #include "lite/load.h"
 #include "lite/network.h"
 #include "lite/run/dump.h"
@@ -34,7 +36,7 @@ struct IoSlot {
   mge::RefPtr<mge::Storage> given;
 };
 
-class Network::Impl : public std::enable_shared_from_this<Impl> {
+class LITE_HIDDEN Network::Impl : public std::enable_shared_from_this<Impl> {
  public:
   Impl(const Config& c, const NetworkIO& io) : config(c), network_io(io) {}
   ~Impl();
@@ -107,7 +109,9 @@ class Network::Impl : public std::enable_shared_from_this<Impl> {
   void replace_model(const std::function<void()>& load);
   void take(std::shared_ptr<const mge::serial::LoadedModel> m);
   void prepare_first();
-  bool shows_values() const { return !text_dump.empty() || !bin_dump.empty() || on_values; }
+  bool shows_values() const {
+    return mge::has("value_dumps") && (!text_dump.empty() || !bin_dump.empty() || on_values);
+  }
   void apply(const ModelInfo& info);
   void prepare_again();
   bool runs_aside() const;

@@ -1,5 +1,6 @@
 #include "lite/pack_model.h"
 
+#include "base/features.h"
 #include "base/write_file.h"
 #include "lite/algo_cache.h"
 #include "lite/crypt/crypt.h"
@@ -21,7 +22,7 @@ constexpr std::string_view kNoInfo = R"({"valid":false})";
 
 }  // namespace
 
-struct ModelPacker::Impl {
+struct LITE_HIDDEN ModelPacker::Impl {
   std::vector<uint8_t> model, info, algo_policy, binary_cache;
   std::string path;
   std::string model_decryption = "NONE", info_decryption = "NONE";
@@ -80,6 +81,7 @@ void ModelPacker::set_header(std::string model_decryption_method, std::string in
 
 void ModelPacker::pack_model() {
   guarded([&] {
+    mge::require("writing", "lite: ModelPacker");
     MGE_CHECK(!impl_->model.empty(), Value, "ModelPacker: the model is empty.");
     MGE_CHECK(!impl_->path.empty(), Value, "ModelPacker: there is no name of a file to write.");
     const std::vector<uint8_t> bytes = mge::serial::pack(impl_->packed());

@@ -8,6 +8,7 @@
 
 #include "core/storage.h"
 #include "kernel/kernel.h"
+#include "lite/error.h"
 #include "lite/tensor.h"
 
 namespace lite {
@@ -30,7 +31,7 @@ struct TensorFields {
   int64_t stride[Layout::MAXDIM] = {};  // in elements
 };
 
-class Tensor::Impl : public TensorFields {
+class LITE_HIDDEN Tensor::Impl : public TensorFields {
  public:
   Impl() = default;
   Impl(const Impl& o) : TensorFields(o) {}

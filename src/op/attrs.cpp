@@ -1,7 +1,10 @@
 #include "op/attrs.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
+
+#include "base/features.h"
 
 namespace mge {
 namespace {
@@ -32,31 +35,6 @@ std::string_view trim(std::string_view t) {
 
 }  // namespace
 
-uint64_t hash_attr(const AttrValue& v) {
-  uint64_t h = hash_mix(v.index(), 7);
-  switch (v.index()) {
-    case 0:
-      return hash_mix(h, std::get<bool>(v));
-    case 1:
-      return hash_mix(h, static_cast<uint64_t>(std::get<int64_t>(v)));
-    case 2: {
-      double d = std::get<double>(v);
-      return hash_mix(h, d == d ? hash_double(d) : 1);  // every NaN alike, as in attr_equal
-    }
-    case 3:
-      return hash_bytes(std::get<std::string>(v), h);
-    case 4:
-      for (int64_t i : std::get<Ints>(v)) h = hash_mix(h, static_cast<uint64_t>(i));
-      return hash_mix(h, std::get<Ints>(v).size());
-    case 5:
-      return hash_mix(h, static_cast<uint64_t>(std::get<DType>(v)));
-    default: {
-      const QType& t = std::get<QType>(v);
-      return t.quant.hash(hash_mix(h, static_cast<uint64_t>(t.dtype)));
-    }
-  }
-}
-
 std::string print_attr(const AttrValue& v) {
   switch (v.index()) {
     case 0:
@@ -85,6 +63,7 @@ std::string print_attr(const AttrValue& v) {
     case 5:
       return std::string(dtype_name(std::get<DType>(v)));
     default:
+      if (!has("quantised")) return std::string(dtype_name(std::get<QType>(v).dtype));
       return print_qtype(std::get<QType>(v));
   }
 }
@@ -139,6 +118,7 @@ AttrValue parse_attr(std::string_view who, std::string_view text, const AttrValu
     case 5:
       return parse_dtype(t);
     default:
+      require("quantised", "a quantised type");
       return parse_qtype(who, t);
   }
   fail(ErrorKind::Value, "{}: '{}' is not {}.", who, text, kKinds[like.index()]);
@@ -152,8 +132,138 @@ AttrValue coerce_attr(std::string_view who, AttrValue v, const AttrValue& like) 
   if (like.index() == 4 && v.index() == 1) return Ints{std::get<int64_t>(v)};
   if (like.index() == 5 && v.index() == 3) return parse_dtype(std::get<std::string>(v));
   if (like.index() == 6 && v.index() == 5) return QType{std::get<DType>(v), {}};
-  if (like.index() == 6 && v.index() == 3) return parse_qtype(who, std::get<std::string>(v));
+  if (has("quantised") && like.index() == 6 && v.index() == 3) return parse_qtype(who, std::get<std::string>(v));
   fail(ErrorKind::Type, "{}: expected {}, got {}.", who, kKinds[like.index()], print_attr(v));
+}
+
+namespace {
+
+template <class V>
+const V& field_as(const void* p) {
+  return *static_cast<const V*>(p);
+}
+AttrValue load(uint8_t kind, const void* p) {
+  switch (kind) {
+    case 0:
+      return field_as<bool>(p);
+    case 1:
+      return field_as<int64_t>(p);
+    case 2:
+      return field_as<double>(p);
+    case 3:
+      return field_as<std::string>(p);
+    case 4:
+      return field_as<Ints>(p);
+    case 5:
+      return field_as<DType>(p);
+    default:
+      return field_as<QType>(p);
+  }
+}
+void store(const AttrValue& v, void* p) {
+  std::visit([p](const auto& x) { *static_cast<std::remove_cvref_t<decltype(x)>*>(p) = x; }, v);
+}
+bool same(uint8_t kind, const void* a, const void* b) {
+  switch (kind) {
+    case 0:
+      return field_as<bool>(a) == field_as<bool>(b);
+    case 1:
+      return field_as<int64_t>(a) == field_as<int64_t>(b);
+    case 2: {
+      const double x = field_as<double>(a), y = field_as<double>(b);
+      return hash_double(x) == hash_double(y) || (x != x && y != y);
+    }
+    case 3:
+      return field_as<std::string>(a) == field_as<std::string>(b);
+    case 4:
+      return field_as<Ints>(a) == field_as<Ints>(b);
+    case 5:
+      return field_as<DType>(a) == field_as<DType>(b);
+    default:
+      return field_as<QType>(a) == field_as<QType>(b);
+  }
+}
+uint64_t hash_field(uint8_t kind, const void* p) {
+  const uint64_t h = hash_mix(kind, 7);
+  switch (kind) {
+    case 0:
+      return hash_mix(h, field_as<bool>(p));
+    case 1:
+      return hash_mix(h, static_cast<uint64_t>(field_as<int64_t>(p)));
+    case 2: {
+      const double d = field_as<double>(p);
+      return hash_mix(h, d == d ? hash_double(d) : 1);  // every NaN alike, as in same
+    }
+    case 3:
+      return hash_bytes(field_as<std::string>(p), h);
+    case 4: {
+      uint64_t all = h;
+      for (int64_t i : field_as<Ints>(p)) all = hash_mix(all, static_cast<uint64_t>(i));
+      return hash_mix(all, field_as<Ints>(p).size());
+    }
+    case 5:
+      return hash_mix(h, static_cast<uint64_t>(field_as<DType>(p)));
+    default: {
+      const QType& t = field_as<QType>(p);
+      return t.quant.hash(hash_mix(h, static_cast<uint64_t>(t.dtype)));
+    }
+  }
+}
+
+}  // namespace
+
+uint64_t hash_attr(const AttrValue& v) {
+  return std::visit([&](const auto& x) { return hash_field(static_cast<uint8_t>(v.index()), &x); }, v);
+}
+
+void AttrsBase::set_fields(AttrFields fields, const void* value) {
+  fields_ = fields;
+  value_at_ = static_cast<size_t>(static_cast<const char*>(value) - reinterpret_cast<const char*>(this));
+  hash_ = 0x51ed;
+  for (const AttrField& f : fields)
+    hash_ = hash_mix(hash_, hash_field(f.kind, static_cast<const char*>(value) + f.offset));
+}
+
+bool AttrsBase::equal(const AttrsBase& o) const {
+  if (o.type_ != type_ || o.hash_ != hash_) return false;
+  for (const AttrField& f : fields_)
+    if (!same(f.kind, value() + f.offset, o.value() + f.offset)) return false;
+  return true;
+}
+
+std::vector<NamedAttr> AttrsBase::values() const { return attr_values(fields_, value()); }
+
+std::vector<NamedAttr> attr_values(AttrFields fields, const void* value) {
+  std::vector<NamedAttr> out;
+  out.reserve(fields.size());
+  for (const AttrField& f : fields) out.push_back({f.name, load(f.kind, static_cast<const char*>(value) + f.offset)});
+  return out;
+}
+
+void set_attrs(AttrFields fields, void* value, std::string_view who, std::span<const NamedAttr> given) {
+  size_t used = 0;
+  for (const AttrField& f : fields) {
+    void* at = static_cast<char*>(value) + f.offset;
+    for (auto& g : given) {
+      if (g.name != f.name) continue;
+      if (g.value.index() == f.kind)
+        store(g.value, at);
+      else
+        store(coerce_attr(format("{}: attribute '{}'", who, f.name), g.value, load(f.kind, at)), at);
+      ++used;
+    }
+  }
+  if (used == given.size()) return;
+  for (auto& g : given)
+    if (std::none_of(fields.begin(), fields.end(), [&](const AttrField& f) { return g.name == f.name; }))
+      throw_unknown_attr(who, g.name, attr_values(fields, value));
+}
+
+int field_index(AttrFields fields, std::string_view name) {
+  for (size_t i = 0; i < fields.size(); ++i)
+    if (fields[i].name == name) return static_cast<int>(i);
+  MGE_ASSERT(false, "no attribute '{}'", name);
+  __builtin_unreachable();
 }
 
 std::string AttrsBase::print() const {

@@ -54,12 +54,20 @@ struct SizeOperand {
   static constexpr int kWhole = -1;
 };
 
+/// One row of a field list: what code that knows no struct works by.
+struct AttrField {
+  const char* name;
+  uint16_t offset;  // in the struct
+  uint8_t kind;     // index in AttrValue
+};
+using AttrFields = std::span<const AttrField>;
+
 class AttrsBase : public RefCounted {
  public:
   virtual ~AttrsBase() = default;
-  virtual uint64_t hash() const = 0;
-  virtual bool equal(const AttrsBase& o) const = 0;
-  virtual std::vector<NamedAttr> values() const = 0;
+  uint64_t hash() const { return hash_; }
+  virtual bool equal(const AttrsBase& o) const;
+  virtual std::vector<NamedAttr> values() const;
   const void* type() const { return type_; }
   std::string print() const;  // "{mode="sum", axes=[0]}"; fields in declaration order
   /// Only while a call is recorded; not part of hash and equality.
@@ -73,9 +81,16 @@ class AttrsBase : public RefCounted {
 
  protected:
   explicit AttrsBase(const void* type) : type_(type) {}
+  /// Last in a constructor: what equal and values look at, and the hash of it.
+  void set_fields(AttrFields fields, const void* value);
+  void set_hash(uint64_t h) { hash_ = h; }
 
  private:
+  const char* value() const { return reinterpret_cast<const char*>(this) + value_at_; }
   const void* type_;
+  AttrFields fields_;
+  uint64_t hash_ = 0;
+  size_t value_at_ = 0;
   std::unique_ptr<std::vector<SizeOperand>> sizes_;
 };
 using Attrs = RefPtr<const AttrsBase>;
@@ -85,28 +100,29 @@ inline bool attrs_equal(const AttrsBase* a, const AttrsBase* b) { return a == b 
 inline uint64_t attrs_hash(const AttrsBase* a) { return a ? a->hash() : 0; }
 
 namespace detail {
-template <class... Rest>
-struct FieldList {
-  std::tuple<Rest...> items;
-};
-template <size_t I, class T, class Tuple, class F>
-void visit_fields_at(T& obj, const Tuple& t, F& f) {
-  if constexpr (I < std::tuple_size_v<Tuple>) {
-    f(std::string_view(std::get<I>(t)), obj.*std::get<I + 1>(t));
-    visit_fields_at<I + 2>(obj, t, f);
-  }
-}
-template <class V>
-bool attr_equal(const V& a, const V& b) {
-  return a == b;
-}
-inline bool attr_equal(double a, double b) { return hash_double(a) == hash_double(b) || (a != a && b != b); }
-template <size_t I, class T, class Tuple>
-bool fields_equal_at(const T& a, const T& b, const Tuple& t) {
-  if constexpr (I < std::tuple_size_v<Tuple>)
-    return attr_equal(a.*std::get<I + 1>(t), b.*std::get<I + 1>(t)) && fields_equal_at<I + 2>(a, b, t);
+/// Place of V among the alternatives of a variant.
+template <class Variant, class V, size_t I = 0>
+constexpr uint8_t kind_in() {
+  if constexpr (std::is_same_v<V, std::variant_alternative_t<I, Variant>>)
+    return I;
   else
-    return true;
+    return kind_in<Variant, V, I + 1>();
+}
+/// Where a member lies in any T.
+template <class T, class V, class B>
+uint16_t offset_in(V B::*member) {
+  alignas(T) static constexpr char place[sizeof(T)] = {};
+  const T* object = reinterpret_cast<const T*>(place);
+  return static_cast<uint16_t>(reinterpret_cast<const char*>(std::addressof(object->*member)) - place);
+}
+template <class T, class V, class B>
+AttrField attr_field(const char* name, V B::*member) {
+  return {name, offset_in<T>(member), kind_in<AttrValue, V>()};
+}
+template <class T, class Tuple, size_t... I>
+AttrFields attr_fields_at(const Tuple& t, std::index_sequence<I...>) {
+  static const AttrField rows[] = {attr_field<T>(std::get<2 * I>(t), std::get<2 * I + 1>(t))..., AttrField{}};
+  return {rows, sizeof...(I)};
 }
 template <class T>
 inline constexpr char type_tag = 0;
@@ -116,34 +132,17 @@ template <class... A>
 constexpr std::tuple<A...> field_list(A... a) {
   return std::tuple<A...>(a...);
 }
-template <class T, class F>
-void visit_fields(T& obj, F f) {
-  constexpr auto list = std::remove_const_t<T>::fields();
-  detail::visit_fields_at<0>(obj, list, f);
+template <class T>
+AttrFields attr_fields() {
+  constexpr auto list = T::fields();
+  return detail::attr_fields_at<T>(list, std::make_index_sequence<std::tuple_size_v<decltype(list)> / 2>());
 }
 
 template <class T>
 class AttrsOf final : public AttrsBase {
  public:
-  explicit AttrsOf(T v) : AttrsBase(&detail::type_tag<T>), value(std::move(v)) {
-    hash_ = 0x51ed;
-    visit_fields(value, [this](std::string_view, const auto& f) { hash_ = hash_mix(hash_, hash_attr(AttrValue(f))); });
-  }
-  uint64_t hash() const override { return hash_; }
-  bool equal(const AttrsBase& o) const override {
-    if (o.type() != type() || o.hash() != hash_) return false;
-    constexpr auto list = T::fields();
-    return detail::fields_equal_at<0>(value, static_cast<const AttrsOf&>(o).value, list);
-  }
-  std::vector<NamedAttr> values() const override {
-    std::vector<NamedAttr> out;
-    visit_fields(value, [&](std::string_view n, const auto& f) { out.push_back({std::string(n), AttrValue(f)}); });
-    return out;
-  }
+  explicit AttrsOf(T v) : AttrsBase(&detail::type_tag<T>), value(std::move(v)) { set_fields(attr_fields<T>(), &value); }
   const T value;
-
- private:
-  uint64_t hash_;
 };
 
 template <class T>
@@ -156,17 +155,11 @@ Attrs make_attrs(T v, std::vector<SizeOperand> sizes) {
   a->set_sizes(std::move(sizes));
   return a;
 }
-/// Place of a field in the field list of T.
+/// Place of a field in a field list.
+int field_index(AttrFields fields, std::string_view name);
 template <class T>
 int field_index(std::string_view name) {
-  int at = -1, i = 0;
-  const T v{};
-  visit_fields(v, [&](std::string_view n, const auto&) {
-    if (n == name) at = i;
-    ++i;
-  });
-  MGE_ASSERT(at >= 0, "no attribute '{}'", name);
-  return at;
+  return field_index(attr_fields<T>(), name);
 }
 template <class T>
 const T& attrs_as(const AttrsBase* a) {
@@ -183,36 +176,19 @@ struct AttrSchema {
 
 [[noreturn]] void throw_unknown_attr(std::string_view who, std::string_view name, const std::vector<NamedAttr>& known);
 
+/// All fields of a struct.
+std::vector<NamedAttr> attr_values(AttrFields fields, const void* value);
+/// Writes what is given into a struct.
+void set_attrs(AttrFields fields, void* value, std::string_view who, std::span<const NamedAttr> given);
+
 template <class T>
 AttrSchema make_schema() {
-  AttrSchema s;
-  T def{};
-  visit_fields(def, [&](std::string_view n, const auto& f) { s.defaults.push_back({std::string(n), AttrValue(f)}); });
-  s.build = [](std::string_view who, std::span<const NamedAttr> given) -> Attrs {
-    T v{};
-    size_t used = 0;
-    visit_fields(v, [&](std::string_view n, auto& f) {
-      for (auto& g : given)
-        if (g.name == n) {
-          using F = std::remove_reference_t<decltype(f)>;
-          if (auto* same = std::get_if<F>(&g.value))
-            f = *same;
-          else
-            f = std::get<F>(coerce_attr(format("{}: attribute '{}'", who, n), g.value, AttrValue(f)));
-          ++used;
-        }
-    });
-    if (used != given.size()) {
-      auto known = AttrsOf<T>(T{}).values();
-      for (auto& g : given) {
-        bool found = false;
-        for (auto& k : known) found |= k.name == g.name;
-        if (!found) throw_unknown_attr(who, g.name, known);
-      }
-    }
-    return make_attrs(std::move(v));
-  };
-  return s;
+  const T def{};
+  return {attr_values(attr_fields<T>(), &def), [](std::string_view who, std::span<const NamedAttr> given) {
+            T v{};
+            set_attrs(attr_fields<T>(), &v, who, given);
+            return make_attrs(std::move(v));
+          }};
 }
 
 }  // namespace mge

@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/features.h"
 #include "op/build_list.h"  // written by cmake/build_list.cmake
 #include "op/opdef.h"
 
@@ -43,6 +44,13 @@ struct OpName {
   consteval OpName(const char* name) : text(name), here(in_build(name)) {}
   OpName(const std::string& registered) : text(registered.c_str()), here(true) {}
 };
+
+/// Python shows them, Lite does not.
+MGE_INLINED inline OpBuilder& OpBuilder::doc([[maybe_unused]] const char* text) {
+  if constexpr (has("docs"))
+    if (d_) d_->doc = text;
+  return *this;
+}
 
 MGE_INLINED inline OpBuilder OpRegistry::op(OpName name) { return OpBuilder(name.here ? add(name.text) : nullptr); }
 

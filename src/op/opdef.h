@@ -187,10 +187,7 @@ class OpBuilder {
   /// What is said of such values is said before anything is written, so that a result over an operand is safe.
   MGE_INLINED OpBuilder& refuses(uint32_t inputs) { return set(&OpDef::refuses, inputs); }
   MGE_INLINED OpBuilder& version(int v) { return set(&OpDef::version, v); }
-  MGE_INLINED OpBuilder& doc(const char* text) {
-    if (d_) d_->doc = text;
-    return *this;
-  }
+  inline OpBuilder& doc(const char* text);  // op/in_build.h
   MGE_INLINED OpBuilder& scalar(const ScalarBody* b) {
     return set(&OpDef::scalar, b).keeps_format(KeepsFormat::Any).traits(kElementwise);
   }

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "base/features.h"
 #include "ir/text.h"
 #include "ir/verify.h"
 #include "op/in_build.h"
@@ -44,10 +45,12 @@ bool only_with(Graph& g, const PipelineOptions&) {
   return false;
 }
 
-bool fold(Graph& g, const PipelineOptions& o) { return o.evaluate && constant_fold(g, o.evaluate); }
+bool fold(Graph& g, const PipelineOptions& o) {
+  return has("constant_fold") && o.evaluate && constant_fold(g, o.evaluate);
+}
 
 bool fuse_regions(Graph& g, const PipelineOptions& o) {
-  if (!in_build("fused") || !o.can_fuse) return false;
+  if (!in_build("fused") || !has("fuse_elementwise") || !o.can_fuse) return false;
   if (o.graph_opt.jit_fuse_reduce != Switch::Off) return fuse_elementwise(g, o.can_fuse);
   return fuse_elementwise(g, [&](const OpDef& op, const AttrsBase* attrs, std::span<const DType> in, DType out) {
     return !op.is(kReduction) && o.can_fuse(op, attrs, in, out);
@@ -59,23 +62,27 @@ bool fuse_regions(Graph& g, const PipelineOptions& o) {
 constexpr Pass kPasses[] = {
     {"dce", 1, [](Graph& g, const PipelineOptions&) { return dce(g); }},
     // Before folding: the statistics of a batch norm become small constant expressions.
-    {"write_out", 2, [](Graph& g, const PipelineOptions&) { return write_out(g); }},
+    {"write_out", 2, [](Graph& g, const PipelineOptions&) { return has("write_out") && write_out(g); }},
     {"constant_fold", 1, fold},
-    {"canonicalise", 1, [](Graph& g, const PipelineOptions& o) { return canonicalise(g, o.opt_level >= 2); }},
+    {"canonicalise", 1,
+     [](Graph& g, const PipelineOptions& o) { return has("canonicalise") && canonicalise(g, o.opt_level >= 2); }},
     // Before arithmetic, which makes products of divisions by a power of two.
-    {"fuse_grain", 2, [](Graph& g, const PipelineOptions& o) { return fuse_grain(g, true, o.graph_opt.rewrites); }},
+    {"fuse_grain", 2,
+     [](Graph& g, const PipelineOptions& o) { return has("fuse_grain") && fuse_grain(g, true, o.graph_opt.rewrites); }},
     // After canonicalise: constants stand on the right.
     {"arithmetic", 1,
-     [](Graph& g, const PipelineOptions& o) { return arithmetic(g, o.opt_level >= 2, o.graph_opt.rewrites); }},
+     [](Graph& g, const PipelineOptions& o) {
+       return has("arithmetic") && arithmetic(g, o.opt_level >= 2, o.graph_opt.rewrites);
+     }},
     // What the rules made of constants.
     {"constant_fold", 1, fold},
     // After folding: equal constants appear there.
-    {"cse", 1, [](Graph& g, const PipelineOptions&) { return cse(g); }},
-    {"move_casts", 2, [](Graph& g, const PipelineOptions&) { return move_casts(g); }},
+    {"cse", 1, [](Graph& g, const PipelineOptions&) { return has("cse") && cse(g); }},
+    {"move_casts", 2, [](Graph& g, const PipelineOptions&) { return has("move_casts") && move_casts(g); }},
     // Before fusion, which ends at transpositions; cse, which runs before, would not find what it makes twice.
     {"move_transposes", 2,
      [](Graph& g, const PipelineOptions& o) {
-       return o.graph_opt.jit_fuse_dimshuffle == Switch::On && move_transposes(g);
+       return has("graph_options") && o.graph_opt.jit_fuse_dimshuffle == Switch::On && move_transposes(g);
      }},
     // Before elementwise fusion, which would swallow what they take.
     {"fuse_batch_norm", 2, only_with<"batch_norm_fused", fuse_batch_norm>},
@@ -87,6 +94,7 @@ constexpr Pass kPasses[] = {
 
 bool half(Graph& g, const PipelineOptions& o) {
   const InferenceOptions& i = o.inference;
+  if (!has("half_io")) return false;  // refused where it is asked for
   if (!i.f16_io_comp && !i.f16_io_f32_comp && !i.bf16_io) return false;
   return half_io(g, i.bf16_io ? DType::BF16 : DType::F16);
 }
@@ -95,30 +103,32 @@ bool half(Graph& g, const PipelineOptions& o) {
 constexpr Pass kInference[] = {
     {"dce", 1, [](Graph& g, const PipelineOptions&) { return dce(g); }},
     {"remove_dropout", 1,
-     [](Graph& g, const PipelineOptions& o) { return o.inference.rewrites & kRemoveDropout && remove_dropout(g); }},
+     [](Graph& g, const PipelineOptions& o) {
+       return has("graph_options") && o.inference.rewrites & kRemoveDropout && remove_dropout(g);
+     }},
     // A batch norm becomes the scale that arithmetic takes into the weights before it.
     {"write_out", 1,
      [](Graph& g, const PipelineOptions& o) {
-       return o.inference.rewrites & kFoldBatchNorm && write_out_batch_norms(g);
+       return has("graph_options") && o.inference.rewrites & kFoldBatchNorm && write_out_batch_norms(g);
      }},
     {"constant_fold", 1, fold},
     {"fuse_grain", 1,
      [](Graph& g, const PipelineOptions& o) {
-       return o.inference.fuse_grain && fuse_grain(g, false, o.inference.rewrites);
+       return has("fuse_grain") && o.inference.fuse_grain && fuse_grain(g, false, o.inference.rewrites);
      }},
     {"arithmetic", 1,
      [](Graph& g, const PipelineOptions& o) {
-       return o.inference.rewrites && arithmetic(g, false, o.inference.rewrites);
+       return has("arithmetic") && o.inference.rewrites && arithmetic(g, false, o.inference.rewrites);
      }},
     // Before half_io: the table takes the steps as they were written, in float32.
     {"fuse_preprocess", 1,
      [](Graph& g, const PipelineOptions& o) {
-       return o.inference.fuse_preprocess && o.evaluate && fuse_preprocess(g, o.evaluate);
+       return has("fuse_preprocess") && o.inference.fuse_preprocess && o.evaluate && fuse_preprocess(g, o.evaluate);
      }},
     {"half_io", 1, half},
     // After half_io: weights become 16 bits wide.
     {"constant_fold", 1, fold},
-    {"cse", 1, [](Graph& g, const PipelineOptions&) { return cse(g); }},
+    {"cse", 1, [](Graph& g, const PipelineOptions&) { return has("cse") && cse(g); }},
     {"dce", 1, [](Graph& g, const PipelineOptions&) { return dce(g); }},
 };
 
@@ -130,6 +140,7 @@ struct Dumps {
   Dumps() {
     const char* env = std::getenv("MGE_DUMP_IR");
     if (!env || !*env) return;
+    require("graph_text", "MGE_DUMP_IR");
     std::string_view s = env;
     if (s == "all") {
       all = true;
@@ -169,7 +180,8 @@ struct Dumps {
 };
 
 void dump(const Dumps& dumps, const Graph& g, const char* pass) {
-  if (dumps.wanted(pass)) std::fprintf(stderr, "# after %s\n%s", pass, ir::print(g, {.types = true}).c_str());
+  if (has("graph_text") && dumps.wanted(pass))
+    std::fprintf(stderr, "# after %s\n%s", pass, ir::print(g, {.types = true}).c_str());
 }
 
 void run(std::span<const Pass> passes, Graph& g, const PipelineOptions& opt) {
@@ -177,9 +189,9 @@ void run(std::span<const Pass> passes, Graph& g, const PipelineOptions& opt) {
   dump(dumps, g, "trace");
   for (const Pass& p : passes) {
     if (opt.opt_level < p.level) continue;
-    [[maybe_unused]] bool changed = false;
     try {
-      changed = p.run(g, opt);
+      const bool changed = p.run(g, opt);
+      if (changed) note_feature(p.name);
 #ifdef MGE_DEBUG_CHECKS
       if (changed) ir::verify(g);
 #endif

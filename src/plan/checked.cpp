@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/features.h"
 #include "kernel/copy.h"
 #include "op/elementwise/fused.h"
 #include "plan/oracle.h"
@@ -61,6 +62,7 @@ namespace {
 void order_as_asked(CompileOptions& opt) {
   const char* env = std::getenv("MGE_MEMORY_ORDER");
   if (!env || !*env) return;
+  require("layouts", "MGE_MEMORY_ORDER");
   const std::string_view word = env;
   MGE_CHECK(word == "cost" || word == "channels-last" || word == "local", Value,
             "MGE_MEMORY_ORDER: expected cost, channels-last or local; got '{}'.", word);
@@ -73,6 +75,7 @@ void check_as_asked(CompileOptions& opt) {
   order_as_asked(opt);
   const char* env = std::getenv("MGE_CHECK_PROGRAMS");
   if (!env) return;
+  require("checks", "MGE_CHECK_PROGRAMS");
   std::string_view left = env;
   while (!left.empty()) {
     const size_t comma = left.find(',');

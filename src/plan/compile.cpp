@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <climits>
 
+#include "base/features.h"
 #include "core/mapped.h"
 #include "ir/builder.h"
 #include "ir/verify.h"
@@ -246,7 +247,7 @@ struct Compiler {
     args.device = device_of(g.meta(x.outputs[0])).kind;
     Choice none;  // the call eager makes, with the same arguments: same bits
     const Kernel* chosen = KernelRegistry::global().choose(args, &none);
-    if (!chosen && x.op->decompose) return false;
+    if (!chosen && has("decompose") && x.op->decompose) return false;
     if (!chosen) fail_no_kernel(args, none);
     const Kernel& k = *chosen;
     ask_layouts(k, args, orders.of(n), in.data(), out.data());
@@ -294,8 +295,9 @@ struct Compiler {
     while (n != kNone) {
       bool whole = true;
       try {
-        whole = lower_move(n) || lower_view(g.node(n)) || lower_kernel(n);
-        if (!whole) {
+        whole = (has("streams") && lower_move(n)) || lower_view(g.node(n)) || lower_kernel(n);
+        if (has("decompose") && !whole) {
+          note("decompose");
           NodeId before = g.node(n).prev;
           ir::decompose_node(g, n);
           grow();
@@ -340,6 +342,7 @@ struct Compiler {
   // An effect goes on beside the instructions that follow, up to the first that reads its result. Until then its memory
   // is its own: nothing else is put there, and no kernel writes over its operands.
   void let_effects_go_on() {
+    if (!has("streams")) return;
     for (int t = 0; t < now(); ++t) {
       Instr& c = p.code[t];
       const ir::Node& x = g.node(c.node);
@@ -360,7 +363,7 @@ struct Compiler {
   // Instructions that are worth running band by band. All of what they work on is then there from the first to the
   // last.
   void find_chains() {
-    if (p.checked() || !p.opt.share_memory) return;
+    if (!has("bands") || p.checked() || !p.opt.share_memory) return;
     for (int t = 0; t < now(); ++t) {
       int last = t;
       while (last + 1 < now() && last - t + 1 < kMostInChain && goes_on(last)) ++last;
@@ -400,8 +403,11 @@ struct Compiler {
     const PlanBuffer& b = p.buffers[made.buffer];
     for (size_t i = 1; i < next.n_in; ++i)
       if (p.refs[next.first_arg + i].buffer == made.buffer) return false;
-    return b.where == Where::Arena && b.first == t && b.last == t + 1 && made.offset == 0 && y.shape.rank == 4 &&
-           y.layout.is_channels_last(y.shape) && y.numel() > 0 && cost::between_pays(static_cast<double>(b.bytes));
+    if (b.where != Where::Arena || b.first != t || b.last != t + 1 || made.offset != 0 || y.shape.rank != 4 ||
+        !y.layout.is_channels_last(y.shape) || y.numel() == 0)
+      return false;
+    note("bands");  // on a machine with another cache, if not here
+    return cost::between_pays(static_cast<double>(b.bytes));
   }
   void keep_for_chain(const KernelArgs& a, int first, int last, Instr& c) {
     for (size_t i = 0; i < size_t{c.n_in} + c.n_out; ++i) {
@@ -631,8 +637,8 @@ struct Compiler {
     p.place.resize(g.n_values());
     p.ready.resize(g.n_values());
     copies_of.resize(g.n_values());
-    orders = assign_layouts(g, p.opt.input_layouts, p.opt.orders);
-    p.report.reordered = orders.changed;
+    if (has("layouts")) orders = assign_layouts(g, p.opt.input_layouts, p.opt.orders);
+    if ((p.report.reordered = orders.changed)) note("layouts");
     place_sources();
     lower_all();
     find_settled();
@@ -644,7 +650,7 @@ struct Compiler {
     settle_buffers();
     plan_arena();
     resolve_arguments();
-    for (size_t h = 0; h < p.homes.size(); ++h)
+    for (size_t h = 0; has("recompute") && h < p.homes.size(); ++h)
       p.report.recomputable_bytes += recomputable_bytes(p, static_cast<int>(h));
     p.report.instrs = now();
     p.in.resize(g.inputs().size());
@@ -659,7 +665,8 @@ struct Compiler {
 // What the graph tells of memory is not all: kernels want more, and pieces do not fit together. So the aim is lowered
 // by what the plan is too large.
 RefPtr<Program> Program::compile(const ir::Graph& g, const CompileOptions& opt) {
-  if (opt.recompute_to == CompileOptions::kComputeOnce) return compile_once(g, opt, opt.recompute_to);
+  if (!has("recompute") || opt.recompute_to == CompileOptions::kComputeOnce)
+    return compile_once(g, opt, CompileOptions::kComputeOnce);
   RefPtr<Program> best = compile_once(g, opt, CompileOptions::kComputeOnce);
   size_t aim = opt.recompute_to;
   for (int tries = 0; tries < 3 && best->report().arena_bytes > opt.recompute_to; ++tries) {
@@ -684,12 +691,13 @@ RefPtr<Program> Program::compile_once(const ir::Graph& g, const CompileOptions& 
   p.graph = g.clone();
   p.opt = opt;
   check_as_asked(p.opt);
-  if (p.opt.check_nan) unfuse(p.graph);
-  if (opt.reorder) {
+  if (has("checks") && p.opt.check_nan) unfuse(p.graph);
+  if (has("order") && opt.reorder) {
     const ScheduleReport r = schedule_for_memory(p.graph);
-    p.report.reordered_bytes = r.before - r.after;
+    if ((p.report.reordered_bytes = r.before - r.after)) note("order");
   }
-  if (recompute_to != CompileOptions::kComputeOnce) p.again = recompute_for_memory(p.graph, recompute_to);
+  if (has("recompute") && recompute_to != CompileOptions::kComputeOnce)
+    p.again = recompute_for_memory(p.graph, recompute_to);
   p.report.recomputed = static_cast<int>(p.again.size());
   Compiler{p, p.graph, {}, {}, {}, {}}.run();
   p.dump_layouts();

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "base/features.h"
 #include "ir/dump.h"
 #include "ir/text.h"
 #include "plan/program_impl.h"
@@ -9,18 +10,19 @@
 namespace mge {
 
 std::string PlanReport::str() const {
+  const double above = lower_bound ? static_cast<double>(arena_bytes) / static_cast<double>(lower_bound) : 1.0;
   return format(
-      "{} instructions, {} views, {} in place{}, {} copies{}, {} vars donated; arena {} bytes by {}, {:.3f} of the "
-      "lower "
-      "bound {} (without sharing {}, saved by order {}, recomputable {}), outputs {}, constants {}{}{}, largest "
-      "workspace {}{}; {} values channels-last",
-      instrs, views, in_place, parts ? format(", {} parts in their places", parts) : "", copies,
-      copies ? format(" of {} bytes", copy_bytes) : "", donated_vars, arena_bytes, strategy,
-      lower_bound ? static_cast<double>(arena_bytes) / static_cast<double>(lower_bound) : 1.0, lower_bound, sum_bytes,
-      reordered_bytes, recomputable_bytes, output_bytes, const_bytes,
-      converted ? format(" with {} of {} in another order", converted_bytes, converted) : "",
-      prepared_bytes ? format(" and {} of them prepared", prepared_bytes) : "", workspace_bytes,
-      recomputed ? format(", {} ops computed again to save memory", recomputed) : "", channels_last);
+             "{} instructions, {} views, {} in place{}, {} copies{}, {} vars donated; arena {} bytes by {}, {:.3f} of ",
+             instrs, views, in_place, parts ? format(", {} parts in their places", parts) : "", copies,
+             copies ? format(" of {} bytes", copy_bytes) : "", donated_vars, arena_bytes, strategy, above) +
+         format(
+             "the lower bound {} (without sharing {}, saved by order {}, recomputable {}), outputs {}, constants "
+             "{}{}{}",
+             lower_bound, sum_bytes, reordered_bytes, recomputable_bytes, output_bytes, const_bytes,
+             converted ? format(" with {} of {} in another order", converted_bytes, converted) : "",
+             prepared_bytes ? format(" and {} of them prepared", prepared_bytes) : "") +
+         format(", largest workspace {}{}; {} values channels-last", workspace_bytes,
+                recomputed ? format(", {} ops computed again to save memory", recomputed) : "", channels_last);
 }
 
 namespace {
@@ -46,7 +48,7 @@ void Program::Impl::dump_layouts() {
     report.channels_last +=
         !place[v].layout.is_contiguous(x.meta.shape) && place[v].layout.is_channels_last(x.meta.shape);
   }
-  if (!ir::dump_wanted("assign_layouts")) return;
+  if (!has("graph_text") || !ir::dump_wanted("assign_layouts")) return;
   std::string s = format("# after assign_layouts\n# program {}: {}\n", graph.name(), report.str());
   for (ir::NodeId n : graph.order()) {
     s += ir::print_node(graph, n) + "  #";
@@ -58,6 +60,7 @@ void Program::Impl::dump_layouts() {
 }
 
 std::string Program::dump() const {
+  require("graph_text", "the text of a program");
   const Impl& p = *impl_;
   p.check_graph();
   static const char* const kinds[] = {"arena", "in", "var", "const", "out"};

@@ -6,6 +6,8 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/features.h"
+#include "base/function_ref.h"
 
 namespace mge {
 namespace {
@@ -37,6 +39,11 @@ void finish(std::span<const MemInterval> v, MemPlan& p) {
   p.lower_bound = lower_bound_of(v, &p.peak);
 }
 
+// One copy of the sort serves all orders.
+void sort_stably(std::vector<size_t>& order, FunctionRef<bool(size_t, size_t)> before) {
+  std::stable_sort(order.begin(), order.end(), before);
+}
+
 bool meet(const MemInterval& a, const MemInterval& b) { return a.begin <= b.end && b.begin <= a.end; }
 
 // The placed intervals that share an instant with some interval, by offset: a list of (offset, end) to find gaps in.
@@ -58,10 +65,10 @@ MemPlan plan_best_fit(std::span<const MemInterval> v) {
   std::iota(by_begin.begin(), by_begin.end(), size_t{0});
   by_end = by_begin;
   // Larger first among those that start together: small ones then fill the rest.
-  std::stable_sort(by_begin.begin(), by_begin.end(), [&](size_t a, size_t b) {
+  sort_stably(by_begin, [&](size_t a, size_t b) {
     return v[a].begin != v[b].begin ? v[a].begin < v[b].begin : v[a].bytes > v[b].bytes;
   });
-  std::stable_sort(by_end.begin(), by_end.end(), [&](size_t a, size_t b) { return v[a].end < v[b].end; });
+  sort_stably(by_end, [&](size_t a, size_t b) { return v[a].end < v[b].end; });
   std::map<size_t, size_t> holes;  // offset -> size, merged, below `top`
   size_t top = 0, e = 0;
   auto free_block = [&](size_t off, size_t size) {
@@ -110,7 +117,7 @@ MemPlan plan_greedy_by_size(std::span<const MemInterval> v) {
   MemPlan p = empty_plan(v, "greedy_by_size");
   std::vector<size_t> order(v.size()), placed;
   std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+  sort_stably(order, [&](size_t a, size_t b) {
     if (v[a].bytes != v[b].bytes) return v[a].bytes > v[b].bytes;
     return v[a].end - v[a].begin > v[b].end - v[b].begin;
   });
@@ -132,7 +139,7 @@ MemPlan plan_pushdown(std::span<const MemInterval> v, const MemPlan& from) {
   MemPlan p = empty_plan(v, "pushdown");
   std::vector<size_t> order(v.size()), placed;
   std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return from.offset[a] < from.offset[b]; });
+  sort_stably(order, [&](size_t a, size_t b) { return from.offset[a] < from.offset[b]; });
   for (size_t i : order) {
     size_t need = round_up(v[i].bytes), at = 0;
     if (need == 0) continue;
@@ -149,6 +156,8 @@ MemPlan plan_pushdown(std::span<const MemInterval> v, const MemPlan& from) {
 
 MemPlan plan_memory(std::span<const MemInterval> v) {
   MemPlan best = plan_best_fit(v);
+  if (!has("tight")) return best;
+  const size_t first = best.bytes;
   auto push_down = [&](MemPlan p) {
     while (p.bytes > p.lower_bound) {
       MemPlan q = plan_pushdown(v, p);
@@ -159,6 +168,7 @@ MemPlan plan_memory(std::span<const MemInterval> v) {
   };
   if (best.bytes > best.lower_bound) push_down(best);
   if (best.bytes > best.lower_bound) push_down(plan_greedy_by_size(v));
+  if (best.bytes < first) note("tight");
   return best;
 }
 

@@ -169,13 +169,14 @@ void Program::Impl::take_outputs() {
 
 // One command on each stream: behind the work that fills what was bound.
 void Program::Impl::open_work(Work* command, const Explain& explain) {
+  if (!has("streams")) return;
   std::vector<Work*> after;
   for (auto* bound : {&in, &var})
     for (auto& b : *bound)
       if (b.work) after.push_back(b.work.get());
   for (auto& h : homes) {
     if (!h.queue) continue;
-    MGE_CHECK(!checked() && !opt.compare_oracle, NotImplemented,
+    MGE_CHECK(!checked() && !compared(), NotImplemented,
               "program {}: checked execution looks at memory, which the host cannot on {}.", graph.name(),
               h.device.name());
     h.borrowed = command && &command->stream == h.queue;
@@ -184,6 +185,7 @@ void Program::Impl::open_work(Work* command, const Explain& explain) {
 }
 
 void Program::Impl::close_work() {
+  if (!has("streams")) return;
   for (auto& h : homes)
     if (h.work && !std::exchange(h.borrowed, true)) h.work->close();
 }
@@ -202,7 +204,7 @@ void Program::prepare(Work* command, const Explain& explain) {
       MGE_CHECK(p.var[i].storage, Value, "program {}: var '{}' is not bound.", p.graph.name(),
                 p.graph.value(p.graph.vars()[i].in).name);
     p.take_arenas();
-    if (p.opt.compare_oracle) {
+    if (p.compared()) {
       p.oracle_vars.clear();
       for (size_t i = 0; i < p.var.size(); ++i) {
         Buffer copy = allocate_buffer(var_meta(i));
@@ -211,7 +213,7 @@ void Program::prepare(Work* command, const Explain& explain) {
       }
     }
     p.take_outputs();
-    if (p.opt.poison) p.poison_all();
+    if (has("checks") && p.opt.poison) p.poison_all();
     p.open_work(command, explain);
   } catch (...) {
     p.abandon();
@@ -310,6 +312,7 @@ void Program::Impl::take_time(size_t instr) {
 }
 
 void Program::watch(bool on) {
+  require("profiling", "times of instructions");
   MGE_CHECK(!impl_->busy, Assertion, "program {}: watch during a run.", impl_->graph.name());
   impl_->times.assign(on ? impl_->code.size() : 0, InstrTime{});
 }
@@ -327,10 +330,11 @@ void Program::run_until(size_t end) {
         fail(ErrorKind::Value, "program {}: input '{}' is not bound.", p.graph.name(),
              p.graph.value(p.graph.inputs()[i]).name);
       }
-  if (__builtin_expect(!p.homes.empty() && p.homes[0].work && p.pc == 0 && end == p.code.size(), 0) &&
+  if (has("streams") && __builtin_expect(!p.homes.empty() && p.homes[0].work && p.pc == 0 && end == p.code.size(), 0) &&
       p.run_recorded(*this))
     return;
-  const bool checked = p.checked(), profiled = profile::on(), timed = !p.times.empty();
+  const bool checked = p.checked(), profiled = has("profiling") && profile::on(),
+             timed = has("profiling") && !p.times.empty();
   const bool watched = checked || profiled || timed;
   std::optional<profile::Event> event;
   // Estimates say how often to look at the clock, which would show beside short kernels.
@@ -346,9 +350,9 @@ void Program::run_until(size_t end) {
         since = 0;
         patience->look();
       }
-      if (__builtin_expect(!p.flying.empty(), 0)) p.land(p.pc);
-      if (__builtin_expect(c.domain >= 0, 0) && p.launch_beside(p.pc)) continue;
-      if (c.chain >= 0 && !checked && p.pc + p.chains[c.chain].count <= end &&
+      if (has("streams") && __builtin_expect(!p.flying.empty(), 0)) p.land(p.pc);
+      if (has("streams") && __builtin_expect(c.domain >= 0, 0) && p.launch_beside(p.pc)) continue;
+      if (has("bands") && c.chain >= 0 && !checked && p.pc + p.chains[c.chain].count <= end &&
           p.run_chain(p.chains[c.chain], profiled)) {
         p.pc += static_cast<size_t>(p.chains[c.chain].count) - 1;
         continue;
@@ -358,8 +362,7 @@ void Program::run_until(size_t end) {
         if (profiled) event.emplace(p.event_of(p.pc));
         if (timed) p.times[p.pc].begin = profile::now();
       }
-      Work* work = p.homes[c.home].work.get();
-      if (__builtin_expect(work || c.home != c.from, 0))
+      if (has("streams") && __builtin_expect(p.homes[c.home].work || c.home != c.from, 0))
         p.enqueue(p.pc, RefPtr<Program>(this));
       else if (c.kernel)
         c.kernel->run(c.args);
@@ -371,7 +374,7 @@ void Program::run_until(size_t end) {
         if (checked) p.after_instr(p.pc);
       }
     }
-    p.land(p.code.size());  // whoever asked to come this far may read what has been computed
+    if (has("streams")) p.land(p.code.size());  // whoever asked to come this far may read what has been computed
   } catch (...) {
     size_t at = p.pc;
     p.abandon();
@@ -452,7 +455,7 @@ void set_run_beside(RunBeside run) { g_run_beside = run; }
 
 // False: to be run here.
 bool Program::Impl::launch_beside(size_t instr) {
-  if (!g_run_beside || checked() || opt.compare_oracle) return false;
+  if (!g_run_beside || checked() || compared()) return false;
   const Instr& c = code[instr];
   flying.push_back({instr, g_run_beside(domains[static_cast<size_t>(c.domain)], [&c] { c.kernel->run(c.args); })});
   return true;
@@ -509,7 +512,7 @@ void Program::Impl::move_between(const Instr& c) {
 
 void Program::Impl::abandon() {
   for (auto& f : flying) {  // they work on memory of this run
-    for (bool done = false; !done;) {
+    for (bool done = !has("streams"); !done;) {
       try {
         f.wait();
         done = true;
@@ -535,7 +538,7 @@ void Program::finish() {
   Impl& p = *impl_;
   MGE_ASSERT(p.busy && p.pc == p.code.size(), "program {}: finish at instruction {} of {}", p.graph.name(), p.pc,
              p.code.size());
-  if (p.opt.compare_oracle) {
+  if (p.compared()) {
     try {
       p.compare_with_oracle();
     } catch (...) {
@@ -548,11 +551,11 @@ void Program::finish() {
 }
 
 void Program::run(Work* command, Explain explain) {
-  if (__builtin_expect(roomy_ != nullptr, 0)) widen();
+  if (has("recompute") && __builtin_expect(roomy_ != nullptr, 0)) widen();
   try {
     prepare(command, explain);
   } catch (const Error& e) {
-    if (e.kind() != ErrorKind::Memory || !shrink()) throw;
+    if (e.kind() != ErrorKind::Memory || !has("recompute") || !shrink()) throw;
     prepare(command, explain);
   }
   run_until(n_instrs());

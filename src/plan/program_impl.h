@@ -4,6 +4,7 @@
 #include <atomic>
 #include <vector>
 
+#include "base/features.h"
 #include "core/profile.h"
 #include "ir/explain.h"
 #include "plan/bands.h"
@@ -163,7 +164,8 @@ struct Program::Impl {
   void take_time(size_t instr);
 
   // checked.cpp
-  bool checked() const { return opt.poison || opt.check_nan; }
+  bool checked() const { return has("checks") && (opt.poison || opt.check_nan); }
+  bool compared() const { return has("checks") && opt.compare_oracle; }
   void poison_all() const;
   void before_instr(size_t i) const;
   void after_instr(size_t i) const;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/features.h"
 #include "plan/evaluate.h"
 
 namespace mge {
@@ -41,6 +42,8 @@ class Splitter {
       s.parts.push_back({g_.clone(), in, out, needed(0)});
       return s;
     }
+    require("parts", "a model with sizes that depend on values");
+    note("parts");
     mark_crossing(s);
     for (int k = 0; k <= last_; ++k) s.parts.push_back(part(k));
     for (auto& o : g_.outputs()) s.outputs.push_back(slot_[at(o.value)]);

@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "base/error.h"
+#include "base/features.h"
 #include "ir/verify.h"
 #include "serial/container.h"
 #include "serial/file.h"
@@ -108,7 +109,7 @@ class Reader {
   }
 
   template <class... A>
-  [[noreturn]] void broken(fmt::string_view f, const A&... a) const {
+  [[noreturn]] void broken(const char* f, const A&... a) const {
     MGE_FAIL_ENV("{}: damaged: {}.", who_, format(f, a...));
   }
 
@@ -130,8 +131,12 @@ class Reader {
     }
     check_shape("model", m.shape);
     if (!std::isfinite(t.scale())) broken("quantisation scale {}", t.scale());
+    if (is_quant(m.dtype)) {
+      require("quantised", "a model with quantised types");
+      note("quantised");
+    }
     m.quant = {t.scale(), t.zero_point(), 0};
-    if (t.scales()) m.quant = channels(t);
+    if (has("quantised") && t.scales()) m.quant = channels(t);
     if (m.quant.scale != 0 && !is_quant(m.dtype)) broken("a scale of {}", dtype_name(m.dtype));
     return m;
   }

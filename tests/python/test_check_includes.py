@@ -21,7 +21,7 @@ def tree(tmp_path: Path) -> Path:
     """A small tree that is in order, with the room table of this project."""
     (tmp_path / "CMakeLists.txt").write_text((ROOT / "CMakeLists.txt").read_text())
     files = {
-        "src/base/error.h": "#include <fmt/core.h>\n#include <string>\n",
+        "src/base/error.h": "#include <string>\n",
         "src/core/shape.h": '#include "base/error.h"\n',
         "src/kernel/simd/simd.h": '#include "core/shape.h"\n',
         "src/kernel/simd/add.cpp": '#include "hwy/highway.h"\n#include "kernel/simd/simd.h"\n',
@@ -62,7 +62,7 @@ def test_this_repository_passes() -> None:
         ("src/op/x.cpp", '#include "neighbour.h"\n', ":1:", "a quoted include is written"),
         ("src/plan/x.cpp", "#include <hwy/highway.h>\n", ":1:", "Highway belongs to src/kernel/simd only"),
         ("src/kernel/x.cpp", "#include <oneapi/dnnl/dnnl.hpp>\n", ":1:", "oneDNN/OpenMP belongs to src/kernel/onednn"),
-        ("src/core/x.h", "#include <fmt/format.h>\n", ":1:", "fmt belongs to src/base only"),
+        ("src/core/x.h", "#include <fmt/format.h>\n", ":1:", "no known third-party header"),
         ("src/ir/x.cpp", '#include "serial/model_generated.h"\n', ":1:", "FlatBuffers belongs to src/serial"),
         ("src/eager/x.cpp", "#include <Python.h>\n", ":1:", "Python belongs to python/bindings"),
         ("src/base/x.cpp", "#include <boost/any.hpp>\n", ":1:", "no known third-party header"),

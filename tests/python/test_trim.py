@@ -106,3 +106,62 @@ def test_an_op_that_is_left_out_leaves_no_code(tmp_path: Path) -> None:
     assert "infer_kept" in names and "run_kept" in names
     assert "infer_left" not in names and "run_left" not in names
     assert b"ref_left" not in (tmp_path / "r.o").read_bytes()
+
+
+def test_passes_and_plans_that_did_nothing_are_left_out(model: Path, tmp_path: Path) -> None:
+    trim(model, "-o", tmp_path, "--list")
+    features = listed(tmp_path, "feature")
+    assert not features & {"winograd", "parts", "quantised", "profiling", "writing", "streams"}
+    assert "conv_gemm" not in features  # four output channels go by rows, whatever the size
+
+
+def test_no_model_needs_no_feature(tmp_path: Path) -> None:
+    trim("-o", tmp_path, "--list")
+    assert listed(tmp_path, "feature") == set()
+
+
+def test_windows_that_tiles_could_serve_at_another_size_keep_them(tmp_path: Path) -> None:
+    path = tmp_path / "tiles.mge"
+    w = mge.Parameter(np.ones((16, 16, 3, 3), np.float32))
+
+    @trace(symbolic=True, capture_as_const=True)
+    def net(x: mge.Tensor) -> mge.Tensor:
+        return F.conv2d(x, w)
+
+    net(mge.Tensor(np.zeros((1, 16, 3, 3), np.float32)))  # one output: no tile pays here
+    net.dump(str(path), arg_names=["x"])
+    trim(path, "-o", tmp_path, "--list")
+    assert "winograd" in listed(tmp_path, "feature")
+
+
+def test_what_a_program_asks_for_joins_the_list(tmp_path: Path) -> None:
+    trim("-o", tmp_path, "--list", "--with", "fast_run,profiling")
+    assert listed(tmp_path, "feature") == {"fast_run", "profiling"}
+    assert "--with: expected some of writing, " in trim("-o", tmp_path, "--with", "magic", code=2).stderr
+
+
+def test_a_feature_that_is_left_out_refuses_by_name_and_leaves_no_code(tmp_path: Path) -> None:
+    (tmp_path / "base").mkdir()
+    (tmp_path / "base/build_features.h").write_text(
+        "#pragma once\n#include <string_view>\nnamespace mge::build_list {\n"
+        "inline constexpr bool kOnlyFeatures = true;\n"
+        'inline constexpr std::string_view kFeatures[] = {"bands", ""};\n}\n'
+    )
+    source = tmp_path / "use.cpp"
+    source.write_text(
+        '#include "base/error.h"\n#include "base/features.h"\n#include <cstdio>\n'
+        'extern "C" int left();\n'  # nobody has it: the program links only if nothing refers to it
+        "static int kept() { return 7; }\n"
+        'int use() { mge::require("profiling", "lite: f"); return left(); }\n'
+        'int main() {\n  int sum = 0;\n  if (mge::has("bands")) sum += kept();\n'
+        '  if (mge::has("layouts")) sum += left();\n'
+        '  try { sum += use(); } catch (const mge::Error& e) { std::printf("%d %s", sum, e.what()); }\n}\n'
+    )
+    files = [source, *(ROOT / "src/base" / f for f in ("features.cpp", "format.cpp", "error.cpp"))]
+    command = ["g++", "-std=c++20", "-Os", *files, "-o", tmp_path / "use", f"-I{tmp_path}", f"-I{ROOT / 'src'}"]
+    subprocess.run([str(c) for c in command], check=True)
+    said = subprocess.run([str(tmp_path / "use")], check=True, capture_output=True, text=True).stdout
+    assert said.startswith("7 lite: f: was left out of this runtime. `tools/trim --with profiling` builds one")
+    source.write_text('#include "base/features.h"\nbool f() { return mge::has("typing error"); }\n')
+    command = ["g++", "-std=c++20", "-fsyntax-only", source, f"-I{tmp_path}", f"-I{ROOT / 'src'}"]
+    assert subprocess.run([str(c) for c in command], capture_output=True).returncode != 0

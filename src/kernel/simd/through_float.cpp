@@ -103,6 +103,7 @@ void run(const KernelArgs& a) {
 }  // namespace
 
 void register_through_float(KernelRegistry& r) {
+  if constexpr (!dtype_in_build(DType::F16) && !dtype_in_build(DType::BF16)) return;
   // Not conv2d_fused and batch_norm_infer: their steps are rounded one by one, like the ops they stand for.
   for (OpName op : std::initializer_list<OpName>{
            "matmul",         "conv2d",       "conv2d_dx",        "conv2d_dw",  "conv3d",         "conv3d_dx",

@@ -3,6 +3,7 @@
 #include <map>
 #include <mutex>
 
+#include "base/features.h"
 #include "lite/crypt/rc4.h"
 #include "lite/error.h"
 
@@ -52,6 +53,8 @@ Method copy_of(const std::string& name) {
 
 std::vector<uint8_t> decrypt(const std::string& method, std::span<const uint8_t> bytes, const std::string& who) {
   if (method.empty() || method == "NONE") return {bytes.begin(), bytes.end()};
+  mge::require("ciphers", "lite: encrypted data");
+  mge::note("ciphers");
   const Method m = copy_of(method);  // the user's function may register others
   std::vector<uint8_t> out;
   try {
@@ -69,6 +72,7 @@ std::vector<uint8_t> encrypt(const std::string& method, std::span<const uint8_t>
   static const std::pair<const char*, Encrypt> known[] = {
       {"AES_default", aes_encrypt}, {"RC4_default", rc4_encrypt}, {"SIMPLE_FAST_RC4_default", fast_rc4_encrypt}};
   if (method.empty() || method == "NONE") return {bytes.begin(), bytes.end()};
+  mge::require("ciphers", "lite: encrypted data");
   for (auto& [name, function] : known)
     if (method == name) return function(bytes, copy_of(method).key);
   mge::fail(mge::ErrorKind::Value,
@@ -77,6 +81,7 @@ std::vector<uint8_t> encrypt(const std::string& method, std::span<const uint8_t>
 }
 
 void add_decryption(const std::string& name, const DecryptionFunc& func, const std::vector<uint8_t>& key) {
+  mge::require("ciphers", "lite: register_decryption_and_key");
   MGE_CHECK(!name.empty() && name != "NONE", Value, "lite: a decryption method needs a name of its own; got '{}'.",
             name);
   MGE_CHECK(func, Value, "lite: the function of decryption method '{}' is empty.", name);
@@ -87,6 +92,7 @@ void add_decryption(const std::string& name, const DecryptionFunc& func, const s
 }
 
 void update_decryption(const std::string& name, const DecryptionFunc& func, const std::vector<uint8_t>& key) {
+  mge::require("ciphers", "lite: update_decryption_or_key");
   Table& t = table();
   std::lock_guard<std::mutex> lock(t.mutex);
   Method& m = find(t, name);

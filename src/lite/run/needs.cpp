@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/features.h"
 #include "compat/op_class.h"
 #include "lite/convert.h"
 #include "lite/network_impl.h"
@@ -14,8 +15,8 @@
 namespace lite {
 namespace {
 
-// Looked up by the engine itself, whatever the model: sizes, casts, copies between memory orders.
-constexpr std::string_view kAlways[] = {"shape_of", "typecvt", "copy"};
+// Looked up by the engine itself, whatever the model.
+constexpr std::string_view kAlways[] = {"shape_of"};
 
 void run_case(Network& net, const mge::serial::TestCase* test) {
   if (test) {
@@ -45,6 +46,7 @@ void add_dtypes(const mge::Graph& g, std::set<std::string_view>* out) {
 std::string needs_of(std::span<const std::string> paths, const Config& config) {
   std::set<std::string_view> ops(std::begin(kAlways), std::end(kAlways)), dtypes;
   std::string names;
+  mge::note_all_features(true);
   for (const std::string& path : paths) {
     Network net(config);
     net.load_model(path);
@@ -57,6 +59,7 @@ std::string needs_of(std::span<const std::string> paths, const Config& config) {
   }
   for (const mge::OpDef* op : mge::OpRegistry::global().asked_for()) ops.insert(op->name);
   std::string out = "only\nmade " + (names.empty() ? "no ops" : "the ops of " + names + " (tools/trim)") + "\n";
+  for (std::string_view name : mge::noted_features()) out += mge::format("feature {}\n", name);
   for (std::string_view op : ops) out += mge::format("op {}\n", op);
 #if MGE_ORIGINAL_FILES
   for (std::string_view name : mge::compat::classes_run()) out += mge::format("class {}\n", name);

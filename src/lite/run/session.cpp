@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/features.h"
 #include "lite/convert.h"
 #include "lite/global.h"
 
@@ -267,8 +268,10 @@ void Session::set_dumps(const std::shared_ptr<Network>& net) {
   if (f_.given("bin_io_dump")) Runtime::enable_io_bin_dump(net, f_.text("bin_io_dump"));
   const std::string_view profile = f_.last_of({"profile", "profile_host"});
   if (!profile.empty()) net->enable_profile_performance(f_.text(profile));
-  if (checks_.any())
+  if (checks_.any()) {
+    mge::require("value_dumps", "load_and_run: checks of values");
     NetworkAccess::impl(*net).on_values = [this](const std::vector<DumpedValue>& values) { checks_(values); };
+  }
 }
 
 void Session::set_core_ids(const std::shared_ptr<Network>& net) const {

@@ -1,6 +1,7 @@
 #include "op/dist/collective.h"
-#include "op/in_build.h"
+#include <algorithm>
 
+#include "op/in_build.h"
 #include "op/nn.h"
 
 namespace mge {
@@ -137,6 +138,9 @@ constexpr Row kCollectives[] = {
 }  // namespace
 
 void register_collectives(OpRegistry& r) {
+  constexpr bool any = std::ranges::any_of(kCollectives, [](const Row& row) { return row.name.here; }) ||
+                       in_build("dist_send") || in_build("dist_recv");
+  if constexpr (!any) return;
   for (const Row& row : kCollectives)
     r.op(row.name)
         .attrs<CollectiveAttrs>()

@@ -285,11 +285,12 @@ std::string FusedRegion::print() const {
 
 FusedRegion FusedRegion::parse(std::string_view text) { return RegionParser(text).run(); }
 
-AttrsOf<FusedRegion>::AttrsOf(FusedRegion r)
-    : AttrsBase(&detail::type_tag<FusedRegion>), value(std::move(r)), hash_(value.hash()) {}
+AttrsOf<FusedRegion>::AttrsOf(FusedRegion r) : AttrsBase(&detail::type_tag<FusedRegion>), value(std::move(r)) {
+  set_hash(value.hash());
+}
 
 bool AttrsOf<FusedRegion>::equal(const AttrsBase& o) const {
-  return o.type() == type() && o.hash() == hash_ && static_cast<const AttrsOf&>(o).value == value;
+  return o.type() == type() && o.hash() == hash() && static_cast<const AttrsOf&>(o).value == value;
 }
 
 std::vector<NamedAttr> AttrsOf<FusedRegion>::values() const {

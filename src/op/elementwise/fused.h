@@ -56,13 +56,9 @@ template <>
 class AttrsOf<FusedRegion> final : public AttrsBase {
  public:
   explicit AttrsOf(FusedRegion r);
-  uint64_t hash() const override { return hash_; }
   bool equal(const AttrsBase& o) const override;
   std::vector<NamedAttr> values() const override;
   const FusedRegion value;
-
- private:
-  uint64_t hash_;
 };
 template <>
 AttrSchema make_schema<FusedRegion>();

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "base/features.h"
 #include "kernel/conv.h"
 #include "kernel/cost.h"
 #include "kernel/layouts.h"
@@ -36,6 +37,15 @@ simd::Epilogue epilogue_of(const KernelArgs& a) {
     const bool bias = A::kRole == ConvRole::Forward && a.in.size() == 3;
     return {.bias = bias ? a.in[2].data<float>() : nullptr};
   }
+}
+
+template <class A>
+const char* refuse_plain(const KernelArgs& a) {
+  if (const char* why = refuse_not_f32(a)) return why;
+  const simd::FwdPaths may = simd::conv2d_fwd_paths(conv_geom_of<A>(a));
+  if (may.channels) note("conv_channels");
+  if (may.gemm) note("conv_gemm");
+  return nullptr;
 }
 
 // A raw kernel on the operands as they come; what its sums go through then is a pass of its own.
@@ -133,7 +143,9 @@ const char* avoid_product(const KernelArgs& a) {
 template <class A>
 const char* refuse_winograd(const KernelArgs& a) {
   if (const char* why = refuse_not_f32(a)) return why;
-  return cost::winograd_can(conv_geom_of<A>(a)) ? nullptr : "not a 3x3 of stride 1 with channels in sixteens";
+  if (!cost::winograd_can(conv_geom_of<A>(a))) return "not a 3x3 of stride 1 with channels in sixteens";
+  note("winograd");
+  return nullptr;
 }
 template <class A>
 const char* avoid_winograd(const KernelArgs& a) {
@@ -142,14 +154,19 @@ const char* avoid_winograd(const KernelArgs& a) {
 
 template <class A, int kSide>
 size_t winograd_prepared(const KernelArgs& a) {
+  if (!has("winograd")) return 0;
   return static_cast<size_t>(simd::winograd_floats(conv_geom_of<A>(a), kSide)) * sizeof(float);
 }
 template <class A, int kSide>
 void prepare_winograd(const KernelArgs& a, void* to) {
+  if (!has("winograd")) return;
   simd::winograd_last_weights(conv_geom_of<A>(a), a.in[1].data<float>(), static_cast<float*>(to), kSide);
 }
+// Who never asked keeps the place in the list: where these tiles pay no other kernel is taken, which would round
+// otherwise.
 template <class A, int kSide>
 void run_winograd(const KernelArgs& a) {
+  require("winograd", "conv2d by transformed tiles");
   const simd::Epilogue e = epilogue_of<A>(a), *done = e.any() ? &e : nullptr;
   const ConvGeom g = conv_geom_of<A>(a);
   const float* x = a.in[0].data<float>();
@@ -288,7 +305,7 @@ MGE_INLINED inline void add_forward(KernelRegistry& r) {
               {1, first_prepared<A>, prepare_first<A>}, &kFirstRows<A>);
   add_last<A>(r, "simd_conv2d_depthwise", refuse_depthwise<A>, run_depthwise<A>, nullptr, depthwise_layouts<A>,
               {1, depthwise_prepared<A>, prepare_depthwise<A>}, &kDepthwiseRows<A>);
-  add(r, A::kOp, "simd_conv2d", run_fwd<A>);
+  r.add(A::kOp, KernelTier::Simd, Kernel{.name = "simd_conv2d", .refuse = refuse_plain<A>, .run = run_fwd<A>});
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/features.h"
 #include "base/machine.h"
 #include "kernel/simd/conv/conv2d_raw_impl.h"
 #include "kernel/simd/matmul/gemm_scratch.h"
@@ -46,12 +47,24 @@ void conv2d_flip_weight(const ConvGeom& g, const float* wt, float* dst) {
       }
 }
 
+FwdPaths conv2d_fwd_paths(const ConvGeom& g) {
+  const ConvDims dim(g);
+  if (dim.og <= 8 || dim.taps == 0) return {};
+  const bool channels = g.sw == 1 && g.kh * g.kw > 1 && fills_lanes(dim.og);
+  return {channels, !channels};
+}
+
 void conv2d_fwd(const ConvGeom& g, const float* x, const float* wt, float* y, const Epilogue* e) {
   const ConvDims dim(g);
   if (g.n == 0 || g.o == 0 || g.oh <= 0 || g.ow <= 0) return;
   // A sum over nothing is 0 and still goes through the epilogue, so only truly absent outputs return early.
-  if (dim.og <= 8 || dim.taps == 0 || is_stem(g, dim)) return conv2d_fwd_rows(g, x, wt, y, e);
-  if (g.sw == 1 && g.kh * g.kw > 1 && fills_lanes(dim.og)) return conv2d_fwd_channels(g, x, wt, y, e);
+  const FwdPaths may = conv2d_fwd_paths(g);
+  if (!(may.channels || may.gemm) || is_stem(g, dim)) return conv2d_fwd_rows(g, x, wt, y, e);
+  if (may.channels) {
+    require("conv_channels", "conv2d on plain memory");
+    return conv2d_fwd_channels(g, x, wt, y, e);
+  }
+  require("conv_gemm", "conv2d on plain memory");
   conv2d_fwd_gemm(g, x, wt, y, e);
 }
 

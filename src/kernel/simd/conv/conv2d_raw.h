@@ -36,6 +36,11 @@ struct Epilogue {
   }
 };
 
+/// Which of its ways a convolution may take, whatever the size of its images; rows in any case.
+struct FwdPaths {
+  bool channels, gemm;
+};
+FwdPaths conv2d_fwd_paths(const ConvGeom& geom);
 void conv2d_fwd(const ConvGeom& geom, const float* x, const float* wt, float* y, const Epilogue* e);
 void conv2d_bwd_data(const ConvGeom& geom, const float* dy, const float* wt, float* dx);
 void conv2d_bwd_weight(const ConvGeom& geom, const float* x, const float* dy, float* dw);

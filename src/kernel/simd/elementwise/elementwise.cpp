@@ -10,6 +10,7 @@
 #include "kernel/simd/elementwise/row_table.h"
 #include "kernel/simd/elementwise/rows.h"
 #include "kernel/simd/shape/moves.h"
+#include "op/elementwise/elementwise.h"
 #include "op/elementwise/typecvt.h"
 #include "op/in_build.h"
 
@@ -545,7 +546,23 @@ const RowTable& row_table() { return mutable_table(); }
 RowFn find_row(const OpDef& op, DType in, DType out) { return simd::find(op, in, out).row; }
 void rebuild_rows_for_test() { simd::mutable_table() = simd::make_table(); }
 
+namespace {
+template <class... Ops>
+constexpr bool any_here(body::scalar::OpList<Ops...>) {
+  return (in_build(Ops::name) || ...);
+}
+template <class... Lists>
+constexpr bool any_of_lists() {
+  return (any_here(Lists()) || ...);
+}
+}  // namespace
+
 void register_simd_elementwise(KernelRegistry& r) {
+  using namespace body::scalar;
+  if constexpr (!any_of_lists<CheapUnaryOps, ExpUnaryOps, TrigUnaryOps, TestOps, BoolOps, ArithOps, MathBinaryOps,
+                              CompareOps, ShiftOps, GradOps, OpList<Where>>() &&
+                !in_build("typecvt"))
+    return;
   const OpRegistry& ops = OpRegistry::global();
   const simd::RowTable& t = simd::row_table();
   for (size_t id = 0; id < ops.size(); ++id) {
