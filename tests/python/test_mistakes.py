@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import doctest
 import sys
 from collections import Counter
 
@@ -27,7 +26,7 @@ import mistakes_traced_module
 import mistakes_training
 import mistakes_values
 import pytest
-from mistake import ROOT, TABLE, Mistake
+from mistake import TABLE, Mistake
 
 SUBJECTS = (
     mistakes_shapes, mistakes_values, mistakes_layers, mistakes_training, mistakes_data, mistakes_traced,
@@ -63,13 +62,6 @@ def test_the_table_is_large_and_its_names_differ() -> None:
     assert len(TABLE) >= 200
     assert len(SHORT) <= 0.02 * len(TABLE)
     assert [name for name, n in Counter((row.subject, row.name) for row in TABLE).items() if n > 1] == []
-
-
-def test_examples_of_the_page() -> None:
-    failed, tried = doctest.testfile(
-        str(ROOT / "docs" / "errors.md"), module_relative=False, optionflags=doctest.NORMALIZE_WHITESPACE
-    )
-    assert tried > 5 and not failed
 
 
 def score(subject: str = "") -> str:
