@@ -527,6 +527,8 @@ def as_device(obj: Any) -> CompNode:
     device = getattr(obj, "device", None)
     if isinstance(device, CompNode):
         return device
+    if type(obj).__name__ in ("dtype", "DType"):
+        raise TypeError(f"a device is needed; got the dtype {obj}. x.astype('float32') converts a tensor.")
     raise TypeError(f"as_device: needs a device name, a device or a tensor; got {type(obj).__name__}.")
 
 

@@ -41,6 +41,11 @@ class autocast:
     """
 
     def __init__(self, enabled: bool = True, low_prec_dtype: str = "float16", high_prec_dtype: str = "float32") -> None:
+        if isinstance(enabled, str):
+            raise TypeError(
+                f"autocast: enabled must be a bool; got {enabled!r}. It holds for all devices; "
+                "low_prec_dtype='bfloat16' chooses the dtype."
+            )
         self.enabled = enabled
         self.low_prec_dtype = low_prec_dtype
         self.high_prec_dtype = high_prec_dtype

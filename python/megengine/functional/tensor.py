@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import functools as _functools
 import math as _math
-from collections.abc import Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn, ParamSpec
 
 import numpy as np
 import numpy.typing as npt
 
-from ..core._core import TensorBase, UserError, as_size, ops, sizes_in
+from ..core._core import DTypeError, TensorBase, UserError, as_size, ops, sizes_in
 from ..core._habits import unexpected
 from ..core.tensor.dtype import is_quantize
 from ..core.tensor.indexing import _const, _filled, _iota, positions_of
@@ -191,6 +192,8 @@ def _filled_with(who: str, shape: Any, value: Any, dtype: Any, device: Any) -> T
         raise TypeError(f"{who}: sizes must be integers; got {shape!r}.") from None
     if is_fixed(sizes) and any(n < 0 for n in sizes):
         raise UserError(f"{who}: a size cannot be negative; got {sizes}.")
+    if type(dtype).__module__ == "torch":
+        raise DTypeError(f"{who}: the dtype {dtype} is one of PyTorch; its name is meant, dtype='float32' for example.")
     if type(dtype) is str and len(dtype) <= 3:  # 'f4', '<i4'; ops know whole names alone
         dtype = np.dtype(dtype)
     if is_quantize(dtype):
@@ -210,6 +213,23 @@ def _filled_with(who: str, shape: Any, value: Any, dtype: Any, device: Any) -> T
     return ops.full(shape=sizes, value=float(value), dtype=dtype)
 
 
+_P = ParamSpec("_P")
+
+
+def _of_one_shape(make: Callable[_P, Tensor]) -> Callable[_P, Tensor]:
+    """Sizes that do not stand in a tuple are told so."""
+
+    @_functools.wraps(make)
+    def call(*args: _P.args, **kwargs: _P.kwargs) -> Tensor:
+        if len(args) > 1:
+            name = getattr(make, "__name__", "")
+            raise TypeError(f"{name}: sizes go into one tuple, and dtype= has a name: F.{name}({(2, 3)}); got {args}.")
+        return make(*args, **kwargs)
+
+    return call
+
+
+@_of_one_shape
 def zeros(shape: int | Sequence[int] | Tensor, *, dtype: str = "float32", device: Any = None) -> Tensor:
     """A tensor of zeros.
 
@@ -219,6 +239,7 @@ def zeros(shape: int | Sequence[int] | Tensor, *, dtype: str = "float32", device
     return _filled_with("zeros", shape, 0.0, dtype, device)
 
 
+@_of_one_shape
 def ones(shape: int | Sequence[int] | Tensor, *, dtype: str = "float32", device: Any = None) -> Tensor:
     """A tensor of ones.
 
@@ -342,12 +363,14 @@ def swapaxes(inp: Tensor, axis1: int, axis2: int) -> Tensor:
     return ops.transpose(inp, perm=tuple(perm))
 
 
-def flatten(inp: Tensor, start_axis: int = 0, end_axis: int = -1) -> Tensor:
+def flatten(inp: Tensor, start_axis: int = 0, end_axis: int = -1, **other: NoReturn) -> Tensor:
     """Merge the axes from ``start_axis`` to ``end_axis`` into one.
 
     >>> F.flatten(mge.tensor(np.zeros((2, 3, 4))), 1).shape
     (2, 12)
     """
+    if other:
+        raise unexpected("flatten", other, flatten)
     return as_integers_of(inp, inp.flatten(start_axis, end_axis))
 
 

@@ -206,6 +206,11 @@ class trace(CallPaths, _core.TraceBase):
                 )
         if not callable(function):
             raise TypeError(f"trace: needs a callable, the function to record; got a {type(function).__name__}.")
+        if isinstance(symbolic, (Tensor, np.ndarray, tuple, list)):
+            raise TypeError(
+                f"trace: symbolic must be a bool; got a {type(symbolic).__name__}. trace(function, ...) takes options; "
+                "the arguments of the function go into its first call, which is recorded."
+            )
         self.__wrapped__: Any = function
         self._symbolic = bool(symbolic or record_only)
         self._capture_as_const = bool(capture_as_const or record_only)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any
+from typing import Any as _Any
 
 from ..core._core import ops
+from ..core._habits import no_attribute as _no_attribute
 from ..random import normal, uniform
 from ..tensor import Tensor
 
@@ -143,3 +146,9 @@ def msra_normal_(tensor: Tensor, a: float = 0, mode: str = "fan_in", nonlinearit
     normal_(
         tensor, 0.0, calculate_gain(nonlinearity, a) / math.sqrt(calculate_correct_fan(tensor, mode, "msra_normal_"))
     )
+
+
+if not _TYPE_CHECKING:  # type checkers shall say that a name is not there
+
+    def __getattr__(name: str) -> _Any:
+        raise _no_attribute(__name__, name)
