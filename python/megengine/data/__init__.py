@@ -9,7 +9,7 @@
 [4 5] [40 50]
 """
 
-from typing import TYPE_CHECKING as _TYPE_CHECKING
+import typing as _typing
 from typing import Any as _Any
 
 from ..core._habits import no_attribute as _no_attribute
@@ -40,7 +40,7 @@ __all__ = [
     "transform",
 ]
 
-if not _TYPE_CHECKING:  # type checkers shall say that a name is not there
+if not _typing.TYPE_CHECKING:  # type checkers shall say that a name is not there
 
     def __getattr__(name: str) -> _Any:
         raise _no_attribute(__name__, name)

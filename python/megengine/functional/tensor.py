@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools as _functools
 import math as _math
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn, ParamSpec
+from typing import Any, Literal, NoReturn, ParamSpec
+from typing import overload as _overload
 
 import numpy as np
 import numpy.typing as npt
@@ -614,6 +615,10 @@ def cumsum(inp: Tensor, axis: int) -> Tensor:
 # ---- selection
 
 
+@_overload
+def where(mask: Tensor) -> tuple[Tensor, ...]: ...
+@_overload
+def where(mask: Tensor, x: Any, y: Any) -> Tensor: ...
 def where(mask: Tensor, x: Any = None, y: Any = None) -> Any:
     """``x`` where ``mask`` is true and ``y`` elsewhere, broadcast; with the mask alone the positions that are true.
 
@@ -632,6 +637,10 @@ def where(mask: Tensor, x: Any = None, y: Any = None) -> Any:
     return ops.where(mask, x, y)
 
 
+@_overload
+def non_zero(condition: Tensor, as_tuple: Literal[False] = False) -> Tensor: ...
+@_overload
+def non_zero(condition: Tensor, as_tuple: bool) -> Any: ...
 def non_zero(condition: Tensor, as_tuple: bool = False) -> Any:
     """The positions of elements that are not 0: int32 ``(n, ndim)``, or one vector per axis.
 

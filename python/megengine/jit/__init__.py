@@ -1,6 +1,6 @@
 """Tracing: record a function once, run it as a compiled program, dump it to a file."""
 
-from typing import TYPE_CHECKING as _TYPE_CHECKING
+import typing as _typing
 from typing import Any as _Any
 
 from ..core._core import TraceError
@@ -24,7 +24,7 @@ __all__ = [
     "xla_trace",
 ]
 
-if not _TYPE_CHECKING:  # type checkers shall say that a name is not there
+if not _typing.TYPE_CHECKING:  # type checkers shall say that a name is not there
 
     def __getattr__(name: str) -> _Any:
         raise _no_attribute(__name__, name)

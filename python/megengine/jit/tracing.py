@@ -16,7 +16,7 @@ import inspect
 import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
@@ -175,13 +175,25 @@ class trace(CallPaths, _core.TraceBase):
     check_external = True
     _late: Sequence[Tensor] = ()  # arguments that come after the results which do not need them
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        unknown = {k: v for k, v in kwargs.items() if k not in inspect.signature(cls.__init__).parameters}
-        if unknown:
-            raise unexpected("trace", unknown, cls.__init__)
-        if not args:
-            return functools.partial(cls, **kwargs)
-        return super().__new__(cls)
+    if TYPE_CHECKING:  # what a decorated function is, so that editors know dump and its like
+
+        @overload
+        def __new__(cls, function: Callable[..., Any], *args: Any, **kwargs: Any) -> trace: ...
+
+        @overload
+        def __new__(cls, **kwargs: Any) -> Callable[[Callable[..., Any]], trace]: ...  # type: ignore[misc]
+
+        def __new__(cls, *args: Any, **kwargs: Any) -> Any: ...
+
+    else:
+
+        def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+            unknown = {k: v for k, v in kwargs.items() if k not in inspect.signature(cls.__init__).parameters}
+            if unknown:
+                raise unexpected("trace", unknown, cls.__init__)
+            if not args:
+                return functools.partial(cls, **kwargs)
+            return super().__new__(cls)
 
     def __init__(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING as _TYPE_CHECKING
+import typing as _typing
 from typing import Any
 from typing import Any as _Any
 
@@ -148,7 +148,7 @@ def msra_normal_(tensor: Tensor, a: float = 0, mode: str = "fan_in", nonlinearit
     )
 
 
-if not _TYPE_CHECKING:  # type checkers shall say that a name is not there
+if not _typing.TYPE_CHECKING:  # type checkers shall say that a name is not there
 
     def __getattr__(name: str) -> _Any:
         raise _no_attribute(__name__, name)

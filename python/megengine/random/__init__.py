@@ -1,6 +1,6 @@
 """Random tensors."""
 
-from typing import TYPE_CHECKING as _TYPE_CHECKING
+import typing as _typing
 from typing import Any as _Any
 
 from ..core._habits import no_attribute as _no_attribute
@@ -36,7 +36,7 @@ __all__ = [
     "uniform",
 ]
 
-if not _TYPE_CHECKING:  # type checkers shall say that a name is not there
+if not _typing.TYPE_CHECKING:  # type checkers shall say that a name is not there
 
     def __getattr__(name: str) -> _Any:
         raise _no_attribute(__name__, name)
