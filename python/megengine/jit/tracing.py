@@ -115,16 +115,6 @@ def on_replay(fn: Callable[[], None], by: Any = None) -> None:
         _open.refresh.append((fn, by))
 
 
-def depends_on(obj: Any) -> None:
-    """The call this thread is recording depends on the state of ``obj``; costs nothing when it records nothing.
-
-    The state is what ``obj._trace_state()`` returns (plain values, lists and dicts by value, tensors and other objects
-    by identity), or else its attributes. It is compared again when ``_core.bump_mutation()`` was called since, or on
-    every call if the class says ``_trace_volatile = True``; when it differs, the call is recorded anew.
-    """
-    _core.note_use(obj)
-
-
 @contextlib.contextmanager
 def untraced() -> Iterator[None]:
     """Tensors made inside are state that a recording captures, not constants of it."""
