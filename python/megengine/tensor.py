@@ -156,9 +156,10 @@ class ArrayMethodMixin:
             except ValueError:
                 shape = self._tuple_shape
                 axis = next(i for i in dropped if shape[i] != 1)
+                two = f"; F.swapaxes(x, {perm[0]}, {perm[1]}) exchanges two" if len(perm) == 2 else ""
                 raise _core.UserError(
                     f"transpose: {args} leaves out axis {axis} of {shape}, whose size {shape[axis]} is not 1. Name all "
-                    f"axes of 0..{ndim - 1}."
+                    f"axes of 0..{ndim - 1}{two}."
                 ) from None
             perm = [p - sum(d < p for d in dropped) for p in perm]
         x = ops.transpose(x, perm=tuple(perm)) if perm != list(range(len(perm))) or x is self else x

@@ -13,6 +13,8 @@ from megengine.autodiff import GradManager
 from megengine.data import DataLoader, RandomSampler
 from megengine.data.dataset import ArrayDataset
 from megengine.distributed import init_process_group
+from megengine.optimizer import SGD, MultiStepLR
+from megenginelite import LiteNetwork, LiteTensor
 
 X = Tensor(np.ones((2, 3), "float32"))
 LABEL = Tensor([0, 1], dtype="int32")
@@ -155,7 +157,7 @@ def module_in_double():
     NET.double()
 
 
-@mistake(RuntimeWarning, "Linear.weight", "neither trained nor saved", "Parameter(array)")
+@mistake(RuntimeWarning, "Linear.weight", "neither trained nor saved", "Parameter(value)")
 def parameter_set_to_an_array():
     net = M.Linear(3, 2)
     net.weight = np.ones((2, 3), "float32")  # here
@@ -245,3 +247,44 @@ def schedule_imported():
 @mistake(ImportError, "Dataset", "megengine.data.dataset.Dataset")
 def dataset_imported():
     from megengine.data import Dataset  # noqa: F401
+
+
+@mistake(RuntimeWarning, "Linear.weight", "no optimizer trains", "weight[...] = value")
+def parameter_updated_by_assignment():
+    net = M.Linear(3, 2)
+    net.weight = net.weight - 0.1  # here
+
+
+@mistake(TypeError, "mean", "'out'", "NumPy's function", "megengine.functional")
+def mean_of_numpy():
+    np.mean(X)
+
+
+@mistake(TypeError, "one_hot", "Tensor", "list")
+def one_hot_of_a_list():
+    F.one_hot([0, 1], 2)
+
+
+@mistake(TypeError, "MultiStepLR", "milestones", "list", "got 3")
+def schedule_with_a_number():
+    MultiStepLR(SGD(NET.parameters(), 0.1), 3)
+
+
+@mistake(ValueError, "transpose", "F.swapaxes(x, 1, 2)")
+def transpose_of_two_axes():
+    F.zeros((2, 3, 4)).transpose(1, 2)
+
+
+@mistake(TypeError, "stack", "number 1 is None")
+def stack_with_none():
+    F.stack([X, None])
+
+
+@mistake(TypeError, "LiteNetwork", "LiteConfig", "net.load(path)")
+def lite_network_of_a_path():
+    LiteNetwork("net.mge")
+
+
+@mistake(TypeError, "LiteTensor", "LiteLayout", "shapes=x.shape")
+def lite_tensor_of_an_array():
+    LiteTensor(np.ones(3))

@@ -356,6 +356,7 @@ KEYWORDS = {
 
 #: Keywords that have no counterpart here, and what to do instead.
 KEYWORD_WAYS = {
+    "out": "NumPy's function was given a Tensor: that of megengine.functional has a gradient, x.numpy() has none.",
     "device": "The default device is taken: megengine.set_default_device('gpu0') before.",
     "ignore_index": "reduction='none' gives the losses one by one: loss[label != index].mean().",
     "inplace": "Functions make new tensors; leave it out.",

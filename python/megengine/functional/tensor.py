@@ -444,6 +444,9 @@ def _gathered(inps: Sequence[Tensor], device: Any, who: str) -> Sequence[Tensor]
                 break
         else:
             return inps
+    if any(x is None for x in inps):
+        number = next(i for i, x in enumerate(inps) if x is None)
+        raise TypeError(f"{who}: all inputs must be tensors; number {number} is None.")
     tensors = [x if isinstance(x, Tensor) else Tensor(x) for x in inps]
     if not tensors:
         raise ValueError(f"{who}: needs at least one tensor; the list is empty.")
