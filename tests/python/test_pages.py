@@ -153,3 +153,12 @@ def test_targets_of_make_are_there() -> None:
     made = {"test-" + m for m in re.findall(r"^CROSS := (.*)$", rules, re.M)[0].split()}
     named = {word for text in PAGES.values() for word in re.findall(r"`make ([a-z0-9-]+)", text)}
     assert named <= targets | made
+
+
+@pytest.mark.parametrize("tool", sorted(p.name for p in (ROOT / "tools").glob("*.py")))
+def test_tools_answer_help(tool: str, tmp_path) -> None:
+    """And do nothing else: --help is no name of a folder."""
+    line = [sys.executable, str(ROOT / "tools" / tool), "--help"]
+    done = subprocess.run(line, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0 and done.stdout.startswith("usage: ") and not done.stderr, done
+    assert not list(tmp_path.iterdir())
