@@ -162,3 +162,23 @@ def test_tools_answer_help(tool: str, tmp_path) -> None:
     done = subprocess.run(line, capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0 and done.stdout.startswith("usage: ") and not done.stderr, done
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "language, compiler, frame",
+    [
+        ("c", ["gcc", "-std=c99"], '#include <stdio.h>\n#include "lite-c/network_c.h"\nfloat pixels[64];\n'),
+        (
+            "cpp",
+            ["g++", "-std=c++14"],
+            '#include "lite/network.h"\n#include "lite/global.h"\nstd::vector<uint8_t> key;\n',
+        ),
+    ],
+)
+def test_blocks_about_lite_compile(language: str, compiler: list[str], frame: str, tmp_path) -> None:
+    for text in blocks("docs/lite.md", language):
+        file = tmp_path / f"page.{language}"
+        file.write_text(f"{frame}int main(void) {{\n{text}return 0;\n}}\n")
+        line = [*compiler, "-fsyntax-only", "-Wall", f"-I{ROOT / 'include'}", str(file)]
+        done = subprocess.run(line, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
