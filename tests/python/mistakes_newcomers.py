@@ -288,3 +288,13 @@ def lite_network_of_a_path():
 @mistake(TypeError, "LiteTensor", "LiteLayout", "shapes=x.shape")
 def lite_tensor_of_an_array():
     LiteTensor(np.ones(3))
+
+
+@mistake(AttributeError, "benchmark_kernal", "Did you mean benchmark_kernel?")
+def setting_that_is_misspelt():
+    mge.config.benchmark_kernal = True
+
+
+@mistake(TypeError, "normal_", "Tensor", "ndarray")
+def init_of_an_array():
+    M.init.normal_(np.ones(3))
