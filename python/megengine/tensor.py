@@ -165,12 +165,14 @@ class ArrayMethodMixin:
         x = ops.transpose(x, perm=tuple(perm)) if perm != list(range(len(perm))) or x is self else x
         return ops.expand_dims(x, axes=tuple(new)) if new else x
 
-    def flatten(self, start_axis: int = 0, end_axis: int = -1) -> Tensor:
+    def flatten(self, start_axis: int = 0, end_axis: int = -1, **other: NoReturn) -> Tensor:
         """Merge the axes from ``start_axis`` to ``end_axis`` into one.
 
         >>> mge.tensor(np.zeros((2, 3, 4))).flatten(1).shape
         (2, 12)
         """
+        if other:
+            raise unexpected("flatten", other, ArrayMethodMixin.flatten)
         return _core.ops.flatten(self, start=start_axis, end=end_axis)
 
     def _reduce(self, mode: str, axis: Axis, keepdims: bool) -> Tensor:

@@ -13,7 +13,7 @@ from megengine.autodiff import GradManager
 from megengine.data import DataLoader, RandomSampler
 from megengine.data.dataset import ArrayDataset
 from megengine.distributed import init_process_group
-from megengine.optimizer import SGD, MultiStepLR
+from megengine.optimizer import SGD, MultiStepLR, clip_grad_norm
 from megenginelite import LiteNetwork, LiteTensor
 
 X = Tensor(np.ones((2, 3), "float32"))
@@ -298,3 +298,28 @@ def setting_that_is_misspelt():
 @mistake(TypeError, "normal_", "Tensor", "ndarray")
 def init_of_an_array():
     M.init.normal_(np.ones(3))
+
+
+@mistake(TypeError, "SGD", "'learning_rate'", "lr= is what learning_rate= seems to mean")
+def optimizer_with_a_learning_rate():
+    SGD(NET.parameters(), learning_rate=0.1)
+
+
+@mistake(TypeError, "SGD", "'nestrov'", "nesterov= is what nestrov= seems to mean")
+def optimizer_option_that_is_misspelt():
+    SGD(NET.parameters(), lr=0.1, nestrov=True)
+
+
+@mistake(TypeError, "autocast", "'dtype'", "low_prec_dtype= is what dtype= seems to mean")
+def autocast_with_a_dtype():
+    amp.autocast(dtype="bfloat16")
+
+
+@mistake(TypeError, "flatten", "start_axis= is what start_dim= seems to mean")
+def flatten_method_from_dim():
+    X.flatten(start_dim=1)
+
+
+@mistake(TypeError, "clip_grad", "net.parameters()")
+def clip_grad_of_a_module():
+    clip_grad_norm(NET, 1.0)

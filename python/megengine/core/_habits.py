@@ -350,13 +350,16 @@ PACKAGES["megengine.optimizer.lr_scheduler"] = PACKAGES["megengine.optimizer"]
 KEYWORDS = {
     "dim": "axis", "dims": "axis", "axes": "axis", "keepdim": "keepdims", "keep_dims": "keepdims", "input": "inp",
     "tensors": "inps", "start_dim": "start_axis", "end_dim": "end_axis", "p": "drop_prob", "inplace": "",
-    "min": "lower", "max": "upper", "largest": "descending",
+    "min": "lower", "max": "upper", "largest": "descending", "learning_rate": "lr", "dtype": "low_prec_dtype",
+    "norm_type": "ord",
 }  # fmt: skip
 
 
 #: Keywords that have no counterpart here, and what to do instead.
 KEYWORD_WAYS = {
     "out": "NumPy's function was given a Tensor: that of megengine.functional has a gradient, x.numpy() has none.",
+    "dtype": "x.astype(dtype) converts a tensor.",
+    "device_type": "It holds for all devices; leave it out.",
     "device": "The default device is taken: megengine.set_default_device('gpu0') before.",
     "ignore_index": "reduction='none' gives the losses one by one: loss[label != index].mean().",
     "inplace": "Functions make new tensors; leave it out.",
@@ -420,6 +423,15 @@ def _imports(frame: FrameType) -> bool:
     """Whether a frame is at ``from package import name``."""
     at = frame.f_lasti
     return at >= 0 and opcode.opname[frame.f_code.co_code[at]] == "IMPORT_FROM"
+
+
+def check_keywords(who: str, given: dict[str, Any], function: Any) -> None:
+    """Raises for keywords that ``function`` does not take, before Python does: it has no way out to tell."""
+    parameters = inspect.signature(function).parameters
+    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        return
+    if unknown := {k: v for k, v in given.items() if k not in parameters}:
+        raise unexpected(who, unknown, function)
 
 
 def unexpected(who: str, given: dict[str, Any], function: Any) -> TypeError:

@@ -186,6 +186,10 @@ def full(shape: int | Sequence[int] | Tensor, value: Any, *, dtype: Any = None, 
     return _filled_with("full", shape, value, dtype, device)
 
 
+#: Names of dtypes that only NumPy has, beside short ones such as 'f4' and 'int'; the same as ``astype`` takes.
+_NUMPY_NAMES = frozenset("float double single half long short byte ubyte ushort".split())
+
+
 def _filled_with(who: str, shape: Any, value: Any, dtype: Any, device: Any) -> Tensor:
     try:
         sizes = make_shape_tuple(shape)
@@ -195,7 +199,7 @@ def _filled_with(who: str, shape: Any, value: Any, dtype: Any, device: Any) -> T
         raise UserError(f"{who}: a size cannot be negative; got {sizes}.")
     if type(dtype).__module__ == "torch":
         raise DTypeError(f"{who}: the dtype {dtype} is one of PyTorch; its name is meant, dtype='float32' for example.")
-    if type(dtype) is str and len(dtype) <= 3:  # 'f4', '<i4'; ops know whole names alone
+    if type(dtype) is str and (len(dtype) <= 3 or dtype in _NUMPY_NAMES):  # ops know whole names alone
         dtype = np.dtype(dtype)
     if is_quantize(dtype):
         return _filled_with(who, shape, value, "float32", device).astype(dtype)

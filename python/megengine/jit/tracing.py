@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import inspect
 import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,7 +22,7 @@ import numpy as np
 from .. import _size as _size
 from ..core import _core
 from ..core._core import TraceError as TraceError
-from ..core._habits import unexpected
+from ..core._habits import check_keywords
 from ..core._trace_option import set_symbolic_shape as set_symbolic_shape
 from ..core._warn import warn_once
 from ..core.tensor.utils import KindError
@@ -178,9 +177,7 @@ class trace(CallPaths, _core.TraceBase):
     else:
 
         def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-            unknown = {k: v for k, v in kwargs.items() if k not in inspect.signature(cls.__init__).parameters}
-            if unknown:
-                raise unexpected("trace", unknown, cls.__init__)
+            check_keywords("trace", kwargs, cls.__init__)
             if not args:
                 return functools.partial(cls, **kwargs)
             return super().__new__(cls)
