@@ -8,6 +8,7 @@ out, and exits with 1.
 
 from __future__ import annotations
 
+import argparse
 import ast
 import sys
 from collections.abc import Iterator
@@ -155,8 +156,14 @@ def check(root: Path) -> Iterator[str]:
                 )
 
 
+def asked_root() -> Path:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("root", nargs="?", type=Path, default=Path(__file__).parent.parent, help="of the repository")
+    return Path(parser.parse_args().root)
+
+
 def main() -> int:
-    problems = sorted(set(check(Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent.parent))))
+    problems = sorted(set(check(asked_root())))
     for problem in problems:
         print(problem, file=sys.stderr)
     if problems:

@@ -7,6 +7,7 @@ leaf. Usage: tools/check_includes.py [repository root]. Prints file:line, the ru
 
 from __future__ import annotations
 
+import argparse
 import re
 import sys
 from collections.abc import Iterator
@@ -167,8 +168,14 @@ def room_of(file: str) -> str:
     return parts[1] if parts[0] == "src" else parts[0]
 
 
+def asked_root() -> Path:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("root", nargs="?", type=Path, default=Path(__file__).parent.parent, help="of the repository")
+    return Path(parser.parse_args().root)
+
+
 def main() -> int:
-    root = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent.parent)
+    root = asked_root()
     tree = Tree(root)
     problems = list(dict.fromkeys(tree.check()))
     for problem in problems:

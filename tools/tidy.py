@@ -5,6 +5,7 @@ Changed means: differs from HEAD or is not yet known to git; in a clean tree, wh
 new file after BUDGET_S and says how many were left, so that a large commit does not turn into an hour of linting.
 """
 
+import argparse
 import json
 import shutil
 import subprocess
@@ -29,7 +30,13 @@ def changed() -> list[str]:
 
 
 def main() -> int:
-    build, *named = sys.argv[1:]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("build", help="a folder with compile_commands.json, build/dev for example")
+    parser.add_argument("files", nargs="*", help="those that differ from the last commit when none is named")
+    asked = parser.parse_args()
+    build, named = asked.build, asked.files
+    if not (ROOT / build / "compile_commands.json").exists():
+        parser.error(f"{build} has no compile_commands.json: cmake --preset dev makes one in build/dev")
     if not named and not shutil.which("git"):
         print("clang-tidy: skipped, without git there is no telling what changed")
         return 0

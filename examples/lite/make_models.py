@@ -58,6 +58,6 @@ def write(folder: pathlib.Path) -> Classifier:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
+    if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
         sys.exit("usage: make_models.py FOLDER")
     write(pathlib.Path(sys.argv[1]))

@@ -8,6 +8,7 @@ run_model of this folder, compiled here.
 
 from __future__ import annotations
 
+import argparse
 import pathlib
 import shutil
 import subprocess
@@ -82,7 +83,11 @@ def by_python(model: pathlib.Path, x: Array, folder: pathlib.Path) -> Array:
 
 
 def main() -> int:
-    model = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else MODEL
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", nargs="?", type=pathlib.Path, default=MODEL, help="with a .npz of what it computes")
+    model = parser.parse_args().model
+    if not model.with_suffix(".npz").exists():
+        parser.error(f"there is no {model.with_suffix('.npz')} beside the model")
     recorded = np.load(model.with_suffix(".npz"))
     x, want = recorded["case0.in.data"], recorded["case0.file.logits"]
     print(f"{model.name}, written and run by MegEngine 1.13, beside what it computed:")

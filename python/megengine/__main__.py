@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
+from .tools._command import run
 from .utils.doctor import main as doctor
 
 
@@ -14,7 +15,7 @@ def main(argv: list[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("doctor", help="say what was found on this machine, what is wrong, and the fix")
     parser.parse_args(argv)
-    return doctor()
+    return run("doctor", lambda argv: doctor())
 
 
 if __name__ == "__main__":

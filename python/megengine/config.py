@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import difflib
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -61,6 +62,13 @@ def _apply_strategy() -> None:
 
 
 class _Config(ModuleType):
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not hasattr(self, name) and not name.startswith("_"):
+            near = difflib.get_close_matches(name, __all__, 1, 0.5)
+            way = f"Did you mean {near[0]}?" if near else f"There are {', '.join(n for n in __all__ if n[0] != '_')}."
+            raise AttributeError(f"config: there is no setting {name!r}. {way}")
+        super().__setattr__(name, value)
+
     @property
     def benchmark_kernel(self) -> bool:
         """Choose kernels by measuring them. Default False.

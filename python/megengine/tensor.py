@@ -156,20 +156,23 @@ class ArrayMethodMixin:
             except ValueError:
                 shape = self._tuple_shape
                 axis = next(i for i in dropped if shape[i] != 1)
+                two = f"; F.swapaxes(x, {perm[0]}, {perm[1]}) exchanges two" if len(perm) == 2 else ""
                 raise _core.UserError(
                     f"transpose: {args} leaves out axis {axis} of {shape}, whose size {shape[axis]} is not 1. Name all "
-                    f"axes of 0..{ndim - 1}."
+                    f"axes of 0..{ndim - 1}{two}."
                 ) from None
             perm = [p - sum(d < p for d in dropped) for p in perm]
         x = ops.transpose(x, perm=tuple(perm)) if perm != list(range(len(perm))) or x is self else x
         return ops.expand_dims(x, axes=tuple(new)) if new else x
 
-    def flatten(self, start_axis: int = 0, end_axis: int = -1) -> Tensor:
+    def flatten(self, start_axis: int = 0, end_axis: int = -1, **other: NoReturn) -> Tensor:
         """Merge the axes from ``start_axis`` to ``end_axis`` into one.
 
         >>> mge.tensor(np.zeros((2, 3, 4))).flatten(1).shape
         (2, 12)
         """
+        if other:
+            raise unexpected("flatten", other, ArrayMethodMixin.flatten)
         return _core.ops.flatten(self, start=start_axis, end=end_axis)
 
     def _reduce(self, mode: str, axis: Axis, keepdims: bool) -> Tensor:
@@ -527,6 +530,8 @@ def as_device(obj: Any) -> CompNode:
     device = getattr(obj, "device", None)
     if isinstance(device, CompNode):
         return device
+    if type(obj).__name__ in ("dtype", "DType"):
+        raise TypeError(f"a device is needed; got the dtype {obj}. x.astype('float32') converts a tensor.")
     raise TypeError(f"as_device: needs a device name, a device or a tensor; got {type(obj).__name__}.")
 
 

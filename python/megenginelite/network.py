@@ -146,6 +146,8 @@ class LiteNetwork:
         self._held: dict[int, Any] = {}  # memory of the caller that a tensor of this network looks at, by handle
         self._error: BaseException | None = None
         self._ran = False  # whether outputs have values
+        if config is not None and not isinstance(config, LiteConfig):
+            raise TypeError(f"LiteNetwork: config must be a LiteConfig; got {config!r}. net.load(path) reads a model.")
         self.config = LiteConfig() if config is None else config
         self.network_io = LiteNetworkIO() if io is None else io
         call(

@@ -118,6 +118,11 @@ class LiteTensor:
         self._output: str | None = None  # its name, if a network fills it
         if not physic_construct:
             return
+        if layout is not None and not isinstance(layout, LiteLayout):
+            raise TypeError(
+                f"LiteTensor: layout must be a LiteLayout; got a {type(layout).__name__}. LiteTensor(shapes=x.shape, "
+                "dtype=x.dtype) makes room, set_data_by_copy(x) fills it."
+            )
         if layout is None:
             layout = LiteLayout(shapes, dtype) if shapes is not None else LiteLayout(dtype=dtype)
         desc = LiteTensorDesc(int(is_pinned_host), layout, int(device_type), device_id)

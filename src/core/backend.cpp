@@ -84,7 +84,9 @@ Backend& Backend::of(DeviceKind kind) {
 bool Backend::has(DeviceKind kind) { return find(kind); }
 std::string Backend::missing(DeviceKind kind) {
   std::lock_guard<std::mutex> lock(making());
-  return kind_of(kind).why;
+  std::string why = kind_of(kind).why;
+  if (why.ends_with('.')) why.pop_back();  // it becomes a part of a sentence
+  return why;
 }
 void Backend::offer(DeviceKind kind, Backend* (*make)(std::string* why)) { kind_of(kind).make.store(make); }
 void Backend::install(DeviceKind kind, Backend* backend) {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import gc
 import multiprocessing
 import os
@@ -14,7 +13,6 @@ import textwrap
 import threading
 import time
 from itertools import islice
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -586,12 +584,6 @@ def test_data_is_imported_only_when_used():
         "import sys, megengine; assert 'megengine.data' not in sys.modules; print(megengine.data.DataLoader.__name__)"
     )
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "DataLoader"
-
-
-def test_examples_of_the_manual():
-    manual = Path(__file__).parent.parent.parent / "docs" / "data.md"
-    failed, tried = doctest.testfile(str(manual), module_relative=False)
-    assert tried > 15 and not failed
 
 
 FAULTS = """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import os
 import pathlib
 import pickle
@@ -117,11 +116,6 @@ def test_a_traced_module_runs_where_its_code_is_not(tmp_path) -> None:
     assert "without batch normalisation: 0 gap" in done.stdout
 
 
-def test_examples_of_traced_modules() -> None:
-    failed, tried = doctest.testfile(str(ROOT / "docs" / "traced_module.md"), module_relative=False)
-    assert tried > 20 and not failed
-
-
 @pytest.mark.parametrize("data, least", [("digits", 0.95), ("synthetic", 0.8)])
 def test_quantisation_keeps_the_values_and_shrinks_the_file(data: str, least: float, tmp_path) -> None:
     line = [sys.executable, str(ROOT / "examples" / "quantize_resnet.py"), "--data", data, "--out", str(tmp_path)]
@@ -212,9 +206,3 @@ def test_bad_checkpoints_are_named(tmp_path, refused) -> None:
     assert "the random state does not fit this example: " in says("random.pkl", {**state, "random": {"seed": 1}})
     code, text = refused(tmp_path, "--batch-size", "5000")
     assert code == 1 and "--batch-size 5000 is more than the 2048 samples there are" in text
-
-
-def test_examples_of_the_manual(tmp_path, monkeypatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    failed, tried = doctest.testfile(str(ROOT / "docs" / "training.md"), module_relative=False)
-    assert tried > 40 and not failed

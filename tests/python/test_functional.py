@@ -622,3 +622,10 @@ def test_norms_of_integers_and_counts() -> None:
     assert count.dtype == np.int32 and count.item() == np.linalg.norm(X[0], 0)
     size = F.norm(tensor([3, -4, 0]), 1)
     assert size.dtype == np.float32 and size.item() == 7.0
+
+
+@pytest.mark.parametrize("name", ["float", "double", "half", "long", "int", "f4", "float16"])
+def test_made_tensors_take_the_dtypes_that_casts_take(name: str) -> None:
+    want = mge.Tensor([1.0]).astype(name).dtype
+    for made in (F.zeros((2,), dtype=name), F.ones((2,), dtype=name), F.full((2,), 1, dtype=name)):
+        assert made.dtype == want

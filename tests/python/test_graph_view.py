@@ -17,7 +17,9 @@ from browser import Browser, png_pixels
 import megengine as mge
 import megengine.functional as F
 import megengine.module as M
+from megengine.autodiff import GradManager
 from megengine.jit import trace
+from megengine.optimizer import SGD
 from megengine.tools import graph_view
 from megengine.traced_module import trace_module
 
@@ -94,6 +96,36 @@ def test_costs_shapes_and_lines_are_those_of_the_ops(model: Path) -> None:
     assert "self.stem(x)" in Path(convs[0]["file"]).read_text().splitlines()[convs[0]["line"] - 1]
     weights = sum(p.size for p in Net().parameters() if p.size > 20)
     assert data["summary"]["params"] >= weights  # equal constants (of the norms) are one
+
+
+def test_bytes_of_quantised_constants(tmp_path: Path) -> None:
+    """A bias of qint32 has four bytes an element, four-bit weights have half a byte."""
+    from megengine.core.tensor.dtype import qint4, qint32
+
+    bias = mge.tensor(np.arange(6, dtype="float32")).astype(qint32(1.0))
+    small = mge.tensor(np.arange(6, dtype="float32")).astype(qint4(1.0))
+    infer = trace(symbolic=True, capture_as_const=True)(lambda x: x + bias.astype("float32") + small.astype("float32"))
+    infer(mge.tensor(np.ones(6, "float32")))
+    infer.dump(str(tmp_path / "q.mge"), optimize_for_inference=False, no_change_graph=True)
+    values = graph_view.describe(str(tmp_path / "q.mge"))["views"]["written"]["values"]
+    assert {v["dtype"]: v["bytes"] for v in values if v["kind"] == "const"} == {"qint32": 24, "qint4": 3}
+
+
+def test_a_training_step_counts_parameters_and_state() -> None:
+    w = mge.Parameter(np.ones(5, "float32"))
+    gm, opt = GradManager().attach(w), SGD([w], lr=0.1, momentum=0.9)
+
+    @trace(without_host=True)
+    def step(x):
+        with gm:
+            gm.backward((w * x).sum())
+        opt.step().clear_grad()
+
+    step(mge.tensor(np.ones(5, "float32")))
+    assert graph_view.describe(step)["summary"]["state"]
+    infer = trace(without_host=True)(lambda x: w * x)
+    infer(mge.tensor(np.ones(5, "float32")))
+    assert not graph_view.describe(infer)["summary"]["state"]
 
 
 def test_buffers_that_live_at_once_do_not_overlap(model: Path) -> None:

@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
-import doctest
+import importlib
+import re
 import sys
 from collections import Counter
+from typing import Any
 
 import mistakes_commands
 import mistakes_data
@@ -16,6 +18,7 @@ import mistakes_habits
 import mistakes_layers
 import mistakes_lite
 import mistakes_network
+import mistakes_newcomers
 import mistakes_original
 import mistakes_programs
 import mistakes_quantization
@@ -27,12 +30,15 @@ import mistakes_traced_module
 import mistakes_training
 import mistakes_values
 import pytest
-from mistake import ROOT, TABLE, Mistake
+from mistake import TABLE, Mistake
+
+import megengine as mge
+from megengine.core import _habits
 
 SUBJECTS = (
     mistakes_shapes, mistakes_values, mistakes_layers, mistakes_training, mistakes_data, mistakes_traced,
     mistakes_traced_module,
-    mistakes_lite, mistakes_commands, mistakes_habits, mistakes_tools, mistakes_quantization,
+    mistakes_lite, mistakes_commands, mistakes_habits, mistakes_newcomers, mistakes_tools, mistakes_quantization,
     mistakes_quantized, mistakes_distributed, mistakes_network, mistakes_original, mistakes_programs,
 )  # fmt: skip
 
@@ -65,11 +71,36 @@ def test_the_table_is_large_and_its_names_differ() -> None:
     assert [name for name, n in Counter((row.subject, row.name) for row in TABLE).items() if n > 1] == []
 
 
-def test_examples_of_the_page() -> None:
-    failed, tried = doctest.testfile(
-        str(ROOT / "docs" / "errors.md"), module_relative=False, optionflags=doctest.NORMALIZE_WHITESPACE
-    )
-    assert tried > 5 and not failed
+def ways() -> list[str]:
+    """All that is said of names of other frameworks."""
+    return [way for table in (_habits.TENSOR, _habits.MODULE, *_habits.PACKAGES.values()) for way in table.values()]
+
+
+def test_ways_that_are_told_are_there() -> None:
+    """What a sentence calls F.name, M.name or megengine.name is one that we have, and no stand-in."""
+    for way in ways():
+        for path in re.findall(r"\b(?:F|M|megengine)(?:\.\w+)+", way):
+            package = {"F": mge.functional, "M": mge.module, "megengine": mge}
+            first, *names = path.split(".")
+            found: Any = package[first]
+            for name in names:
+                assert name in dir(found), (way, path)
+                found = getattr(found, name)
+
+
+def test_names_of_others_are_not_there() -> None:
+    """But told: ``hasattr`` says no, completion does not offer them."""
+    for thing, table in ((mge.Tensor([1.0]), _habits.TENSOR), (mge.module.Linear(2, 2), _habits.MODULE)):
+        for name, way in table.items():
+            assert not hasattr(thing, name) and name not in dir(thing)
+            with pytest.raises(AttributeError, match=re.escape(way)):
+                getattr(thing, name)
+    for package, table in _habits.PACKAGES.items():
+        module = importlib.import_module(package)
+        for name, way in table.items():
+            if name not in dir(module):
+                with pytest.raises(AttributeError, match=re.escape(way)):
+                    getattr(module, name)()
 
 
 def score(subject: str = "") -> str:

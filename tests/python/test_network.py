@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import doctest
 import gc
 import io
-import pathlib
 from collections.abc import Callable
 from typing import Any
 
@@ -743,9 +741,3 @@ def fuzz(seed: int, edits: int = 12) -> None:
 @pytest.mark.parametrize("seed", range(25))
 def test_random_edits(seed: int) -> None:
     fuzz(seed)
-
-
-def test_the_page_runs() -> None:
-    page = pathlib.Path(__file__).resolve().parents[2] / "docs" / "network.md"
-    failed, tried = doctest.testfile(str(page), module_relative=False, optionflags=doctest.NORMALIZE_WHITESPACE)
-    assert tried > 15 and not failed

@@ -488,6 +488,23 @@ def test_mge_script(capsys: pytest.CaptureFixture[str], model: str) -> None:
         [sys.executable, "-m", "megengine.tools._mge", "profile_analyze", "none"], capture_output=True, text=True
     )
     assert done.returncode == 1 and done.stderr == "profile_analyze: there is no file none\n"
+    done = subprocess.run([sys.executable, "-m", "megengine.tools", "graph_veiw"], capture_output=True, text=True)
+    assert done.returncode == 2 and "Did you mean graph_view?" in done.stderr
+
+
+def test_a_full_disk_is_told(model: str) -> None:
+    """Output that was lost is not success."""
+    built = Path(__file__).parents[2] / "build" / "dev" / "bin"
+    for line in (
+        [built / "load_and_run", model, "--iter", "1"],
+        [built / "mge-lite", "show", model],
+        [sys.executable, "-m", "megengine", "doctor"],
+        [sys.executable, "-m", "megengine.tools", "graph_view", model, "-o", str(Path(model).with_suffix(".html"))],
+    ):
+        with open("/dev/full", "w") as full:
+            done = subprocess.run(line, stdout=full, stderr=subprocess.PIPE, text=True)
+        assert done.returncode in (1, 2) and "No space left on device" in done.stderr, (line, done)
+        assert "Traceback" not in done.stderr
 
 
 def test_svg_viewer_serves_its_page() -> None:
@@ -532,6 +549,7 @@ MISTAKES: list[tuple[str, list[str], int, str]] = [
     ("draw_graph", ["-i", "{model}", "-o", "x.dot"], 1, ""),
     ("draw_graph", ["-i", "{profile}", "-o", "x.dot", "-d", "99999"], 1, "no node 99999"),
     ("graph_info_analyze", ["-i", "none", "-o", "log"], 1, "there is no folder none"),
+    ("graph_info_analyze", ["-i", "{model}", "-o", "log"], 1, "is a file; a folder is needed"),
     ("compare_binary_iodump", ["{model}", "{model}"], 1, "no dumped tensor"),
     ("accuracy_shake_var_tree", ["{profile}"], 1, "no output of compare_binary_iodump"),
     ("svg_viewer", ["-p", "99999"], 1, "no port"),

@@ -13,6 +13,7 @@ import trace_attack
 import trace_cases_arguments  # noqa: F401
 import trace_cases_autodiff  # noqa: F401
 import trace_cases_names  # noqa: F401
+import trace_cases_scaling  # noqa: F401
 import trace_cases_state  # noqa: F401
 import trace_cases_training  # noqa: F401
 import trace_cases_values  # noqa: F401

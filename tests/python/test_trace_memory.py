@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import gc
 import json
 import pathlib
@@ -224,12 +223,6 @@ def test_the_plan_of_a_file(tmp_path: Any) -> None:
     assert [v["name"] for v in plan({})["var"].values() if v["kind"] == "input"] == ["x"]
     large, small = (p["programs"][0]["arena_bytes"] for p in (plan({"x": [16, 3, 64, 64]}), plan({})))
     assert large > small
-
-
-def test_the_page_about_memory() -> None:
-    page = pathlib.Path(__file__).parents[2] / "docs" / "memory.md"
-    failed, tried = doctest.testfile(str(page), module_relative=False)
-    assert not failed and tried > 5
 
 
 @pytest.mark.parametrize("without_host", [False, True])

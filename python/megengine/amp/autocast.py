@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..core import _amp, _core
+from ..core._habits import check_keywords
 
 
 class _Entered(threading.local):
@@ -40,7 +41,18 @@ class autocast:
     [[2.0, 2.0], [2.0, 2.0]]
     """
 
+    if not TYPE_CHECKING:
+
+        def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+            check_keywords("autocast", kwargs, cls.__init__)
+            return super().__new__(cls)
+
     def __init__(self, enabled: bool = True, low_prec_dtype: str = "float16", high_prec_dtype: str = "float32") -> None:
+        if isinstance(enabled, str):
+            raise TypeError(
+                f"autocast: enabled must be a bool; got {enabled!r}. It holds for all devices; "
+                "low_prec_dtype='bfloat16' chooses the dtype."
+            )
         self.enabled = enabled
         self.low_prec_dtype = low_prec_dtype
         self.high_prec_dtype = high_prec_dtype

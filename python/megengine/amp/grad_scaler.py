@@ -44,6 +44,8 @@ class GradScaler:
         backoff_factor: float = 0.5,
         growth_interval: int = 2000,
     ) -> None:
+        if isinstance(init_scale, str):
+            raise TypeError(f"GradScaler: init_scale must be a number; got {init_scale!r}. It holds for all devices.")
         # float64 and int32: Python's own arithmetic on these numbers, to the bit.
         self._scale = Tensor(float(init_scale), "float64")
         self._tracker = Tensor(0, "int32")

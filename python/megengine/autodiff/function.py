@@ -53,7 +53,7 @@ class Function:
         """The result: a tensor or a tuple of them. What backward needs can be kept on ``self``."""
         raise NotImplementedError(f"{type(self).__name__}.forward is not defined.")
 
-    def backward(self, *output_grads: Any) -> Any:
+    def backward(self, *output_grads: Any, **kwargs: Any) -> Any:  # so: an override may name its gradients
         """One gradient per input, in its shape, or None where there is none; ``output_grads`` holds None for unused
         outputs. Nones past the last input are ignored."""
         raise NotImplementedError(f"{type(self).__name__}.backward is not defined; a Function gives its own gradient.")

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
 from ..core import _core
 from ..core._core import ops
+from ..core._habits import unexpected
 from ..core._warn import warn_once
 from ..core.autodiff import sessions
 from ..core.tensor.dtype import is_differentible_dtype
@@ -82,6 +83,13 @@ class GradManager:
     >>> x.grad.tolist()
     [6.0]
     """
+
+    if not TYPE_CHECKING:  # called with what optimizers take
+
+        def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+            if cls.__init__ is GradManager.__init__ and (args or kwargs):
+                raise TypeError("GradManager: takes no arguments. GradManager().attach(net.parameters()) says what of.")
+            return super().__new__(cls)
 
     def __init__(self) -> None:
         self._specs: dict[int, AttachSpec] = {}
@@ -198,13 +206,20 @@ class GradManager:
             sessions.leave(session)
             session.stop()
 
-    def backward(self, y: Tensor | Sequence[Tensor] | None = None, dy: Tensor | Sequence[Tensor] | None = None) -> None:
+    def backward(
+        self,
+        y: Tensor | Sequence[Tensor] | None = None,
+        dy: Tensor | Sequence[Tensor] | None = None,
+        **other: NoReturn,
+    ) -> None:
         """Walk back through what was recorded and add up gradients in ``Tensor.grad``; ends the recording.
 
         Args:
             y: where to start: one tensor, several, or None for nowhere.
             dy: their gradients; ones when None.
         """
+        if other:
+            raise unexpected("GradManager.backward", other, GradManager.backward)
         session = self._session
         if session is None:
             raise RuntimeError(

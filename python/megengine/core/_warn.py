@@ -14,6 +14,11 @@ _INSIDE = tuple(os.path.dirname(os.path.abspath(f)) + os.sep for f in (os.path.d
 _told: set[tuple[str, str, int]] = set()
 
 
+def called_from_outside() -> bool:
+    """Whether the caller of the function that asks is a program of a user, not this package."""
+    return not sys._getframe(2).f_code.co_filename.startswith(_INSIDE)
+
+
 def warn_once(subject: str, text: str, category: type[Warning] = RuntimeWarning) -> None:
     """Warn about ``subject`` at the innermost line outside of this package, the first time that line comes to it."""
     frame = sys._getframe(1)

@@ -9,6 +9,10 @@
 [4 5] [40 50]
 """
 
+import typing as _typing
+from typing import Any as _Any
+
+from ..core._habits import no_attribute as _no_attribute
 from . import dataset, transform
 from .collator import Collator
 from .dataloader import DataLoader
@@ -35,3 +39,8 @@ __all__ = [
     "dataset",
     "transform",
 ]
+
+if not _typing.TYPE_CHECKING:  # type checkers shall say that a name is not there
+
+    def __getattr__(name: str) -> _Any:
+        raise _no_attribute(__name__, name)

@@ -75,6 +75,10 @@ class MapSampler(Sampler):
             )
         self.dataset = dataset
         self.drop_last = drop_last
+        if num_samples is None and not hasattr(dataset, "__len__"):
+            raise TypeError(
+                f"{who}: the dataset comes first, and needs a length; got {dataset!r}. StreamSampler is for streams."
+            )
         total = len(dataset) if num_samples is None else num_samples
         self.num_samples = -(-total // self.world_size)  # per process, rounded up
         if self.num_samples < self.batch_size:

@@ -11,6 +11,7 @@ from types import ModuleType as _ModuleType
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
+from ..core._habits import no_attribute as _no_attribute
 from . import environment as environment
 from . import functional as functional
 from . import group as group
@@ -84,7 +85,7 @@ class _Package(_ModuleType):
         if name in ("Client", "Server", "server"):
             found = _import_module(".server", __name__)
             return found if name == "server" else getattr(found, name)
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise _no_attribute(__name__, name)
 
 
 _sys.modules[__name__].__class__ = _Package

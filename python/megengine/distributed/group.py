@@ -207,6 +207,11 @@ def init_process_group(
     """
     global _sd
     here = None
+    if master_ip in ("nccl", "gloo", "mpi"):
+        raise ValueError(
+            f"init_process_group: master_ip is an address; got {master_ip!r}. Leave it out under a launcher; backend= "
+            "chooses what carries the collectives, and 'auto' is right."
+        )
     if master_ip is None:
         here = _place(port, world_size, rank)
         master_ip, port, world_size, rank = here.master, here.port, here.world_size, here.rank

@@ -40,4 +40,6 @@ for _module, _names in _FOUND_IN.items():
 del _FOUND_IN, _module, _names, _name
 
 # Not __getattr__: a module that has one loses the interpreter's fast attribute access, and F.relu costs 50 ns more.
-_explain_names(globals())
+for _names_of in (globals(), vars(nn)):
+    _explain_names(_names_of)
+del _names_of

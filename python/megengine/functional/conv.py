@@ -499,7 +499,12 @@ def pad(src: Tensor, pad_width: Sequence[Sequence[int]], mode: str = "constant",
     >>> F.pad(mge.tensor([1, 2, 3]), ((1, 2),), "reflect").tolist()
     [2, 1, 2, 3, 2, 1]
     """
-    widths = [make_shape_tuple(w) for w in pad_width]
+    try:
+        widths = [make_shape_tuple(w) for w in pad_width]
+    except TypeError:
+        raise TypeError(
+            f"pad: pad_width needs (before, after) for up to {src.ndim} axes, as ((1, 1),); got {pad_width!r}."
+        ) from None
     if len(widths) > src.ndim or any(len(w) != 2 or w[0] < 0 or w[1] < 0 for w in widths):
         raise UserError(f"pad: pad_width needs (before, after) for up to {src.ndim} axes; got {pad_width}.")
     how = mode.lower()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from ..core._core import ops
+from ..core._habits import unexpected
 
 if TYPE_CHECKING:
     from ..tensor import Tensor
@@ -261,7 +262,7 @@ def minimum(x: TensorLike, y: TensorLike) -> Tensor:
     return ops.minimum(x, y)
 
 
-def clip(x: TensorLike, lower: TensorLike | None = None, upper: TensorLike | None = None) -> Tensor:
+def clip(x: TensorLike, lower: TensorLike | None = None, upper: TensorLike | None = None, **other: NoReturn) -> Tensor:
     """x kept between ``lower`` and ``upper``; at least one bound must be given. NaN stays NaN.
 
     Where the lower bound is above the upper one the upper one wins, as in NumPy.
@@ -269,6 +270,8 @@ def clip(x: TensorLike, lower: TensorLike | None = None, upper: TensorLike | Non
     >>> F.clip(mge.tensor([-2.0, 0.5, 9.0]), 0, 6).tolist()
     [0.0, 0.5, 6.0]
     """
+    if other:
+        raise unexpected("clip", other, clip)
     assert lower is not None or upper is not None, "clip: give a lower bound, an upper bound or both."
     if lower is not None:
         x = ops.maximum(x, lower)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 from ..core._core import OpIndexError, TensorBase, UserError, is_tracing, ops
+from ..core._habits import unexpected
 from ..core._warn import warn_once
 from ..core.tensor.utils import ArgumentError, _normalize_axis, as_index
 from ..tensor import Tensor
@@ -93,6 +94,7 @@ def cross_entropy(
     with_logits: bool = True,
     label_smooth: float = 0,
     reduction: str = "mean",
+    **other: NoReturn,
 ) -> Tensor:
     """-log of the probability of the right class.
 
@@ -107,6 +109,8 @@ def cross_entropy(
     >>> F.loss.cross_entropy(mge.tensor([[0.0, 0.0]]), mge.tensor([1])).numpy()
     array(0.6931472, dtype=float32)
     """
+    if other:
+        raise unexpected("cross_entropy", other, cross_entropy)
     if not isinstance(pred, TensorBase):
         way = " Does forward return its result?" if pred is None else ""
         raise TypeError(f"cross_entropy: pred must be a Tensor; got a {type(pred).__name__}.{way}")

@@ -324,7 +324,7 @@ def cross(a: Tensor, b: Tensor, axisa: int = -1, axisb: int = -1, axisc: int = -
     return ops.concat(*(ops.expand_dims(r, axes=(at,)) for r in rows), axis=at)
 
 
-def argsort(inp: Tensor, descending: bool = False) -> Tensor:
+def argsort(inp: Tensor, descending: bool = False, **other: NoReturn) -> Tensor:
     """The positions, int32, that sort ``inp`` along its last axis; equal elements keep their order.
 
     Args:
@@ -334,6 +334,8 @@ def argsort(inp: Tensor, descending: bool = False) -> Tensor:
     >>> F.argsort(mge.tensor([3.0, 1.0, 2.0])).tolist()
     [1, 2, 0]
     """
+    if other:
+        raise unexpected("argsort", other, argsort)
     assert inp.ndim in (1, 2), f"argsort: needs 1 or 2 dimensions; got {inp.shape}. F.sort takes any number."
     return ops.sort(inp, axis=-1, descending=descending)[1]
 
@@ -357,7 +359,7 @@ def sort(inp: Tensor, descending: bool = False, dim: int = -1) -> tuple[Tensor, 
 
 
 def topk(
-    inp: Tensor, k: int, descending: bool = True, kth_only: bool = False, no_sort: bool = False
+    inp: Tensor, k: int, descending: bool = True, kth_only: bool = False, no_sort: bool = False, **other: NoReturn
 ) -> tuple[Tensor, Tensor]:
     """The ``k`` largest elements of each row, and their positions (int32); of equal elements the first.
 
@@ -376,6 +378,8 @@ def topk(
     >>> F.topk(mge.tensor([2.0, 5.0, 3.0, 4.0]), 2, kth_only=True)[0].item()
     4.0
     """
+    if other:
+        raise unexpected("topk", other, topk)
     assert inp.ndim in (1, 2), f"topk: needs 1 or 2 dimensions; got {inp.shape}."
     (count,) = make_shape_tuple(k) if isinstance(k, TensorBase) else (int(k),)
     if type(count) is int and count <= 0:

@@ -317,6 +317,8 @@ def one_hot(inp: Tensor, num_classes: int) -> Tensor:
     >>> F.one_hot(mge.tensor([1, 0]), 3).tolist()
     [[0, 1, 0], [1, 0, 0]]
     """
+    if not isinstance(inp, Tensor):
+        raise TypeError(f"one_hot: class numbers must be a Tensor; got a {type(inp).__name__}. Tensor(x) makes one.")
     if inp.dtype.kind not in "iu":
         raise UserError(f"one_hot: class numbers must be integers; got {inp.dtype}. Cast them with astype('int32').")
     (num_classes,) = make_shape_tuple(num_classes)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import functools as _functools
 import math as _math
-from collections.abc import Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NoReturn, ParamSpec
+from typing import overload as _overload
 
 import numpy as np
 import numpy.typing as npt
 
-from ..core._core import TensorBase, UserError, as_size, ops, sizes_in
+from ..core._core import DTypeError, TensorBase, UserError, as_size, ops, sizes_in
 from ..core._habits import unexpected
 from ..core.tensor.dtype import is_quantize
 from ..core.tensor.indexing import _const, _filled, _iota, positions_of
@@ -184,6 +186,10 @@ def full(shape: int | Sequence[int] | Tensor, value: Any, *, dtype: Any = None, 
     return _filled_with("full", shape, value, dtype, device)
 
 
+#: Names of dtypes that only NumPy has, beside short ones such as 'f4' and 'int'; the same as ``astype`` takes.
+_NUMPY_NAMES = frozenset("float double single half long short byte ubyte ushort".split())
+
+
 def _filled_with(who: str, shape: Any, value: Any, dtype: Any, device: Any) -> Tensor:
     try:
         sizes = make_shape_tuple(shape)
@@ -191,7 +197,9 @@ def _filled_with(who: str, shape: Any, value: Any, dtype: Any, device: Any) -> T
         raise TypeError(f"{who}: sizes must be integers; got {shape!r}.") from None
     if is_fixed(sizes) and any(n < 0 for n in sizes):
         raise UserError(f"{who}: a size cannot be negative; got {sizes}.")
-    if type(dtype) is str and len(dtype) <= 3:  # 'f4', '<i4'; ops know whole names alone
+    if type(dtype).__module__ == "torch":
+        raise DTypeError(f"{who}: the dtype {dtype} is one of PyTorch; its name is meant, dtype='float32' for example.")
+    if type(dtype) is str and (len(dtype) <= 3 or dtype in _NUMPY_NAMES):  # ops know whole names alone
         dtype = np.dtype(dtype)
     if is_quantize(dtype):
         return _filled_with(who, shape, value, "float32", device).astype(dtype)
@@ -210,6 +218,23 @@ def _filled_with(who: str, shape: Any, value: Any, dtype: Any, device: Any) -> T
     return ops.full(shape=sizes, value=float(value), dtype=dtype)
 
 
+_P = ParamSpec("_P")
+
+
+def _of_one_shape(make: Callable[_P, Tensor]) -> Callable[_P, Tensor]:
+    """Sizes that do not stand in a tuple are told so."""
+
+    @_functools.wraps(make)
+    def call(*args: _P.args, **kwargs: _P.kwargs) -> Tensor:
+        if len(args) > 1:
+            name = getattr(make, "__name__", "")
+            raise TypeError(f"{name}: sizes go into one tuple, and dtype= has a name: F.{name}({(2, 3)}); got {args}.")
+        return make(*args, **kwargs)
+
+    return call
+
+
+@_of_one_shape
 def zeros(shape: int | Sequence[int] | Tensor, *, dtype: str = "float32", device: Any = None) -> Tensor:
     """A tensor of zeros.
 
@@ -219,6 +244,7 @@ def zeros(shape: int | Sequence[int] | Tensor, *, dtype: str = "float32", device
     return _filled_with("zeros", shape, 0.0, dtype, device)
 
 
+@_of_one_shape
 def ones(shape: int | Sequence[int] | Tensor, *, dtype: str = "float32", device: Any = None) -> Tensor:
     """A tensor of ones.
 
@@ -342,12 +368,14 @@ def swapaxes(inp: Tensor, axis1: int, axis2: int) -> Tensor:
     return ops.transpose(inp, perm=tuple(perm))
 
 
-def flatten(inp: Tensor, start_axis: int = 0, end_axis: int = -1) -> Tensor:
+def flatten(inp: Tensor, start_axis: int = 0, end_axis: int = -1, **other: NoReturn) -> Tensor:
     """Merge the axes from ``start_axis`` to ``end_axis`` into one.
 
     >>> F.flatten(mge.tensor(np.zeros((2, 3, 4))), 1).shape
     (2, 12)
     """
+    if other:
+        raise unexpected("flatten", other, flatten)
     return as_integers_of(inp, inp.flatten(start_axis, end_axis))
 
 
@@ -420,6 +448,9 @@ def _gathered(inps: Sequence[Tensor], device: Any, who: str) -> Sequence[Tensor]
                 break
         else:
             return inps
+    if any(x is None for x in inps):
+        number = next(i for i, x in enumerate(inps) if x is None)
+        raise TypeError(f"{who}: all inputs must be tensors; number {number} is None.")
     tensors = [x if isinstance(x, Tensor) else Tensor(x) for x in inps]
     if not tensors:
         raise ValueError(f"{who}: needs at least one tensor; the list is empty.")
@@ -591,6 +622,10 @@ def cumsum(inp: Tensor, axis: int) -> Tensor:
 # ---- selection
 
 
+@_overload
+def where(mask: Tensor) -> tuple[Tensor, ...]: ...
+@_overload
+def where(mask: Tensor, x: Any, y: Any) -> Tensor: ...
 def where(mask: Tensor, x: Any = None, y: Any = None) -> Any:
     """``x`` where ``mask`` is true and ``y`` elsewhere, broadcast; with the mask alone the positions that are true.
 
@@ -609,6 +644,10 @@ def where(mask: Tensor, x: Any = None, y: Any = None) -> Any:
     return ops.where(mask, x, y)
 
 
+@_overload
+def non_zero(condition: Tensor, as_tuple: Literal[False] = False) -> Tensor: ...
+@_overload
+def non_zero(condition: Tensor, as_tuple: bool) -> Any: ...
 def non_zero(condition: Tensor, as_tuple: bool = False) -> Any:
     """The positions of elements that are not 0: int32 ``(n, ndim)``, or one vector per axis.
 

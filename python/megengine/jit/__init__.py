@@ -1,6 +1,10 @@
 """Tracing: record a function once, run it as a compiled program, dump it to a file."""
 
+import typing as _typing
+from typing import Any as _Any
+
 from ..core._core import TraceError
+from ..core._habits import no_attribute as _no_attribute
 from .dtr_config import DTRConfig
 from .graph_opt_config import GraphOptimizationConfig
 from .partial_tracing import partial_trace
@@ -19,3 +23,8 @@ __all__ = [
     "trace",
     "xla_trace",
 ]
+
+if not _typing.TYPE_CHECKING:  # type checkers shall say that a name is not there
+
+    def __getattr__(name: str) -> _Any:
+        raise _no_attribute(__name__, name)

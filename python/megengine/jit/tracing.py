@@ -12,18 +12,17 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import inspect
 import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
 from .. import _size as _size
 from ..core import _core
 from ..core._core import TraceError as TraceError
-from ..core._habits import unexpected
+from ..core._habits import check_keywords
 from ..core._trace_option import set_symbolic_shape as set_symbolic_shape
 from ..core._warn import warn_once
 from ..core.tensor.utils import KindError
@@ -115,16 +114,6 @@ def on_replay(fn: Callable[[], None], by: Any = None) -> None:
         _open.refresh.append((fn, by))
 
 
-def depends_on(obj: Any) -> None:
-    """The call this thread is recording depends on the state of ``obj``; costs nothing when it records nothing.
-
-    The state is what ``obj._trace_state()`` returns (plain values, lists and dicts by value, tensors and other objects
-    by identity), or else its attributes. It is compared again when ``_core.bump_mutation()`` was called since, or on
-    every call if the class says ``_trace_volatile = True``; when it differs, the call is recorded anew.
-    """
-    _core.note_use(obj)
-
-
 @contextlib.contextmanager
 def untraced() -> Iterator[None]:
     """Tensors made inside are state that a recording captures, not constants of it."""
@@ -175,13 +164,23 @@ class trace(CallPaths, _core.TraceBase):
     check_external = True
     _late: Sequence[Tensor] = ()  # arguments that come after the results which do not need them
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        unknown = {k: v for k, v in kwargs.items() if k not in inspect.signature(cls.__init__).parameters}
-        if unknown:
-            raise unexpected("trace", unknown, cls.__init__)
-        if not args:
-            return functools.partial(cls, **kwargs)
-        return super().__new__(cls)
+    if TYPE_CHECKING:  # what a decorated function is, so that editors know dump and its like
+
+        @overload
+        def __new__(cls, function: Callable[..., Any], *args: Any, **kwargs: Any) -> trace: ...
+
+        @overload
+        def __new__(cls, **kwargs: Any) -> Callable[[Callable[..., Any]], trace]: ...  # type: ignore[misc]
+
+        def __new__(cls, *args: Any, **kwargs: Any) -> Any: ...
+
+    else:
+
+        def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+            check_keywords("trace", kwargs, cls.__init__)
+            if not args:
+                return functools.partial(cls, **kwargs)
+            return super().__new__(cls)
 
     def __init__(
         self,
@@ -206,6 +205,11 @@ class trace(CallPaths, _core.TraceBase):
                 )
         if not callable(function):
             raise TypeError(f"trace: needs a callable, the function to record; got a {type(function).__name__}.")
+        if isinstance(symbolic, (Tensor, np.ndarray, tuple, list)):
+            raise TypeError(
+                f"trace: symbolic must be a bool; got a {type(symbolic).__name__}. trace(function, ...) takes options; "
+                "the arguments of the function go into its first call, which is recorded."
+            )
         self.__wrapped__: Any = function
         self._symbolic = bool(symbolic or record_only)
         self._capture_as_const = bool(capture_as_const or record_only)

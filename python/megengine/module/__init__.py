@@ -1,7 +1,7 @@
 """Layers: ``import megengine.module as M``."""
 
+import typing as _typing
 from importlib import import_module as _import_module
-from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
 from ..core._habits import no_attribute as _no_attribute
@@ -138,13 +138,13 @@ __all__ = [
     "vision",
 ]
 
-if _TYPE_CHECKING:
+if _typing.TYPE_CHECKING:
     from . import qat as qat
 
 #: Imported when first used; they are made of megengine.quantization, which is made of modules.
 _LAZY = frozenset({"qat", "quantized"})
 
-if not _TYPE_CHECKING:  # type checkers shall say that a name is not there
+if not _typing.TYPE_CHECKING:  # type checkers shall say that a name is not there
 
     def __getattr__(name: str) -> _Any:
         if name in _LAZY:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import typing as _typing
 from typing import Any
 
 from ..core._core import ops
+from ..core._habits import no_attribute as _no_attribute
 from ..random import normal, uniform
 from ..tensor import Tensor
 
@@ -25,6 +27,11 @@ __all__ = [
 ]
 
 
+def _check_tensor(who: str, tensor: Any) -> None:
+    if not isinstance(tensor, Tensor):
+        raise TypeError(f"{who}: needs a Tensor, which it fills; got a {type(tensor).__name__}.")
+
+
 def fill_(tensor: Tensor, val: float) -> None:
     """Fill with one value.
 
@@ -33,6 +40,7 @@ def fill_(tensor: Tensor, val: float) -> None:
     >>> x.tolist()
     [3.0, 3.0]
     """
+    _check_tensor("fill_", tensor)
     tensor._reset(ops.fill_like(tensor, value=float(val)))
 
 
@@ -54,11 +62,13 @@ def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0) -> None:
     >>> bool((x > 2).numpy().all())
     True
     """
+    _check_tensor("uniform_", tensor)
     tensor._reset(uniform(a, b, tensor.shape).astype(tensor.dtype))
 
 
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0) -> None:
     """Fill with numbers from the normal distribution."""
+    _check_tensor("normal_", tensor)
     tensor._reset(normal(mean, std, tensor.shape).astype(tensor.dtype))
 
 
@@ -143,3 +153,9 @@ def msra_normal_(tensor: Tensor, a: float = 0, mode: str = "fan_in", nonlinearit
     normal_(
         tensor, 0.0, calculate_gain(nonlinearity, a) / math.sqrt(calculate_correct_fan(tensor, mode, "msra_normal_"))
     )
+
+
+if not _typing.TYPE_CHECKING:  # type checkers shall say that a name is not there
+
+    def __getattr__(name: str) -> Any:
+        raise _no_attribute(__name__, name)

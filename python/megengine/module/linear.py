@@ -35,6 +35,8 @@ class Linear(Module):
         super().__init__(**kwargs)
         for name, size in (("in_features", in_features), ("out_features", out_features)):
             check_size(f"{type(self).__name__}: {name}", size, 0)
+        if compute_mode.lower() not in ("default", "float32"):
+            raise ValueError(f"{type(self).__name__}: compute_mode must be default or float32; got {compute_mode!r}.")
         self.in_features = in_features
         self.out_features = out_features
         self.compute_mode = compute_mode

@@ -13,6 +13,7 @@ import numpy as np
 from ..core import _habits
 from ..core._core import bump_mutation, note_use, set_module_scopes
 from ..core._habits import unexpected
+from ..core._warn import called_from_outside, warn_once
 from ..logger import get_logger
 from ..tensor import Parameter, Tensor
 from ..utils.hook import HookHandler
@@ -566,6 +567,14 @@ class Module(metaclass=ABCMeta):
                 modules.remove(name)
             object.__setattr__(self, name, value)
             return
+        if kind in (Tensor, np.ndarray) and isinstance(self.__dict__.get(name), Parameter) and called_from_outside():
+            who = f"{type(self).__name__}.{name}"
+            lost = "no optimizer trains" if kind is Tensor else "is neither trained nor saved"
+            warn_once(
+                who,
+                f"{who} was a Parameter and is a {kind.__name__} now, which {lost}. {name}[...] = value sets its "
+                "value; Parameter(value) is another one.",
+            )
         # First, so that a value which cannot be a part of a module leaves the module as it was.
         leaves = _expand_structure(name, value) if isinstance(value, (Tensor, Module, *_CONTAINERS)) else ()
         if isinstance(value, (Module, *_CONTAINERS)) and name != "_modules":

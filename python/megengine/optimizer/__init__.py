@@ -1,6 +1,6 @@
 """Optimizers and learning-rate schedules."""
 
-from typing import TYPE_CHECKING as _TYPE_CHECKING
+import typing as _typing
 from typing import Any as _Any
 
 from ..core._habits import no_attribute as _no_attribute
@@ -30,7 +30,7 @@ __all__ = [
     "clip_grad_value",
 ]
 
-if not _TYPE_CHECKING:  # type checkers shall say that a name is not there
+if not _typing.TYPE_CHECKING:  # type checkers shall say that a name is not there
 
     def __getattr__(name: str) -> _Any:
         raise _no_attribute(__name__, name)

@@ -17,6 +17,8 @@ __all__ = ["clip_grad_norm", "clip_grad_value"]
 def _grads(tensors: Tensor | Iterable[Tensor]) -> list[Any]:
     if isinstance(tensors, Tensor):
         tensors = [tensors]
+    if hasattr(tensors, "parameters"):
+        raise TypeError(f"clip_grad: needs tensors; got a {type(tensors).__name__}. Pass net.parameters().")
     return [t.grad for t in tensors if t.grad is not None]
 
 

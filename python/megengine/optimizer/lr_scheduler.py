@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from ..core._habits import no_attribute
 from .optimizer import Optimizer
 
 __all__ = ["LRScheduler"]
@@ -55,3 +56,9 @@ class LRScheduler:
         self.current_epoch = self.current_epoch + 1 if epoch is None else epoch
         for group, lr in zip(self.optimizer.param_groups, self.get_lr()):
             group["lr"] = lr
+
+
+if not TYPE_CHECKING:  # type checkers shall say that a name is not there
+
+    def __getattr__(name: str) -> Any:
+        raise no_attribute(__name__, name)

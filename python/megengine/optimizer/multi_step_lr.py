@@ -29,6 +29,8 @@ class MultiStepLR(LRScheduler):
     def __init__(
         self, optimizer: Optimizer, milestones: Iterable[int], gamma: float = 0.1, current_epoch: int = -1
     ) -> None:
+        if isinstance(milestones, int):
+            raise TypeError(f"MultiStepLR: milestones must be a list of increasing integers; got {milestones}.")
         self.milestones = list(milestones)
         if self.milestones != sorted(self.milestones):
             raise ValueError(f"MultiStepLR: milestones must be a list of increasing integers; got {self.milestones}")

@@ -6,12 +6,13 @@ import math
 import warnings
 from abc import ABCMeta, abstractmethod
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..core import _core
 from ..core._core import ops
+from ..core._habits import check_keywords
 from ..core._warn import warn_once
 from ..core.tensor.utils import ArgumentError
 from ..jit.conditional import Conditional, at
@@ -51,6 +52,12 @@ class Optimizer(metaclass=ABCMeta):
     _numbers: tuple[str, ...] = ()
     _trace_volatile = True  # groups are plain dicts: a trace looks at them on every call
     _unattached_told = False  # whether parameters that cannot get a gradient were looked for
+
+    if not TYPE_CHECKING:
+
+        def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+            check_keywords(cls.__name__, kwargs, cls.__init__)
+            return super().__new__(cls)
 
     def __init__(self, params: Any, defaults: dict[str, Any]) -> None:
         self._state: dict[Parameter, dict[str, Tensor]] = {}

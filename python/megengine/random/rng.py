@@ -78,6 +78,12 @@ def _shape(size: Size) -> tuple[int, ...]:
     return (1,) if size is None else make_shape_tuple(size)
 
 
+def _check_numbers(who: str, **numbers: Any) -> None:
+    for name, value in numbers.items():
+        if isinstance(value, (tuple, list)):
+            raise TypeError(f"{who}: {name} must be a number; got {value!r}. size= is the shape.")
+
+
 class RNG:
     """A generator with its own seed, or, without a seed, the global one.
 
@@ -137,6 +143,7 @@ class RNG:
         >>> x.shape, bool((x > 2).numpy().all())
         ((100,), True)
         """
+        _check_numbers("uniform", low=low, high=high)
         if not low < high:
             raise ArgumentError(f"uniform: low must be below high; got {low} and {high}.")
         return self._draw(ops.rng_uniform, shape=_shape(size), lo=float(low), hi=float(high))
@@ -147,6 +154,7 @@ class RNG:
         >>> mge.random.normal(0, 1, size=(2, 3)).shape
         (2, 3)
         """
+        _check_numbers("normal", mean=mean, std=std)
         return self._draw(ops.rng_normal, shape=_shape(size), mean=float(mean), std=float(std))
 
     def exponential(self, rate: float | Tensor = 1.0, size: Size = None) -> Tensor:
@@ -279,6 +287,8 @@ class RNG:
         >>> sorted(x.tolist())
         [1, 2, 3]
         """
+        if not isinstance(inp, Tensor):
+            raise TypeError(f"shuffle: needs a Tensor, which it changes; got a {type(inp).__name__}.")
         assert inp.size > 0, "shuffle: the tensor has no elements."
         inp._reset(self.permutation(inp))
 

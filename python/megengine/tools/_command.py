@@ -52,6 +52,8 @@ def existing(path: str | os.PathLike[str], what: str = "file") -> str:
         raise UsageError(f"there is no {what} {path}")
     if what == "file" and os.path.isdir(path):
         raise UsageError(f"{path} is a folder; a file is needed")
+    if what == "folder" and not os.path.isdir(path):
+        raise UsageError(f"{path} is a file; a folder is needed")
     return path
 
 

@@ -38,6 +38,15 @@ from ..core._trace_option import set_symbolic_shape
 from ..core.tensor import megbrain_graph as G
 from ..core.tensor.megbrain_graph import CompGraphDumpResult
 from ..logger import get_logger
+from ._graph_objects import (
+    _const_tensor,
+    _make_const,
+    _make_input,
+    _order,
+    _settle,
+    _Table,
+    _table_of,
+)
 from .network_node import (
     ConstOpBase,
     Host2DeviceCopy,
@@ -46,13 +55,6 @@ from .network_node import (
     OpNode,
     SharedDeviceTensor,
     VarNode,
-    _const_tensor,
-    _make_const,
-    _make_input,
-    _order,
-    _settle,
-    _Table,
-    _table_of,
 )
 
 __all__ = [

@@ -61,16 +61,6 @@ class Cache {
   std::unordered_map<Key, typename std::list<std::pair<Key, std::unique_ptr<E>>>::iterator, Key::Hash> map_;
 };
 
-inline dnnl::memory::desc plain_desc(std::initializer_list<int64_t> dims) {
-  dnnl::memory::dims d(dims), s(dims.size());
-  int64_t step = 1;
-  for (size_t i = d.size(); i-- > 0;) s[i] = step, step *= std::max<int64_t>(1, d[i]);
-  return {d, dnnl::memory::data_type::f32, s};
-}
-inline dnnl::memory::desc any_desc(std::initializer_list<int64_t> dims) {
-  return {dnnl::memory::dims(dims), dnnl::memory::data_type::f32, dnnl::memory::format_tag::any};
-}
-
 /// `parts` is the number of threads the primitive was made for.
 void execute(const dnnl::primitive& p, int parts, std::initializer_list<std::pair<int, const dnnl::memory*>> args);
 

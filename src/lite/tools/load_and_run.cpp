@@ -2,9 +2,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
 #include <mutex>
 #include <thread>
 
@@ -258,7 +260,11 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   try {
-    return lite::run(argc, argv);
+    int status = lite::run(argc, argv);
+    // Who redirects the output into a full disk must not take what is missing for a result.
+    MGE_CHECK(std::fflush(stdout) == 0 && !std::ferror(stdout), Env, "cannot write to stdout: {}.",
+              std::strerror(errno));
+    return status;
   } catch (...) {
     std::fflush(stdout);
     std::fprintf(stderr, "load_and_run: %s\n", lite::current_error_text().c_str());

@@ -2,6 +2,7 @@
 // has the commands. The exit status is 0 when all is well, 1 when a model differs from its test cases, 2 when a command
 // could not be carried out.
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cmath>
 #include <cstdio>
@@ -331,7 +332,11 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   try {
-    return run(argc, argv);
+    int status = run(argc, argv);
+    // Who redirects the output into a full disk must not take what is missing for a result.
+    MGE_CHECK(std::fflush(stdout) == 0 && !std::ferror(stdout), Env, "cannot write to stdout: {}.",
+              std::strerror(errno));
+    return status;
   } catch (...) {
     std::fflush(stdout);
     std::fprintf(stderr, "mge-lite: %s\n", lite::current_error_text().c_str());

@@ -245,15 +245,6 @@ def _put(x: Tensor, plan: _Plan, value: Tensor, put: Callable[..., Tensor]) -> N
         x[tuple(plan.basic)] = changed
 
 
-def incritem(x: Tensor, key: tuple[Any, ...], value: Tensor) -> None:
-    """Add ``value`` at ``x[key]``, an index of slices, ints and integer arrays; positions named twice take both."""
-    plan = _make_plan(x, key)
-    if plan.arrays:
-        _put(x, plan, value, ops.index_incr)
-    else:
-        x[key] = x[key] + value
-
-
 def _fitted(value: Tensor, region: tuple[int, ...]) -> Tensor:
     """``value`` broadcast to the region; NumPy drops leading ones."""
     shape = value._tuple_shape

@@ -6,8 +6,13 @@ import math
 from typing import Any
 
 Json = dict[str, Any]
-_BYTES = {"float64": 8, "int64": 8, "complex64": 8, "float32": 4, "int32": 4, "float16": 2, "bfloat16": 2}
-_BYTES |= {"int16": 2, "uint16": 2}
+#: Bits of an element in memory; 8 where nothing is said.
+_BITS = {
+    **dict.fromkeys(("float64", "int64", "complex64"), 64),
+    **dict.fromkeys(("float32", "int32", "qint32"), 32),
+    **dict.fromkeys(("float16", "bfloat16", "int16", "uint16", "qint16"), 16),
+    **dict.fromkeys(("quint4", "qint4"), 4),
+}
 _PROVIDERS = {"ImmutableTensor", "SharedDeviceTensor", "ParamProvider", "VolatileSharedDeviceTensor"}
 _INPUTS = {"Host2DeviceCopy", "InputCallback"}
 
@@ -65,7 +70,7 @@ def _view(exec_: Json, times: dict[str, float]) -> tuple[Json, dict[str, int]]:
     index: dict[str, int] = {}
 
     def value(name: str, dtype: str, shape: list[int], kind: str) -> int:
-        size = _BYTES.get(dtype, 1) * math.prod(shape)
+        size = -(-_BITS.get(dtype, 8) * math.prod(shape) // 8)
         values.append({"name": name, "dtype": dtype, "shape": shape, "kind": kind, "bytes": size})
         return len(values) - 1
 
@@ -175,6 +180,7 @@ def _summary(view: Json, source: str) -> Json:
         "flops": sum(n.get("flops", 0) for n in view["nodes"]),
         "params": sum(math.prod(v["shape"]) for v in constants),
         "param_bytes": sum(v["bytes"] for v in constants),
+        "state": any(n["op"].endswith("_update") for n in view["nodes"]),  # of an optimizer, counted with them
     }
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...tensor import Tensor
-from ..expr import CallFunction, CallMethod, Constant, Expr, GetAttr, is_constant
+from ..expr import CallMethod, Constant, Expr, GetAttr, is_constant
 from ..node import Node, TensorNode
 
 
@@ -67,11 +67,6 @@ def insert_call(graph: Any, expr: Any, args: tuple[Any, ...], kwargs: dict[str, 
 def method_call(graph: Any, method: str, args: tuple[Any, ...], like: Expr) -> Any:
     """``args[0].method(*args[1:])`` after an expression, with results of the same kind."""
     return insert_call(graph, CallMethod(args[0], method), args, {}, like)
-
-
-def function_call(graph: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], like: Expr) -> Any:
-    """``func(*args, **kwargs)`` after an expression, with results of the same kind."""
-    return insert_call(graph, CallFunction(func), args, kwargs, like)
 
 
 def only_user(node: Node) -> bool:

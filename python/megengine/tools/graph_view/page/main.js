@@ -38,7 +38,7 @@ class App {
     const d = this.data, s = d.summary, list = [];
     const fact = (value, what) => list.push(`<span><b>${value}</b> ${what}</span>`);
     fact(asCount(s.ops), 'ops');
-    if (s.params) fact(asCount(s.params), `parameters, ${asBytes(s.param_bytes)}`);
+    if (s.params) fact(asCount(s.params), `parameters${s.state ? ' and state' : ''}, ${asBytes(s.param_bytes)}`);
     fact(asFlops(s.flops), 'a run');
     if (s.instructions) fact(asCount(s.instructions), 'instructions');
     if (d.memory) fact(asBytes(d.memory.arena), `arena${d.memory.lower ? `, ${(d.memory.arena / d.memory.lower).toFixed(2)}× the lower bound` : ''}`);

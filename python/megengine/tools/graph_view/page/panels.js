@@ -91,7 +91,7 @@ function bufferDetails(app, b) {
 }
 
 function overview(app) {
-  const g = app.graph, dark = app.pane.dark.matches, kinds = new Map();
+  const g = app.graph, dark = app.pane.dark.matches, timed = app.totals().time > 0, kinds = new Map();
   for (const n of g.nodes) {
     const k = kinds.get(n.kindName) || {n: 0, flops: 0, time: 0};
     k.n += 1;
@@ -104,7 +104,7 @@ function overview(app) {
   return `<h2>${escapeHtml(app.data.title)}</h2><p class="quiet">Click a box for its shapes, cost and line; double-click a module to fold or unfold it. ` +
     'Drag to move, wheel to zoom, <kbd>/</kbd> to search, <kbd>f</kbd> to see all.</p>' +
     `<h3>Inputs</h3>${tensors(io('input'))}<h3>Outputs</h3>${tensors(io('output'))}` +
-    `<h3>By kind</h3><table><tbody>${[...kinds].sort((a, b) => b[1].time - a[1].time || b[1].flops - a[1].flops || b[1].n - a[1].n).filter(([k]) => k !== 'io').map(([k, v]) => `<tr><td>${tag(kindTitle(k), kindColor(k, dark))}</td><td class="n">${v.n}</td><td class="n">${v.time ? asTime(v.time) : asFlops(v.flops)}</td></tr>`).join('')}</tbody></table>`;
+    `<h3>By kind</h3><table><tbody>${[...kinds].sort((a, b) => b[1].time - a[1].time || b[1].flops - a[1].flops || b[1].n - a[1].n).filter(([k]) => k !== 'io').map(([k, v]) => `<tr><td>${tag(kindTitle(k), kindColor(k, dark))}</td><td class="n">${v.n}</td><td class="n">${timed ? v.time ? asTime(v.time) : '–' : v.flops ? asFlops(v.flops) : '–'}</td></tr>`).join('')}</tbody></table>`;
 }
 
 // ---- the tree of modules
