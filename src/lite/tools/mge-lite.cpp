@@ -22,6 +22,7 @@
 #include "lite/run/flags.h"
 #include "lite/run/json.h"
 #include "lite/run/needs.h"
+#include "lite/run/program.h"
 #include "lite/run/verify.h"
 #include "megengine/version.h"
 #include "plan/oracle.h"
@@ -330,11 +331,5 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
-    return run(argc, argv);
-  } catch (...) {
-    std::fflush(stdout);
-    std::fprintf(stderr, "mge-lite: %s\n", lite::current_error_text().c_str());
-    return 2;
-  }
+  return lite::run_program("mge-lite", 2, [&] { return run(argc, argv); });
 }
