@@ -41,6 +41,25 @@ struct PythonError {};
     return result;                 \
   }
 
+/// Takes the interpreter's lock back. When the interpreter has ended meanwhile Python ends the thread by unwinding it,
+/// which no destructor of ours survives: the thread stays here instead and goes with the process.
+void take_turn(PyThreadState* state);
+/// While it lives, other threads of the interpreter run. Also for nb::call_guard.
+class OthersTurn {
+ public:
+  OthersTurn() : state_(PyEval_SaveThread()) {}
+  ~OthersTurn() { take_turn(state_); }
+  OthersTurn(const OthersTurn&) = delete;
+  OthersTurn& operator=(const OthersTurn&) = delete;
+
+ private:
+  PyThreadState* state_;
+};
+
+/// The text of a str; what is no valid text, a path that is no UTF-8 for example, as Python shows it: "\udcff". Empty
+/// when `o` is no str.
+std::string text_of(PyObject* o);
+
 /// Puts "who: " before the text of the Python error that is set, if Python itself raised it: it says what is wrong with
 /// a value, but not which op got it.
 void name_python_error(const char* who);

@@ -69,7 +69,7 @@ PyObject* op_class_info(PyObject*, PyObject* name) {
     PyErr_SetString(PyExc_TypeError, "op_class_info: expected a name");
     return nullptr;
   }
-  const OpClass& c = compat::get(PyUnicode_AsUTF8(name));
+  const OpClass& c = compat::get(text_of(name));
   Obj fields = check(PyList_New(0));
   for (auto& f : c.fields) {
     Obj field = text(f.name), value = check(default_object(f));
@@ -120,7 +120,7 @@ ParamValue param(const Field& f, PyObject* o) {
     }
     case Kind::Text: {
       Obj s = check(PyObject_Str(o));
-      return std::string(PyUnicode_AsUTF8(s.get()));
+      return text_of(s.get());
     }
     case Kind::Bytes:
       return compat::Bytes{};  // only classes without a rule have them
@@ -136,7 +136,7 @@ ParamValue param(const Field& f, PyObject* o) {
     case Kind::Node: {
       if (o == Py_None) return compat::NodeParam{};
       Obj s = check(PyObject_Str(o));
-      return compat::NodeParam{PyUnicode_AsUTF8(s.get())};
+      return compat::NodeParam{text_of(s.get())};
     }
     case Kind::Enum: {
       Obj v = check(PyObject_GetAttrString(o, "_value"));

@@ -179,7 +179,7 @@ TensorPtr number_tensor(const Number& n, DType t, const CompNode* cn) {
   if (is_int(t) && (n.natural == DType::F32 ? !within(n.real, t) : n.huge || !within(n.whole, t))) {
     Obj text = check(PyObject_Str(n.from));
     const bool in_64_bits = n.natural == DType::F32 ? within(n.real, DType::I64) : !n.huge;
-    does_not_fit(PyUnicode_AsUTF8(text.get()), "", t, in_64_bits);
+    does_not_fit(text_of(text.get()), "", t, in_64_bits);
   }
   const double infinite = t == DType::F16 ? 65520 : t == DType::BF16 ? 0x1.FFp127 : 0x1.FFFFFFp127;  // what rounds up
   if (t != DType::F64 && is_float(t) && std::fabs(n.real) >= infinite && (n.huge || std::isfinite(n.real))) {
@@ -261,7 +261,7 @@ TensorPtr from_array(PyObject* array, const TensorOptions& opt) {
     Obj kind(PyObject_GetAttrString(array, "dtype"));
     Obj text(kind ? PyObject_Str(kind.get()) : nullptr);
     fail(ErrorKind::Type, "tensor: data of dtype {} is not supported. Convert it with .astype first.",
-         text ? PyUnicode_AsUTF8(text.get()) : "unknown");
+         text ? text_of(text.get()) : "unknown");
   }
   g.held = true;
   if (g.view.format && std::strcmp(g.view.format, "Zd") == 0) {  // what Python's complex numbers are in NumPy
@@ -388,14 +388,14 @@ Quant quant_of(PyObject* info) {
 DType to_dtype(PyObject* o, Quant* quant) {
   for (int i = 0; i < kDTypeCount; ++i)
     if (g_dtypes[i] == o) return static_cast<DType>(i);
-  const char* spelled = PyUnicode_Check(o) ? PyUnicode_AsUTF8(o) : nullptr;
-  if (DType t; spelled && find_dtype(spelled, &t)) return t;
+  const std::string spelled = text_of(o);
+  if (DType t; !spelled.empty() && find_dtype(spelled, &t)) return t;
   Obj d(PyObject_CallOneArg(g_np_dtype, o));  // also knows 'f4', '<i4', 'single'
   if (!d) {
     PyErr_Clear();
-    if (spelled) return parse_dtype(spelled);  // whose error lists the names
+    if (!spelled.empty()) return parse_dtype(spelled);  // whose error lists the names
     Obj text = check(PyObject_Repr(o));
-    fail(ErrorKind::Type, "dtype: {} is not a dtype.", PyUnicode_AsUTF8(text.get()));
+    fail(ErrorKind::Type, "dtype: {} is not a dtype.", text_of(text.get()));
   }
   Obj meta = check(PyObject_GetAttrString(d.get(), "metadata"));
   if (meta.get() != Py_None) {
@@ -407,10 +407,10 @@ DType to_dtype(PyObject* o, Quant* quant) {
           {"Quantized4Asymm", DType::QU4}, {"QuantizedS4", DType::QI4}, {"QuantizedS1", DType::QI1},
           {"QuantizedS16", DType::QI16}};
       Obj name = check(PyMapping_GetItemString(info, "name"));
-      const char* text = PyUnicode_Check(name.get()) ? PyUnicode_AsUTF8(name.get()) : "";
-      if (std::strcmp(text, "BFloat16") == 0) return DType::BF16;  // as holds_our_dtype says
+      const std::string text = text_of(name.get());
+      if (text == "BFloat16") return DType::BF16;  // as holds_our_dtype says
       for (auto& [n, t] : kNames)
-        if (std::strcmp(n, text) == 0) {
+        if (text == n) {
           if (quant) *quant = quant_of(info);
           return t;
         }
@@ -421,7 +421,7 @@ DType to_dtype(PyObject* o, Quant* quant) {
   for (int i = 0; i < kDTypeCount; ++i)
     if (g_dtypes[i] && PyObject_RichCompareBool(g_dtypes[i], d.get(), Py_EQ) == 1) return static_cast<DType>(i);
   Obj name = check(PyObject_GetAttrString(d.get(), "name"));
-  return parse_dtype(PyUnicode_AsUTF8(name.get()));
+  return parse_dtype(text_of(name.get()));
 }
 
 void take_quantised(PyObject* data, TensorOptions* opt) {
@@ -652,7 +652,7 @@ AttrValue to_attr(PyObject* o, SizeList* sizes, int field) {
     return v;
   }
   if (PyFloat_Check(o)) return PyFloat_AS_DOUBLE(o);
-  if (PyUnicode_Check(o)) return std::string(PyUnicode_AsUTF8(o));
+  if (PyUnicode_Check(o)) return text_of(o);
   if (PyTuple_Check(o) || PyList_Check(o)) return to_ints(o, sizes, field);
   if (PyObject_TypeCheck(o, reinterpret_cast<PyTypeObject*>(g_np_dtype)) || PyType_Check(o)) {
     Quant q;

@@ -5,6 +5,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include "common.h"
 #include "eager/executor.h"
 
 namespace nb = nanobind;
@@ -15,7 +16,7 @@ void bind_custom(nb::module_& m) {
   m.def("custom_load", [](const std::string& path) { return load_custom_library(path); });
   m.def("custom_unload", [](const std::string& path) {
     {
-      nb::gil_scoped_release others_run;
+      const OthersTurn others_run;
       drain_executor();  // ops in the queue still call it
     }
     unload_custom_library(path);

@@ -30,7 +30,7 @@ nb::bytes bytes(const std::string& s) { return nb::bytes(s.data(), s.size()); }
 // Runs without the interpreter lock. What is thrown is translated with it.
 template <class F>
 auto aside(F f) {
-  nb::gil_scoped_release others;
+  const OthersTurn others;
   return f();
 }
 
@@ -44,7 +44,7 @@ void bind_store(nb::module_& m) {
           nb::arg("host") = "127.0.0.1", nb::arg("port") = 0, nb::arg("token") = "")
       .def_prop_ro("host", &StoreServer::host)
       .def_prop_ro("port", &StoreServer::port)
-      .def("close", &StoreServer::close, nb::call_guard<nb::gil_scoped_release>());
+      .def("close", &StoreServer::close, nb::call_guard<OthersTurn>());
 
   nb::class_<Store>(m, "Store", "A table of keys and bytes that all processes of a job see.")
       .def(

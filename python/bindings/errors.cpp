@@ -20,9 +20,19 @@ PyObject* make(PyObject* module, const char* name, const char* doc, PyObject* a,
   return e;
 }
 
-void raise_with_cause(PyObject* type, const std::string& text) {
-  Obj cause(PyObject_CallFunction(PyExc_RuntimeError, "s", text.c_str()));
-  Obj error(PyObject_CallFunction(type, "s", text.c_str()));
+// Texts may name files, whose names are bytes.
+Obj decoded(std::string_view text) {
+  return Obj(PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "backslashreplace"));
+}
+void set_error(PyObject* type, std::string_view text) {
+  if (const Obj message = decoded(text)) PyErr_SetObject(type, message.get());
+}
+
+void raise_with_cause(PyObject* type, std::string_view text) {
+  const Obj message = decoded(text);
+  if (!message) return;
+  Obj cause(PyObject_CallOneArg(PyExc_RuntimeError, message.get()));
+  Obj error(PyObject_CallOneArg(type, message.get()));
   if (!cause || !error) return;
   PyException_SetCause(error.get(), cause.release());
   PyErr_SetObject(type, error.get());
@@ -31,8 +41,8 @@ void raise_with_cause(PyObject* type, const std::string& text) {
 // As open() raises it: the kind that belongs to the error number, with the path as it was given.
 void raise_file_error(const FileError& e) {
   Obj path(PyUnicode_DecodeFSDefaultAndSize(e.path().data(), static_cast<Py_ssize_t>(e.path().size())));
-  const std::string text = "cannot write: " + e.reason();
-  Obj error(path ? PyObject_CallFunction(PyExc_OSError, "isO", e.code(), text.c_str(), path.get()) : nullptr);
+  Obj text = decoded("cannot write: " + e.reason());
+  Obj error(path && text ? PyObject_CallFunction(PyExc_OSError, "iOO", e.code(), text.get(), path.get()) : nullptr);
   if (error) PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.get())), error.get());
 }
 
@@ -68,33 +78,43 @@ void set_python_error() {
     }
     switch (e.kind()) {
       case ErrorKind::Value:
-        return PyErr_SetString(g_user, text);
+        return set_error(g_user, text);
       case ErrorKind::Type:
-        return PyErr_SetString(g_type, text);
+        return set_error(g_type, text);
       case ErrorKind::Index:
-        return PyErr_SetString(g_index, text);
+        return set_error(g_index, text);
       case ErrorKind::Assertion:
-        return PyErr_SetString(PyExc_AssertionError, text);
+        return set_error(PyExc_AssertionError, text);
       case ErrorKind::NotImplemented:
-        return PyErr_SetString(PyExc_NotImplementedError, text);
+        return set_error(PyExc_NotImplementedError, text);
       case ErrorKind::Memory:
-        return PyErr_SetString(g_memory, text);
+        return set_error(g_memory, text);
       case ErrorKind::Env:
-        return PyErr_SetString(PyExc_RuntimeError, text);
+        return set_error(PyExc_RuntimeError, text);
       case ErrorKind::Internal:
-        return PyErr_SetString(g_internal, text);
+        return set_error(g_internal, text);
       case ErrorKind::Async:
         return raise_with_cause(g_async, e.text());
       case ErrorKind::Trace:
-        return PyErr_SetString(g_trace, text);
+        return set_error(g_trace, text);
     }
   } catch (const std::bad_alloc&) {
     PyErr_NoMemory();
   } catch (const std::exception& e) {
-    PyErr_SetString(g_internal, e.what());
+    set_error(g_internal, e.what());
   } catch (...) {
-    PyErr_SetString(g_internal, "unknown C++ exception");
+    set_error(g_internal, "unknown C++ exception");
   }
+}
+
+std::string text_of(PyObject* o) {
+  if (!o || !PyUnicode_Check(o)) return {};
+  Py_ssize_t n;
+  if (const char* text = PyUnicode_AsUTF8AndSize(o, &n)) return {text, static_cast<size_t>(n)};
+  PyErr_Clear();
+  const Obj bytes(PyUnicode_AsEncodedString(o, "utf-8", "backslashreplace"));
+  if (!bytes) throw PythonError{};
+  return {PyBytes_AS_STRING(bytes.get()), static_cast<size_t>(PyBytes_GET_SIZE(bytes.get()))};
 }
 
 void name_python_error(const char* who) {

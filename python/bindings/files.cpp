@@ -17,18 +17,18 @@ void bind_files(nb::module_& m) {
   nb::class_<FileWriter>(m, "FileWriter")
       .def(nb::new_([text](nb::bytes path) {
         std::string p = text(path);
-        nb::gil_scoped_release release;
+        const OthersTurn release;
         return std::make_unique<FileWriter>(std::move(p));
       }))
       .def_prop_ro("fd", [](const FileWriter& f) { return f.fd(); })
       .def(
-          "commit", [](FileWriter& f) { f.commit(); }, nb::call_guard<nb::gil_scoped_release>())
+          "commit", [](FileWriter& f) { f.commit(); }, nb::call_guard<OthersTurn>())
       .def(
-          "discard", [](FileWriter& f) { f.discard(); }, nb::call_guard<nb::gil_scoped_release>())
+          "discard", [](FileWriter& f) { f.discard(); }, nb::call_guard<OthersTurn>())
       .def("fail", [](const FileWriter& f, int code) { fail_to_write(f.path(), code); });
   m.def("append_file", [text](nb::bytes path, nb::bytes data) {
     const std::string p = text(path), bytes = text(data);
-    nb::gil_scoped_release release;
+    const OthersTurn release;
     append_file(p, bytes, /*lines=*/false);
   });
 }

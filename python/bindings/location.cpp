@@ -31,9 +31,7 @@ bool g_capture = false;
 bool is_internal(PyCodeObject* code) {
   auto it = g_internal.find(code);
   if (it != g_internal.end()) return it->second;
-  const char* file = PyUnicode_AsUTF8(code->co_filename);
-  bool inside =
-      file && !g_package_dir.empty() && std::string_view(file).substr(0, g_package_dir.size()) == g_package_dir;
+  const bool inside = !g_package_dir.empty() && text_of(code->co_filename).starts_with(g_package_dir);
   Py_INCREF(code);
   return g_internal[code] = inside;
 }
@@ -51,7 +49,7 @@ LocId find_place(PyCodeObject* code, int at) {
   PyObject* name = code->co_qualname;
 #endif
   std::lock_guard<std::mutex> lock(g_mutex);
-  g_places.push_back({PyUnicode_AsUTF8(code->co_filename), PyUnicode_AsUTF8(name), PyCode_Addr2Line(code, at)});
+  g_places.push_back({text_of(code->co_filename), text_of(name), PyCode_Addr2Line(code, at)});
   return g_ids[key] = static_cast<LocId>(g_places.size() - 1);
 }
 
@@ -132,14 +130,7 @@ const std::string* modules() {
   const Py_ssize_t n = PyList_GET_SIZE(g_modules);
   if (n == 0) return nullptr;
   std::string path;
-  for (Py_ssize_t i = 0; i < n; ++i) {
-    const char* name = PyUnicode_AsUTF8(PyList_GET_ITEM(g_modules, i));
-    if (!name) {
-      PyErr_Clear();
-      name = "?";
-    }
-    path += (i ? "." : "") + std::string(name);
-  }
+  for (Py_ssize_t i = 0; i < n; ++i) path += (i ? "." : "") + text_of(PyList_GET_ITEM(g_modules, i));
   return profile::intern(path);
 }
 

@@ -1,8 +1,10 @@
 // The extension module: assembles the hot types and the cold surface (nanobind).
+#include <cxxabi.h>
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/function.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
+#include <unistd.h>
 
 #include <algorithm>
 
@@ -136,7 +138,7 @@ void test_device(int64_t delay_us, int64_t fail_at, const std::string& fault, ui
 // While somebody waits for the worker other Python threads run, and Ctrl-C is heard.
 void* let_others_run() { return PyGILState_Check() ? PyEval_SaveThread() : nullptr; }
 void take_turn_again(void* state) {
-  if (state) PyEval_RestoreThread(static_cast<PyThreadState*>(state));
+  if (state) take_turn(static_cast<PyThreadState*>(state));
 }
 unsigned long g_main_thread = 0;  // the only one that hears of signals
 void check_signals() {
@@ -149,9 +151,21 @@ void check_signals() {
 
 }  // namespace
 
+void take_turn(PyThreadState* state) {
+#if defined(__GLIBC__) && defined(__GLIBCXX__)
+  try {
+    PyEval_RestoreThread(state);
+  } catch (const abi::__forced_unwind&) {
+    for (;;) pause();
+  }
+#else
+  PyEval_RestoreThread(state);
+#endif
+}
+
 const CompNode* to_comp_node(PyObject* o) {
   if (o == Py_None) return CompNode::default_node();
-  if (PyUnicode_Check(o)) return CompNode::get(PyUnicode_AsUTF8(o));
+  if (PyUnicode_Check(o)) return CompNode::get(text_of(o));
   CompNodeObject* c;
   if (nb::try_cast(nb::handle(o), c)) return c->cn;
   fail(ErrorKind::Type, "device: expected a name such as 'cpu0' or a device object; got {}.", Py_TYPE(o)->tp_name);
@@ -163,6 +177,13 @@ PyObject* comp_node_object(const CompNode* cn) { return nb::cast(CompNodeObject{
 NB_MODULE(_core, m) {
   using namespace mge;
   using namespace mge::py;
+  if (PyInterpreterState_Get() != PyInterpreterState_Main()) {
+    PyErr_SetString(
+        PyExc_ImportError,
+        "megengine runs in the main interpreter of a process only, not in a sub-interpreter. Import it there "
+        "first, or use a process (multiprocessing) instead");
+    throw nb::python_error();
+  }
   // Types and hooks are globals of the library: a second module over them would pull them from under the first.
   static bool loaded = false;
   if (std::exchange(loaded, true)) {
@@ -302,18 +323,18 @@ NB_MODULE(_core, m) {
   m.def(
       "test_device_ops", [] { return fake_ops_run(); }, "Ops run on fake devices since the last test_device call.");
   m.def("get_option", option);
-  m.def("set_option", set_option, nb::call_guard<nb::gil_scoped_release>());
+  m.def("set_option", set_option, nb::call_guard<OthersTurn>());
   m.def(
-      "sync", [] { mge::sync(); }, nb::call_guard<nb::gil_scoped_release>());
+      "sync", [] { mge::sync(); }, nb::call_guard<OthersTurn>());
   m.def(
-      "full_sync", [] { mge::sync(); }, nb::call_guard<nb::gil_scoped_release>());
+      "full_sync", [] { mge::sync(); }, nb::call_guard<OthersTurn>());
   m.def(
       "shutdown",
       [] {
         end_dist();
         shutdown_executor();
       },
-      nb::call_guard<nb::gil_scoped_release>());
+      nb::call_guard<OthersTurn>());
   m.def("set_num_threads", [](int n) {
     set_num_threads(n);
     forget_kernel_choices();  // the fastest kernel for one thread need not be so for two

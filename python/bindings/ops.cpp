@@ -56,7 +56,7 @@ TensorPtr size_beside(Tensor& size, const Meta& like) {
 Attrs build_attrs(const OpFn* f, PyObject* const* values, PyObject* names) {
   if (!f->op->has_attrs) {
     if (names && PyTuple_GET_SIZE(names))
-      fail(ErrorKind::Type, "{}: takes no keyword '{}'.", f->op->name, PyUnicode_AsUTF8(PyTuple_GET_ITEM(names, 0)));
+      fail(ErrorKind::Type, "{}: takes no keyword '{}'.", f->op->name, text_of(PyTuple_GET_ITEM(names, 0)));
     return nullptr;
   }
   if (!names || PyTuple_GET_SIZE(names) == 0) return f->defaults;
@@ -66,6 +66,7 @@ Attrs build_attrs(const OpFn* f, PyObject* const* values, PyObject* names) {
   try {
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names); ++i) {
       name = PyUnicode_AsUTF8(PyTuple_GET_ITEM(names, i));
+      if (!name) throw PythonError{};
       const size_t before = sizes.size();
       given.push_back({name, to_attr(values[i], &sizes)});
       for (size_t k = before; k < sizes.size(); ++k) sizes[k].field = field_of(*f->op, name);
@@ -79,7 +80,7 @@ Attrs build_attrs(const OpFn* f, PyObject* const* values, PyObject* names) {
       PyErr_Restore(t.release(), v.release(), tb.release());
       throw;
     }
-    fail(ErrorKind::Type, "{}: attribute '{}': {}.", f->op->name, name, text ? PyUnicode_AsUTF8(text.get()) : "?");
+    fail(ErrorKind::Type, "{}: attribute '{}': {}.", f->op->name, name, text ? text_of(text.get()) : "?");
   }
   try {
     Attrs a = f->op->schema.build(f->op->name, {given.data(), given.size()});
@@ -218,7 +219,7 @@ PyObject* op_info(PyObject*, PyObject* name) {
     PyErr_SetString(PyExc_TypeError, "op_info: expected a name");
     return nullptr;
   }
-  const OpDef& op = OpRegistry::global().get(PyUnicode_AsUTF8(name));
+  const OpDef& op = OpRegistry::global().get(text_of(name));
   auto strings = [](const auto& v) {
     Obj l = check(PyList_New(0));
     for (auto& s : v) PyList_Append(l.get(), Obj(PyUnicode_FromString(std::string(s).c_str())).get());

@@ -11,10 +11,10 @@ namespace mge::py {
 
 void bind_profile(nb::module_& m) {
   m.def(
-      "start_profile", [] { start_profile(); }, nb::call_guard<nb::gil_scoped_release>(),
+      "start_profile", [] { start_profile(); }, nb::call_guard<OthersTurn>(),
       "From now on everything that runs is recorded.");
   m.def(
-      "stop_profile", [] { stop_profile(); }, nb::call_guard<nb::gil_scoped_release>(),
+      "stop_profile", [] { stop_profile(); }, nb::call_guard<OthersTurn>(),
       "What is queued still runs and is recorded; then recording ends.");
   m.def("is_profiled", [] { return profile::on(); });
   m.def("profile_clock", [] { return profile::now(); });

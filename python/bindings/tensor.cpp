@@ -172,7 +172,7 @@ int set_format(PyObject* o, PyObject* v, void*) {
   MGE_PY_TRY
   MGE_CHECK(v && PyUnicode_Check(v), Value, "format: must be default, nchw or nhwc; got {}.",
             v ? Py_TYPE(v)->tp_name : "nothing");
-  set_format_name(*tensor_of(o), PyUnicode_AsUTF8(v));
+  set_format_name(*tensor_of(o), text_of(v));
   return 0;
   MGE_PY_CATCH(-1)
 }
@@ -197,7 +197,7 @@ PyObject* tensor_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
     PyErr_Fetch(&t, &v, &tb);
     Obj type_held(t), value(v), trace(tb), text(v ? PyObject_Str(v) : nullptr);
     const bool grad = kwargs && PyDict_GetItemString(kwargs, "requires_grad");
-    fail(ErrorKind::Type, "{}{}", text ? PyUnicode_AsUTF8(text.get()) : "Tensor: bad arguments",
+    fail(ErrorKind::Type, "{}{}", text ? text_of(text.get()) : "Tensor: bad arguments",
          grad ? ". Gradients are asked for with GradManager().attach(x)." : "");
     MGE_PY_CATCH(nullptr)
   }
@@ -289,8 +289,10 @@ int set_name(PyObject* o, PyObject* v, void*) {
   PyObject* old = p->name;
   p->name = Py_XNewRef(v);
   Py_XDECREF(old);
-  if (Tracer* tracer = active_tracer(); tracer && v && PyUnicode_Check(v)) tracer->on_name(*p->t, PyUnicode_AsUTF8(v));
+  MGE_PY_TRY
+  if (Tracer* tracer = active_tracer(); tracer && v && PyUnicode_Check(v)) tracer->on_name(*p->t, text_of(v));
   return 0;
+  MGE_PY_CATCH(-1)
 }
 
 // The gradient is an attribute of the Python object; a call being recorded has to know what it was and becomes.

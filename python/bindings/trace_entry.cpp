@@ -125,9 +125,8 @@ std::vector<TensorPtr> run(PyRecording& p, std::span<Tensor* const> args) {
   // Whoever runs it may let go of the interpreter while he waits: wait for him without holding it.
   std::unique_lock<std::mutex> lock(p.running, std::try_to_lock);
   if (!lock) {
-    PyThreadState* state = PyEval_SaveThread();
+    const OthersTurn others;
     lock.lock();
-    PyEval_RestoreThread(state);
   }
   return p.r->replay(args);
 }

@@ -425,8 +425,7 @@ class KeyBuilder {
         where += "[" + std::to_string(p.index) + "]";
       } else if (!std::strcmp(p.name, "{}")) {
         Obj k(p.key ? PyObject_Repr(p.key) : nullptr);
-        const char* s = k ? PyUnicode_AsUTF8(k.get()) : nullptr;
-        where += std::string("[") + (s ? s : "?") + "]";
+        where += "[" + (k ? text_of(k.get()) : "?") + "]";
       } else {
         where += p.name;
       }

@@ -115,8 +115,12 @@ def _atexit(handler: _Callable[[], _typing.Any]) -> None:
 
 
 def _run_exit_handlers() -> None:
-    while _exit_handlers:
-        _exit_handlers.pop()()
+    """All of them, also when one fails."""
+    if _exit_handlers:
+        try:
+            _exit_handlers.pop()()
+        finally:
+            _run_exit_handlers()
 
 
 def _close() -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import errno
 import os
+import sys
 import warnings
+import weakref
 from collections.abc import Callable
 from io import BufferedIOBase, RawIOBase
 from typing import Any, NoReturn
 
-from .base import call, fail, function, raised
+from .base import call, fail, function, lib, raised
 from .struct import (
     LiteAlgoSelectStrategy,
     LiteBackend,
@@ -121,6 +124,20 @@ def _guarded(body: Callable[[], Any]) -> int:
         raised.error = error
         return -1
     return 0
+
+
+_asynchronous: weakref.WeakSet[LiteNetwork] = weakref.WeakSet()
+if hasattr(os, "register_at_fork"):  # runs of the parent end there
+    os.register_at_fork(after_in_child=_asynchronous.clear)
+
+
+@atexit.register
+def _finish() -> None:
+    """Runs that are under way when the program ends are waited for: their callbacks need the interpreter."""
+    for network in list(_asynchronous):
+        if network._ran and network._network.value is not None and _wait(network._network):
+            error = network._error or lib.LITE_get_last_error().decode("utf-8", "replace")
+            print(f"megenginelite: an error that nobody read: {error!s}", file=sys.stderr)
 
 
 class LiteNetwork:
@@ -366,6 +383,7 @@ class LiteNetwork:
         """From now on forward returns at once, and the callback runs on another thread when the outputs are there."""
         _check_callable("async_with_callback", async_callback)
         self._callbacks["async"] = async_callback
+        _asynchronous.add(self)
         function = LiteAsyncCallback(lambda: self._guard(self._callbacks["async"]))
         self._call("set_async_callback", [LiteAsyncCallback], self._functions.setdefault("async", function))
 

@@ -15,8 +15,8 @@ struct Ranges {
   std::map<uintptr_t, size_t> bytes;  // by where they begin
 };
 Ranges& ranges() {
-  static Ranges r;
-  return r;
+  static auto* r = new Ranges;  // leaked: networks of static objects may end later
+  return *r;
 }
 uintptr_t address(const void* p) { return reinterpret_cast<uintptr_t>(p); }
 

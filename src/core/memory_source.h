@@ -17,7 +17,9 @@ class MemorySource {
 
 class UseMemory {
  public:
+  enum OfProcess { kPool };
   explicit UseMemory(std::shared_ptr<MemorySource> source);
+  explicit UseMemory(OfProcess);  // for what a thread keeps longer than any network
   ~UseMemory();
   UseMemory(const UseMemory&) = delete;
   UseMemory& operator=(const UseMemory&) = delete;

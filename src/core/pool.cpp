@@ -511,6 +511,7 @@ UseMemory::UseMemory(std::shared_ptr<MemorySource> source) : on_(source != nullp
   before_ = std::exchange(t_source, std::move(source));
   ++g_sources;
 }
+UseMemory::UseMemory(OfProcess) : before_(std::exchange(t_source, nullptr)), on_(true) { ++g_sources; }
 UseMemory::~UseMemory() {
   if (!on_) return;
   --g_sources;

@@ -46,14 +46,17 @@ Book& book() {
 thread_local const char* t_name = nullptr;
 
 Recorder& recorder() {
-  thread_local std::shared_ptr<Recorder> mine = [] {
-    auto r = std::make_shared<Recorder>();
-    r->lane.thread = syscall(SYS_gettid);
-    std::lock_guard<std::mutex> lock(book().mutex);
-    r->lane.name = t_name ? t_name : getpid() == r->lane.thread ? "main" : "thread";
-    book().recorders.push_back(r);
-    return r;
-  }();
+  thread_local std::shared_ptr<Recorder> mine;
+  thread_local const Book* in = nullptr;  // of the parent, in a child
+  Book& b = book();
+  if (in == &b) return *mine;
+  auto r = std::make_shared<Recorder>();
+  r->lane.thread = syscall(SYS_gettid);
+  std::lock_guard<std::mutex> lock(b.mutex);
+  r->lane.name = t_name ? t_name : getpid() == r->lane.thread ? "main" : "thread";
+  b.recorders.push_back(r);
+  mine = std::move(r);
+  in = &b;
   return *mine;
 }
 

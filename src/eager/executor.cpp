@@ -7,7 +7,9 @@
 #include <cstdio>
 #include <deque>
 #include <mutex>
+#include <new>
 #include <optional>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -50,6 +52,9 @@ std::shared_ptr<const ExecError> explain_this(const std::string& what, LocId loc
   } catch (const Error& e) {
     const bool part = whole && !e.text().starts_with(whole->name) && e.kind() == ErrorKind::Index;
     return std::make_shared<ExecError>(e.kind(), text(part ? (whole->name + ": " + e.what()).c_str() : e.what()));
+  } catch (const std::bad_alloc&) {
+    return std::make_shared<ExecError>(
+        ErrorKind::Memory, text("out of memory: the system has no more. Free tensors or use a smaller batch."));
   } catch (const std::exception& e) {
     return std::make_shared<ExecError>(ErrorKind::Internal, text(e.what()));
   }
@@ -212,52 +217,6 @@ void execute(const Task& t) {
 
 // An op that takes longer than this is in its kernel, where no lock is held.
 constexpr auto kForkPatience = std::chrono::seconds(1);
-
-// Threads that compute without the interpreter lock, which would keep a fork away from them.
-class Outside {
- public:
-  static Outside& get() {
-    static const int watched = [] {
-      slot().store(new Outside);
-      Pool::of(Device{});  // the youngest handler comes first before a fork: the running op may still need memory
-      return pthread_atfork([] { slot().load()->before_fork(); }, [] { slot().load()->after_fork(); },
-                            [] { slot().store(new Outside); });  // the old one's locks belong to the parent
-    }();
-    (void)watched;
-    return *slot().load(std::memory_order_acquire);
-  }
-  void enter() {
-    std::unique_lock<std::mutex> lock(mutex_);
-    changed_.wait(lock, [&] { return forks_ == 0; });
-    ++inside_;
-  }
-  void leave() {
-    std::lock_guard<std::mutex> lock(mutex_);
-    if (--inside_ == 0) changed_.notify_all();
-  }
-
- private:
-  static std::atomic<Outside*>& slot() {
-    static std::atomic<Outside*> s{nullptr};
-    return s;
-  }
-  void before_fork() {
-    std::unique_lock<std::mutex> lock(mutex_);
-    ++forks_;
-    changed_.wait_for(lock, kForkPatience, [&] { return inside_ == 0; });
-    forking_ = std::move(lock);
-  }
-  void after_fork() {
-    --forks_;
-    std::exchange(forking_, {}).unlock();
-    changed_.notify_all();
-  }
-
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  int inside_ = 0, forks_ = 0;
-  std::unique_lock<std::mutex> forking_;
-};
 
 // Other threads of the interpreter run while a kernel takes long. They may assign to the very tensors whose values it
 // reads, so those are held meanwhile.
@@ -432,13 +391,16 @@ class Worker {
     {
       std::unique_lock<std::mutex> lock(mutex_);
       if (!started_) return;
-      done_.wait(lock, [&] { return finished_ >= pushed_; });
+      const uint64_t target = pushed_;
+      done_.wait(lock, [&] { return finished_ >= target; });
       stopping_ = true;
     }
     work_.notify_one();
     thread_.join();
+    const std::lock_guard<std::mutex> lock(mutex_);
     started_ = false;
     stopping_ = false;
+    if (!queue_.empty()) start();  // other threads go on: theirs is done while the process ends, as far as it gets
   }
 
  private:
@@ -473,8 +435,12 @@ class Worker {
     }();
     (void)watched;
     inherited_.clear();
+    try {
+      thread_ = std::thread([this] { loop(); });
+    } catch (const std::system_error& e) {
+      fail(ErrorKind::Env, "executor: the system gives no thread to run ops on: {}.", e.code().message());
+    }
     started_ = true;
-    thread_ = std::thread([this] { loop(); });
   }
 
   void before_fork() {
@@ -516,7 +482,7 @@ class Worker {
       {
         std::unique_lock<std::mutex> lock(mutex_);
         work_.wait(lock, [&] { return forks_ == 0 && (stopping_ || !queue_.empty()); });
-        if (queue_.empty()) return;
+        if (stopping_) return;
         c = std::move(queue_.front());
         queue_.pop_front();
         busy_ = true;
@@ -617,9 +583,6 @@ void run_inline(const OpDef& op, const AttrsBase* attrs, std::span<Tensor* const
   const LetOthersRun aside(in);
   execute({&op, attrs, {inputs.data(), inputs.size()}, out, loc, nullptr, {}, &aside});
 }
-
-LongWork::LongWork() { Outside::get().enter(); }
-LongWork::~LongWork() { Outside::get().leave(); }
 
 bool is_queued(const Meta& out) {
   return (g_policy.load(std::memory_order_relaxed) & kAsync) || (out.cn && out.cn->queue);

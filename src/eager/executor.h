@@ -5,6 +5,7 @@
 #include <chrono>
 #include <functional>
 
+#include "core/fork.h"
 #include "eager/value.h"
 
 namespace mge {
@@ -35,13 +36,9 @@ struct Command {
 /// While it lives, other threads of the interpreter run. Between two calls of Python only. A fork waits until it is
 /// over, as for an op of a worker: its child must not inherit a lock that is held in a kernel (docs/adr/0010-fork.md).
 class LongWork {
- public:
-  LongWork();
-  ~LongWork();
-  LongWork(const LongWork&) = delete;
-
  private:
   OthersRun others_;
+  ForkWaits waits_;
 };
 
 enum class ExecPolicy : int { Inline = 0, Async = 1 };

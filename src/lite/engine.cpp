@@ -1,6 +1,9 @@
 #include "lite/engine.h"
 
+#include <pthread.h>
+
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -9,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/features.h"
+#include "core/fork.h"
 #include "jit/interp/interp.h"
 #include "lite/algo_cache.h"
 #include "op/in_build.h"
@@ -35,16 +39,22 @@ void output_every_value(Graph& g) {
     }
 }
 
-// Of all engines of a model; goes with the last of them.
-std::shared_ptr<mge::PreparedWeights> prepared_weights(const mge::serial::LoadedModel* model) {
-  static std::mutex mutex;
-  static std::map<const mge::serial::LoadedModel*, std::weak_ptr<mge::PreparedWeights>> all;
-  const std::lock_guard lock(mutex);
-  std::erase_if(all, [](auto& entry) { return entry.second.expired(); });
-  auto& known = all[model];
-  auto found = known.lock();
-  if (!found) known = found = std::make_shared<mge::PreparedWeights>();
-  return found;
+// Of all engines of a model; goes with the last of them. They may outlive the model, at whose address there is another
+// one then.
+std::shared_ptr<mge::PreparedWeights> prepared_weights(const std::shared_ptr<const mge::serial::LoadedModel>& model) {
+  struct Known {
+    std::mutex mutex;
+    std::vector<std::pair<std::weak_ptr<const mge::serial::LoadedModel>, std::weak_ptr<mge::PreparedWeights>>> all;
+  };
+  static auto* known = new Known;  // leaked: other threads may load while the process ends
+  const std::lock_guard lock(known->mutex);
+  std::erase_if(known->all, [](auto& entry) { return entry.first.expired() || entry.second.expired(); });
+  for (auto& [of, weights] : known->all)
+    if (of.lock() == model)
+      if (auto found = weights.lock()) return found;
+  auto made = std::make_shared<mge::PreparedWeights>();
+  known->all.emplace_back(model, made);
+  return made;
 }
 
 // How kernels are chosen belongs to the process. While a network with its own way compiles, no other does.
@@ -69,8 +79,19 @@ class KernelPolicy {
   KernelPolicy& operator=(const KernelPolicy&) = delete;
 
  private:
+  // A forked child has its own, and the policy of no network: one that compiles for long is not waited for.
   static std::shared_mutex& mutex() {
-    static auto* m = new std::shared_mutex;
+    static std::atomic<std::shared_mutex*> m{new std::shared_mutex};
+    static std::atomic<bool> inherited{false};
+    static const int watched = pthread_atfork(nullptr, nullptr, [] {
+      m.store(new std::shared_mutex);
+      inherited.store(true);
+    });
+    (void)watched;
+    if (inherited.exchange(false)) {
+      mge::set_kernel_strategy(mge::kHeuristic);
+      mge::set_workspace_limit(SIZE_MAX);
+    }
     return *m;
   }
   std::shared_lock<std::shared_mutex> shared_;
@@ -89,7 +110,7 @@ mge::serial::ReadOptions read_options() {
 }
 
 Engine::Engine(std::shared_ptr<const mge::serial::LoadedModel> model, const EngineOptions& opt)
-    : model_(std::move(model)), opt_(opt), prepared_(prepared_weights(model_.get())), graph_(model_->graph.clone()) {
+    : model_(std::move(model)), opt_(opt), prepared_(prepared_weights(model_)), graph_(model_->graph.clone()) {
   if (!opt_.outputs.empty()) graph_.keep_outputs(opt_.outputs);
   if (mge::has("value_dumps") && opt_.every_value) output_every_value(graph_);
   mge::pass::dce(graph_);
@@ -120,6 +141,7 @@ mge::pass::PipelineOptions Engine::passes(int level) const {
 mge::RefPtr<mge::Program> Engine::compile(Graph bound) {
   uint32_t strategy = opt_.strategy;
   if ((strategy & mge::kProfile) && opt_.tune_once && std::exchange(tuned_, true)) strategy |= mge::kHeuristic;
+  const mge::ForkWaits waits;
   std::optional<KernelPolicy> policy;
   if (mge::has("fast_run")) policy.emplace(strategy, opt_.workspace);
   if constexpr (mge::in_build("fused")) mge::install_interp();

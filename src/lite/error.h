@@ -2,6 +2,10 @@
 #pragma once
 #include <string>
 #include <type_traits>
+#if defined(__GLIBC__) && defined(__GLIBCXX__)
+#include <cxxabi.h>
+#include <unistd.h>
+#endif
 
 #include "base/error.h"
 #include "lite/tensor.h"
@@ -29,6 +33,22 @@ auto guarded(F&& body) -> decltype(body()) {
   } catch (...) {
     rethrow_as_error();
   }
+}
+
+/// Around a callback of the program. A thread that is ended inside of one, as Python ends those that want to run when
+/// the interpreter is gone, is unwound, which this library does not survive: it stays where it is and goes with the
+/// process.
+template <class F>
+auto outside(F&& callback) -> decltype(callback()) {
+#if defined(__GLIBC__) && defined(__GLIBCXX__)
+  try {
+    return callback();
+  } catch (const abi::__forced_unwind&) {
+    for (;;) ::pause();
+  }
+#else
+  return callback();
+#endif
 }
 
 /// For C functions, inside a catch block: what is in flight becomes this thread's last error, also without memory.

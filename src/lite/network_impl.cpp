@@ -10,6 +10,7 @@
 #include "base/features.h"
 #include "base/parallel.h"
 #include "base/write_file.h"
+#include "core/fork.h"
 #include "lite/convert.h"
 #include "lite/error.h"
 #include "lite/log.h"
@@ -159,6 +160,7 @@ void Network::Impl::apply(const ModelInfo& info) {
 void Network::Impl::replace_model(const std::function<void()>& load) {
   if (!inside_callback()) drain();
   const std::lock_guard lock(mutex);
+  const mge::ForkWaits waits;
   MGE_CHECK(!in_forward_, Assertion,
             "lite: a model was loaded from a callback of the same network. Call it after forward has returned.");
   const Asked before(config, network_io, threads, inplace);
@@ -215,6 +217,10 @@ EngineOptions Network::Impl::engine_options(const mge::serial::LoadedModel& m) c
     for (const IO& io : network_io.outputs) opt.outputs.push_back(io.name);
   }
   opt.share_memory = share_memory;
+  MGE_CHECK(
+      profile_path.empty() || opt.record_level < 2, Value,
+      "lite: profiles need the graph, which comp_node_seq_record_level 2 drops after the first forward. Use level "
+      "1.");
   if (shows_values()) {
     MGE_CHECK(opt.record_level < 2, Value,
               "lite: dumps of values need the graph, which comp_node_seq_record_level 2 drops after the first forward. "
@@ -636,6 +642,10 @@ void Network::Impl::run_once() {
 void Network::Impl::enable_profile(std::string path) {
   mge::require("profiling", "lite: enable_profile_performance");
   MGE_CHECK(!path.empty(), Value, "lite: enable_profile_performance needs the name of a file.");
+  MGE_CHECK(
+      !engine || config.options.comp_node_seq_record_level < 2, Value,
+      "lite: enable_profile_performance needs the graph, which comp_node_seq_record_level 2 drops after the first "
+      "forward. Use level 1.");
   profile_path = std::move(path);
   if (engine) engine->watch(true);
 }
@@ -684,11 +694,13 @@ void Network::Impl::call_finish() {
     std::lock_guard lock(mutex);
     if (std::exchange(finished_, false)) callback = finish_callback;
   }
-  if (callback) callback(io_map(outputs));
+  if (callback) outside([&] { callback(io_map(outputs)); });
 }
 
 Worker* Network::Impl::worker() {
+  if (mutex.lost()) return nullptr;  // nor can it be asked for
   std::lock_guard lock(mutex);
+  if (worker_ && worker_->lost()) worker_ = nullptr;
   return worker_.get();
 }
 bool Network::Impl::inside_callback() const {
@@ -736,12 +748,13 @@ void Network::Impl::forward() {
       bool& flag;
       ~Leave() { flag = false; }
     } leave{in_forward_};
-    if (start) start(io_map(inputs));
+    if (start) outside([&] { start(io_map(inputs)); });
     run_once();
     finished_ = true;
     return;
   }
-  MGE_CHECK(!worker_ || !worker_->on_this_thread(), Assertion,
+  const Worker* there = worker();
+  MGE_CHECK(!there || !there->on_this_thread(), Assertion,
             "lite: forward was called from a callback of the same network. Call it from another thread, after wait.");
   check_open(closed_);
   if (!worker_) worker_ = std::make_unique<Worker>();
@@ -749,7 +762,7 @@ void Network::Impl::forward() {
   const AsyncCallback done = async_callback;
   lock.unlock();
   w.wait();
-  if (start) start(io_map(inputs));
+  if (start) outside([&] { start(io_map(inputs)); });
   w.post([this, done, self = shared_from_this()] {  // the callback may destroy the network
     std::exception_ptr error;
     try {
@@ -759,8 +772,7 @@ void Network::Impl::forward() {
     } catch (...) {
       error = std::current_exception();
     }
-    if (done)
-      done();  // also after a failure, which wait() reports: whoever waits for the callback must not wait forever
+    if (done) outside(done);  // also after a failure, which wait() reports: whoever waits for it must not wait forever
     if (error) std::rethrow_exception(error);
     if (done) call_finish();  // without a callback wait() does it
   });
@@ -769,7 +781,7 @@ void Network::Impl::forward() {
 void Network::Impl::wait() {
   std::unique_lock lock(mutex);
   check_loaded("wait");
-  Worker* w = worker_.get();
+  Worker* w = worker();
   if (!w && !finish_callback) {  // nothing to wait for, nobody to tell
     finished_ = false;
     return;

@@ -1,17 +1,25 @@
 #include "lite/waiting.h"
 
 #include "base/error.h"
+#include "core/fork.h"
 
 namespace lite {
 namespace {
 
-std::mutex g_mutex;
+std::mutex& list_mutex() {
+  static auto* m = [] {
+    auto* made = new std::mutex;
+    mge::fork_takes(*made);
+    return made;
+  }();
+  return *m;
+}
 Waiting* g_first = nullptr;  // of all that wait; there are never many
 
 }  // namespace
 
 Waiting::Waiting(const Awaited& what) : what_(what), thread_(std::this_thread::get_id()), next_(nullptr) {
-  const std::lock_guard lock(g_mutex);
+  const std::lock_guard lock(list_mutex());
   // Whoever closes a ring is the last of it to come here, and finds the others in the list.
   for (const Awaited* at = &what; at;) {
     const std::thread::id owner = at->owner.load();
@@ -27,7 +35,7 @@ Waiting::Waiting(const Awaited& what) : what_(what), thread_(std::this_thread::g
 }
 
 Waiting::~Waiting() {
-  const std::lock_guard lock(g_mutex);
+  const std::lock_guard lock(list_mutex());
   for (Waiting** w = &g_first; *w; w = &(*w)->next_)
     if (*w == this) {
       *w = next_;
@@ -36,6 +44,9 @@ Waiting::~Waiting() {
 }
 
 void CallMutex::wait() {
+  MGE_CHECK(!lost(), Env,
+            "lite: another thread was using this network when the process was forked, and the child does not have that "
+            "thread. Make another network, or fork between runs.");
   const Waiting now(*this);
   mutex_.lock();
 }

@@ -6,6 +6,8 @@
 #include <mutex>
 #include <thread>
 
+#include "core/fork.h"
+
 namespace lite {
 
 /// What threads wait for, and the thread that it takes to end that.
@@ -33,22 +35,34 @@ class CallMutex : private Awaited {
  public:
   void lock() {
     if (!mutex_.try_lock()) wait();
-    owner.store(std::this_thread::get_id(), std::memory_order_relaxed);
-    ++depth_;
+    took();
   }
   bool try_lock() {
     if (!mutex_.try_lock()) return false;
-    owner.store(std::this_thread::get_id(), std::memory_order_relaxed);
-    ++depth_;
+    took();
     return true;
   }
   void unlock() {
-    if (--depth_ == 0) owner.store({}, std::memory_order_relaxed);
+    if (--depth_ == 0) {
+      owner.store({}, std::memory_order_relaxed);
+      held_in_.store(kFree, std::memory_order_relaxed);
+    }
     mutex_.unlock();
+  }
+  /// In a forked child: a thread that did not come along has it, for good.
+  bool lost() const {
+    const uint64_t in = held_in_.load(std::memory_order_relaxed);
+    return in != kFree && in != mge::fork_generation();
   }
 
  private:
+  static constexpr uint64_t kFree = ~uint64_t{0};
   void wait();
+  void took() {
+    owner.store(std::this_thread::get_id(), std::memory_order_relaxed);
+    if (depth_++ == 0) held_in_.store(mge::fork_generation(), std::memory_order_relaxed);
+  }
+  std::atomic<uint64_t> held_in_{kFree};
   std::recursive_mutex mutex_;
   int depth_ = 0;
 };

@@ -20,6 +20,10 @@ void Worker::State::wait_idle(std::unique_lock<std::mutex>& lock) {
 }
 
 Worker::~Worker() {
+  if (lost()) {
+    thread_.detach();
+    return;
+  }
   const bool own = on_this_thread();  // the job that is running let go of the network
   {
     std::unique_lock<std::mutex> lock(state_->mutex);

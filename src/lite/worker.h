@@ -28,6 +28,8 @@ class Worker {
   void drain();
   /// No more jobs; returns when the last one is done, whatever came out of it. When it throws there may be jobs again.
   void close();
+  /// The process was forked, and the thread belongs to the parent: nothing else may be asked, and it may only go.
+  bool lost() const { return born_ != mge::fork_generation(); }
   bool on_this_thread() const { return std::this_thread::get_id() == state_->busy.owner.load(); }
 
  private:
@@ -42,6 +44,7 @@ class Worker {
     void wait_idle(std::unique_lock<std::mutex>& lock);
   };
   static void loop(const std::shared_ptr<State>& state);
+  const uint64_t born_ = mge::fork_generation();
   const std::shared_ptr<State> state_ = std::make_shared<State>();
   std::thread thread_;
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/memory_source.h"
 #include "jit/interp/lower.h"
 #include "kernel/copy.h"
 #include "kernel/run.h"
@@ -93,7 +94,10 @@ struct Source {
 inline char* scratch_of(const Lowered& l, size_t n_in, int64_t tile) {
   const size_t bytes = (static_cast<size_t>(l.registers) + n_in) * static_cast<size_t>(tile) * 8;
   static thread_local struct Scratch { RefPtr<Storage> memory; } scratch;
-  if (!scratch.memory || scratch.memory->bytes < bytes) scratch.memory = allocate_storage({}, bytes);
+  if (!scratch.memory || scratch.memory->bytes < bytes) {
+    const UseMemory pool(UseMemory::kPool);  // it outlives the network, whose own the memory may be
+    scratch.memory = allocate_storage({}, bytes);
+  }
   return static_cast<char*>(scratch.memory->ptr);
 }
 

@@ -4,6 +4,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "core/fork.h"
 #include "lite/network_impl.h"
 
 namespace lite {
@@ -27,7 +28,11 @@ struct Table {
   std::unordered_map<uintptr_t, TensorEntry> tensors;
 };
 Table& table() {
-  static Table* t = new Table;  // a program may destroy its handles from static destructors
+  static Table* t = [] {  // leaked: a program may destroy its handles from static destructors
+    auto* made = new Table;
+    mge::fork_takes(made->mutex);
+    return made;
+  }();
   return *t;
 }
 uintptr_t key(const void* handle) { return reinterpret_cast<uintptr_t>(handle); }

@@ -18,6 +18,7 @@
 #include "lite/pack_model.h"
 #include "lite/run/dump.h"
 #include "lite/run/fitting.h"
+#include "lite/run/program.h"
 #include "lite/run/session.h"
 #include "lite/run/verify.h"
 #include "megengine/version.h"
@@ -80,18 +81,26 @@ class Runner {
     std::mutex mutex;
     double total = 0;
     std::exception_ptr error;
-    for (size_t i = 0; i < s_.size(); ++i)
-      threads.emplace_back([&, i] {
-        try {
-          double t = run_loop(s_.net(i), index, mge::format("[thread {}] ", i));
-          std::lock_guard<std::mutex> lock(mutex);
-          total = std::max(total, t);
-        } catch (...) {
-          std::lock_guard<std::mutex> lock(mutex);
-          error = std::current_exception();
-        }
-      });
+    auto work = [&](size_t i) {
+      try {
+        double t = run_loop(s_.net(i), index, mge::format("[thread {}] ", i));
+        std::lock_guard<std::mutex> lock(mutex);
+        total = std::max(total, t);
+      } catch (...) {
+        std::lock_guard<std::mutex> lock(mutex);
+        error = std::current_exception();
+      }
+    };
+    std::string none;  // why there is no further thread
+    threads.reserve(s_.size());
+    try {
+      for (size_t i = 0; i < s_.size(); ++i) threads.emplace_back(work, i);
+    } catch (const std::exception& e) {  // those that run must end first
+      none = e.what();
+    }
     for (auto& t : threads) t.join();
+    MGE_CHECK(none.empty(), Env, "--thread {}: the system gives no thread after {}: {}.", s_.size(), threads.size(),
+              none);
     if (error) std::rethrow_exception(error);
     return total;
   }
@@ -259,15 +268,5 @@ int run(int argc, char** argv) {
 }  // namespace lite
 
 int main(int argc, char** argv) {
-  try {
-    int status = lite::run(argc, argv);
-    // Who redirects the output into a full disk must not take what is missing for a result.
-    MGE_CHECK(std::fflush(stdout) == 0 && !std::ferror(stdout), Env, "cannot write to stdout: {}.",
-              std::strerror(errno));
-    return status;
-  } catch (...) {
-    std::fflush(stdout);
-    std::fprintf(stderr, "load_and_run: %s\n", lite::current_error_text().c_str());
-    return 1;
-  }
+  return lite::run_program("load_and_run", 1, [&] { return lite::run(argc, argv); });
 }

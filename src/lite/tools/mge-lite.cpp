@@ -23,6 +23,7 @@
 #include "lite/run/flags.h"
 #include "lite/run/json.h"
 #include "lite/run/needs.h"
+#include "lite/run/program.h"
 #include "lite/run/verify.h"
 #include "megengine/version.h"
 #include "plan/oracle.h"
@@ -331,15 +332,5 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
-    int status = run(argc, argv);
-    // Who redirects the output into a full disk must not take what is missing for a result.
-    MGE_CHECK(std::fflush(stdout) == 0 && !std::ferror(stdout), Env, "cannot write to stdout: {}.",
-              std::strerror(errno));
-    return status;
-  } catch (...) {
-    std::fflush(stdout);
-    std::fprintf(stderr, "mge-lite: %s\n", lite::current_error_text().c_str());
-    return 2;
-  }
+  return lite::run_program("mge-lite", 2, [&] { return run(argc, argv); });
 }

@@ -1,6 +1,10 @@
 #include "core/profile.h"
 
 #include <gtest/gtest.h>
+#ifndef _WIN32
+#include <sys/wait.h>
+#include <unistd.h>
+#endif
 
 #include <thread>
 
@@ -69,6 +73,24 @@ TEST(Profile, ScopesNestAndAreEventsOnlyWhenOn) {
   EXPECT_FALSE(lane_with(lanes, "conv"));
   EXPECT_THROW(pop_scope("net"), Error);
 }
+
+#ifndef _WIN32
+TEST(Profile, AForkedChildRecordsAnew) {
+  start();
+  finish(Event(intern("parent's")));
+  const pid_t pid = fork();
+  if (pid == 0) {
+    start();
+    finish(Event(intern("child's")));
+    const auto lanes = take();
+    _exit(lane_with(lanes, "child's") && !lane_with(lanes, "parent's") ? 0 : 1);
+  }
+  stop();
+  int status = -1;
+  ASSERT_EQ(waitpid(pid, &status, 0), pid);
+  EXPECT_EQ(status, 0);
+}
+#endif
 
 TEST(Profile, OneStringForOneText) {
   EXPECT_EQ(intern("a"), intern(std::string("a")));

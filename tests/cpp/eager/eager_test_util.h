@@ -143,6 +143,7 @@ inline void register_test_ops() {
         .doc("Fails with a Value error.")
         .traits(kNoGrad);
     r.op("test_throw").in("x").out("y").infer(same).doc("Throws std::runtime_error.").traits(kNoGrad);
+    r.op("test_no_memory").in("x").out("y").infer(same).doc("Throws std::bad_alloc.").traits(kNoGrad);
     r.op("test_no_grad_rule").in("x").out("y").infer(same).doc("y = x, with no vjp though it is differentiable.");
     KernelRegistry& k = KernelRegistry::global();
     auto add = [&](const std::string& op, void (*run)(const KernelArgs&)) {
@@ -166,6 +167,7 @@ inline void register_test_ops() {
       copy_strided(a.in[0], a.out[1]);
     });
     add("test_throw", [](const KernelArgs&) { throw std::runtime_error("out of patience"); });
+    add("test_no_memory", [](const KernelArgs&) { throw std::bad_alloc(); });
     add("test_no_grad_rule", copy_through);
     return true;
   }();

@@ -52,6 +52,11 @@ TEST_F(Executor, InlineTurnsForeignExceptionsIntoErrors) {
   EXPECT_EQ(e.text(), "out of patience\n  in test_throw(float32[2])");
 }
 
+TEST_F(Executor, WhatTheSystemHasNoMemoryForIsNoFaultOfTheEngine) {
+  TensorPtr x = filled({2}, 1);
+  expect_error(ErrorKind::Memory, "test_no_memory(float32[2])", [&] { apply("test_no_memory", {x}); });
+}
+
 TEST_F(Executor, AsyncReturnsBeforeTheWorkIsDone) {
   go_async();
   g_gate = false;

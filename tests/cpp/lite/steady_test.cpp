@@ -1,11 +1,14 @@
 // What a forward does when the ones before it have found everything: no thread is born, nothing is asked of the system,
 // small ops stay on the caller's thread; and what is kept from run to run notices when something has changed.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <set>
+#include <thread>
 
 #include "base/team.h"
 #include "core/pool.h"
@@ -156,6 +159,100 @@ TEST(LiteSteady, ANetworkWaitsForItsRunBeforeItGoes) {
       EXPECT_EQ(done, 1);
     }
   }
+}
+
+// ---- what outlives a network, and what must not
+
+// Weights of more than a megabyte, so that the file is mapped and they are brought into their kernel's order once for
+// all networks of the model.
+class LiteMapped : public testing::Test {
+ protected:
+  std::string file(float weight) {
+    constexpr size_t kSide = 600;
+    std::string hex, text = "graph g(%x: f32[4,600]) {\n  const %w: f32[600,600] = ";
+    uint8_t bytes[4];
+    std::memcpy(bytes, &weight, sizeof weight);
+    for (const uint8_t b : bytes) hex += mge::format("{:02x}", b);
+    for (size_t i = 0; i < kSide * kSide; ++i) text += hex;
+    const std::vector<uint8_t> model = test::model_of(text + "\n  %y = matmul %x, %w\n} returns(%y)");
+    const std::string path = mge::format("{}/mge_mapped_{}_{}.mge", testing::TempDir(), getpid(), files_.size());
+    files_.push_back(path);
+    std::ofstream(path, std::ios::binary)
+        .write(reinterpret_cast<const char*>(model.data()), static_cast<std::streamsize>(model.size()));
+    return path;
+  }
+  void TearDown() override {
+    for (auto& f : files_) std::filesystem::remove(f);
+  }
+
+ private:
+  std::vector<std::string> files_;
+};
+
+// The next model may lie where the dropped one lay, weights and all.
+TEST_F(LiteMapped, WeightsOfADroppedModelAreForgotten) {
+  Config config;
+  config.options.comp_node_seq_record_level = 2;
+  std::vector<std::shared_ptr<Network>> kept;
+  std::vector<std::string> files;
+  for (int i = 0; i < 4; ++i) files.push_back(file(static_cast<float>(i + 1)));
+  for (int i = 0; i < 8; ++i) {
+    auto& net = kept.emplace_back(std::make_shared<Network>(config));
+    net->load_model(files[static_cast<size_t>(i % 4)]);
+    test::fill(*net->get_input_tensor(0), [](size_t) { return 1.f; });
+    for (int run = 0; run < 2; ++run) ASSERT_EQ(test::run(*net)[0], 600.f * static_cast<float>(i % 4 + 1)) << i;
+  }
+}
+
+std::shared_ptr<Network> g_kept;  // goes after whatever was made later, tables of the library among it
+
+TEST_F(LiteMapped, ANetworkMayBeTheLastToGo) {
+  const std::string path = file(1);
+  EXPECT_EXIT(
+      {
+        g_kept = std::make_shared<Network>();
+        g_kept->load_model(path);
+        test::run(*g_kept);
+        exit(0);
+      },
+      testing::ExitedWithCode(0), "");
+}
+
+// What a thread keeps for later runs is not the allocator's of the network that happened to run first.
+TEST(LiteSteady, AnAllocatorHasAllItsMemoryBackWhenTheNetworkIsGone) {
+  struct Counting final : Allocator {
+    void* allocate(LiteDeviceType, int, size_t size, size_t align) override {
+      ++out;
+      return std::aligned_alloc(align, (size + align - 1) / align * align);
+    }
+    void free(LiteDeviceType, int, void* p) override {
+      --out;
+      std::free(p);
+    }
+    std::atomic<int> out{0};
+  };
+  const auto memory = std::make_shared<Counting>();
+  std::thread([&] {  // which has run nothing yet
+    auto net = std::make_shared<Network>();
+    Runtime::set_memory_allocator(net, memory);
+    auto bytes = test::model_of(R"(
+graph chain(%x: f32[64,512], %w: f32[512,512]) {
+  %0 = mul %x, %x
+  %1 = sigmoid %0
+  %2 = add %1, %x
+  %3 = matmul %2, %w
+  %4 = softmax %3
+  %5 = exp %4
+  %6 = reduce %5 {mode="sum", axes=[1]}
+} returns(%6)
+)");
+    net->load_model(bytes.data(), bytes.size());
+    test::run(*net);
+    EXPECT_GT(memory->out, 0);
+    net.reset();
+    EXPECT_EQ(memory->out, 0);
+  })
+      .join();
 }
 
 }  // namespace
