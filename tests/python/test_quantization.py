@@ -80,6 +80,16 @@ def test_fake_quant_tensor_is_the_formula(dtype: str, per_channel: bool) -> None
         np.testing.assert_allclose(Q.fake_quant_tensor(mge.tensor(x), q).numpy(), want, rtol=1e-6, atol=1e-7)
 
 
+def test_a_disabled_fake_quant_calls_what_a_subclass_says() -> None:
+    class Noisy(Q.FakeQuantize):
+        def normal_forward(self, inp: mge.Tensor, qparams: Any = None) -> mge.Tensor:
+            return inp + 1
+
+    x = mge.tensor([1.0, 2.0])
+    assert Q.FakeQuantize("qint8").normal_forward(x) is x
+    assert Noisy("qint8", enable=False)(x).tolist() == [2, 3]
+
+
 def test_fake_quant_needs_a_range_and_a_scale() -> None:
     with pytest.raises(ValueError, match="fake_quant_tensor: needs a dtype_meta and a scale; got QParams"):
         Q.fake_quant_tensor(mge.tensor([1.0]), Q.create_qparams())

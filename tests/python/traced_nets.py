@@ -13,6 +13,7 @@ import megengine as mge
 import megengine.functional as F
 import megengine.module as M
 import megengine.module.qat as QAT
+from megengine.core.tensor.dtype import qint8
 from megengine.quantization import ema_fakequant_qconfig, quantize_qat
 
 
@@ -290,6 +291,15 @@ def simulated(qconfig: Any = ema_fakequant_qconfig) -> Any:
     return net, (x,), {}
 
 
+class Kinds(M.Module):
+    """Arguments that are classes and dtypes."""
+
+    def forward(self, x: Any) -> Any:
+        y = mge.Tensor(x) * mge.Parameter(x) + x.astype(x.dtype)
+        half = y.astype(np.dtype("float16")).astype(np.float32)
+        return y, half, y.astype(qint8(0.1)).astype("float32")
+
+
 QUANTIZED: dict[str, Any] = {"qat": simulated}
 
 NETS: dict[str, Any] = {
@@ -307,5 +317,6 @@ NETS: dict[str, Any] = {
     "transformer": lambda: (Transformer(), (mge.tensor(np.arange(10).reshape(2, 5) % 11, dtype="int32"),), {}),
     "detector": lambda: (Detector(), (_array(1, 3, 16, 24), {"scale": mge.tensor(2.0)}), {}),
     "zoo": lambda: (Zoo(), (_array(2, 4, 5, 5),), {}),
+    "kinds": lambda: (Kinds(), (_array(2, 3),), {}),
     "fusable": lambda: (Fusable(), (_array(2, 3, 10, 10),), {}),
 }

@@ -133,6 +133,8 @@ def _tensor(kind: type[Tensor]) -> Make:
             made = _tensor_of(m, kind, *args[:3])
             if len(args) > 6:
                 _check(args[6:], kind.__name__, (str,))
+                if args[6] not in ("default", "nchw", "nhwc"):
+                    raise Damaged(f"a {kind.__name__} in the memory format {args[6][:40]!r}")
                 if args[6] != "default":
                     made.format = args[6]
         m.own(made, weight=1)

@@ -74,12 +74,12 @@ class _FakeQuantize(Module):
     def fake_quant_forward(self, inp: Tensor, qparams: QParams | None = None) -> Tensor:
         """The simulation."""
 
-    def normal_foward(self, inp: Tensor, qparams: QParams | None = None) -> Tensor:
-        """What happens while disabled. The spelling is the API's."""
+    def normal_forward(self, inp: Tensor, qparams: QParams | None = None) -> Tensor:
+        """What happens while disabled."""
         return inp
 
     def forward(self, inp: Tensor, qparams: QParams | None = None) -> Tensor:
-        return self.fake_quant_forward(inp, qparams) if self.enabled else self.normal_foward(inp, qparams)
+        return self.fake_quant_forward(inp, qparams) if self.enabled else self.normal_forward(inp, qparams)
 
 
 class FakeQuantize(_FakeQuantize):

@@ -81,8 +81,8 @@ def _tree_state(m: Machine, tree: TreeDef, state: Any) -> None:
     if type(tree) is LeafDef:
         kinds: Any = f.get("type")
         _need(type(kinds) is tuple and bool(kinds) and all(isinstance(k, type) for k in kinds), "a form without types")
-        tree.__dict__.update(type=_leaf_types(kinds), aux_data=None, children_defs=[], num_leaves=1)
-        tree.const_val = f.get("const_val")
+        made = {"type": _leaf_types(kinds), "const_val": f.get("const_val")}
+        tree.__setstate__({**made, "aux_data": None, "children_defs": [], "num_leaves": 1})
         _need(not children, "a leaf with parts")
         m.weigh(tree, [tree.const_val])
         return
@@ -428,6 +428,13 @@ def _type_of(m: Machine, args: tuple[Any, ...]) -> Any:
     raise Refused("the file asks for the type of something")
 
 
+def _dtype_kind(m: Machine, args: tuple[Any, ...]) -> Any:
+    """The kind of a dtype, which NumPy 1 writes as a call with the scalar type."""
+    if len(args) == 1 and isinstance(args[0], type) and issubclass(args[0], np.generic):
+        return type(np.dtype(args[0]))
+    raise Refused("the file asks for the kind of something that is no dtype")
+
+
 _CLASSES = (TreeDef, LeafDef, ArgsIndex, NameSpace, InternalGraph, Input, GetAttr, CallMethod, CallFunction, Apply)
 _CLASSES += (Constant, ModuleNode, TensorNode, _ModuleState, TracedModule)  # type: ignore[assignment]
 _BUILD: dict[type, Any] = {
@@ -450,7 +457,10 @@ _TABLE["inspect", "FullArgSpec"] = Global("FullArgSpec", NOT_DATA, _full_spec)
 for _place in ("megengine.core._imperative_rt.common", "megengine.core._core"):
     _TABLE[_place, "CompNode"] = Global("CompNode", CompNode, _device)
 _TABLE["typing", "cast"] = Global("cast", NOT_DATA, _same_part)
-_TABLE["builtins", "type"] = Global("type", NOT_DATA, _type_of)
+_TABLE["builtins", "type"] = Global("type", type, _type_of)  # as the kind of an argument that is a class
+_TABLE["abc", "ABCMeta"] = Global("ABCMeta", type)  # the kind of the class Tensor in MegEngine
+for _place in ("numpy.core", "numpy._core"):
+    _TABLE[_place, "_DType_reconstruct"] = Global("_DType_reconstruct", NOT_DATA, _dtype_kind)
 _TABLE["builtins", "Ellipsis"] = Global("Ellipsis", Ellipsis)
 _TABLE["builtins", "NotImplemented"] = Global("NotImplemented", NotImplemented)
 _TABLE["builtins", "ellipsis"] = Global("ellipsis", type(Ellipsis))

@@ -19,7 +19,7 @@ _ROOT = "megengine.functional"
 #: Modules whose public functions are recorded as calls, the defining ones last so that they win.
 MODULES = ("loss", "metric", "vision", "elemwise", "math", "tensor", "nn", "quantized", "distributed")
 #: Where the original keeps what we keep elsewhere: files and printed graphs use its names.
-_HOME = dict.fromkeys(("conv", "normalization", "attention"), f"{_ROOT}.nn")
+_HOME = {"_einsum": f"{_ROOT}.math", **dict.fromkeys(("conv", "normalization", "attention"), f"{_ROOT}.nn")}
 #: Functions of other packages, by the module that files name.
 _wrapped: dict[tuple[str, str], Callable[..., Any]] = {}
 

@@ -251,6 +251,15 @@ class LeafDef(TreeDef):
     def __hash__(self) -> int:
         return hash((self.type, _hash(self.const_val)))
 
+    def __getstate__(self) -> dict[str, Any]:
+        """The kinds of dtypes have other names in other versions of NumPy; all of them are ``numpy.dtype``."""
+        return {**self.__dict__, "type": tuple(np.dtype if issubclass(k, np.dtype) else k for k in self.type)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if self.type[0] is np.dtype and isinstance(self.const_val, np.dtype):
+            self.type = (type(self.const_val), *self.type[1:])
+
     def __repr__(self) -> str:
         if self.const_val is not None or self.type[0] is type(None):
             return str(self.const_val)

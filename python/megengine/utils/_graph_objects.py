@@ -200,8 +200,13 @@ class VarNode(NetworkNode, Tensor):
         """Its sizes: a tuple, or with ``set_symbolic_shape(True)`` a variable that follows the sizes of the inputs."""
         if use_symbolic_shape():
             _settle([self])
-            return ops.shape_of(self)
+            return self._sizes()
         return self.partial_shape
+
+    def _sizes(self) -> Any:
+        from .network_sizes import as_sizes
+
+        return as_sizes(ops.shape_of(self))
 
     _tuple_shape = partial_shape
 
@@ -210,8 +215,7 @@ class VarNode(NetworkNode, Tensor):
         _settle([self])
         if not -self.ndim <= axis < self.ndim:
             raise IndexError(f"shapeof: {self!r} has {self.ndim} axes; got axis {axis}.")
-        size: Any = ops.shape_of(self)[axis]
-        return cast(VarNode, size)
+        return cast(VarNode, self._sizes()[axis])
 
     def _reset(self, other: Any) -> None:
         """From now on this object stands for another variable; ops go on with the one they have."""

@@ -1,0 +1,82 @@
+"""Functions of variables of a graph whose shapes are variables: what they give with tensors."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import megengine as mge
+import megengine.functional as F
+from megengine.utils.comp_graph_tools import GraphInference
+from megengine.utils.network import Network, set_symbolic_shape
+
+RNG = np.random.default_rng(0)
+
+
+def of(*shape: int) -> Any:
+    return RNG.random(shape).astype("float32")
+
+
+X, EYE = of(2, 3, 4, 4), np.tile(np.eye(3, dtype="float32"), (2, 1, 1))
+#: Functions that check sizes or decide by them, which a comparison that is never true misleads.
+CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
+    "squeeze": (F.squeeze, (of(3, 1, 2, 1),)),
+    "layer_norm": (lambda x, w, b: F.layer_norm(x, (4,), True, w, b), (X, of(4), of(4))),
+    "adaptive_avg_pool2d": (lambda x: F.adaptive_avg_pool2d(x, (2, 2)), (X,)),
+    "adaptive_max_pool2d": (lambda x: F.adaptive_max_pool2d(x, 2), (X,)),
+    "deformable_conv2d": (F.deformable_conv2d, (X, of(3, 3, 3, 3), of(2, 18, 2, 2), of(2, 9, 2, 2))),
+    "local_conv2d": (F.local_conv2d, (X, of(1, 2, 2, 3, 3, 3, 2))),
+    "warp_perspective": (lambda x, m: F.vision.warp_perspective(x, m, (2, 2)), (X, EYE)),
+    "warp_affine": (lambda x, m: F.vision.warp_affine(x, m, (2, 2), format="NCHW"), (X, EYE[:, :2].copy())),
+    "ctc_loss": (
+        F.nn.ctc_loss,
+        (of(4, 2, 3), np.int32([4, 4]), np.int32([[1, 2], [1, 1]]), np.int32([2, 1])),
+    ),
+    "conv_transpose2d": (lambda x, w: F.conv_transpose2d(x, w, stride=2, output_padding=1), (X, of(3, 2, 3, 3))),
+    "group_norm": (lambda x, w, b: F.group_norm(x, 3, True, w, b), (X, of(3), of(3))),
+    "split": (lambda x: F.split(x, 2, axis=3)[1], (X,)),
+    "pixel_shuffle": (lambda x: F.pixel_shuffle(x, 2), (of(1, 4, 2, 2),)),
+}
+
+
+@pytest.mark.parametrize("inputs", (False, True), ids=("constants", "inputs"))
+@pytest.mark.parametrize("name", CASES)
+def test_functions_of_variables_with_symbolic_shapes(name: str, inputs: bool) -> None:
+    fn, args = CASES[name]
+    want = fn(*map(mge.Tensor, args)).numpy()
+    net = Network()
+    old = set_symbolic_shape(True)
+    try:
+        given: list[Any] = [
+            net.make_input_node(a.shape, a.dtype, name=f"i{k}") if inputs else net.make_const(a)
+            for k, a in enumerate(args)
+        ]
+        net.add_output(fn(*given))
+    finally:
+        set_symbolic_shape(old)
+    file = io.BytesIO()
+    net.dump(file)
+    file.seek(0)
+    feed = {f"i{k}": a for k, a in enumerate(args)} if inputs else {}
+    (got,) = GraphInference(file).run(inp_dict=feed).values()
+    assert got.shape == want.shape
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
+def test_sizes_compare_as_numbers() -> None:
+    net = Network()
+    x: Any = net.make_input_node((2, 3), "float32", name="x")
+    old = set_symbolic_shape(True)
+    try:
+        n, c = x.shape
+        assert x.shape == (2, 3) and x.shape != (2, 4) and x.shape == (n, c) and (2, 3) == x.shape
+        assert n == 2 and n < c and c >= np.int64(3) and not n != 2 and n * 2 + 1 == 5 and 7 // c == 2 and not c % 3
+        assert str(x.shape) == "(2, 3)"
+        assert (x.shape == 3).numpy().tolist() == [False, True]  # a number and all the sizes: by elements
+        assert {n: 1}[n] == 1
+    finally:
+        set_symbolic_shape(old)
