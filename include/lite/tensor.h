@@ -69,7 +69,7 @@ class LITE_API Tensor {
   void reset(void* prepared_data, const Layout& layout);
   /// At most one dimension may be -1.
   void reshape(const std::vector<int>& shape);
-  /// A view of the leading axes that shares memory.
+  /// A view of the leading axes that shares memory: start:end:step as in Python, size_t(-1) is the last element.
   std::shared_ptr<Tensor> slice(const std::vector<size_t>& start, const std::vector<size_t>& end,
                                 const std::vector<size_t>& step = {});
   void fill_zero();

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
 from typing import Any, ClassVar
 
@@ -38,11 +38,19 @@ class MisuseError(RuntimeError, TypeError, AssertionError):
     """A Python argument that no function of Lite takes: what it is to programs, and what MegEngine's raise."""
 
 
-class LiteBackend(IntEnum):
+class _Named(IntEnum):
+    def __str__(self) -> str:  # as Python 3.10 and MegEngine print them; later ones print the number
+        return f"{type(self).__name__}.{self.name}"
+
+    def __format__(self, spec: str) -> str:
+        return format(int(self), spec)
+
+
+class LiteBackend(_Named):
     LITE_DEFAULT = 0
 
 
-class LiteDeviceType(IntEnum):
+class LiteDeviceType(_Named):
     LITE_CPU = 0
     LITE_CUDA = 1
     LITE_ATLAS = 3
@@ -51,7 +59,7 @@ class LiteDeviceType(IntEnum):
     LITE_DEVICE_DEFAULT = 7
 
 
-class LiteDataType(IntEnum):
+class LiteDataType(_Named):
     LITE_FLOAT = 0
     LITE_HALF = 1
     LITE_INT = 2
@@ -67,25 +75,25 @@ class LiteDataType(IntEnum):
     LITE_COMPLEX64 = 103
 
 
-class LiteTensorPhase(IntEnum):
+class LiteTensorPhase(_Named):
     LITE_IO = 0
     LITE_INPUT = 1
     LITE_OUTPUT = 2
 
 
-class LiteIOType(IntEnum):
+class LiteIOType(_Named):
     LITE_IO_VALUE = 0
     LITE_IO_SHAPE = 1
 
 
-class LiteAlgoSelectStrategy(IntEnum):
+class LiteAlgoSelectStrategy(_Named):
     LITE_ALGO_HEURISTIC = 1
     LITE_ALGO_PROFILE = 2
     LITE_ALGO_REPRODUCIBLE = 4
     LITE_ALGO_OPTIMIZED = 8
 
 
-class LiteLogLevel(IntEnum):
+class LiteLogLevel(_Named):
     DEBUG = 0
     INFO = 1
     WARN = 2
@@ -146,9 +154,13 @@ def _to_lite_dtype(dtype: LiteDataType | npt.DTypeLike) -> LiteDataType:
 
 
 class _Struct(ctypes.Structure):
+    """Prints as the dict of its fields, as MegEngine's does; numbers that stand for something by their names."""
+
+    _shown: ClassVar[dict[str, Callable[[Any], Any]]] = {}
+
     def __repr__(self) -> str:
         fields = (str(f[0]).lstrip("_") for f in self._fields_)
-        return f"{type(self).__name__}({', '.join(f'{f}={getattr(self, f)!r}' for f in fields)})"
+        return str({f: self._shown[f](getattr(self, f)) if f in self._shown else getattr(self, f) for f in fields})
 
 
 class LiteOptions(_Struct):
@@ -201,6 +213,8 @@ class LiteOptions(_Struct):
         )
     ]
 
+    _shown: ClassVar = {f[0]: bool for f in _fields_ if not f[0].endswith("_level")}
+
     def __init__(self) -> None:
         super().__init__(var_sanity_check_first_run=1, graph_opt_level=2, async_exec_level=1)
 
@@ -225,6 +239,8 @@ class LiteConfig(_Struct):
         ("auto_optimize_inference", ctypes.c_int),
         ("_discrete_input_name", ctypes.c_char_p),
     ]
+    _shown: ClassVar = {"has_compression": bool, "device_type": LiteDeviceType, "backend": LiteBackend}
+    use_loader_dynamic_param = 0  # of operators in libraries of others, which take none here
 
     def __init__(
         self, device_type: LiteDeviceType = LiteDeviceType.LITE_CPU, option: LiteOptions | None = None
@@ -254,6 +270,7 @@ class LiteConfig(_Struct):
 class LiteExtraConfig(_Struct):
     disable_configure_by_model_info: int
     _fields_: ClassVar = [("disable_configure_by_model_info", ctypes.c_int)]
+    _shown: ClassVar = {"disable_configure_by_model_info": bool}
 
     def __init__(self, disable_model_config: bool = False) -> None:
         super().__init__(disable_configure_by_model_info=int(disable_model_config))
@@ -285,6 +302,7 @@ class LiteLayout(_Struct):
         ("ndim", ctypes.c_size_t),
         ("data_type", ctypes.c_int),
     ]
+    _shown: ClassVar = {"data_type": lambda t: lite_dtype_2_numpy(LiteDataType(t))}
 
     def __init__(self, shape: Sequence[int] | None = None, dtype: LiteDataType | npt.DTypeLike | None = None) -> None:
         super().__init__()
@@ -300,7 +318,7 @@ class LiteLayout(_Struct):
     def shapes(self, shape: Sequence[int]) -> None:
         if isinstance(shape, (str, bytes)) or not isinstance(shape, Iterable):
             raise MisuseError(f"LiteLayout: a shape is a list of integers; got {shape!r}.")
-        dims = [int(d) for d in shape] or [1]  # a scalar of the graph is [1] in Lite
+        dims = [int(d) for d in shape]
         if len(dims) > MAX_DIM:
             raise MisuseError(f"lite: a layout has at most {MAX_DIM} dimensions; got {len(dims)}.")
         if any(d < 0 for d in dims):
@@ -320,8 +338,9 @@ class LiteLayout(_Struct):
     def __hash__(self) -> int:
         return hash((tuple(self.shapes), self.data_type))
 
-    def __repr__(self) -> str:
-        return f"LiteLayout({self.shapes}, {np.dtype(self.dtype).name})"
+    def _text(self) -> str:
+        """For messages: ``float32[2,3]``."""
+        return f"{np.dtype(self.dtype).name}[{','.join(map(str, self.shapes))}]"
 
 
 class LiteTensorDesc(_Struct):
@@ -349,6 +368,7 @@ class LiteIO(_Struct):
         ("io_type", ctypes.c_int),
         ("config_layout", LiteLayout),
     ]
+    _shown: ClassVar = {"is_host": bool, "io_type": LiteIOType}
 
     def __init__(
         self,
@@ -435,7 +455,7 @@ class LiteNetworkIO:
         return c
 
     def __repr__(self) -> str:
-        return f"LiteNetworkIO(inputs={self.inputs}, outputs={self.outputs})"
+        return str({"inputs": self.inputs, "outputs": self.outputs})
 
 
 def _make_io(io: LiteIO | Sequence[Any]) -> LiteIO:

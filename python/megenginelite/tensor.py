@@ -56,15 +56,18 @@ _Pointers: Any = (
     ctypes._Pointer,
     type(ctypes.byref(ctypes.c_int())),
 )
+_Buffers = (bytes, bytearray, memoryview)
 _CTypes: Any = (*_Pointers, ctypes._SimpleCData, ctypes.Array, ctypes.Structure, ctypes.Union)
 
 
 def _check_data(who: str, data: Any, copied: bool) -> None:
     """Raises for what people give in place of memory: a number is no address, and lists have none of their own."""
-    if isinstance(data, (np.ndarray, *_CTypes)) or (copied and (isinstance(data, (list, tuple)) or _is_number(data))):
+    if isinstance(data, (np.ndarray, *_Buffers, *_CTypes)) or (
+        copied and (isinstance(data, (list, tuple)) or _is_number(data))
+    ):
         return
     way = " Give x.numpy()." if hasattr(data, "numpy") else ""
-    some = "a NumPy array, a list or a ctypes object" if copied else "a NumPy array or a ctypes object"
+    some = "a NumPy array, a list, bytes or a ctypes object" if copied else "a NumPy array, bytes or a ctypes object"
     raise MisuseError(f"LiteTensor.{who}: needs {some}; got a {type(data).__name__}.{way}")
 
 
@@ -74,7 +77,7 @@ def _check_tensor(who: str, tensor: Any) -> None:
 
 
 def _is_number(data: Any) -> bool:
-    return bool(np.isscalar(data)) and not isinstance(data, (str, bytes))
+    return bool(np.isscalar(data)) and not isinstance(data, (str, *_Buffers))
 
 
 def _bytes_at(who: str, data: Any, length: int) -> int:
@@ -85,6 +88,20 @@ def _bytes_at(who: str, data: Any, length: int) -> int:
     if size and length > size:
         raise MisuseError(f"lite: {who}: {length} bytes of an object that has {size}.")
     return length or size
+
+
+def _as_array(who: str, data: Any, length: int) -> npt.NDArray[np.uint8]:
+    """The bytes of a buffer or behind a ctypes object, without a copy."""
+    if isinstance(data, _Buffers):
+        raw = np.frombuffer(data, np.uint8)
+        if length > raw.size:
+            raise MisuseError(f"lite: {who}: {length} bytes of an object that has {raw.size}.")
+        return raw[: length or raw.size]
+    length = _bytes_at(who, data, length)
+    address = ctypes.cast(data, ctypes.c_void_p).value if isinstance(data, _Pointers) else ctypes.addressof(data)
+    if not address:
+        raise MisuseError(f"lite: {who}: got a null pointer.")
+    return np.frombuffer((ctypes.c_uint8 * length).from_address(address), np.uint8)
 
 
 def _nbytes(layout: LiteLayout) -> int:
@@ -264,6 +281,8 @@ class LiteTensor:
         """
         self._check_host()
         _check_data("set_data_by_share", data, copied=False)
+        if isinstance(data, _Buffers):
+            data, layout = _as_array("set_data_by_share", data, length), self.layout if layout is None else layout
         if isinstance(data, np.ndarray):
             if self._output is not None and not data.flags.writeable:
                 raise RuntimeError(f"lite: output {self._output!r} cannot be written into a read-only array; copy it.")
@@ -285,21 +304,23 @@ class LiteTensor:
             address = ctypes.cast(data, ctypes.c_void_p) if pointer else ctypes.c_void_p(ctypes.addressof(data))
         wanted = _nbytes(layout)
         if length < wanted:
-            raise MisuseError(f"lite: {length} bytes of memory cannot hold {layout}, which takes {wanted}.")
+            raise MisuseError(f"lite: {length} bytes of memory cannot hold {layout._text()}, which takes {wanted}.")
         call("reset_tensor", [_Handle, LiteLayout, ctypes.c_void_p], self._tensor, layout, address)
         self._hold(data)
 
     def _layout_for(self, data: npt.NDArray[Any]) -> LiteLayout:
-        own, given = LiteLayout(data.shape, data.dtype), self.layout
+        own, given = LiteLayout(data.shape or [1], data.dtype), self.layout
         flat = given.ndim != data.ndim and given.data_type == own.data_type and _nbytes(given) == data.nbytes
         return given if given.ndim and flat else own
 
     def set_data_by_copy(self, data: Any, data_length: int = 0, layout: LiteLayout | None = None) -> None:
-        """Copy values in: a NumPy array, a list (taken as the tensor's type) or a ctypes object.
+        """Copy values in: a NumPy array, a list (taken as the tensor's type), bytes or a ctypes object.
 
-        A flat list fills the tensor in its layout, with zeros behind it; arrays and nested lists bring their shape.
+        Bytes fill the layout; fewer of them, where a length or a layout is given, its beginning. A flat list fills the
+        tensor in its layout, with zeros behind it; arrays and nested lists bring their shape.
         """
         _check_data("set_data_by_copy", data, copied=True)
+        chosen = layout is not None or data_length > 0
         if layout is not None:
             self.layout = layout
         if isinstance(data, (list, tuple)) or _is_number(data):
@@ -308,21 +329,27 @@ class LiteTensor:
             if data.ndim == 1 and here.ndim and data.size <= np.prod(here.shapes):
                 data = np.pad(data, (0, int(np.prod(here.shapes)) - data.size)).reshape(here.shapes)  # in their order
             elif layout is None:
-                self.layout = data.shape
+                self.layout = data.shape or [1]
         if not isinstance(data, np.ndarray):
-            length = _bytes_at("set_data_by_copy", data, data_length)
-            if length != self.nbytes:
-                raise RuntimeError(f"lite: {self.layout} takes {self.nbytes} bytes; got {length}.")
-            target = self.layout
-            other = LiteTensor(target)
-            other.set_data_by_share(data, length, target)
+            whole = self.nbytes
+            if layout is not None and isinstance(data, _Pointers):
+                data_length = data_length or whole
+            raw = _as_array("set_data_by_copy", data, data_length)
+            if raw.size > whole or (raw.size < whole and not chosen):
+                raise MisuseError(f"lite: {self.layout._text()} takes {whole} bytes; got {raw.size}.")
+            if raw.size < whole:  # what is behind them stays
+                values = self.to_numpy()
+                values.reshape(-1).view(np.uint8)[: raw.size] = raw
+                raw = values
+            other = LiteTensor(self.layout)
+            other.set_data_by_share(raw, layout=self.layout)
             self.copy_from(other)
             return
-        target = LiteLayout(data.shape, data.dtype) if layout is None and self.is_continue else self.layout
+        target = LiteLayout(data.shape or [1], data.dtype) if layout is None and self.is_continue else self.layout
         source = np.ascontiguousarray(data, data.dtype.newbyteorder("="))
         if source.nbytes != _nbytes(target):
             raise MisuseError(
-                f"lite: {target} takes {_nbytes(target)} bytes; the array {data.shape} has {data.nbytes}."
+                f"lite: {target._text()} takes {_nbytes(target)} bytes; the array {data.shape} has {data.nbytes}."
             )
         # The library copies: it knows whether another thread gives the tensor other memory meanwhile.
         other = LiteTensor(target)
@@ -357,7 +384,8 @@ class LiteTensor:
 
     def __repr__(self) -> str:
         try:
-            return f"LiteTensor({self.layout!r})"
+            about = ("layout", "device_type", "device_id", "is_pinned_host")
+            return str({name: getattr(self, name) for name in about})
         except RuntimeError as e:  # not made yet, or of a network that is gone
             return f"LiteTensor({e})"
 

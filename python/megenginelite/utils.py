@@ -122,7 +122,9 @@ class TensorBatchCollector:
             if not isinstance(source, (np.ndarray, np.generic)):
                 raise MisuseError(f"lite: a sample is an array or a LiteTensor; got a {type(array).__name__}.")
             if source.nbytes != slot.nbytes or source.dtype != np.dtype(slot.layout.dtype):
-                raise MisuseError(f"lite: a sample is {slot.layout}; got {source.dtype.name}{list(source.shape)}.")
+                raise MisuseError(
+                    f"lite: a sample is {slot.layout._text()}; got {source.dtype.name}{list(source.shape)}."
+                )
             slot.set_data_by_copy(source.reshape(slot.layout.shapes), layout=None)
         except BaseException:
             self.free([index])

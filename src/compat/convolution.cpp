@@ -170,13 +170,12 @@ void group_local(Emitter&, const Conv& p, In in, Out& out) {
             w.str());
   const int64_t g = w[0], oh = w[1], ow = w[2], c = w[3], kh = w[4], kw = w[5];
   const Val seen = sliding_window("GroupLocal", x, p.window(kh, kw));
-  const Shape s = seen.shape();
-  MGE_CHECK(s[1] == g * c && s[2] == oh && s[3] == ow, Value,
-            "GroupLocal: the weight {} does not fit windows {} of {}.", w.str(), s.str(), x.shape().str());
-  const int64_t n = s[0], depth = c * kh * kw;
-  const Val cols = transpose(shaped(seen, {n, g, c, oh, ow, kh * kw}), {1, 3, 4, 0, 2, 5});
-  const Val y = matmul(shaped(cols, {g, oh, ow, n, depth}), shaped(weight, {g, oh, ow, depth, -1}), false, false);
-  out.push_back(shaped(transpose(y, {3, 0, 4, 1, 2}), {n, -1, oh, ow}));
+  MGE_CHECK(dim(seen, 1) == g * c && dim(seen, 2) == oh && dim(seen, 3) == ow, Value,
+            "GroupLocal: the weight {} does not fit windows {} of {}.", w.str(), now(seen).str(), now(x).str());
+  const int64_t depth = c * kh * kw;  // of any batch: -1
+  const Val cols = transpose(shaped(seen, {-1, g, c, oh, ow, kh * kw}), {1, 3, 4, 0, 2, 5});
+  const Val y = matmul(shaped(cols, {g, oh, ow, -1, depth}), shaped(weight, {g, oh, ow, depth, w[6]}), false, false);
+  out.push_back(shaped(transpose(y, {3, 0, 4, 1, 2}), {-1, g * w[6], oh, ow}));
 }
 
 // Only positions with equal region numbers are joined.
@@ -187,7 +186,7 @@ struct Regions {
 };
 Regions regions(const char* who, const Conv& p, const Val& weight, const Val& rin, const Val& rout, int64_t channels) {
   check_format(who, p);
-  const Shape w = weight.shape(), ri = rin.shape(), ro = rout.shape();
+  const Shape w = weight.shape(), ri = now(rin), ro = now(rout);
   const int64_t groups = groups_of(p, weight);
   MGE_CHECK(
       w.rank == 5 && w[0] == groups && (channels < 0 || w[2] * groups == channels), Value,
@@ -197,39 +196,41 @@ Regions regions(const char* who, const Conv& p, const Val& weight, const Val& ri
             ri.str(), ro.str());
   // Padding is 0 in the input, so the region it gets does not matter.
   const Val seen = sliding_window(who, expand(cast(rin, DType::I32), {1}), p.window(w[3], w[4]));
-  const Shape s = seen.shape();
-  MGE_CHECK(ro == (Shape{ri[0], s[2], s[3]}), Value, "{}: the output regions must be {}; got {}.", who,
-            (Shape{ri[0], s[2], s[3]}).str(), ro.str());
+  const int64_t oh = dim(seen, 2), ow = dim(seen, 3);
+  MGE_CHECK(ro == (Shape{ri[0], oh, ow}), Value, "{}: the output regions must be {}; got {}.", who,
+            (Shape{ri[0], oh, ow}).str(), ro.str());
   const Val same = binary("eq", seen, expand(cast(rout, DType::I32), {1, -1, -2}));
-  return {same, w, ri[0], groups, w[2] * w[3] * w[4], s[2], s[3]};
+  return {same, w, ri[0], groups, w[2] * w[3] * w[4], oh, ow};
 }
 void region_conv(Emitter&, const Conv& p, In in, Out& out) {
   const char* who = "RegionRestrictedConvolution";
-  const Shape x = in[0].shape(), ri = in[2].shape();
+  const Shape x = now(in[0]), ri = now(in[2]);
   MGE_CHECK(x.rank == 4, Value, "{}: the input needs 4 dimensions (N, C, H, W); got {}.", who, x.str());
-  const Regions r = regions(who, p, in[1], in[2], in[3], x[1]);
+  const Regions r = regions(who, p, in[1], in[2], in[3], dim(in[0], 1));
   MGE_CHECK(ri == (Shape{x[0], x[2], x[3]}), Value, "{}: the input regions must be {}; got {}.", who,
             (Shape{x[0], x[2], x[3]}).str(), ri.str());
   const int64_t kh = r.weight[3], kw = r.weight[4], taps = kh * kw;
   const Val joined = where0(r.same, sliding_window(who, in[0], p.window(kh, kw)));
-  const Val cols = transpose(shaped(joined, {r.n, x[1], r.oh * r.ow, taps}), {0, 1, 3, 2});
-  const Val y =
-      matmul(shaped(in[1], {r.groups, -1, r.depth}), shaped(cols, {r.n, r.groups, r.depth, r.oh * r.ow}), false, false);
-  out.push_back(shaped(y, {r.n, -1, r.oh, r.ow}));
+  const Val cols = transpose(shaped(joined, {-1, x[1], r.oh * r.ow, taps}), {0, 1, 3, 2});
+  const Val y = matmul(shaped(in[1], {r.groups, r.weight[1], r.depth}),
+                       shaped(cols, {-1, r.groups, r.depth, r.oh * r.ow}), false, false);
+  out.push_back(shaped(y, {-1, r.groups * r.weight[1], r.oh, r.ow}));
 }
 // Linear in the input, so the adjoint: the same steps backwards.
 void region_conv_backward(Emitter&, const Conv& p, In in, Out& out) {
   const char* who = "RegionRestrictedConvolutionBackwardData";
   const Regions r = regions(who, p, in[0], in[2], in[3], -1);
-  const Shape dy = in[1].shape(), ri = in[2].shape();
+  MGE_CHECK(in[1].rank() == 4, Value, "{}: the gradient needs 4 dimensions (N, C, H, W); got {}.", who,
+            now(in[1]).str());
+  const Shape dy{now(in[1])[0], dim(in[1], 1), dim(in[1], 2), dim(in[1], 3)};
   const int64_t kh = r.weight[3], kw = r.weight[4], channels = r.weight[2] * r.groups;
   MGE_CHECK(dy == (Shape{r.n, r.weight[1] * r.groups, r.oh, r.ow}), Value, "{}: the gradient must be {}; got {}.", who,
             (Shape{r.n, r.weight[1] * r.groups, r.oh, r.ow}).str(), dy.str());
-  const Val cols =
-      matmul(shaped(in[0], {r.groups, -1, r.depth}), shaped(in[1], {r.n, r.groups, -1, r.oh * r.ow}), true, false);
-  const Val taps = transpose(shaped(cols, {r.n, channels, kh * kw, r.oh * r.ow}), {0, 1, 3, 2});
-  const Val joined = where0(r.same, shaped(taps, {r.n, channels, r.oh, r.ow, kh, kw}));
-  out.push_back(add_windows(who, joined, ri[1], ri[2], p.window(kh, kw)));
+  const Val cols = matmul(shaped(in[0], {r.groups, r.weight[1], r.depth}),
+                          shaped(in[1], {-1, r.groups, r.weight[1], r.oh * r.ow}), true, false);
+  const Val taps = transpose(shaped(cols, {-1, channels, kh * kw, r.oh * r.ow}), {0, 1, 3, 2});
+  const Val joined = where0(r.same, shaped(taps, {-1, channels, r.oh, r.ow, kh, kw}));
+  out.push_back(add_windows(who, joined, dim(in[2], 1), dim(in[2], 2), p.window(kh, kw)));
 }
 
 // act(y + z) as `dtype`; y is real, or quantised where it is a sum that nothing is added to.

@@ -506,7 +506,8 @@ std::vector<Buffer> Network::Impl::take_inputs() {
       s.given = mge::wrap_storage(p, bytes, false, {});
     Buffer& b = out.emplace_back(Buffer{s.given, mge::Layout::contiguous(m.shape)});
     bool aligned = reinterpret_cast<uintptr_t>(p) % std::max<size_t>(mge::dtype_size(m.dtype), 1) == 0;
-    if (!aligned) {  // a kernel may load words
+    const bool backwards = std::any_of(t.stride, t.stride + t.layout.ndim, [](int64_t s) { return s < 0; });
+    if (!aligned || backwards) {  // a kernel may load words, and starts at the first byte
       Buffer copy = mge::allocate_buffer(m);
       Tensor::Impl place;
       place.set_layout(t.layout);

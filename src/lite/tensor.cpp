@@ -60,6 +60,31 @@ void move_values(const mge::TensorArg& src, const mge::TensorArg& dst) {
     mge::copy_strided(src, dst);
 }
 
+// start:end:step of an axis as in Python, and in MegEngine, where the sizes of the interface carry negative numbers,
+// too: those count from the end, a bound behind it is the end, a negative step goes backwards.
+struct PySlice {
+  int64_t start, end, step, count;
+  bool fits;  // nothing begins before the first element
+};
+PySlice py_slice(size_t start, size_t end, size_t step, int64_t size) {
+  const auto given = [size](size_t v) {
+    const auto n = static_cast<int64_t>(v);
+    return n < 0 ? n + size : n;
+  };
+  PySlice c{given(start), given(end), static_cast<int64_t>(step), 0, false};
+  c.fits = c.step != 0 && c.start >= 0 && (c.end >= 0 || c.step < 0);
+  if (!c.fits) return {static_cast<int64_t>(start), static_cast<int64_t>(end), c.step, 0, false};
+  if (c.step > 0) {
+    c.end = std::min(c.end, size);
+    c.count = c.start < c.end ? (c.end - c.start - 1) / c.step + 1 : 0;
+  } else {
+    c.start = std::min(c.start, size - 1);
+    c.end = std::max<int64_t>(c.end, -1);
+    c.count = c.start > c.end ? (c.end - c.start + 1) / c.step + 1 : 0;
+  }
+  return c;
+}
+
 // Every function of Tensor: one thread at a time, and errors as lite::Error.
 template <class F>
 auto locked(const std::shared_ptr<Tensor::Impl>& impl, F&& body) -> decltype(body()) {
@@ -174,12 +199,14 @@ void Tensor::Impl::copy_from(Impl& src) {
 
 std::pair<const char*, const char*> Tensor::Impl::extent() {
   const auto* begin = static_cast<const char*>(ptr());
-  size_t last = 0;
+  int64_t first = 0, last = 0;  // elements; the first lies before `begin` where an axis goes backwards
   for (size_t i = 0; i < layout.ndim; ++i) {
     if (layout.shapes[i] == 0) return {begin, begin};
-    last += (layout.shapes[i] - 1) * static_cast<size_t>(stride[i]);
+    const int64_t way = static_cast<int64_t>(layout.shapes[i] - 1) * stride[i];
+    (way < 0 ? first : last) += way;
   }
-  return {begin, begin + (last + 1) * layout.get_elem_size()};
+  const auto size = static_cast<int64_t>(layout.get_elem_size());
+  return {begin + first * size, begin + (last + 1) * size};
 }
 
 Tensor::Tensor() : Tensor(LITE_CPU) {}
@@ -286,13 +313,14 @@ std::shared_ptr<Tensor> Tensor::slice(const std::vector<size_t>& start, const st
     impl_->ptr();
     auto out = std::make_shared<Impl>(*impl_);
     for (size_t i = 0; i < start.size(); ++i) {
-      size_t by = step.empty() ? 1 : step[i];
-      const size_t stop = std::min(end[i], l.shapes[i]);  // as in Python, and in MegEngine
-      MGE_CHECK(start[i] <= stop && by > 0, Value, "lite: slice [{}:{}:{}] of axis {} does not fit {}.", start[i],
-                end[i], by, i, layout_text(l));
-      out->offset += start[i] * static_cast<size_t>(impl_->stride[i]) * l.get_elem_size();
-      out->layout.shapes[i] = start[i] < stop ? (stop - start[i] - 1) / by + 1 : 0;
-      if (out->layout.shapes[i] > 1) out->stride[i] = impl_->stride[i] * static_cast<int64_t>(by);
+      const auto size = static_cast<int64_t>(l.shapes[i]);
+      const PySlice cut = py_slice(start[i], end[i], step.empty() ? 1 : step[i], size);
+      MGE_CHECK(cut.fits, Value, "lite: slice [{}:{}:{}] of axis {} does not fit {}.", cut.start, cut.end, cut.step, i,
+                layout_text(l));
+      if (cut.count > 0)
+        out->offset += static_cast<size_t>(cut.start * impl_->stride[i] * static_cast<int64_t>(l.get_elem_size()));
+      out->layout.shapes[i] = static_cast<size_t>(cut.count);
+      if (cut.count > 1) out->stride[i] = impl_->stride[i] * cut.step;
     }
     return TensorAccess::make(std::move(out));
   });

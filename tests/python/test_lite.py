@@ -167,7 +167,7 @@ def test_tensor_data() -> None:
     both = lite.LiteTensorConcat([t, t], 0)
     assert both.layout.shapes == [4]
     with pytest.raises(RuntimeError, match="does not fit"):
-        t.slice([5], [9])
+        t.slice([-3], [9])
 
 
 @pytest.mark.parametrize(
@@ -545,12 +545,12 @@ def test_callbacks_as_c_functions(net: lite.LiteNetwork) -> None:
 def test_memory_that_is_none_is_refused() -> None:
     """An address without an object, more bytes than there are, and arrays that must not be written to."""
     t = lite.LiteTensor(lite.LiteLayout([4], "int32"))
-    with pytest.raises(TypeError, match="needs a NumPy array or a ctypes object; got a int"):
+    with pytest.raises(TypeError, match="needs a NumPy array, bytes or a ctypes object; got a int"):
         t.set_data_by_share(4096, 16)
     with pytest.raises(TypeError, match="got a list"):
         t.set_data_by_share([1, 2, 3, 4])
-    with pytest.raises(TypeError, match="got a bytes"):
-        t.set_data_by_copy(b"sixteen bytes...")
+    with pytest.raises(TypeError, match="got a str"):
+        t.set_data_by_copy("sixteen bytes...")
     three = (ctypes.c_int32 * 3)(1, 2, 3)
     with pytest.raises(RuntimeError, match="16 bytes of an object that has 12"):
         t.set_data_by_share(three, 16)

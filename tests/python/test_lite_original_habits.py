@@ -171,3 +171,68 @@ def test_what_a_batch_collector_says_of_itself() -> None:
 def test_a_tensor_without_memory_prints() -> None:
     assert repr(lite.LiteTensor(physic_construct=False)) == "LiteTensor(lite: the tensor handle is null.)"
     assert "float32" in repr(lite.LiteTensor(lite.LiteLayout([2], "float32")))
+
+
+def test_bytes_are_memory() -> None:
+    ones = np.ones(6, "float32").tobytes()
+    t = lite.LiteTensor(lite.LiteLayout([2, 3]))
+    forms: tuple[bytes | bytearray | memoryview, ...] = (ones, bytearray(ones), memoryview(ones))
+    for data in forms:
+        t.fill_zero()
+        t.set_data_by_copy(data, len(data))
+        np.testing.assert_array_equal(t.to_numpy(), np.ones((2, 3)))
+    t.set_data_by_copy((ctypes.c_float * 2)(7, 8), 8)  # the beginning
+    np.testing.assert_array_equal(t.to_numpy(), [[7, 8, 1], [1, 1, 1]])
+    four = (ctypes.c_float * 4)(1, 2, 3, 4)
+    t.set_data_by_copy(four, 16, lite.LiteLayout([2, 2]))
+    np.testing.assert_array_equal(t.to_numpy(), [[1, 2], [3, 4]])
+    t.set_data_by_copy(ctypes.cast(four, ctypes.c_void_p), layout=lite.LiteLayout([4]))
+    np.testing.assert_array_equal(t.to_numpy(), [1, 2, 3, 4])
+    t.set_data_by_share(ones, layout=lite.LiteLayout([3, 2]))
+    np.testing.assert_array_equal(t.to_numpy(), np.ones((3, 2)))
+    with pytest.raises(AssertionError, match="takes 24 bytes; got 8"):
+        t.set_data_by_copy(ones[:8])
+    with pytest.raises(RuntimeError, match="32 bytes of an object that has 24"):
+        t.set_data_by_share(ones, 32)
+
+
+@pytest.mark.parametrize("cut", ["0:-1", "-1:4", "-3:-1", "1:9", "5:6", "3:0:-1", "-1:-9:-2", "0:4:-1", "2:1"])
+def test_slices_count_from_the_end_as_in_python(cut: str) -> None:
+    values = np.arange(8, dtype="float32").reshape(4, 2)
+    t = lite.LiteTensor(lite.LiteLayout([4, 2]))
+    t.set_data_by_copy(values)
+    start, end, step = [*map(int, cut.split(":")), 1][:3]
+    view = t.slice([start], [end], [step])
+    want = values[start:end:step]
+    assert view.layout.shapes == list(want.shape)
+    np.testing.assert_array_equal(view.to_numpy(), want)
+    np.testing.assert_array_equal(lite.LiteTensorConcat([view, t], 0).to_numpy(), np.concatenate([want, values]))
+    view.fill_zero()
+    values[start:end:step] = 0
+    np.testing.assert_array_equal(t.to_numpy(), values)
+
+
+def test_an_input_that_goes_backwards() -> None:
+    net = loaded()
+    net.get_io_tensor("data").set_data_by_copy(PIXELS)
+    want = run(net)
+    t = lite.LiteTensor(lite.LiteLayout([2, 1, 8, 8]))
+    t.set_data_by_copy(PIXELS)
+    net.get_io_tensor("data").share_memory_with(t.slice([-1], [-3], [-1]))
+    np.testing.assert_array_equal(run(net), want[::-1])
+
+
+def test_what_is_printed() -> None:
+    layout = "{'shapes': [2], 'ndim': 1, 'data_type': <class 'numpy.float32'>}"
+    assert repr(lite.LiteLayout([2])) == layout
+    io = "'is_host': True, 'io_type': <LiteIOType.LITE_IO_VALUE: 0>, 'config_layout': " + layout
+    assert repr(lite.LiteNetworkIO([lite.LiteIO("a", layout=lite.LiteLayout([2]))])) == (
+        "{'inputs': [{'name': 'a', " + io + "}], 'outputs': []}"
+    )
+    assert repr(lite.LiteTensor(lite.LiteLayout([2]))) == (
+        "{'layout': "
+        + layout
+        + ", 'device_type': <LiteDeviceType.LITE_CPU: 0>, 'device_id': 0, 'is_pinned_host': False}"
+    )
+    assert str(lite.LiteDataType.LITE_INT8) == "LiteDataType.LITE_INT8" and f"{lite.LiteDataType.LITE_INT8}" == "4"
+    assert (lite.LiteLayout([]).shapes, lite.LiteConfig().use_loader_dynamic_param) == ([], 0)

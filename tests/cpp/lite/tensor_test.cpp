@@ -97,9 +97,30 @@ TEST(LiteTensor, SliceIsAView) {
   s->copy_from(copy);
   EXPECT_EQ(floats(t)[9], 9);
   EXPECT_EQ(t.slice({1}, {5})->get_layout().shapes[0], 3u) << "an end behind the last element is the last one";
-  EXPECT_THAT(error_of([&] { t.slice({5}, {6}); }), HasSubstr("[5:6:1] of axis 0 does not fit float32[4,3]"));
+  EXPECT_EQ(t.slice({5}, {6})->get_layout(), f32({0, 3}));
+  EXPECT_THAT(error_of([&] { t.slice({size_t(-5)}, {6}); }), HasSubstr("[-5:6:1] of axis 0 does not fit float32[4,3]"));
   EXPECT_THAT(error_of([&] { t.slice({0}, {1}, {0}); }), HasSubstr("does not fit"));
   EXPECT_THAT(error_of([&] { s->copy_from(t); }), HasSubstr("a view keeps its layout"));
+}
+
+TEST(LiteTensor, SliceTakesWhatPythonTakes) {
+  Tensor t = iota({4, 3});
+  const auto rows = [&](int64_t from, int64_t to, int64_t by) {
+    auto s = t.slice({static_cast<size_t>(from)}, {static_cast<size_t>(to)}, {static_cast<size_t>(by)});
+    Tensor copy;
+    copy.copy_from(*s);
+    return floats(copy);
+  };
+  EXPECT_THAT(rows(0, -3, 1), ElementsAre(0, 1, 2));
+  EXPECT_THAT(rows(-1, 4, 1), ElementsAre(9, 10, 11));
+  EXPECT_THAT(rows(-1, 0, -2), ElementsAre(9, 10, 11, 3, 4, 5));
+  EXPECT_THAT(rows(3, -5, -3), ElementsAre(9, 10, 11, 0, 1, 2));
+  auto back = t.slice({size_t(-1)}, {size_t(-5)}, {size_t(-1)});
+  EXPECT_FALSE(back->is_continue_memory());
+  t.copy_from(*back);  // both are the same memory
+  EXPECT_THAT(floats(t), ElementsAre(9, 10, 11, 6, 7, 8, 3, 4, 5, 0, 1, 2));
+  t.slice({size_t(-2)}, {4})->fill_zero();
+  EXPECT_THAT(floats(t), ElementsAre(9, 10, 11, 6, 7, 8, 0, 0, 0, 0, 0, 0));
 }
 
 TEST(LiteTensor, ShareAndCopy) {
