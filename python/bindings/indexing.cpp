@@ -313,8 +313,14 @@ int set_index(PyObject* self, PyObject* key, PyObject* value) {
   v = reshaped(v.get(), vs);
   if (!(v->meta().shape == ix.result)) v = apply1(broadcast, make_attrs(ShapeAttrs{to_ints(ix.result)}), {v.get()});
   v = reshaped(v.get(), ix.region);
-  TensorPtr y = ix.slice.axes.empty() ? v : apply1(set_slice, make_attrs(std::move(ix.slice)), {t, v.get()});
-  assign(*t, *y);
+  if (ix.slice.axes.empty()) {
+    assign(*t, *v);
+  } else if ((t->modes | v->modes) & mode::kNode) {
+    assign(*t, *apply1(set_slice, make_attrs(std::move(ix.slice)), {t, v.get()}));
+  } else {  // in place where nobody else sees the memory, or writing a row would copy the whole tensor
+    Tensor* const in[] = {t, v.get()};
+    dispatch_update(set_slice, make_attrs(std::move(ix.slice)), in, {&t, 1});
+  }
   return 0;
   MGE_PY_CATCH(-1)
 }

@@ -28,7 +28,8 @@ constexpr int64_t kRowBlock = 1024;
 constexpr int64_t kColumnBlock = 64;
 constexpr int kRowLanes = 32;
 
-/// The leaves for one operation on accumulator type A (float, double or int64_t).
+/// The leaves for one operation on accumulator type A (float, double, int64_t, or int32_t for int32 alone, whose sums
+/// and products wrap to the same bits).
 template <class A>
 struct ReduceLeaves {
   A identity;
@@ -44,7 +45,8 @@ struct ReduceLeaves {
 template <class A>
 constexpr DType kDTypeOf = std::is_same_v<A, float>    ? DType::F32
                            : std::is_same_v<A, double> ? DType::F64
-                                                       : DType::I64;
+                           : std::is_same_v<A, int32_t> ? DType::I32
+                                                        : DType::I64;
 template <class A>
 constexpr Compute kComputeOf = std::is_same_v<A, float>    ? Compute::F32
                                : std::is_same_v<A, double> ? Compute::F64
@@ -53,6 +55,11 @@ constexpr Compute kComputeOf = std::is_same_v<A, float>    ? Compute::F32
 /// ReduceLeaves::load by way of kernel/row_io.h.
 template <class A>
 void load_accumulators(DType t, const void* src, A* dst, int64_t n) {
+  if constexpr (std::is_same_v<A, int32_t>) {
+    MGE_ASSERT(t == DType::I32, "accumulators of 32 bits are for int32 alone");
+    std::copy_n(static_cast<const A*>(src), n, dst);
+    return;
+  }
   const int64_t size = static_cast<int64_t>(dtype_size(t));
   for (int64_t i = 0; i < n; i += kRowTile)
     load_row(t, static_cast<const char*>(src) + i * size, 1, kComputeOf<A>, dst + i, std::min(kRowTile, n - i));
@@ -281,6 +288,8 @@ void reduce_elements(const Shape& shape, uint32_t mask, detail::Source<A> x, con
     if (!result) result = room(0, count);
     if (total == 0)
       std::fill_n(result, count, ops.identity);
+    else if (x.direct())
+      std::copy_n(static_cast<const A*>(x.ptr), count, result);
     else if (!x.make)
       load_accumulators(x.dtype, x.ptr, result, count);
     else

@@ -327,12 +327,11 @@ def diag(inp: Tensor, k: int = 0) -> Tensor:
         return ops.take(inp.reshape(-1), place, axis=0)
     if inp.ndim != 1:
         raise UserError(f"diag: needs a vector or a matrix; got shape {inp.shape}.")
-    n = inp.shape[0]
-    across = _iota(n + abs(k), inp)
-    down = ops.expand_dims(across, axes=(1,))
-    source = ops.where(ops.eq(across - down, k), ops.minimum(down, across), n)
-    padded = ops.concat(inp, _filled((1,), 0.0, inp.dtype, inp), axis=0)
-    return ops.take(padded, source, axis=0)
+    n = inp.shape[0] + abs(k)
+    first, end = (k, inp.shape[0] * n) if k >= 0 else (-k * n, n * n)
+    flat = _filled((n * n,), 0.0, inp.dtype, inp)
+    placed = ops.set_slice(flat, inp, axes=(0,), starts=(first,), stops=(end,), steps=(n + 1,), python=True)
+    return placed.reshape(n, n)
 
 
 # ---- shapes

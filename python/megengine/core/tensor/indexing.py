@@ -238,6 +238,10 @@ def _put(x: Tensor, plan: _Plan, value: Tensor, put: Callable[..., Tensor]) -> N
         region = ops.index_get(y.detach(), *index, axes=tuple(plan.axes), at=plan.at)  # only its sizes are used
         lead = tuple(range(value.ndim - region.ndim))
         v = ops.broadcast_to(ops.squeeze(value, axes=lead) if lead else value, shape=region.shape)
+    if y is x and put is ops.index_set and not any(isinstance(a, TensorBase) for a in plan.arrays):
+        # In place where nobody else sees the memory: the arrays were looked at, so that it cannot fail half-way.
+        ops.index_set.update((x,), x, v, *index, axes=tuple(plan.axes), at=plan.at)
+        return
     changed = put(y, v, *index, axes=tuple(plan.axes), at=plan.at)
     if y is x:
         x._reset(changed)

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <limits>
 
+#include "base/cost.h"
+#include "base/parallel.h"
 #include "kernel/copy.h"
 #include "kernel/ref/nn_ref.h"
 #include "kernel/row_io.h"
@@ -156,20 +158,37 @@ void run_take(const KernelArgs& a) {
   });
 }
 
+// Each element adds in the order of the index; threads share what is around it.
 struct TakeBwd {
   template <class T>
   static void run(const KernelArgs& a, DType) {
     const Shape& s = a.out[0].shape;
     AxisGeom g = axis_geom(s, normalize_axis("take_bwd", a.as<TakeBwdAttrs>().axis, s.rank));
-    int64_t count = a.in[1].numel();
+    std::vector<int64_t> place(static_cast<size_t>(a.in[1].numel()));
+    each_index(a, g.size, [&](int64_t i, int64_t k) { place[static_cast<size_t>(i)] = k * g.inner; });
+    if (a.out[0].numel() == 0) return;
+    const auto count = static_cast<int64_t>(place.size());
     const T* gy = a.in[0].data<T>();
     T* gx = a.out[0].data<T>();
-    std::fill_n(gx, a.out[0].numel(), T(0));
-    each_index(a, g.size, [&](int64_t i, int64_t k) {
-      for (int64_t o = 0; o < g.outer; ++o)
-        for (int64_t j = 0; j < g.inner; ++j) gx[(o * g.size + k) * g.inner + j] += gy[(o * count + i) * g.inner + j];
+    const int64_t columns = std::clamp<int64_t>(g.inner / kColumns, 1, g.outer > 1 ? 1 : g.inner), n = g.inner;
+    parallel_for(g.outer * columns, value_grain(2 * count * (n / columns)), [&](int64_t b, int64_t e) {
+      for (; b < e; ++b) {
+        const int64_t from = b % columns * n / columns, to = (b % columns + 1) * n / columns, width = to - from;
+        T* x = gx + b / columns * g.size * n + from;
+        const T* y = gy + b / columns * count * n + from;
+        for (int64_t k = 0; k < g.size; ++k) std::fill_n(x + k * n, width, T(0));
+        if (n == 1) {
+          for (int64_t i = 0; i < count; ++i) x[place[static_cast<size_t>(i)]] += y[i];
+          continue;
+        }
+        for (int64_t i = 0; i < count; ++i, y += n) {
+          T* row = x + place[static_cast<size_t>(i)];
+          for (int64_t j = 0; j < width; ++j) row[j] += y[j];
+        }
+      }
     });
   }
+  static constexpr int64_t kColumns = 64;  // at least so many go to a thread
 };
 
 void run_nonzero(const KernelArgs& a) {

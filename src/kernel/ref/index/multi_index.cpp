@@ -35,6 +35,37 @@ Offsets product(const Shape& x, const Layout& l, std::span<const int64_t> axes) 
   return out;
 }
 
+// Adds to the offsets, which have the shape `all`, where an index that broadcasts to it points along an axis.
+void add_index(const char* op, const TensorArg& index, const Shape& all, int64_t size, int64_t stride, Offsets& to) {
+  if (to.empty()) return;
+  const auto* values = index.data<int32_t>();
+  auto offset = [&](int64_t from) {
+    const int64_t v = values[from];
+    if (v < -size || v >= size) throw_bad_index(op, "index", v, -size, size, from);
+    return (v < 0 ? v + size : v) * stride;
+  };
+  const Shape& s = index.shape;
+  const Layout own = Layout::contiguous(s);
+  const int shift = all.rank - s.rank, last = all.rank - 1;
+  const bool whole = s == all;  // then one row is all there is
+  const int64_t width = whole ? all.numel() : last < 0 ? 1 : all[last];
+  const bool one = !whole && (shift > last || s[last - shift] == 1);  // the same for a whole row
+  int64_t pos[kMaxRank] = {};
+  for (size_t row = 0; row < to.size(); row += static_cast<size_t>(width)) {
+    int64_t from = 0;
+    for (int d = 0; !whole && d + shift < last; ++d)
+      if (s[d] != 1) from += pos[d + shift] * own.stride[d];
+    int64_t* line = to.data() + row;
+    if (one) {
+      const int64_t add = offset(from);
+      for (int64_t i = 0; i < width; ++i) line[i] += add;
+    } else {
+      for (int64_t i = 0; i < width; ++i) line[i] += offset(from + i);
+    }
+    for (int d = last - 1; !whole && d >= 0 && ++pos[d] == all[d]; --d) pos[d] = 0;
+  }
+}
+
 Places find_places(const KernelArgs& a, const Shape& x, size_t first_index) {
   const auto& at = a.as<MultiIndexAttrs>();
   const char* op = a.op->name.c_str();
@@ -51,23 +82,8 @@ Places find_places(const KernelArgs& a, const Shape& x, size_t first_index) {
   p.inner = product(x, l, {g.inner_axes.data(), g.inner_axes.size()});
   p.index.assign(static_cast<size_t>(g.index.numel()), 0);
   for (size_t k = 0; k < shapes.size(); ++k) {
-    auto axis = static_cast<int>(at.axes[k]);
-    int64_t size = x[axis], pos[kMaxRank] = {};
-    const Shape& s = shapes[k];
-    int shift = g.index.rank - s.rank;
-    Layout own = Layout::contiguous(s);
-    const auto* values = a.in[first_index + k].data<int32_t>();
-    bool whole = s == g.index;  // then positions run along
-    int64_t next = 0;
-    for (auto& offset : p.index) {
-      int64_t from = whole ? next++ : 0;
-      for (int d = 0; !whole && d < s.rank; ++d)
-        if (s[d] != 1) from += pos[d + shift] * own.stride[d];
-      int64_t v = values[from];
-      if (v < -size || v >= size) throw_bad_index(op, "index", v, -size, size, from);
-      offset += (v < 0 ? v + size : v) * l.stride[axis];
-      for (int d = g.index.rank - 1; !whole && d >= 0 && ++pos[d] == g.index[d]; --d) pos[d] = 0;
-    }
+    const auto axis = static_cast<int>(at.axes[k]);
+    add_index(op, a.in[first_index + k], g.index, x[axis], l.stride[axis], p.index);
   }
   return p;
 }
@@ -163,6 +179,8 @@ void run_set(const KernelArgs& a) {
   if (a.out[0].ptr != a.in[0].ptr) copy_strided(a.in[0], a.out[0]);
   const char* v = a.in[1].data<char>();
   char* y = a.out[0].data<char>();
+  if (p.block == 1 && bytes == 4)  // no call for each
+    return each_put(p, [&](int64_t to, int64_t from, int64_t) { std::memcpy(y + to * 4, v + from * 4, 4); });
   each_put(p, [&](int64_t to, int64_t from, int64_t n) {
     std::memcpy(y + static_cast<size_t>(to) * bytes, v + static_cast<size_t>(from) * bytes,
                 static_cast<size_t>(n) * bytes);

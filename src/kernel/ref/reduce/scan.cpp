@@ -15,7 +15,7 @@ namespace mge {
 namespace {
 
 constexpr int64_t kBlock = 1 << 15;  // elements of a line that one range scans
-constexpr int64_t kTogether = 4;     // lines along the last axis scanned together
+constexpr int64_t kTogether = 8;     // lines along the last axis scanned together
 constexpr int64_t kColumns = 64;     // neighbouring lines scanned together when the axis is not the last
 
 template <class T>
@@ -65,12 +65,16 @@ Wide<T> block_total(const T* x, int64_t step, int64_t n) {
 // Lines `apart` elements from each other, element after element of all: one line alone waits for the sum before it.
 template <class Op, class T>
 void scan_together(const Line& l, const T* x, T* y, int64_t apart) {
-  Wide<T> acc[kTogether];
-  std::fill_n(acc, kTogether, Op::template identity<Wide<T>>);
-  for (int64_t i = 0; i < l.g.size; ++i, x += l.step(), y += l.step())
+  Wide<T> acc[kTogether];  // in registers, once the loops over it are unrolled
+#pragma GCC unroll 8
+  for (Wide<T>& a : acc) a = Op::template identity<Wide<T>>;
+  const bool exclusive = l.exclusive;
+  const int64_t step = l.step();
+  for (int64_t left = l.g.size; left > 0; --left, x += step, y += step)
+#pragma GCC unroll 8
     for (int64_t j = 0; j < kTogether; ++j) {
-      Wide<T> next = Op::apply(acc[j], static_cast<Wide<T>>(x[j * apart]));
-      y[j * apart] = static_cast<T>(l.exclusive ? acc[j] : next);
+      const Wide<T> next = Op::apply(acc[j], static_cast<Wide<T>>(x[j * apart]));
+      y[j * apart] = static_cast<T>(exclusive ? acc[j] : next);
       acc[j] = next;
     }
 }

@@ -25,6 +25,9 @@ int64_t bordered(const std::string& mode, int64_t p, int64_t n) {
   return p < n ? p : period - 1 + edge - p;
 }
 
+// Points whose corners the planes of an image share: found once, and written side by side.
+constexpr int64_t kPoints = 64;
+
 // The pixels around a position and their weights. d*: derivative of the weight along x and y.
 template <class T>
 struct Corners {
@@ -78,15 +81,24 @@ struct Remap {
   static void run(const KernelArgs& a, DType) {
     const auto& at = a.as<RemapAttrs>();
     const Shape &x = a.in[0].shape, &y = a.out[0].shape;
-    int64_t plane = x[2] * x[3], points = y[2] * y[3];
-    T outside = static_cast<T>(at.value);
-    each_point<T>(at, a.in[1], x[2], x[3], [&](int64_t n, int64_t p, const Corners<T>& c) {
-      const T* src = a.in[0].data<T>() + n * x[1] * plane;
-      T* dst = a.out[0].data<T>() + n * x[1] * points + p;
-      for (int64_t ch = 0; ch < x[1]; ++ch, src += plane, dst += points) {
-        T sum = 0;
-        for (int i = 0; i < c.count; ++i) sum += c.weight[i] * (c.at[i] < 0 ? outside : src[c.at[i]]);
-        *dst = sum;
+    const int64_t plane = x[2] * x[3], points = y[2] * y[3], blocks = (points + kPoints - 1) / kPoints;
+    const T outside = static_cast<T>(at.value);
+    const T* m = a.in[1].data<T>();
+    parallel_for(x[0] * blocks, step_grain((16 + x[1]) * kPoints), [&](int64_t block, int64_t end) {
+      Corners<T> corners[kPoints];
+      for (; block < end; ++block) {
+        const int64_t n = block / blocks, from = block % blocks * kPoints, count = std::min(kPoints, points - from);
+        const T* pos = m + 2 * (n * points + from);
+        for (int64_t p = 0; p < count; ++p) corners[p] = corners_at<T>(at, pos[2 * p], pos[2 * p + 1], x[2], x[3]);
+        const T* src = a.in[0].data<T>() + n * x[1] * plane;
+        T* dst = a.out[0].data<T>() + n * x[1] * points + from;
+        for (int64_t ch = 0; ch < x[1]; ++ch, src += plane, dst += points)
+          for (int64_t p = 0; p < count; ++p) {
+            const Corners<T>& c = corners[p];
+            T sum = 0;
+            for (int i = 0; i < c.count; ++i) sum += c.weight[i] * (c.at[i] < 0 ? outside : src[c.at[i]]);
+            dst[p] = sum;
+          }
       }
     });
   }
@@ -102,12 +114,11 @@ struct RemapDx {
     std::fill_n(gx, a.out[0].numel(), T(0));
     const T* m = a.in[1].data<T>();
     parallel_for(x[0] * x[1], 1, [&](int64_t image, int64_t end) {  // planes on threads: points may share a pixel
-      constexpr int64_t kBlock = 64;                                // points whose corners the planes of an image share
-      Corners<T> corners[kBlock];
+      Corners<T> corners[kPoints];
       while (image < end) {
         const int64_t n = image / x[1], stop = std::min(end, (n + 1) * x[1]);
-        for (int64_t from = 0; from < points; from += kBlock) {
-          const int64_t count = std::min(kBlock, points - from);
+        for (int64_t from = 0; from < points; from += kPoints) {
+          const int64_t count = std::min(kPoints, points - from);
           const T* pos = m + 2 * (n * points + from);
           for (int64_t p = 0; p < count; ++p) corners[p] = corners_at<T>(at, pos[2 * p], pos[2 * p + 1], x[2], x[3]);
           for (int64_t i = image; i < stop; ++i) {
@@ -152,14 +163,16 @@ struct RemapDmap {
 
 // ---- resize: each output element of one axis is a sum of a few input elements
 
+template <class T>
 struct Taps {
   int count = 1;
-  std::vector<int64_t> at;     // count for each output element
-  std::vector<double> weight;  // likewise
+  std::vector<int64_t> at;  // count for each output element
+  std::vector<T> weight;    // likewise
 };
 
-Taps axis_taps(const std::string& mode, bool corners, int64_t in, int64_t out) {
-  Taps t;
+template <class T>
+Taps<T> axis_taps(const std::string& mode, bool corners, int64_t in, int64_t out) {
+  Taps<T> t;
   t.count = mode == "nearest" ? 1 : mode == "linear" ? 2 : 4;
   for (int64_t j = 0; j < out; ++j) {
     if (mode == "nearest") {
@@ -175,7 +188,7 @@ Taps axis_taps(const std::string& mode, bool corners, int64_t in, int64_t out) {
     auto first = static_cast<int64_t>(base);
     auto add = [&](int64_t i, double w) {
       t.at.push_back(std::clamp<int64_t>(i, 0, in - 1));
-      t.weight.push_back(w);
+      t.weight.push_back(static_cast<T>(w));
     };
     if (mode == "linear") {
       add(first, 1 - f);
@@ -196,9 +209,9 @@ Taps axis_taps(const std::string& mode, bool corners, int64_t in, int64_t out) {
 // One axis of x [outer,in,inner] -> y [outer,out,inner], or backwards: y's elements added to where they came from.
 // The number of taps is a constant, so that an element is read, summed up and written once.
 template <int kTaps, class T>
-void resize_axis(const Taps& t, const AxisGeom& g, int64_t out, const T* x, T* y) {
+void resize_axis(const Taps<T>& t, const AxisGeom& g, int64_t out, const T* x, T* y) {
   constexpr size_t count = kTaps;
-  std::vector<T> weight(t.weight.begin(), t.weight.end());
+  const std::vector<T>& weight = t.weight;
   if (g.inner == 1) {  // the last axis: one line at a time
     parallel_for(g.outer, step_grain(0.5 * out), [&](int64_t row, int64_t end) {
       for (; row < end; ++row) {
@@ -234,18 +247,27 @@ void resize_axis(const Taps& t, const AxisGeom& g, int64_t out, const T* x, T* y
   });
 }
 template <class T>
-void resize_axis(const Taps& t, const AxisGeom& g, int64_t out, const T* x, T* y) {
+void resize_axis(const Taps<T>& t, const AxisGeom& g, int64_t out, const T* x, T* y) {
   (t.count == 1 ? resize_axis<1, T> : t.count == 2 ? resize_axis<2, T> : resize_axis<4, T>)(t, g, out, x, y);
 }
 template <class T>
-void resize_axis_back(const Taps& t, const AxisGeom& g, int64_t out, const T* gy, T* gx) {
+void resize_axis_back(const Taps<T>& t, const AxisGeom& g, int64_t out, const T* gy, T* gx) {
   std::fill_n(gx, g.outer * g.size * g.inner, T(0));
   parallel_for(g.outer, step_grain(0.5 * g.inner * out), [&](int64_t o, int64_t end) {
+    if (g.inner == 1) {  // the last axis: one line at a time
+      for (; o < end; ++o) {
+        const T* src = gy + o * out;
+        T* dst = gx + o * g.size;
+        for (size_t j = 0, tap = 0; j < static_cast<size_t>(out); ++j)
+          for (int k = 0; k < t.count; ++k, ++tap) dst[t.at[tap]] += t.weight[tap] * src[j];
+      }
+      return;
+    }
     for (; o < end; ++o)
       for (int64_t j = 0; j < out; ++j)
         for (size_t k = 0; k < static_cast<size_t>(t.count); ++k) {
           auto tap = static_cast<size_t>(j * t.count) + k;
-          T w = static_cast<T>(t.weight[tap]);
+          const T w = t.weight[tap];
           T* dst = gx + (o * g.size + t.at[tap]) * g.inner;
           const T* src = gy + (o * out + j) * g.inner;
           for (int64_t i = 0; i < g.inner; ++i) dst[i] += w * src[i];
@@ -253,34 +275,46 @@ void resize_axis_back(const Taps& t, const AxisGeom& g, int64_t out, const T* gy
   });
 }
 
-// From one shape to another, axis by axis: the last first; backwards, where `from` is that of gy, the first first.
+// From one shape to another, axis by axis: the last first; backwards, where `from` is that of gy, the first first. Many
+// planes go one by one, each through all axes while it is in the cache.
 template <class T>
 void resize_all(const Shape& from, const Shape& to, bool back, const std::string& mode, bool corners, const T* x,
                 T* y) {
   const Shape &in = back ? to : from, &out = back ? from : to;
-  Shape now = from;
-  std::vector<T> memory[2];
-  const T* src = x;
-  int left = now.rank - 2;
-  for (int step = 0; step < now.rank - 2; ++step) {
-    int axis = back ? 2 + step : now.rank - 1 - step;
-    Taps t = axis_taps(mode, corners, in[axis], out[axis]);
-    Shape next = now;
-    next[axis] = back ? in[axis] : out[axis];
-    T* dst = y;
-    if (--left > 0) {
-      auto& m = memory[step % 2];
-      m.resize(static_cast<size_t>(next.numel()));
-      dst = m.data();
+  std::vector<Taps<T>> taps;
+  for (int axis = 2; axis < from.rank; ++axis) taps.push_back(axis_taps<T>(mode, corners, in[axis], out[axis]));
+  auto planes = [&](int64_t first, int64_t count) {
+    thread_local std::vector<T> memory[2];
+    Shape now = from;
+    now[0] = count, now[1] = 1;
+    const T* src = x + first * (from.numel() / (from[0] * from[1]));
+    int left = now.rank - 2;
+    for (int step = 0; step < now.rank - 2; ++step) {
+      const int axis = back ? 2 + step : now.rank - 1 - step;
+      Shape next = now;
+      next[axis] = back ? in[axis] : out[axis];
+      T* dst = y + first * (to.numel() / (to[0] * to[1]));
+      if (--left > 0) {
+        auto& m = memory[step % 2];
+        if (static_cast<int64_t>(m.size()) < next.numel()) m.resize(static_cast<size_t>(next.numel()));
+        dst = m.data();
+      }
+      const AxisGeom g = axis_geom(back ? next : now, axis);
+      const Taps<T>& t = taps[static_cast<size_t>(axis - 2)];
+      if (back)
+        resize_axis_back(t, g, now[axis], src, dst);
+      else
+        resize_axis(t, g, next[axis], src, dst);
+      src = dst;
+      now = next;
     }
-    AxisGeom g = axis_geom(back ? next : now, axis);
-    if (back)
-      resize_axis_back(t, g, now[axis], src, dst);
-    else
-      resize_axis(t, g, next[axis], src, dst);
-    src = dst;
-    now = next;
-  }
+  };
+  const int64_t count = from[0] * from[1];
+  if (count == 0) return;
+  if (count < 2 * num_threads()) return planes(0, count);
+  parallel_for(count, step_grain((from.numel() + to.numel()) / count), [&](int64_t b, int64_t e) {
+    for (; b < e; ++b) planes(b, 1);
+  });
 }
 
 struct Resize {

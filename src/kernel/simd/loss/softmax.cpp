@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "base/cost.h"
+#include "base/machine.h"
 #include "base/parallel.h"
 #include "kernel/copy.h"
 #include "kernel/simd/matmul/gemm_scratch.h"
@@ -66,16 +67,28 @@ void each_row(const AxisGeom& g, F f) {
     simd::stream_end();
   });
 }
-// f(first element, row number of lane 0, lanes): rows that lie side by side, elements of one row g.inner apart.
+// f(first element, row number of lane 0, lanes): rows that lie side by side, elements of one row g.inner apart; up to
+// `vectors` of them together.
 template <class F>
-void each_bundle(const AxisGeom& g, F f) {
-  int64_t bundles = (g.inner + kLanes - 1) / kLanes;
-  parallel_for(g.outer * bundles, value_grain(4 * g.size * kLanes), [&](int64_t b, int64_t e) {
+void each_bundle(const AxisGeom& g, int64_t vectors, F f) {
+  const int64_t wide = vectors * kLanes, bundles = (g.inner + wide - 1) / wide;
+  parallel_for(g.outer * bundles, value_grain(4 * g.size * wide), [&](int64_t b, int64_t e) {
     for (; b < e; ++b) {
-      int64_t o = b / bundles, j = b % bundles * kLanes;
-      f(o * g.size * g.inner + j, o * g.inner + j, static_cast<int>(std::min<int64_t>(kLanes, g.inner - j)));
+      int64_t o = b / bundles, j = b % bundles * wide;
+      f(o * g.size * g.inner + j, o * g.inner + j, std::min(wide, g.inner - j));
     }
   });
+}
+// Vectors of rows side by side: pieces of several cache lines come faster than single ones, and all of a bundle stays
+// in the first cache.
+constexpr int64_t kMostVectors = 4;
+int64_t vectors_of(const AxisGeom& g) {
+  return std::clamp<int64_t>(machine().l1 / 2 / (g.size * kLanes * int64_t{sizeof(float)}), 1, kMostVectors);
+}
+// f(first lane, lanes) for the vectors of n lanes.
+template <class F>
+HWY_INLINE void each_lanes(int64_t n, F f) {
+  for (int64_t j = 0; j < n; j += kLanes) f(j, static_cast<int>(std::min<int64_t>(kLanes, n - j)));
 }
 
 // The maximum of each lane's elements; NaN is passed over.
@@ -166,21 +179,36 @@ void softmax_core(const AxisGeom& g, const float* x, float* y, float* top, float
     });
     return;
   }
-  each_bundle(g, [&](int64_t first, int64_t row, int k) {
-    VF m = set(kLowest), acc = hn::Zero(d);
-    for (int64_t i = 0; i < g.size; ++i) m = hn::Max(load_n(x + first + i * g.inner, k), m);
-    for (int64_t i = 0; i < g.size; ++i) {
-      VF e = exp_v(hn::Sub(load_n(x + first + i * g.inner, k), m));
-      acc = hn::Add(acc, e);
-      if (kOut == SoftmaxOut::Prob) store_n(e, y + first + i * g.inner, k);
-    }
-    VF ls = kOut == SoftmaxOut::Log ? log_v(acc) : hn::Div(set(1.f), acc);
-    for (int64_t i = 0; i < g.size; ++i) {
-      int64_t at = first + i * g.inner;
-      store_n(kOut == SoftmaxOut::Prob ? hn::Mul(load_n(y + at, k), ls) : hn::Sub(hn::Sub(load_n(x + at, k), m), ls),
-              y + at, k);
-    }
-    if (top) store_n(m, top + row, k), store_n(acc, sum + row, k);
+  // In scratch memory: elements of a row are often a multiple of a page apart and would share the sets of the cache.
+  const int64_t vectors = vectors_of(g), wide = vectors * kLanes;
+  each_bundle(g, vectors, [&](int64_t first, int64_t row, int64_t n) {
+    float* kept = simd::scratch(simd::Scratch::Out, g.size * wide);
+    HWY_ALIGN float m[kMostVectors * kLanes], acc[kMostVectors * kLanes];
+    each_lanes(wide, [&](int64_t j, int) HWY_ATTR { hn::Store(set(kLowest), d, m + j), hn::Store(hn::Zero(d), d, acc + j); });
+    for (int64_t i = 0; i < g.size; ++i)
+      each_lanes(n, [&](int64_t j, int k) HWY_ATTR {
+        const VF v = load_n(x + first + i * g.inner + j, k);
+        hn::Store(v, d, kept + i * wide + j);
+        hn::Store(hn::Max(v, hn::Load(d, m + j)), d, m + j);
+      });
+    for (int64_t i = 0; i < g.size; ++i)
+      each_lanes(n, [&](int64_t j, int) HWY_ATTR {
+        float* at = kept + i * wide + j;
+        const VF e = exp_v(hn::Sub(hn::Load(d, at), hn::Load(d, m + j)));
+        hn::Store(hn::Add(hn::Load(d, acc + j), e), d, acc + j);
+        if (kOut == SoftmaxOut::Prob) hn::Store(e, d, at);
+      });
+    each_lanes(n, [&](int64_t j, int k) HWY_ATTR {
+      if (top) store_n(hn::Load(d, m + j), top + row + j, k), store_n(hn::Load(d, acc + j), sum + row + j, k);
+      const VF s = hn::Load(d, acc + j);
+      hn::Store(kOut == SoftmaxOut::Log ? log_v(s) : hn::Div(set(1.f), s), d, acc + j);
+    });
+    for (int64_t i = 0; i < g.size; ++i)
+      each_lanes(n, [&](int64_t j, int k) HWY_ATTR {
+        const VF v = hn::Load(d, kept + i * wide + j), s = hn::Load(d, acc + j);
+        store_n(kOut == SoftmaxOut::Prob ? hn::Mul(v, s) : hn::Sub(hn::Sub(v, hn::Load(d, m + j)), s),
+                y + first + i * g.inner + j, k);
+      });
   });
 }
 
@@ -209,14 +237,19 @@ void backward_core(const KernelArgs& a, T term, J join) {
     });
     return;
   }
-  each_bundle(g, [&](int64_t first, int64_t, int k) {
-    VF total = hn::Zero(DF());
+  each_bundle(g, kMostVectors, [&](int64_t first, int64_t, int64_t n) {
+    const DF d;
+    HWY_ALIGN float totals[kMostVectors * kLanes] = {};
     for (int64_t i = 0; i < g.size; ++i)
-      total = hn::Add(total, term(load_n(y + first + i * g.inner, k), load_n(gy + first + i * g.inner, k)));
-    for (int64_t i = 0; i < g.size; ++i) {
-      int64_t at = first + i * g.inner;
-      store_n(join(load_n(y + at, k), load_n(gy + at, k), total), gx + at, k);
-    }
+      each_lanes(n, [&](int64_t j, int k) HWY_ATTR {
+        const int64_t at = first + i * g.inner + j;
+        hn::Store(hn::Add(hn::Load(d, totals + j), term(load_n(y + at, k), load_n(gy + at, k))), d, totals + j);
+      });
+    for (int64_t i = 0; i < g.size; ++i)
+      each_lanes(n, [&](int64_t j, int k) HWY_ATTR {
+        const int64_t at = first + i * g.inner + j;
+        store_n(join(load_n(y + at, k), load_n(gy + at, k), hn::Load(d, totals + j)), gx + at, k);
+      });
   });
 }
 
@@ -258,13 +291,16 @@ void softmax_xent_bwd(const KernelArgs& a) {
     });
     return;
   }
-  each_bundle(g, [&](int64_t first, int64_t row, int k) {
-    float at_label[kLanes];
-    for (int j = 0; j < k; ++j) at_label[j] = p[first + label[row + j] * g.inner + j];
-    VF gv = load_n(gl + row, k);
+  each_bundle(g, kMostVectors, [&](int64_t first, int64_t row, int64_t n) {
+    float at_label[kMostVectors * kLanes];
+    for (int64_t j = 0; j < n; ++j) at_label[j] = p[first + label[row + j] * g.inner + j];
     for (int64_t i = 0; i < g.size; ++i)
-      store_n(hn::Mul(load_n(p + first + i * g.inner, k), gv), gx + first + i * g.inner, k);
-    for (int j = 0; j < k; ++j) gx[first + label[row + j] * g.inner + j] = (at_label[j] - 1) * gl[row + j];
+      each_lanes(n, [&](int64_t j, int k) HWY_ATTR {
+        const int64_t at = first + i * g.inner + j;
+        store_n(hn::Mul(load_n(p + at, k), load_n(gl + row + j, k)), gx + at, k);
+      });
+    for (int64_t j = 0; j < n; ++j)
+      gx[first + label[row + j] * g.inner + j] = (at_label[j] - 1) * gl[row + j];
   });
 }
 

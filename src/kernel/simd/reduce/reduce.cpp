@@ -200,27 +200,27 @@ HWY_INLINE void pixel_block(const float* x, int64_t stride, int64_t n, int64_t c
   std::copy_n(part[0], channels, y);
 }
 
-template <class Op>
-HWY_INLINE void columns_scalar(float* acc, const float* x, int64_t stride, int64_t rows, int64_t n) {
+template <class Op, class T>
+HWY_INLINE void columns_scalar(T* acc, const T* x, int64_t stride, int64_t rows, int64_t n) {
   for (int64_t c = 0; c < n; ++c) {
-    float a = acc[c];
+    T a = acc[c];
     for (int64_t r = 0; r < rows; ++r) a = Op::combine(a, x[r * stride + c]);
     acc[c] = a;
   }
 }
-template <class Op>
-void column_leaf(float* acc, const float* x, int64_t stride, int64_t rows, int64_t n) {
-  const DF d;
+template <class Op, class T>
+void column_leaf(T* acc, const T* x, int64_t stride, int64_t rows, int64_t n) {
+  const hn::CappedTag<T, 16> d;
   const int64_t full = n - n % kLanes;
   int64_t r = 0;
   // Four rows per pass over acc: a quarter of its loads and stores.
   for (; r + 4 <= rows; r += 4) {
-    const float* p = x + r * stride;
-    const float* soon = r + 8 <= rows ? p + 4 * stride : p;  // more streams than a hardware prefetcher follows
+    const T* p = x + r * stride;
+    const T* soon = r + 8 <= rows ? p + 4 * stride : p;  // more streams than a hardware prefetcher follows
     for (int64_t c = 0; c < full; c += kLanes) {
 #pragma GCC unroll 4
       for (int64_t k = 0; k < 4; ++k) __builtin_prefetch(soon + k * stride + c, 0, 2);
-      VF a = hn::LoadU(d, acc + c);
+      auto a = hn::LoadU(d, acc + c);
       a = Op::apply(a, hn::LoadU(d, p + c));
       a = Op::apply(a, hn::LoadU(d, p + stride + c));
       a = Op::apply(a, hn::LoadU(d, p + 2 * stride + c));
@@ -234,9 +234,88 @@ void column_leaf(float* acc, const float* x, int64_t stride, int64_t rows, int64
   columns_scalar<Op>(acc + full, x + full, stride, rows, n - full);
 }
 
+// ---- int32, where the order changes nothing
+
+struct IntSum {
+  static constexpr int32_t identity = 0;
+  template <class V>
+  static HWY_INLINE V apply(V a, V b) {
+    return hn::Add(a, b);
+  }
+  static int32_t combine(int32_t a, int32_t b) {
+    return static_cast<int32_t>(static_cast<uint32_t>(a) + static_cast<uint32_t>(b));
+  }
+};
+struct IntProd {
+  static constexpr int32_t identity = 1;
+  template <class V>
+  static HWY_INLINE V apply(V a, V b) {
+    return hn::Mul(a, b);
+  }
+  static int32_t combine(int32_t a, int32_t b) {
+    return static_cast<int32_t>(static_cast<uint32_t>(a) * static_cast<uint32_t>(b));
+  }
+};
+struct IntMax {
+  static constexpr int32_t identity = std::numeric_limits<int32_t>::min();
+  template <class V>
+  static HWY_INLINE V apply(V a, V b) {
+    return hn::Max(a, b);
+  }
+  static int32_t combine(int32_t a, int32_t b) { return a > b ? a : b; }
+};
+struct IntMin {
+  static constexpr int32_t identity = std::numeric_limits<int32_t>::max();
+  template <class V>
+  static HWY_INLINE V apply(V a, V b) {
+    return hn::Min(a, b);
+  }
+  static int32_t combine(int32_t a, int32_t b) { return a < b ? a : b; }
+};
+
+template <class Op>
+void int_row_leaf(const int32_t* x, int64_t rows, int64_t n, int32_t* y) {
+  const hn::CappedTag<int32_t, 16> d;
+  const int64_t full = n - n % (4 * kLanes);
+  for (int64_t r = 0; r < rows; ++r, x += n) {
+    int32_t total = Op::identity;
+    if (full > 0) {
+      auto a = hn::Set(d, Op::identity), b = a, c = a, e = a;
+      for (int64_t i = 0; i < full; i += 4 * kLanes) {
+        a = Op::apply(a, hn::LoadU(d, x + i));
+        b = Op::apply(b, hn::LoadU(d, x + i + kLanes));
+        c = Op::apply(c, hn::LoadU(d, x + i + 2 * kLanes));
+        e = Op::apply(e, hn::LoadU(d, x + i + 3 * kLanes));
+      }
+      HWY_ALIGN int32_t lanes[kLanes];
+      hn::Store(Op::apply(Op::apply(a, b), Op::apply(c, e)), d, lanes);
+      for (const int32_t v : lanes) total = Op::combine(total, v);
+    }
+    for (int64_t i = full; i < n; ++i) total = Op::combine(total, x[i]);
+    y[r] = total;
+  }
+}
+
+template <class Op>
+ReduceLeaves<int32_t> make_int() {
+  return {Op::identity, int_row_leaf<Op>, column_leaf<Op, int32_t>, Op::combine, nullptr};
+}
+ReduceLeaves<int32_t> int_leaves(ReduceMode mode) {
+  switch (mode) {
+    case ReduceMode::Max:
+      return make_int<IntMax>();
+    case ReduceMode::Min:
+      return make_int<IntMin>();
+    case ReduceMode::Prod:
+      return make_int<IntProd>();
+    default:
+      return make_int<IntSum>();
+  }
+}
+
 template <class Op>
 ReduceLeaves<float> make() {
-  return {Op::identity, row_leaf<Op>, column_leaf<Op>, Op::combine, nullptr};
+  return {Op::identity, row_leaf<Op>, column_leaf<Op, float>, Op::combine, nullptr};
 }
 ReduceLeaves<float> leaves(ReduceMode mode) {
   switch (mode) {
@@ -276,6 +355,7 @@ namespace mge {
 namespace simd::reduce {
 HWY_EXPORT(leaves);
 HWY_EXPORT(pixel_leaf);
+HWY_EXPORT(int_leaves);
 
 // Over all pixels of each channel, or of each channel and image.
 bool over_pixels(const KernelArgs& a, const Shape& s) {
@@ -346,6 +426,16 @@ const char* refuse(const KernelArgs& a) {
   return "vector code accumulates in float32 only";
 }
 
+void run_int(const KernelArgs& a) {
+  run_reduce<int32_t>(a, HWY_DYNAMIC_DISPATCH(int_leaves)(parse_reduce_mode(a.as<ReduceAttrs>().mode)), false);
+}
+const char* refuse_int(const KernelArgs& a) {
+  if (a.in[0].dtype != DType::I32 || a.out[0].dtype != DType::I32) return "needs int32";
+  const ReduceMode mode = parse_reduce_mode(a.as<ReduceAttrs>().mode);
+  if (mode == ReduceMode::Mean || reduces_in_double(mode, DType::I32)) return "accumulates in double";
+  return nullptr;
+}
+
 }  // namespace simd::reduce
 
 ReduceLeaves<float> simd_reduce_leaves(ReduceMode mode) {
@@ -361,6 +451,8 @@ void register_simd_reduce(KernelRegistry& r) {
          .refuse = simd::reduce::refuse,
          .run = simd::reduce::run,
          .layouts = simd::reduce::layouts});
+  r.add("reduce", KernelTier::Simd,
+        {.name = "simd_reduce_int32", .refuse = simd::reduce::refuse_int, .run = simd::reduce::run_int});
 }
 
 }  // namespace mge

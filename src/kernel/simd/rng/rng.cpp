@@ -1,5 +1,9 @@
 // Philox with one counter per lane: the stream of base/philox.h, whatever the vector length or the number of threads.
 #include "op/rng/rng.h"
+
+#include <algorithm>
+#include <numeric>
+
 #include "base/cost.h"
 #include "base/parallel.h"
 #include "kernel/simd/nn_simd.h"
@@ -33,12 +37,12 @@ HWY_INLINE void multiply_wide(VU a, VU b, VU* high, VU* low) {
   *high = hn::OddEven(hn::BitCast(d, odd), hn::BitCast(d, hn::ShiftRight<32>(even)));
 }
 
-// kBlock uniform numbers of (0,1] for the counters from `counter` on.
-void draw_block(uint64_t seed, uint64_t counter, float* out) {
+// f(the first of them, their four words) for each kLanes of `n` counters from `counter` on.
+template <class F>
+HWY_INLINE void draw(uint64_t seed, uint64_t counter, int64_t n, F f) {
   const DU d;
-  const DF df;
   HWY_ALIGN uint32_t lo[kLanes], hi[kLanes];
-  for (int64_t i = 0; i < kBlock; i += 4 * kLanes, counter += kLanes) {
+  for (int64_t i = 0; i < n; i += kLanes, counter += kLanes) {
     for (int j = 0; j < kLanes; ++j)
       lo[j] = static_cast<uint32_t>(counter + j), hi[j] = static_cast<uint32_t>((counter + j) >> 32);
     VU c0 = hn::Load(d, lo), c1 = hn::Load(d, hi), c2 = hn::Zero(d), c3 = hn::Zero(d);
@@ -54,12 +58,20 @@ void draw_block(uint64_t seed, uint64_t counter, float* out) {
       k0 = hn::Add(k0, hn::Set(d, 0x9E3779B9u));
       k1 = hn::Add(k1, hn::Set(d, 0xBB67AE85u));
     }
-    auto uniform = [&](VU c) {
+    f(i, c0, c1, c2, c3);
+  }
+}
+
+// kBlock uniform numbers of (0,1] for the counters from `counter` on.
+void draw_block(uint64_t seed, uint64_t counter, float* out) {
+  const DF df;
+  draw(seed, counter, kBlock / 4, [&](int64_t i, VU c0, VU c1, VU c2, VU c3) HWY_ATTR {
+    auto uniform = [&](VU c) HWY_ATTR {
       VF v = hn::ConvertTo(df, hn::BitCast(hn::RebindToSigned<DF>(), hn::ShiftRight<8>(c)));
       return hn::Mul(hn::Add(v, set(1.0f)), set(0x1p-24f));
     };
-    hn::StoreInterleaved4(uniform(c0), uniform(c1), uniform(c2), uniform(c3), df, out + i);
-  }
+    hn::StoreInterleaved4(uniform(c0), uniform(c1), uniform(c2), uniform(c3), df, out + 4 * i);
+  });
 }
 
 // f(first element, count, its uniforms) over blocks of n elements.
@@ -122,6 +134,34 @@ void dropout(const KernelArgs& a) {
   advance_rng_state(state, a.in[0].numel(), a.out[2].data<int32_t>());
 }
 
+// The order that the reference kernel draws (kernel/ref/rng/distributions.cpp). What an element changes places with is
+// known a block ahead, so that none waits for its way from memory.
+void rng_permutation(const KernelArgs& a) {
+  const int64_t n = a.as<PermutationAttrs>().n;
+  const auto* state = a.in[0].data<int32_t>();
+  const RngState s = read_rng_state(state);
+  auto* y = a.out[0].data<int32_t>();
+  std::iota(y, y + n, 0);
+  constexpr int64_t kPlaces = 256;  // a multiple of 2 * kLanes
+  HWY_ALIGN uint32_t words[2 * kPlaces];
+  uint32_t with[kPlaces];
+  for (int64_t end = n; end > 1;) {
+    const int64_t first = (end - 1) / kPlaces * kPlaces;
+    draw(s.philox.seed, s.counter + static_cast<uint64_t>(first / 2), kPlaces / 2,
+         [&](int64_t i, VU c0, VU c1, VU c2, VU c3)
+             HWY_ATTR { hn::StoreInterleaved4(c0, c1, c2, c3, DU(), words + 4 * i); });
+    for (int64_t i = first; i < end; ++i) {
+      const uint64_t places = static_cast<uint64_t>(i) + 1, high = words[2 * (i - first)],
+                     low = words[2 * (i - first) + 1];  // the product of 96 bits fits in two steps
+      with[i - first] = static_cast<uint32_t>((high * places + (low * places >> 32)) >> 32);
+      __builtin_prefetch(y + with[i - first], 1);
+    }
+    for (int64_t i = end - 1; i >= std::max<int64_t>(first, 1); --i) std::swap(y[i], y[with[i - first]]);
+    end = first;
+  }
+  advance_rng_state(state, n * 2, a.out[1].data<int32_t>());
+}
+
 }  // namespace mge::simd_nn::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -131,6 +171,7 @@ namespace mge::simd_nn {
 HWY_EXPORT(rng_uniform);
 HWY_EXPORT(rng_normal);
 HWY_EXPORT(dropout);
+HWY_EXPORT(rng_permutation);
 
 void register_rng(KernelRegistry& r) {
   add(r, "rng_uniform", "simd_rng_uniform",
@@ -151,6 +192,10 @@ void register_rng(KernelRegistry& r) {
         (a);
       },
       {.alias = {0, -1, 1, -1}});
+  r.add("rng_permutation", KernelTier::Simd, Kernel{.name = "simd_rng_permutation", .run = [](const KernelArgs& a) {
+                                                      HWY_DYNAMIC_DISPATCH(rng_permutation)
+                                                      (a);
+                                                    }});
 }
 
 }  // namespace mge::simd_nn
