@@ -64,8 +64,12 @@ TEST(Format, TheFewestDigitsThatAreReadBack) {
     float f;
     std::memcpy(&d, &u, sizeof d);
     std::memcpy(&f, &u, sizeof f);
-    if (std::isfinite(d)) EXPECT_EQ(std::strtod(format("{}", d).c_str(), nullptr), d);
-    if (std::isfinite(f)) EXPECT_EQ(std::strtof(format("{}", f).c_str(), nullptr), f);
+    if (std::isfinite(d)) {
+      EXPECT_EQ(std::strtod(format("{}", d).c_str(), nullptr), d);
+    }
+    if (std::isfinite(f)) {
+      EXPECT_EQ(std::strtof(format("{}", f).c_str(), nullptr), f);
+    }
   }
   const std::pair<double, const char*> known[] = {
       {0.0, "0"},        {-0.0, "-0"},        {1.0, "1"},           {0.1, "0.1"},     {1e15, "1000000000000000"},
