@@ -124,7 +124,13 @@ def describe(library: Path, objects: Path, top: int) -> None:
 
 def build_for_goals(model: Path) -> None:
     out = ROOT / "size/avx2"
-    switches = ("-DCMAKE_BUILD_TYPE=MinSizeRel", "-DMGE_LITE_ONLY=ON", "-DMGE_OPS=inference", "-DMGE_ISAS=avx2")
+    switches = (
+        "-DCMAKE_BUILD_TYPE=MinSizeRel",
+        "-DMGE_LITE_ONLY=ON",
+        "-DMGE_OPS=inference",
+        "-DMGE_ISAS=avx2",
+        "-DMGE_RELR=ON",
+    )
     run("cmake", "-S", ROOT.parent, "-B", out, "-G", "Ninja", "--log-level=WARNING", *switches)
     run("cmake", "--build", out, "--target", "lite_shared")
     trim = ROOT.parent / "tools/trim"

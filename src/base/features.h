@@ -57,6 +57,10 @@ inline constexpr FeatureRow kFeatures[] = {
     {"winograd", true},
     {"conv_channels", true},
     {"conv_gemm", true},
+    // Modes of reductions by vectors.
+    {"reduce_max", true},
+    {"reduce_min", true},
+    {"reduce_prod", true},
 };
 
 constexpr int feature_index(std::string_view name) {

@@ -46,7 +46,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_list_has_what_was_recorded_and_what_passes_make_of_it(model: Path, tmp_path: Path) -> None:
     trim(model, "-o", tmp_path, "--list")
     ops = listed(tmp_path, "op")
-    assert {"conv2d", "conv2d_fused", "relu6", "reduce", "typecvt"} <= ops
+    assert {"conv2d", "conv2d_fused", "relu6", "reduce"} <= ops
     assert not {op for op in ops if op.endswith(("_bwd", "_update"))}
     assert not ops & {"matmul", "softmax", "max_pool2d", "ctc_loss"}
     assert len(ops) < 40

@@ -549,7 +549,7 @@ void rebuild_rows_for_test() { simd::mutable_table() = simd::make_table(); }
 namespace {
 template <class... Ops>
 constexpr bool any_here(body::scalar::OpList<Ops...>) {
-  return (in_build(Ops::name) || ...);
+  return (vectors_in_build(Ops::name) || ...);
 }
 template <class... Lists>
 constexpr bool any_of_lists() {

@@ -1,5 +1,6 @@
 // Vector leaves of the reduction order that kernel/reduce_order.h defines.
 #include "base/cost.h"
+#include "base/features.h"
 #include "kernel/simd/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -318,30 +319,18 @@ ReduceLeaves<float> make() {
   return {Op::identity, row_leaf<Op>, column_leaf<Op, float>, Op::combine, nullptr};
 }
 ReduceLeaves<float> leaves(ReduceMode mode) {
-  switch (mode) {
-    case ReduceMode::Max:
-      return make<MaxOp>();
-    case ReduceMode::Min:
-      return make<MinOp>();
-    case ReduceMode::Prod:
-      return make<ProdOp>();
-    default:
-      return make<SumOp>();
-  }
+  if (has("reduce_max") && mode == ReduceMode::Max) return make<MaxOp>();
+  if (has("reduce_min") && mode == ReduceMode::Min) return make<MinOp>();
+  if (has("reduce_prod") && mode == ReduceMode::Prod) return make<ProdOp>();
+  return make<SumOp>();
 }
 
 using PixelLeaf = void (*)(const float*, int64_t, int64_t, int64_t, float*);
 PixelLeaf pixel_leaf(ReduceMode mode) {
-  switch (mode) {
-    case ReduceMode::Max:
-      return pixel_block<MaxOp>;
-    case ReduceMode::Min:
-      return pixel_block<MinOp>;
-    case ReduceMode::Prod:
-      return pixel_block<ProdOp>;
-    default:
-      return pixel_block<SumOp>;
-  }
+  if (has("reduce_max") && mode == ReduceMode::Max) return pixel_block<MaxOp>;
+  if (has("reduce_min") && mode == ReduceMode::Min) return pixel_block<MinOp>;
+  if (has("reduce_prod") && mode == ReduceMode::Prod) return pixel_block<ProdOp>;
+  return pixel_block<SumOp>;
 }
 
 }  // namespace mge::simd::reduce::HWY_NAMESPACE
@@ -418,8 +407,26 @@ void run(const KernelArgs& a) {
   run_reduce<float>(a, ops, mode == ReduceMode::Mean);
 }
 
+// Whether this build has it; the reference kernel adds up in the same order.
+bool here(ReduceMode mode) {
+  switch (mode) {
+    case ReduceMode::Max:
+      note("reduce_max");
+      return has("reduce_max");
+    case ReduceMode::Min:
+      note("reduce_min");
+      return has("reduce_min");
+    case ReduceMode::Prod:
+      note("reduce_prod");
+      return has("reduce_prod");
+    default:
+      return true;
+  }
+}
+
 const char* refuse(const KernelArgs& a) {
   DType t = a.in[0].dtype;
+  if (!here(parse_reduce_mode(a.as<ReduceAttrs>().mode))) return "left out of this runtime";
   if (t == DType::F32 || t == DType::F16 || t == DType::BF16) return nullptr;
   if (reduces_in_double(parse_reduce_mode(a.as<ReduceAttrs>().mode), t)) return "accumulates in double";
   if (t != DType::F64 && a.as<ReduceAttrs>().mode == "mean") return nullptr;
@@ -440,6 +447,7 @@ const char* refuse_int(const KernelArgs& a) {
 
 ReduceLeaves<float> simd_reduce_leaves(ReduceMode mode) {
   using namespace simd::reduce;
+  MGE_CHECK(here(mode), NotImplemented, "reduce: was left out of this runtime for this mode; see tools/trim --with.");
   ReduceLeaves<float> ops = HWY_DYNAMIC_DISPATCH(leaves)(mode);
   ops.load = load;
   return ops;
