@@ -424,14 +424,18 @@ class Elsewhere:
         self.name = name
         self.way = way
 
-    def __get__(self, obj: Any, owner: type) -> NoReturn:
+    def __get__(self, obj: Any, owner: type) -> Any:
+        for base in owner.__mro__:  # a class that comes later may have it: list, in class Layers(Module, list)
+            found = vars(base).get(self.name, self)
+            if not isinstance(found, Elsewhere):
+                return found.__get__(obj, owner) if hasattr(found, "__get__") else found
         raise AttributeError(f"'{owner.__name__}' object has no attribute '{self.name}'; {self.way}.")
 
 
 class NotSet(Elsewhere):
     """One that is not assigned either: the value would go nowhere."""
 
-    def __set__(self, obj: Any, value: Any) -> NoReturn:
+    def __set__(self, obj: Any, value: Any) -> None:
         self.__get__(obj, type(obj))
 
 
@@ -441,8 +445,7 @@ def explain_attributes(cls: type, ways: dict[str, str], not_set: Sequence[str] =
         setattr(cls, name, NotSet(name, way) if name in not_set else Elsewhere(name, way))
 
     def __dir__(self: Any) -> list[str]:  # completion shall not offer them
-        there = object.__dir__(self)
-        return [n for n in there if n not in ways or not isinstance(inspect.getattr_static(self, n), Elsewhere)]
+        return [n for n in object.__dir__(self) if n not in ways or hasattr(self, n)]
 
     cls.__dir__ = __dir__  # type: ignore[assignment]
 
