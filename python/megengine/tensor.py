@@ -535,6 +535,6 @@ def as_device(obj: Any) -> CompNode:
     raise TypeError(f"as_device: needs a device name, a device or a tensor; got {type(obj).__name__}.")
 
 
-_habits.explain_attributes(Tensor, _habits.TENSOR)
+_habits.explain_attributes(Tensor, _habits.TENSOR, not_set=("data",))
 _core.set_tensor_type(Tensor)
 _core.set_index_hooks(indexing.getitem, indexing.setitem)

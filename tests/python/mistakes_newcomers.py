@@ -323,3 +323,18 @@ def flatten_method_from_dim():
 @mistake(TypeError, "clip_grad", "net.parameters()")
 def clip_grad_of_a_module():
     clip_grad_norm(NET, 1.0)
+
+
+@mistake(AttributeError, "data", "x[...] = y")
+def value_set_by_data():
+    NET.weight.data = np.ones((2, 3), "float32")
+
+
+@mistake(AttributeError, "inverse", "F.matinv")
+def inverse():
+    F.inverse(X)
+
+
+@mistake(AttributeError, "append", "Sequential(*net, more)")
+def layer_appended():
+    M.Sequential(NET).append(M.ReLU())

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import re
 import sys
-from collections import Counter
+from collections import Counter, UserList
 from typing import Any
 
 import mistakes_commands
@@ -95,6 +95,14 @@ def test_names_of_others_are_not_there() -> None:
             assert not hasattr(thing, name) and name not in dir(thing)
             with pytest.raises(AttributeError, match=re.escape(way)):
                 getattr(thing, name)
+
+    class Layers(mge.module.Module, UserList[Any]):  # a class after ours may have such a name
+        def forward(self) -> None: ...
+
+    layers = Layers()
+    layers.data = []
+    layers.append(1)
+    assert layers.data == [1] and "append" in dir(layers)
     for package, table in _habits.PACKAGES.items():
         module = importlib.import_module(package)
         for name, way in table.items():

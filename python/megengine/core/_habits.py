@@ -10,7 +10,7 @@ import difflib
 import inspect
 import opcode
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -71,6 +71,41 @@ _SOLE = {  # functions that have another name or place here
     "unsqueeze": "use F.expand_dims",
     "upsample": "use F.vision.interpolate",
     "view": "use F.reshape",
+    **dict.fromkeys(
+        ("all", "any"), "use x.numpy().all() or .any(); F.min and F.max of a mask as int32 keep a graph whole"
+    ),
+    **dict.fromkeys(("vstack", "hstack", "dstack", "row_stack"), "use F.concat, along the axis that grows"),
+    **dict.fromkeys(("median", "unique", "bincount", "histc"), "use NumPy's on x.numpy(); it has no gradient"),
+    **{
+        name: f"it is F.{ours}"
+        for name, ours in {
+            "amax": "max",
+            "amin": "min",
+            "eq": "equal",
+            "ne": "not_equal",
+            "gt": "greater",
+            "ge": "greater_equal",
+            "lt": "less",
+            "le": "less_equal",
+            "inverse": "matinv",
+            "argwhere": "non_zero",
+            "diagonal": "diag",
+            "expand": "broadcast_to",
+            "movedim": "transpose",
+            "true_divide": "div",
+            "fmod": "mod",
+        }.items()
+    },
+    "cosine_similarity": "use F.sum(F.normalize(x, axis=1) * F.normalize(y, axis=1), axis=1)",
+    "empty": "use F.zeros",
+    "flip": "use x[::-1], or x[:, ::-1] along the second axis",
+    "hardtanh": "use F.clip(x, -1, 1)",
+    "index_select": "use x[index]",
+    "masked_fill": "use F.where(mask, value, x)",
+    "masked_select": "use x[mask]",
+    "mish": "use x * F.tanh(F.softplus(x))",
+    "outer": "use F.expand_dims(x, 1) * y",
+    "softmin": "use F.softmax(-x, axis)",
 }
 
 
@@ -143,12 +178,25 @@ TENSOR = {
     "expand_as": "use F.broadcast_to(x, y.shape)",
     "expand_dims": "use F.expand_dims(x, axis)",
     "grad_fn": _GRADIENTS,
+    **dict.fromkeys(("storage", "data_ptr"), "memory is not shown; x.numpy() copies the value"),
+    **dict.fromkeys(("squeeze_", "unsqueeze_", "t_", "transpose_"), "functions make new tensors: x = x.reshape(...)"),
+    **{name: f"use F.{name}(x, axis)" for name in ("logsumexp", "logsoftmax")},
+    **{name: f"use F.{name}(x)" for name in ("logical_not", "diag")},
+    "amax": "use x.max(axis)",
+    "amin": "use x.min(axis)",
+    "diagonal": "use F.diag(x)",
+    "flip": "use x[::-1], or x[:, ::-1] along the second axis",
     "index_add": "use F.scatter, or a product with F.one_hot(index, n)",
     "index_select": "use x[index]",
     "is_cuda": "use x.device",
     "is_leaf": _ATTACH,
     "log_softmax": "use F.logsoftmax(x, axis)",
+    "inverse": "use F.matinv(x)",
     "masked_fill": "use F.where(mask, value, x)",
+    "median": "use numpy.median(x.numpy()); it has no gradient",
+    "movedim": "use x.transpose(...) with the axes in their new order",
+    "narrow": "use slices: x[start : start + length]",
+    "outer": "use F.expand_dims(x, 1) * y",
     "masked_fill_": "use x[mask] = value",
     "masked_select": "use x[mask]",
     "mm": "use F.matmul(x, y)",
@@ -189,6 +237,7 @@ MODULE = {
     "cpu": _NET_DEVICE,
     "cuda": _NET_DEVICE,
     "half": "use megengine.amp.autocast, or net.load_state_dict with converted arrays",
+    **dict.fromkeys(("append", "extend", "insert"), "Sequential(*net, more) makes a longer one"),
     "register_buffer": "assign it: self.name = Tensor(...)",
     "register_parameter": "assign it: self.name = Parameter(...)",
     "requires_grad_": "attach the parameters that shall be trained, and no others: GradManager().attach(...)",
@@ -204,7 +253,7 @@ PACKAGES: dict[str, dict[str, str]] = {
         },
         **_RAND,
         **dict.fromkeys(("float16", "float32", "float64", "int8", "int16", "int32", "int64", "long", "uint8"), _DTYPE),
-        **dict.fromkeys(("enable_grad", "autograd"), _GRADIENTS),
+        **dict.fromkeys(("enable_grad", "autograd", "grad"), _GRADIENTS),
         **dict.fromkeys(("no_grad", "inference_mode", "set_grad_enabled"), _NOT_RECORDED),
         **dict.fromkeys(
             ("FloatTensor", "from_numpy", "to_tensor", "as_tensor", "array"), "it is megengine.tensor(array)"
@@ -375,18 +424,28 @@ class Elsewhere:
         self.name = name
         self.way = way
 
-    def __get__(self, obj: Any, owner: type) -> NoReturn:
+    def __get__(self, obj: Any, owner: type) -> Any:
+        for base in owner.__mro__:  # a class that comes later may have it: list, in class Layers(Module, list)
+            found = vars(base).get(self.name, self)
+            if not isinstance(found, Elsewhere):
+                return found.__get__(obj, owner) if hasattr(found, "__get__") else found
         raise AttributeError(f"'{owner.__name__}' object has no attribute '{self.name}'; {self.way}.")
 
 
-def explain_attributes(cls: type, ways: dict[str, str]) -> None:
+class NotSet(Elsewhere):
+    """One that is not assigned either: the value would go nowhere."""
+
+    def __set__(self, obj: Any, value: Any) -> None:
+        self.__get__(obj, type(obj))
+
+
+def explain_attributes(cls: type, ways: dict[str, str], not_set: Sequence[str] = ()) -> None:
     """Let a class tell our way for names that it does not have."""
     for name, way in ways.items():
-        setattr(cls, name, Elsewhere(name, way))
+        setattr(cls, name, NotSet(name, way) if name in not_set else Elsewhere(name, way))
 
     def __dir__(self: Any) -> list[str]:  # completion shall not offer them
-        there = object.__dir__(self)
-        return [n for n in there if n not in ways or not isinstance(inspect.getattr_static(self, n), Elsewhere)]
+        return [n for n in object.__dir__(self) if n not in ways or hasattr(self, n)]
 
     cls.__dir__ = __dir__  # type: ignore[assignment]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools as _functools
+import inspect as _inspect
 import math as _math
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NoReturn, ParamSpec
@@ -231,6 +232,7 @@ def _of_one_shape(make: Callable[_P, Tensor]) -> Callable[_P, Tensor]:
             raise TypeError(f"{name}: sizes go into one tuple, and dtype= has a name: F.{name}({(2, 3)}); got {args}.")
         return make(*args, **kwargs)
 
+    call.__signature__ = _inspect.signature(make)  # type: ignore[attr-defined]  # for those who do not unwrap
     return call
 
 
