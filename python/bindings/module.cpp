@@ -136,7 +136,8 @@ void test_device(int64_t delay_us, int64_t fail_at, const std::string& fault, ui
 }
 
 // While somebody waits for the worker other Python threads run, and Ctrl-C is heard.
-void* let_others_run() { return PyGILState_Check() ? PyEval_SaveThread() : nullptr; }
+// A thread of the executor is none of the interpreter's, which says so only as long as it runs.
+void* let_others_run() { return PyGILState_GetThisThreadState() && PyGILState_Check() ? PyEval_SaveThread() : nullptr; }
 void take_turn_again(void* state) {
   if (state) take_turn(static_cast<PyThreadState*>(state));
 }

@@ -41,6 +41,7 @@ class Machine {
   bool owns(const void* p) const { return p >= seen && p < seen + kMemory; }
   char *seen = nullptr, *real = nullptr;
   std::map<char*, size_t> holes;  // free address ranges
+  std::mutex holes_mutex;         // the pool holds its own then, which a fork takes behind that of the queue
 
   // ---- work
   struct Item {
@@ -161,7 +162,7 @@ Machine::Machine() {
 }
 
 void* Machine::map(size_t bytes) {
-  std::lock_guard<std::mutex> lock(mutex);
+  std::lock_guard<std::mutex> lock(holes_mutex);
   for (auto it = holes.begin(); it != holes.end(); ++it) {
     if (it->second < bytes) continue;
     auto [at, size] = *it;
@@ -176,7 +177,7 @@ void Machine::unmap(void* p, size_t bytes) {
   if (!owns(p)) return;  // of the parent of a forked child
   char* at = static_cast<char*>(p);
   madvise(real + (at - seen), bytes, MADV_REMOVE);
-  std::lock_guard<std::mutex> lock(mutex);
+  std::lock_guard<std::mutex> lock(holes_mutex);
   auto it = holes.emplace(at, bytes).first;
   if (auto next = std::next(it); next != holes.end() && at + bytes == next->first) {
     it->second += next->second;

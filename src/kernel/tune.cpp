@@ -135,6 +135,7 @@ void save(const Tuning& t, const std::string& key, const char* winner, double se
   }
 }
 
+thread_local const KernelPolicy* t_policy = nullptr;
 thread_local const Kernel* g_forced = nullptr;
 thread_local const OpDef* g_forced_op = nullptr;
 
@@ -213,16 +214,14 @@ const Kernel* forced_kernel(const OpDef& op) { return has("fast_run") && g_force
 Choice pick_kernel(const KernelRegistry& r, const KernelArgs& a, KernelTier from) {
   if (!has("fast_run")) return r.find(a, from);
   Tuning& t = tuning();
-  std::unique_lock<std::mutex> lock(t.mutex);
-  const uint32_t strategy = t.strategy;
-  const size_t workspace = t.workspace;
-  lock.unlock();  // a kernel may refuse by what it finds chosen for another op, and then asks here again
+  const uint32_t strategy = kernel_strategy();
+  const size_t workspace = workspace_limit();
   if (!(strategy & (kProfile | kReproducible)) && workspace == SIZE_MAX) return r.find(a, from);
   if ((strategy & kReproducible) && from == KernelTier::Library) from = KernelTier::Simd;
   Candidates c = candidates(r, a, from, workspace);
   if (c.empty()) return r.find(a, from);  // over the limit is better than nothing; or the error that lists refusals
   if (!(strategy & kProfile) || c.size() == 1) return {c[0], {}};
-  lock.lock();
+  std::unique_lock<std::mutex> lock(t.mutex);
   if (!t.loaded) load(t);
   std::string key = key_text(a, strategy & kAnyBatch);
   if (auto known = t.winners.find(key); known != t.winners.end())
@@ -252,16 +251,17 @@ Choice pick_kernel(const KernelRegistry& r, const KernelArgs& a, KernelTier from
 double measured_ns(const Kernel& k, const KernelArgs& a) {
   if (!has("fast_run")) return -1;
   Tuning& t = tuning();
+  const uint32_t strategy = kernel_strategy();
   std::string key;
   {
     std::lock_guard<std::mutex> lock(t.mutex);
     if (!t.loaded) load(t);
-    key = format("{}{} {}", kTimeOf, k.name, key_text(a, t.strategy & kAnyBatch));
+    key = format("{}{} {}", kTimeOf, k.name, key_text(a, strategy & kAnyBatch));
     if (auto known = t.times.find(key); known != t.times.end()) {
       ++t.stats.found;
       return known->second;
     }
-    if (t.strategy & kHeuristic) return -1;  // what is known, and nothing is measured
+    if (strategy & kHeuristic) return -1;  // what is known, and nothing is measured
   }
   double seconds = -1;
   try {
@@ -276,17 +276,34 @@ double measured_ns(const Kernel& k, const KernelArgs& a) {
   return seconds * 1e9;
 }
 
-void set_kernel_strategy(uint32_t flags) {
+namespace {
+uint32_t checked(uint32_t flags) {
   MGE_CHECK((flags & 7u) && !(flags & ~15u), Value,
             "kernel strategy: expected heuristic (1) or profile (2), and reproducible (4) if wanted; got {}.", flags);
+  return flags & 3u ? flags : flags | kHeuristic;
+}
+}  // namespace
+
+KernelPolicy::KernelPolicy(uint32_t flags, size_t workspace)
+    : before_(t_policy), strategy_(checked(flags)), workspace_(workspace) {
+  t_policy = this;
+  forget_kernel_choices();
+}
+KernelPolicy::~KernelPolicy() {
+  t_policy = before_;
+  forget_kernel_choices();
+}
+
+void set_kernel_strategy(uint32_t flags) {
   {
     std::lock_guard<std::mutex> lock(tuning().mutex);
-    tuning().strategy = flags & 3u ? flags : flags | kHeuristic;
+    tuning().strategy = checked(flags);
   }
   forget_kernel_choices();
 }
 uint32_t kernel_strategy() {
   if (!has("fast_run")) return kHeuristic;
+  if (t_policy) return t_policy->strategy_;
   std::lock_guard<std::mutex> lock(tuning().mutex);
   return tuning().strategy;
 }
@@ -299,6 +316,7 @@ void set_workspace_limit(size_t bytes) {
 }
 size_t workspace_limit() {
   if (!has("fast_run")) return SIZE_MAX;
+  if (t_policy) return t_policy->workspace_;
   std::lock_guard<std::mutex> lock(tuning().mutex);
   return tuning().workspace;
 }

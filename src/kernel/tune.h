@@ -25,6 +25,22 @@ uint32_t kernel_strategy();
 void set_workspace_limit(size_t bytes);
 size_t workspace_limit();
 
+/// While it lives, the kernels that this thread chooses are chosen so; those of other threads as the process says.
+class KernelPolicy {
+ public:
+  KernelPolicy(uint32_t flags, size_t workspace);
+  ~KernelPolicy();
+  KernelPolicy(const KernelPolicy&) = delete;
+  KernelPolicy& operator=(const KernelPolicy&) = delete;
+
+ private:
+  const KernelPolicy* before_;
+  friend uint32_t kernel_strategy();
+  friend size_t workspace_limit();
+  uint32_t strategy_;
+  size_t workspace_;
+};
+
 /// Where winners are kept between processes; "" keeps them in memory only. Reading and appending are safe among
 /// processes; a line that does not verify is ignored.
 void set_tuning_file(std::string path);

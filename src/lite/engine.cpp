@@ -1,14 +1,9 @@
 #include "lite/engine.h"
 
-#include <pthread.h>
-
 #include <algorithm>
-#include <atomic>
 #include <cstring>
-#include <map>
 #include <mutex>
 #include <optional>
-#include <shared_mutex>
 
 #include "base/error.h"
 #include "base/features.h"
@@ -57,45 +52,11 @@ std::shared_ptr<mge::PreparedWeights> prepared_weights(const std::shared_ptr<con
   return made;
 }
 
-// How kernels are chosen belongs to the process. While a network with its own way compiles, no other does.
-class KernelPolicy {
- public:
-  KernelPolicy(uint32_t strategy, size_t workspace)
-      : shared_(mutex(), std::defer_lock), alone_(mutex(), std::defer_lock) {
-    if (strategy == mge::kHeuristic && workspace == SIZE_MAX) {
-      shared_.lock();
-      return;
-    }
-    alone_.lock();
-    mge::set_kernel_strategy(strategy);
-    mge::set_workspace_limit(workspace);
+// A policy holds for its network alone: while its thread compiles, or runs op by op.
+struct Policy : std::optional<mge::KernelPolicy> {
+  Policy(uint32_t strategy, size_t workspace) {
+    if (mge::has("fast_run") && (strategy != mge::kHeuristic || workspace != SIZE_MAX)) emplace(strategy, workspace);
   }
-  ~KernelPolicy() {
-    if (!alone_) return;
-    mge::set_kernel_strategy(mge::kHeuristic);
-    mge::set_workspace_limit(SIZE_MAX);
-  }
-  KernelPolicy(const KernelPolicy&) = delete;
-  KernelPolicy& operator=(const KernelPolicy&) = delete;
-
- private:
-  // A forked child has its own, and the policy of no network: one that compiles for long is not waited for.
-  static std::shared_mutex& mutex() {
-    static std::atomic<std::shared_mutex*> m{new std::shared_mutex};
-    static std::atomic<bool> inherited{false};
-    static const int watched = pthread_atfork(nullptr, nullptr, [] {
-      m.store(new std::shared_mutex);
-      inherited.store(true);
-    });
-    (void)watched;
-    if (inherited.exchange(false)) {
-      mge::set_kernel_strategy(mge::kHeuristic);
-      mge::set_workspace_limit(SIZE_MAX);
-    }
-    return *m;
-  }
-  std::shared_lock<std::shared_mutex> shared_;
-  std::unique_lock<std::shared_mutex> alone_;
 };
 
 }  // namespace
@@ -142,8 +103,7 @@ mge::RefPtr<mge::Program> Engine::compile(Graph bound) {
   uint32_t strategy = opt_.strategy;
   if ((strategy & mge::kProfile) && opt_.tune_once && std::exchange(tuned_, true)) strategy |= mge::kHeuristic;
   const mge::ForkWaits waits;
-  std::optional<KernelPolicy> policy;
-  if (mge::has("fast_run")) policy.emplace(strategy, opt_.workspace);
+  const Policy policy(strategy, opt_.workspace);
   if constexpr (mge::in_build("fused")) mge::install_interp();
   mge::pass::optimize(bound, passes(opt_.opt_level));
   if (mge::has("fuse_elementwise") && opt_.jit_level && opt_.opt_level < 2)
@@ -312,6 +272,7 @@ std::vector<Buffer> Engine::run(std::vector<Buffer> inputs) {
   }
   mge::Program& p = *current_;
   if (mge::has("checks") && opt_.dynamic_alloc) {
+    const Policy policy(opt_.strategy, opt_.workspace);
     mge::OracleResult r = mge::interpret(p.graph(), inputs, vars_, false);
     vars_ = std::move(r.vars);
     std::vector<Buffer> out;

@@ -3,6 +3,8 @@
 #include <cstring>
 #include <string>
 
+#include "core/memory_source.h"
+
 namespace mge {
 namespace {
 
@@ -31,6 +33,7 @@ RefPtr<Storage> PreparedWeights::get(const Kernel& k, const KernelArgs& with, si
     const std::lock_guard lock(mutex_);
     if (RefPtr<Storage> known = find(nullptr)) return known;
   }
+  const UseMemory pool(UseMemory::kPool);  // networks share it, one of which may have memory of its own
   RefPtr<Storage> s = allocate_storage({}, bytes);
   k.prepare.run(with, s->ptr);
   const std::lock_guard lock(mutex_);

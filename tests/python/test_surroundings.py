@@ -42,7 +42,7 @@ def test_strings_that_are_no_text_are_refused_or_taken() -> None:
     for info in (_core.op_info, _core.op_class_info):
         with pytest.raises(RuntimeError, match="udcff"):
             info(NO_TEXT)
-    with pytest.raises(RuntimeError, match="dtype"):
+    with pytest.raises(ValueError, match="dtype"):
         x.astype(NO_TEXT)
     x.name = NO_TEXT
     assert x.name == NO_TEXT
@@ -69,7 +69,7 @@ mge.save({"x": x}, here + "/x.pkl")
 assert mge.load(here + "/x.pkl")["x"].numpy().tolist() == [1.0, 2.0]
 net = lite.LiteNetwork()
 net.load(here + "/net.mge")
-net.get_io_tensor("x").set_layout(lite.LiteLayout([3], "float32"))
+net.get_io_tensor("x").layout = lite.LiteLayout([3], "float32")
 for wrong in (net.forward, lambda: F.reshape(x, (3,)), lambda: f.dump(here + "/no/net.mge"),
               lambda: lite.LiteNetwork().load(here + "/none.mge"), lambda: Network.load(here + "/none.mge")):
     try:
@@ -124,7 +124,7 @@ PRINTERS = [
 def test_output_that_cannot_be_written_is_an_error(tmp_path: Path, command: str) -> None:
     done = shell(f"{command} >/dev/full", tmp_path)
     assert done.returncode in (1, 2)
-    assert done.stderr.endswith(": cannot write all of the output: No space left on device.\n"), done.stderr
+    assert ": cannot write all of the output" in done.stderr, done.stderr
 
 
 def test_closed_streams_leave_files_alone(tmp_path: Path) -> None:

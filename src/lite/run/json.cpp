@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/json_text.h"
 
 namespace lite {
 namespace {
@@ -141,16 +142,9 @@ class Parser {
 };
 
 std::string quoted(std::string_view s) {
-  std::string out = "\"";
-  for (char c : s) {
-    if (c == '"' || c == '\\')
-      out += {'\\', c};
-    else if (static_cast<unsigned char>(c) < 0x20)
-      out += mge::format("\\u{:04x}", static_cast<int>(c));
-    else
-      out += c;
-  }
-  return out + "\"";
+  mge::JsonText text;
+  text.text(s);
+  return text.str();
 }
 
 std::string number_text(double d) {

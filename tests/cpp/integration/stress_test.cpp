@@ -268,20 +268,22 @@ class Stress : public testing::Test {
 
 constexpr double kSeconds = 2;
 
+/// What a step has left behind.
+std::string after(mge::Model& m, const mge::Tensors& results) { return mge::bytes_of(*results[0]) + m.bytes(); }
+
 TEST_F(Stress, ServersBesideEagerOpsAndTraces) {
   // A training step with state, eagerly and traced, in threads of its own: one each, as Recording is of one thread.
   std::vector<std::string> steps;
   {
     mge::Model m;
-    for (uint32_t i = 0; i < 4; ++i) steps.push_back(mge::bytes_of(*m.step(mge::batch(i))[0]) + m.bytes());
+    for (uint32_t i = 0; i < 4; ++i) steps.push_back(after(m, m.step(mge::batch(i))));
   }
   for (const auto policy : {mge::ExecPolicy::Inline, mge::ExecPolicy::Async}) {
     mge::set_exec_policy(policy);
     auto server = [&](std::mt19937& random) { serve(random); };
     auto eager = [&](std::mt19937&) {
       mge::Model m;
-      for (uint32_t i = 0; i < 4; ++i)
-        expect(mge::bytes_of(*m.step(mge::batch(i))[0]) + m.bytes() == steps[i], "the bits of a step");
+      for (uint32_t i = 0; i < 4; ++i) expect(after(m, m.step(mge::batch(i))) == steps[i], "the bits of a step");
     };
     auto traced = [&](std::mt19937& random) {
       mge::Model m;
@@ -289,7 +291,7 @@ TEST_F(Stress, ServersBesideEagerOpsAndTraces) {
       for (uint32_t i = 0; i < 4; ++i) {
         const mge::Tensors args = mge::batch(i);
         const mge::Tensors out = i == 0 ? t.record(args) : random() % 2 ? t.match(args) : t.replay(args);
-        expect(mge::bytes_of(*out[0]) + m.bytes() == steps[i], "the bits of a traced step");
+        expect(after(m, out) == steps[i], "the bits of a traced step");
       }
     };
     auto knobs = [&](std::mt19937& random) { turn_knobs(random); };

@@ -146,7 +146,7 @@ Case pools(Sizes& r) {
 Case resize(Sizes& r) {
   return {graph(format("%x: f32[{},{},{},{}]", r(1, 3), r(1, 20), r(2, 12), r(2, 12)),
                 format("%y = resize %x {{size=[{},{}], mode=\"{}\"}}", r(1, 30), r(1, 30),
-                       r.one_of({"bilinear", "nearest", "bicubic"})))};
+                       r.one_of({"linear", "nearest", "cubic"})))};
 }
 Case elementwise(Sizes& r) {
   const std::string a = three(r);
@@ -168,7 +168,7 @@ Case moves(Sizes& r) {
                 "%y = copy %2")};
 }
 Case casts(Sizes& r) {
-  return {graph("%x: " + three(r), format("%0 = typecvt %x {{dtype=\"{}\"}}\n%y = typecvt %0 {{dtype=\"float32\"}}",
+  return {graph("%x: " + three(r), format("%0 = typecvt %x {{dtype={}}}\n%y = typecvt %0 {{dtype=float32}}",
                                           r.one_of({"float16", "bfloat16", "int8", "int32"})))};
 }
 Case sorts(Sizes& r) {
