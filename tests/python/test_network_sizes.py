@@ -91,6 +91,39 @@ def test_what_functions_begin_with_follows_the_batch_size(name: str) -> None:
     np.testing.assert_allclose(got, fn(mge.Tensor(longer)).numpy(), rtol=1e-5, atol=1e-6)
 
 
+def written(x: Any, key: Any, value: Any) -> Any:
+    y = x * 1
+    y[key] = value
+    return y
+
+
+INDICES: dict[str, Callable[[Any], Any]] = {
+    "an int": lambda x: x[:, 0],
+    "two ints": lambda x: x[:, 0, -1],
+    "a new axis": lambda x: x[:, None],
+    "an ellipsis": lambda x: x[..., 1],
+    "backwards": lambda x: x[::-1, 1:],
+    "from the end": lambda x: x[-2:, None, 2],
+    "all but the last": lambda x: x[:-1],
+    "a write to an int": lambda x: written(x, (slice(None), 0), 5.0),
+    "a write of a row": lambda x: written(x, (slice(None, -1), 1), np.float32([1, 2, 3, 4])),
+    "a write backwards": lambda x: written(x, slice(None, None, -1), x * 2),
+}
+
+
+@pytest.mark.parametrize("name", INDICES)
+def test_an_index_follows_the_batch_size(name: str) -> None:
+    fn, x = INDICES[name], np.arange(60, dtype="float32").reshape(5, 3, 4)
+    net = Network()
+    net.add_output(fn(net.make_input_node((2, 3, 4), "float32", name="x")))
+    net.reset_batch_size(5)
+    file = io.BytesIO()
+    net.dump(file)
+    file.seek(0)
+    (got,) = GraphInference(file).run(inp_dict={"x": x}).values()
+    np.testing.assert_array_equal(got, fn(x))  # NumPy is the judge
+
+
 def test_a_function_of_a_variable_may_begin_with_zeros() -> None:
     fn, (x,) = CASES["sliding_window_transpose"]
     net = Network()
