@@ -117,8 +117,9 @@ bool is_basic(PyObject* k) {
   return k == Py_Ellipsis || k == Py_None || PySlice_Check(k) || (PyLong_Check(k) && !PyBool_Check(k));
 }
 
-/// Whether the sizes of x, or bounds that are tensors, are others in later calls.
+/// Whether the sizes of x, or bounds that are tensors, are others in later calls. Those of a graph that is edited are.
 bool any_size(const Tensor& x, std::span<PyObject* const> items) {
+  if (x.modes & mode::kNode) return true;
   if (!(mode::t_word & mode::kTrace)) return false;
   if (active_tracer()->any_size(x)) return true;
   for (PyObject* k : items)
@@ -212,7 +213,17 @@ void set_any(Tensor* t, const AnyIndex& ix, TensorPtr v) {
     for (int i = 0; i < value.rank() - part.rank(); ++i) lead.push_back(i);
     value = em.emit1("squeeze", {value}, make_attrs(AxesAttrs{lead}));
   }
-  value = broadcast_to(value, part.sizes());
+  if (t->modes & mode::kNode) {
+    // The region's sizes follow from the inputs of the graph. Where takes a value that is no variable into the graph.
+    static const OpDef& where = op("where");
+    TensorPtr region(EagerEmitter::tensor(part)), given(EagerEmitter::tensor(value));
+    TensorOptions beside;
+    beside.cn = t->meta().cn;
+    TensorPtr yes = tensor_from_object(Py_True, beside);
+    value = em.val(apply1(where, nullptr, {yes.get(), given.get(), region.get()}));
+  } else {
+    value = broadcast_to(value, part.sizes());
+  }
   TensorPtr y = with_axes("squeeze", TensorPtr(EagerEmitter::tensor(value)), ix.inserted);
   y = with_axes("expand_dims", std::move(y), ix.dropped);
   if (!ix.slice.axes.empty()) y = apply1(op("set_slice"), make_attrs(ix.slice, ix.sizes), {t, y.get()});

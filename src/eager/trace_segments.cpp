@@ -18,6 +18,9 @@ Recording::Segment Recording::segment_of(size_t begin, size_t end, const Leaves&
     for (uint32_t v : ops_[i].out)
       if (leaves(v)) s.out.push_back(v);
   }
+  if (s.out.empty())  // what acts on others does so whether or not anybody here wants what it gives
+    for (size_t i = begin; i < end && s.out.empty(); ++i)
+      if (ops_[i].op->is(kEffect) && !vars_[ops_[i].out[0]].at_once) s.out.push_back(ops_[i].out[0]);
   return s;
 }
 

@@ -166,6 +166,27 @@ def test_gradients(mode):
                 np.testing.assert_array_equal(got[rank][i], want[rank], err_msg=f"{name} {attrs} rank {rank}")
 
 
+@pytest.mark.parametrize("options", [{}, {"symbolic": True}, {"without_host": True}], ids=str)
+@pytest.mark.parametrize("name", ["reduce_sum", "gather", "broadcast"])
+def test_a_traced_call_that_gives_nothing_off_the_root_takes_part(name, options):
+    def work():
+        rank = dist.get_rank()
+
+        def step(x):
+            y = getattr(D, name)(x)
+            return y if rank == 0 else None
+
+        run = trace(step, **options)
+        got = [run(mge.tensor([rank + k, 1.0])) for k in range(4)]
+        return [None if y is None else y.numpy() for y in got]
+
+    got = ranks(2, work)
+    assert got[1] == [None] * 4
+    for k in range(4):
+        xs = [np.array([rank + k, 1.0], np.float32) for rank in range(2)]
+        np.testing.assert_array_equal(got[0][k], REFERENCE[name](xs)[0])
+
+
 @pytest.mark.parametrize("name", ["all_reduce_max", "all_reduce_min"])
 def test_gradients_of_extremes_go_to_whoever_holds_them(name):
     xs = [np.array([1, 5, 3], np.float32), np.array([4, 2, 6], np.float32)]

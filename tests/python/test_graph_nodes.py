@@ -128,6 +128,19 @@ def test_a_loaded_network_is_looked_at() -> None:
         cgtools.find_vars_by_name(y, ["foo"])
 
 
+def test_the_variables_of_a_network_are_looked_at_as_well() -> None:
+    net = Network.load(saved(lambda x: F.exp(x) + 1, mge.tensor([1.0, 2.0]), names=["x"]))
+    (y,) = net.output_vars
+    assert cgtools.get_owner_opr_type(y) == "Elemwise" and len(cgtools.get_owner_opr_inputs(y)) == 2
+    (x,) = cgtools.get_dep_vars([y], "Host2DeviceCopy")
+    assert x is net.input_vars[0] is cgtools.find_vars_by_name([y], ["x"])[0]
+    oprs, _, readers, _, _, _ = cgtools.graph_traversal([y])
+    ((reader, place),) = readers[x.id]
+    assert (oprs[reader].params["mode"], place) == ("EXP", 0)
+    with pytest.raises(TypeError, match="variables of a graph are needed"):
+        cgtools.get_dep_vars([y, 3])
+
+
 def test_parts_of_a_graph_are_replaced() -> None:
     file = saved(lambda x: F.exp(x) + x, mge.tensor([1.0, 2.0]), names=["x"])
     loaded = G.load_graph(file)
@@ -138,7 +151,8 @@ def test_parts_of_a_graph_are_replaced() -> None:
     exp = next(v for v in cgtools.get_dep_vars(y) if v.op.params.get("mode") == "EXP")
     (log,) = G.apply_normal_varnode(builtin.Elemwise("log"), x)
     (other,) = cgtools.replace_oprs(y, {exp.op: log.op})
-    (constant,) = cgtools.embed_inputs(y, [[0.0, 0.0]])
+    (constant,), named = cgtools.embed_inputs(y, [[0.0, 0.0]])
+    assert list(named) == ["x"] and cgtools.get_owner_opr_type(named["x"]) == "ImmutableTensor"
     outs = [G.ValueOutputNode(v) for v in (y, fresh, other, constant)]
     v = np.array([1.0, 3.0], "float32")
     loaded.graph.compile(y, fresh, other, constant).execute(v)

@@ -30,6 +30,10 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "adaptive_max_pool2d": (lambda x: F.adaptive_max_pool2d(x, 2), (X,)),
     "deformable_conv2d": (F.deformable_conv2d, (X, of(3, 3, 3, 3), of(2, 18, 2, 2), of(2, 9, 2, 2))),
     "local_conv2d": (F.local_conv2d, (X, of(1, 2, 2, 3, 3, 3, 2))),
+    "sliding_window_transpose": (lambda x: F.sliding_window_transpose(x, (4, 4), 2), (of(2, 3, 3, 3, 2, 2),)),
+    "pad": (lambda x: F.nn.pad(x, ((0, 0), (0, 0), (1, 2), (2, 0)), constant_value=3.0), (X,)),
+    "local_response_norm": (F.local_response_norm, (X,)),
+    "sliding_window": (lambda x: F.sliding_window(x, 3, 1), (X,)),
     "warp_perspective": (lambda x, m: F.vision.warp_perspective(x, m, (2, 2)), (X, EYE)),
     "warp_affine": (lambda x, m: F.vision.warp_affine(x, m, (2, 2), format="NCHW"), (X, EYE[:, :2].copy())),
     "ctc_loss": (
@@ -65,6 +69,70 @@ def test_functions_of_variables_with_symbolic_shapes(name: str, inputs: bool) ->
     (got,) = GraphInference(file).run(inp_dict=feed).values()
     assert got.shape == want.shape
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "name", ("pad", "local_response_norm", "sliding_window", "sliding_window_transpose", "squeeze")
+)
+def test_what_functions_begin_with_follows_the_batch_size(name: str) -> None:
+    fn, (x,) = CASES[name]
+    net = Network()
+    old = set_symbolic_shape(True)
+    try:
+        net.add_output(fn(net.make_input_node(x.shape, x.dtype, name="x")))
+    finally:
+        set_symbolic_shape(old)
+    net.reset_batch_size(5)
+    file = io.BytesIO()
+    net.dump(file)
+    file.seek(0)
+    longer = np.concatenate([x, x, x])[:5]
+    (got,) = GraphInference(file).run(inp_dict={"x": longer}).values()
+    np.testing.assert_allclose(got, fn(mge.Tensor(longer)).numpy(), rtol=1e-5, atol=1e-6)
+
+
+def written(x: Any, key: Any, value: Any) -> Any:
+    y = x * 1
+    y[key] = value
+    return y
+
+
+INDICES: dict[str, Callable[[Any], Any]] = {
+    "an int": lambda x: x[:, 0],
+    "two ints": lambda x: x[:, 0, -1],
+    "a new axis": lambda x: x[:, None],
+    "an ellipsis": lambda x: x[..., 1],
+    "backwards": lambda x: x[::-1, 1:],
+    "from the end": lambda x: x[-2:, None, 2],
+    "all but the last": lambda x: x[:-1],
+    "a write to an int": lambda x: written(x, (slice(None), 0), 5.0),
+    "a write of a row": lambda x: written(x, (slice(None, -1), 1), np.float32([1, 2, 3, 4])),
+    "a write backwards": lambda x: written(x, slice(None, None, -1), x * 2),
+}
+
+
+@pytest.mark.parametrize("name", INDICES)
+def test_an_index_follows_the_batch_size(name: str) -> None:
+    fn, x = INDICES[name], np.arange(60, dtype="float32").reshape(5, 3, 4)
+    net = Network()
+    net.add_output(fn(net.make_input_node((2, 3, 4), "float32", name="x")))
+    net.reset_batch_size(5)
+    file = io.BytesIO()
+    net.dump(file)
+    file.seek(0)
+    (got,) = GraphInference(file).run(inp_dict={"x": x}).values()
+    np.testing.assert_array_equal(got, fn(x))  # NumPy is the judge
+
+
+def test_a_function_of_a_variable_may_begin_with_zeros() -> None:
+    fn, (x,) = CASES["sliding_window_transpose"]
+    net = Network()
+    net.add_output(fn(net.make_const(x)))
+    file = io.BytesIO()
+    net.dump(file)
+    file.seek(0)
+    (got,) = GraphInference(file).run().values()
+    np.testing.assert_array_equal(got, fn(mge.Tensor(x)).numpy())
 
 
 def test_sizes_compare_as_numbers() -> None:

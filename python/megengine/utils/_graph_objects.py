@@ -210,6 +210,11 @@ class VarNode(NetworkNode, Tensor):
 
     _tuple_shape = partial_shape
 
+    def _beside(self, value: Tensor) -> VarNode:
+        """A constant of its graph, for functions that begin with one."""
+        _settle([self])
+        return self._table.var(self._table.ir.add_constant(value, ""))
+
     def shapeof(self, axis: int) -> VarNode:
         """One size, as a variable."""
         _settle([self])

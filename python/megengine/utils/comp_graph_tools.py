@@ -25,6 +25,7 @@ import numpy as np
 
 from ..core._inference import GraphInference
 from ..core.tensor.megbrain_graph import Graph, InputNode, OpNode, OutputNode, VarNode, _check_vars, set_priority_to_id
+from ..tensor import Tensor
 
 __all__ = [
     "GraphInference",
@@ -50,6 +51,20 @@ def _list(who: str, given: Vars) -> list[VarNode]:
     return _check_vars(who, given if isinstance(given, (list, tuple)) else [given])
 
 
+def _is_of_network(var: Any) -> bool:
+    return isinstance(var, Tensor) and hasattr(var, "owner")
+
+
+def _any_list(who: str, given: Any) -> list[Any]:
+    """Those of ``megengine.utils.network`` may be looked at, too."""
+    found = list(given) if isinstance(given, (list, tuple)) else [given]
+    return found if found and all(map(_is_of_network, found)) else _list(who, found)
+
+
+def _op_of(var: Any) -> Any:
+    return var.owner if _is_of_network(var) else var.op
+
+
 def get_dep_vars(var: Vars, var_type: str | Sequence[str] | None = None) -> list[VarNode]:
     """What variables are computed from, themselves included, nearest first; only those made by ops of a type.
 
@@ -58,7 +73,7 @@ def get_dep_vars(var: Vars, var_type: str | Sequence[str] | None = None) -> list
         var_type: ``"Host2DeviceCopy"`` for inputs, ``"ImmutableTensor"`` for constants, or the type of an op.
     """
     types = None if var_type is None else {var_type} if isinstance(var_type, str) else set(var_type)
-    queue, seen, found = deque(_list("get_dep_vars", var)), set(), []
+    queue, seen, found = deque(_any_list("get_dep_vars", var)), set(), []
     while queue:
         v = queue.popleft()
         if v.id in seen:
@@ -66,18 +81,18 @@ def get_dep_vars(var: Vars, var_type: str | Sequence[str] | None = None) -> list
         seen.add(v.id)
         if types is None or get_owner_opr_type(v) in types:
             found.append(v)
-        queue.extend(v.op.inputs)
+        queue.extend(_op_of(v).inputs)
     return found
 
 
 def get_owner_opr_inputs(var: VarNode) -> list[VarNode]:
     """The inputs of the op that makes a variable."""
-    return list(var.op.inputs)
+    return list(_op_of(var).inputs)
 
 
 def get_owner_opr_type(var: VarNode) -> str:
     """The type of the op that makes a variable."""
-    kind = var.op.type
+    kind: str = _op_of(var).type
     return "Host2DeviceCopy" if kind == "InputCallback" else kind
 
 
@@ -108,14 +123,14 @@ def graph_traversal(
     receivers: dict[int, list[int]] = {}
     degree: dict[int, int] = {}
     for v in get_dep_vars(outputs):
-        op = v.op
+        op = _op_of(v)
         if op.id in oprs:
             continue
         oprs[op.id] = op
         for place, i in enumerate(op.inputs):
             variables[i.id] = i
             readers.setdefault(i.id, []).append((op.id, place))
-            receivers.setdefault(i.op.id, []).append(op.id)
+            receivers.setdefault(_op_of(i).id, []).append(op.id)
         degree[op.id] = len(op.inputs)
     by_degree: dict[int, list[int]] = {}
     for key, n in degree.items():
@@ -217,11 +232,14 @@ def convert_outputs(dst: Vars) -> tuple[list[VarNode], OrderedDict[str, OutputNo
     return [n.outputs[0] for n in nodes.values()], nodes
 
 
-def embed_inputs(dst: Vars, data: Sequence[Any], inputs: Sequence[VarNode] | None = None) -> list[VarNode]:
-    """``dst`` with constants in the place of the inputs, in their order."""
+def embed_inputs(
+    dst: Vars, data: Sequence[Any], inputs: Sequence[VarNode] | None = None
+) -> tuple[list[VarNode], OrderedDict[str, VarNode]]:
+    """``dst`` with constants in the place of the inputs, in their order; and these by the names of the inputs."""
     found = _list("embed_inputs", dst)
     graph: Graph = found[0].graph
     given = _inputs_of(found) if inputs is None else list(inputs)
     assert len(given) == len(data), f"embed_inputs: {len(given)} inputs, but {len(data)} values."
     constants = [graph.make_const(np.asarray(value), dtype=v.dtype, device=v.device) for v, value in zip(given, data)]
-    return replace_vars(found, dict(zip(given, constants)))
+    named = OrderedDict((v.name, constant) for v, constant in zip(given, constants))
+    return replace_vars(found, dict(zip(given, constants))), named

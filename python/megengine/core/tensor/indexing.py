@@ -317,6 +317,9 @@ def _filled(shape: tuple[int, ...], value: float, dtype: Any, like: Tensor) -> T
     """One number in a shape, on the device of ``like``."""
     if is_quantize(dtype):
         return _filled(shape, value, "float32", like).astype(dtype)
+    if hasattr(type(like), "_beside"):  # a variable of a graph: the sizes follow those of the inputs
+        beside: Any = like
+        return ops.broadcast_to(beside._beside(_core.tensor_type()(value, dtype, like.device)), shape=shape)
     if like.device == CompNode(get_default_device()):
         return ops.full(shape=shape, value=value, dtype=dtype)
     return ops.broadcast_to(_core.tensor_type()(value, dtype, like.device, is_const=True), shape=shape)
