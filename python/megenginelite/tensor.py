@@ -101,7 +101,7 @@ def _as_array(who: str, data: Any, length: int) -> npt.NDArray[np.uint8]:
     address = ctypes.cast(data, ctypes.c_void_p).value if isinstance(data, _Pointers) else ctypes.addressof(data)
     if not address:
         raise MisuseError(f"lite: {who}: got a null pointer.")
-    return np.frombuffer((ctypes.c_uint8 * length).from_address(address), np.uint8)
+    return np.ctypeslib.as_array((ctypes.c_uint8 * length).from_address(address))
 
 
 def _nbytes(layout: LiteLayout) -> int:

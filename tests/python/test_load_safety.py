@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import copy
+import datetime
 import io
 import os
+import pathlib
 import pickle
 import struct
 import subprocess
@@ -12,6 +15,8 @@ import sys
 import textwrap
 import types
 from collections import Counter, OrderedDict, defaultdict, deque
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -663,6 +668,52 @@ def test_arrays_survive(value, protocol, dumps):
 def test_scalars_survive(value, dumps):
     got = load(dumps([value], 4))[0]
     assert type(got) is type(value) and repr(got) == repr(value)
+
+
+UTC = datetime.timezone.utc
+LIBRARY = {
+    "args": argparse.Namespace(lr=0.1, sizes=[1, 2], out=pathlib.PurePosixPath("a/b"), w=argparse.Namespace(x=None)),
+    "simple": types.SimpleNamespace(a=1, b={"c": (2,)}),
+    "paths": [pathlib.Path("/a/b.pkl"), pathlib.PureWindowsPath("c:/x"), pathlib.PurePosixPath("..")],
+    "times": [datetime.datetime(2020, 1, 2, 3, 4, 5, 6), datetime.date(1, 1, 1), datetime.time(23, 59)],
+    "zones": [datetime.datetime(2020, 1, 1, tzinfo=UTC), datetime.timezone(datetime.timedelta(0, 60))],
+    "spans": [datetime.timedelta(-1, 2, 3), datetime.timedelta.max],
+    "exact": [Decimal("-1.50"), Decimal("NaN"), Fraction(-3, 7), Fraction(5)],
+    "keys": {datetime.date(2020, 1, 1): 1, pathlib.PurePosixPath("a"): 2, Fraction(1, 2): 3},
+    "dots": (..., slice(None)),
+}
+
+
+@pytest.mark.parametrize("name", LIBRARY)
+@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+def test_values_of_the_library_survive(name, protocol):
+    """What training programs keep beside weights; all of it loads in MegEngine."""
+    for data in (saved(LIBRARY[name], protocol), pickle.dumps(LIBRARY[name], protocol)):
+        assert repr(load(data)) == repr(LIBRARY[name])
+
+
+@pytest.mark.parametrize(
+    "call, text",
+    [
+        (Call(argparse.Namespace, 1), "with arguments"),
+        (Call(argparse.Namespace, state=[1]), "not a dict of attributes"),
+        (Call(types.SimpleNamespace, state={1: 2}), "not a dict of attributes"),
+        (Call(pathlib.PurePosixPath, 3), "something else than text"),
+        (Call(datetime.datetime, 2020, 1, 1), "which no pickle of one does"),
+        (Call(datetime.datetime, b"123"), "datetime that is none"),
+        (Call(datetime.timedelta, 10**12, 0, 0), "timedelta that is none"),
+        (Call(Decimal, "a"), "Decimal that is none"),
+        (Call(Fraction, "1e999999999"), "1000 digits|which no pickle"),
+        (Call(Fraction, "1" * 5000), "1000 digits"),
+        (Call(Fraction, 1, 0), "Fraction that is none"),
+        (Call(pathlib.Path.home), "wants to import"),
+        (Call(datetime.datetime.now), "wants to|no pickle"),
+    ],
+)
+def test_values_of_the_library_that_are_none(call, text):
+    with pytest.raises(Exception, match=text) as e:
+        load(pickle.dumps(call))
+    assert isinstance(e.value, (Damaged, machine.Refused, pickle.UnpicklingError))
 
 
 def test_tensors_of_old_files():

@@ -73,6 +73,10 @@ NETS: dict[str, Callable[[Tensor], Tensor]] = {
         F.repeat(mge.Tensor(image((1, 2, 3))), x.shape[0], axis=0) + x.mean(axis=(1, 2, 3)).reshape(-1, 1, 1)
     ),
     "instance_norm": M.InstanceNorm(6, affine=False),
+    "resize_to_corners": lambda x: F.vision.interpolate(
+        F.avg_pool2d(x, 2), size=(x.shape[2], x.shape[3]), mode="bilinear", align_corners=True
+    ),
+    "resize_to_one_pixel": lambda x: F.vision.interpolate(x, size=(1, x.shape[3] * 2), align_corners=True),
     "layer_norm_without_weights": lambda x: F.nn.layer_norm(x, x.shape[1:], False),
 }
 
@@ -247,3 +251,38 @@ WEIGHT = Tensor(image((5, 6, 3, 3)))
 
 def test_an_output_that_is_its_input_keeps_its_name() -> None:
     assert list(GraphInference(dumped(F.copy, "FBS_V2")).run(image(SIZES[0]))) == ["y"]
+
+
+@pytest.mark.parametrize("version", ["FBS", "FBS_V2"])
+def test_what_changes_nothing_is_not_written(version: str) -> None:
+    """MegEngine cannot load a reshape to its own shape, and its GraphInference none of the products."""
+    fns: dict[str, Callable[[Tensor], Tensor]] = {
+        "reshape": lambda x: F.relu(x).reshape(F.relu(x).shape),
+        "products": lambda x: F.relu(((1 * x) * 1 + 0) ** 1),
+    }
+    for fn in fns.values():
+        file = dumped(fn, version, optimize=False)
+        assert {o.type for o in Network.load(file).all_oprs} <= {"Host2DeviceCopy", "RELU", "Elemwise", "GetVarShape"}
+        file.seek(0)
+        for size in SIZES:
+            (y,) = GraphInference(file).run(inp_dict={"x": image(size)}).values()
+            np.testing.assert_array_equal(np.asarray(y), np.maximum(image(size), 0))
+            file.seek(0)
+
+
+def test_quantised_values_are_picked_as_numbers() -> None:
+    """MegEngine picks no quantised values by index, as the borders of reflected images are."""
+    scale = mge.Tensor(0.05)
+
+    def quantised(x: Tensor) -> Tensor:
+        q = x.astype(mge.core.tensor.dtype.qint8(float(scale)))
+        return F.pad(q, ((0, 0), (0, 0), (2, 1), (1, 0)), "reflect").astype("float32")
+
+    file = dumped(quantised, "FBS_V2")
+    want = np.pad(np.rint(image(SIZES[0]) / 0.05) * 0.05, ((0, 0), (0, 0), (2, 1), (1, 0)), "reflect")
+    (y,) = GraphInference(file).run(inp_dict={"x": image(SIZES[0])}).values()
+    np.testing.assert_allclose(np.asarray(y), want, rtol=1e-5, atol=1e-5)
+    file.seek(0)
+    for op in Network.load(file).all_oprs:
+        if op.type.startswith("Indexing"):
+            assert op.inputs[0].dtype == np.float32

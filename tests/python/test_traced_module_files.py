@@ -338,7 +338,14 @@ def test_names_that_a_graph_may_not_use(raw: bytes, old: bytes, new: bytes, says
 
 
 def test_a_file_does_not_replace_methods_or_add_hooks() -> None:
+    ring: dict[str, Any] = {}
+    ring["ring"] = ring
+    deep: list[Any] = []
+    for _ in range(400):
+        deep = [deep]
     for change, says in (
+        ({"notes": ring}, "holds itself"),
+        ({"notes": deep}, "nest too deep"),
         ({"forward": 1}, "replaces 'forward'"),
         ({"graph": 1}, "replaces 'graph'"),
         ({"_forward_hooks": {1: 2}}, "hooks"),

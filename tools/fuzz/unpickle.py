@@ -26,12 +26,16 @@ import tempfile
 import time
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable
+from datetime import datetime, timedelta
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import megengine as mge
+import megengine._pickle.values  # what load imports when a file first names it
 import megengine.functional as F
 import megengine.module as M
 from megengine.core.tensor import dtype as D
@@ -90,6 +94,7 @@ def originals() -> list[Any]:
         [np.array(["ab", "c"]), np.array([b"x"]), np.array(["2020"], "M8[s]"), np.array([{1: [2]}, None], object)],
         [np.arange(3.0).astype(D.bfloat16), np.array([1, -3]).astype(D.intb2), np.ones(2, "int8").astype(D.qint8(0.5))],
         [np.float32(1.5), np.int8(3), np.bool_(True), np.str_("x"), np.float64, np.dtype("i4"), np.datetime64(3, "s")],
+        [argparse.Namespace(a=[1], b=Path("a/b")), datetime(2020, 1, 2), timedelta(1), Decimal("1.5"), Fraction(1, 3)],
         [None, True, 1, -1, 300, 70000, 2**40, 10**30, 1.5, 1j, "x", "y" * 300, b"z", b"w" * 300, bytearray(b"v")],
         [(), (1,), (1, 2, 3, 4), [], {}, set(), {1, "a"}, frozenset([1, (2,)]), slice(1, 2), range(3), {(1, 2): 3}],
         [OrderedDict(a=1), defaultdict(list, a=[1]), Counter("aab"), deque([1], 3), ring, Canary(), [Canary()]],

@@ -323,6 +323,7 @@ _TABLE: dict[tuple[str, str], tuple[Any, Make | None]] = {
     ("builtins", "complex"): (complex, _plain(complex, "complex", (float, int), (float, int))),
     ("builtins", "range"): (range, _plain(range, "range", (int,), (int,), (int,))),
     ("builtins", "slice"): (slice, _plain(slice, "slice", (int, _NONE), (int, _NONE), (int, _NONE))),
+    ("builtins", "Ellipsis"): (..., None),
     **{("builtins", t.__name__): (t, None) for t in (bool, int, float, str, list, tuple, dict, object)},
     ("_codecs", "encode"): (NOT_DATA, _bytes_of),
     ("numpy", "ndarray"): (np.ndarray, arrays.ndarray),
@@ -377,6 +378,9 @@ def _extended(module: str, name: str) -> Global | None:
     return None
 
 
+#: Modules of Python's library that ``values`` knows.
+_OF_PYTHON = frozenset("argparse types pathlib pathlib._local datetime decimal fractions".split())
+
 #: Names of Python 2's __builtin__, which protocols below 3 write.
 _PYTHON_2 = {"xrange": "range", "long": "int", "unicode": "str"}
 
@@ -385,6 +389,12 @@ def _known(module: str, name: str) -> Global | None:
     if module == "__builtin__":
         module, name = "builtins", _PYTHON_2.get(name, name)
     entry = _TABLE.get((module, name))
+    if entry is None and module in _OF_PYTHON:  # imported when a file first names one
+        from . import values
+
+        _TABLE.update(values.TABLE)
+        _BUILD.update(values.BUILD)
+        entry = _TABLE.get((module, name))
     return None if entry is None else Global(f"{module}.{name}", *entry)
 
 

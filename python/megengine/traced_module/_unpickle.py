@@ -313,15 +313,27 @@ def _module_state_state(m: Machine, packed: _ModuleState, state: Any) -> None:
     packed.__dict__.update(module=pair, state=None, version=str(f.get("version", "")), _made=made, _source=None)
 
 
-def _unpacked(value: Any) -> Any:
+_NEST = 100  # how deep attributes of modules nest
+
+
+def _unpacked(value: Any, made: dict[int, Any] | None = None, depth: int = 0) -> Any:
+    """With modules in place of what they were packed as; what the file has once is made once."""
     if isinstance(value, _ModuleState):
         _need("_made" in vars(value), "a module that holds itself")
         return value._made
-    if type(value) in (list, tuple):
-        return type(value)(_unpacked(v) for v in value)
-    if type(value) is dict:
-        return {k: _unpacked(v) for k, v in value.items()}
-    return value
+    if type(value) not in (list, tuple, dict):
+        return value
+    made = {} if made is None else made
+    if id(value) not in made:
+        made[id(value)] = _unpacked  # until it is there
+        _need(depth < _NEST, "attributes that nest too deep")
+        if type(value) is dict:
+            out: Any = {k: _unpacked(v, made, depth + 1) for k, v in value.items()}
+        else:
+            out = type(value)([_unpacked(v, made, depth + 1) for v in value])
+        made[id(value)] = out
+    _need(made[id(value)] is not _unpacked, "an attribute that holds itself")
+    return made[id(value)]
 
 
 def _traced_state(m: Machine, module: TracedModule, state: Any) -> None:

@@ -110,8 +110,6 @@ VarId Oprs::constant(const Meta& m, Bytes data, std::string name) {
   return v;
 }
 
-namespace {
-
 std::string scalar_bytes(double v, DType t) {
   Graph g;
   Meta m;
@@ -119,8 +117,6 @@ std::string scalar_bytes(double v, DType t) {
   const ir::Constant* c = g.constant_of(ir::add_scalar(g, v, m));
   return {static_cast<const char*>(c->data()), m.bytes()};
 }
-
-}  // namespace
 
 VarId Oprs::number(double value, DType given) {
   const DType t = narrow(given);
@@ -162,7 +158,14 @@ VarId Oprs::join(Vars parts, int64_t axis) {
   last().comp_node = "xpux:0";
   return v;
 }
+VarId Oprs::shape_of(VarId x) {
+  const VarId shape = opr1("GetVarShapeV1", "OptionalAxisV1", {}, {x});
+  shape_of_[shape] = x;
+  return shape;
+}
 VarId Oprs::reshape(VarId x, VarId shape, int64_t open_axis) {
+  // Their loader makes x of x.reshape(x.shape), and then misses an operator.
+  if (auto at = shape_of_.find(shape); at != shape_of_.end() && at->second == x) return x;
   return opr1("ReshapeV1", "OptionalAxisV1", {{"axis", open_axis}}, {x, shape});
 }
 VarId Oprs::reshape(VarId x, std::initializer_list<int64_t> shape) {

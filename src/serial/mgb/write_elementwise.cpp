@@ -1,5 +1,7 @@
 // Elementwise ops: most are one mode of Elemwise.
+#include <cstring>
 #include <map>
+#include <optional>
 
 #include "compat/op_class.h"
 #include "op/elementwise/fake_quant.h"
@@ -76,7 +78,25 @@ constexpr Mode kModes[] = {
     {"tanh_grad", "TANH_GRAD"},
 };
 
+bool is_number(const Oprs& w, size_t i, double value) {
+  const ir::Constant* c = w.graph().constant_of(w.node().inputs[i]);
+  const Meta& m = w.meta(i);
+  if (!c || !c->storage || m.shape.numel() != 1 || is_quant(m.dtype)) return false;
+  const std::string want = scalar_bytes(value, m.dtype);
+  return std::memcmp(c->data(), want.data(), want.size()) == 0;
+}
+/// The operand that x * 1, x + 0 and x ** 1 are: MegEngine's GraphInference makes it of them, and fails of that.
+std::optional<size_t> itself(const Oprs& w) {
+  const std::string_view op = w.node().op->name;
+  if (op != "mul" && op != "add" && op != "pow") return std::nullopt;
+  for (size_t i : {size_t{1}, size_t{0}})
+    if (is_number(w, i, op == "add" ? 0 : 1) && w.meta(1 - i).same_type(w.out_meta()) && (i == 1 || op != "pow"))
+      return 1 - i;
+  return std::nullopt;
+}
+
 void elemwise(Oprs& w) {
+  if (const std::optional<size_t> i = itself(w)) return w.result(w.in(*i));
   Vars in;
   for (size_t i = 0; i < w.n_in(); ++i) in.push_back(w.in(i));
   for (auto& m : kModes)

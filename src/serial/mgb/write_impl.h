@@ -69,7 +69,7 @@ class Oprs {
   VarId ints(std::initializer_list<int64_t> values) { return ints(std::span(values.begin(), values.size())); }
   VarId constant(const Meta& m, Bytes data, std::string name = {});
   VarId convert(VarId x, DType t, const Quant& q = {});
-  VarId shape_of(VarId x) { return opr1("GetVarShapeV1", "OptionalAxisV1", {}, {x}); }
+  VarId shape_of(VarId x);
   /// Elements begin..end of a vector; an end of INT32_MAX is open.
   VarId part(VarId x, int64_t begin, int64_t end);
   VarId join(Vars parts, int64_t axis = 0);
@@ -103,7 +103,11 @@ class Oprs {
   int format_;
   bool older_;
   std::unordered_map<std::string, VarId> shared_;  // small constants, by their bytes
+  std::unordered_map<VarId, VarId> shape_of_;      // shapes, and of what they are
 };
+
+/// A number as a tensor of that dtype holds it.
+std::string scalar_bytes(double value, DType t);
 
 using Rule = void (*)(Oprs&);
 struct RuleRow {

@@ -70,9 +70,12 @@ VarId spread(Oprs& w, VarId y, const Index& ix, int64_t at, int rest) {
 void get(Oprs& w, const Ints& axes, int64_t at) {
   const int rank = w.meta(0).shape.rank;
   const Index ix = index_of(w, axes, 1, rank);
-  Vars in{w.in(0)};
+  const Meta& m = w.meta(0);
+  const bool quantised = is_quant(m.dtype);  // those it does not pick; back and forth gives the same integers
+  Vars in{quantised ? w.convert(w.in(0), DType::F32) : w.in(0)};
   in.insert(in.end(), ix.vars.begin(), ix.vars.end());
-  const VarId y = w.opr1("IndexingMultiAxisVec", "IndexDescMaskDump", {{"items", ix.items}}, in);
+  VarId y = w.opr1("IndexingMultiAxisVec", "IndexDescMaskDump", {{"items", ix.items}}, in);
+  if (quantised) y = w.convert(y, m.dtype, m.quant);
   w.result(spread(w, y, ix, at, rank - static_cast<int>(axes.size())));
 }
 void take(Oprs& w) {

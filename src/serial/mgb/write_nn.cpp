@@ -310,20 +310,32 @@ int64_t member(const char* cls, const char* field, std::string name) {
     if (f.name == field) return compat::parse_member(*f.members, name);
   return 0;
 }
+// As MegEngine writes it: a warp that scales by (size - 1) / (new size - 1). Its Resize3D knows corners, too, but keeps
+// what it made for the sizes before when they change.
+VarId resize_to_corners(Oprs& w, VarId x, VarId size) {
+  const VarId old = w.shape_of(x), zero = w.number(0, DType::F32), one = w.number(1, DType::F32);
+  const auto less_one = [&](VarId n) { return w.elemwise("SUB", {w.convert(n, DType::F32), one}); };
+  const auto scale = [&](int64_t i) {
+    const VarId to = w.elemwise("MAX", {less_one(w.part(size, i, i + 1)), one});  // of one pixel: the first
+    return w.elemwise("TRUE_DIV", {less_one(w.part(old, i + 2, i + 3)), to});
+  };
+  const VarId matrix = w.join({scale(1), zero, zero, zero, scale(0), zero, zero, zero, one});
+  const VarId each = w.broadcast(w.reshape(matrix, {1, 3, 3}), w.join({w.part(old, 0, 1), w.ints({3, 3})}));
+  return w.opr1("WarpPerspectiveV2", "WarpPerspective", {{"format", int64_t{0}}}, {x, each, size});
+}
 void resize(Oprs& w) {
   const auto& at = w.attrs<ResizeAttrs>();
   const int rank = w.meta(0).shape.rank;
   VarId x = w.in(0), size = w.sizes("size").var;
-  // Lines are images of one column; with aligned corners, which only volumes know, images are volumes of one image.
-  if (rank == 3) x = w.add_axes(x, {3}), size = w.join({size, w.ints({1})});
-  const bool flat = at.align_corners && rank < 5;
-  if (flat) x = w.add_axes(x, {2}), size = w.join({w.ints({1}), size});
-  VarId y =
-      at.align_corners || rank == 5
-          ? w.opr1("Resize3D", "Resize3D", {{"format", int64_t{0}}, {"align_corners", at.align_corners}}, {x, size})
-          : w.opr1("ResizeV2", "Resize", {{"imode", member("Resize", "imode", at.mode)}, {"format", int64_t{0}}},
-                   {x, size});
-  if (flat) y = w.remove_axes(y, {2}, 5);
+  if (rank == 3) x = w.add_axes(x, {3}), size = w.join({size, w.ints({1})});  // lines are images of one column
+  VarId y;
+  if (rank == 5)
+    y = w.opr1("Resize3D", "Resize3D", {{"format", int64_t{0}}, {"align_corners", at.align_corners}}, {x, size});
+  else if (at.align_corners)
+    y = resize_to_corners(w, x, size);
+  else
+    y = w.opr1("ResizeV2", "Resize", {{"imode", member("Resize", "imode", at.mode)}, {"format", int64_t{0}}},
+               {x, size});
   w.result(rank == 3 ? w.remove_axes(y, {3}, 4) : y);
 }
 std::string refuse_resize(const Graph& g, const ir::Node& n) {
