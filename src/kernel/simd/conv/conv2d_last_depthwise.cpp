@@ -32,10 +32,10 @@ alignas(64) inline constexpr float kZeroLanes[16] = {};  // what a tap outside t
 struct DepthRow {
   static constexpr int64_t kMaxTaps = 64;
   int64_t taps = 0, count = 0, step = 1, apart = 1, size = 0, channels = 0;
-  bool square3 = false;           // 3x3 taps side by side, steps of one or two, a vector of channels at least
-  const float* row[kMaxTaps];     // start of the image row a tap reads; null: outside
-  int64_t first[kMaxTaps];        // the pixel of that row which output 0 takes
-  const float* weight[kMaxTaps];  // [channels]
+  const float* next_row = nullptr;  // of 3x3 taps: the image row below theirs, for a second row of outputs
+  const float* row[kMaxTaps];       // start of the image row a tap reads; null: outside
+  int64_t first[kMaxTaps];          // the pixel of that row which output 0 takes
+  const float* weight[kMaxTaps];    // [channels]
   void add(const float* r, int64_t f, const float* w) { row[taps] = r, first[taps] = f, weight[taps] = w, ++taps; }
 };
 
@@ -88,88 +88,96 @@ HWY_INLINE void depth_tile(const DepthRow& p, int64_t i, int64_t c, MF m, int la
   }
 }
 
-// Which pixels of a tile may lie outside their row: none; the first, the last or both, which do; any, which is asked.
-enum DepthEdge { kInside = 0, kLeftOut = 1, kRightOut = 2, kAsk = 4 };
+// The first pixel of a tile lies outside its row, or the last one.
+enum DepthEdge { kLeftOut = 1, kRightOut = 2 };
 
-// Outputs [i, i + N) of a 3x3 filter, all channels, of which there is a vector at least: weights stay in registers, and
-// a pixel is loaded once for the three taps of its row. Taps of an output come in the order of depth_tile. Where
-// channels are no whole vectors the last one reaches back and writes some values a second time.
-template <int N, int S, int kEdge>
-void depth_tile3(const DepthRow& p, int64_t i, float* HWY_RESTRICT y, const Epilogue* done, int64_t pixel) {
-  constexpr int kPixels = (N - 1) * S + 3;
+// Outputs [i, i + N) of R rows of a 3x3 filter, all channels, of which there is a vector at least: weights stay in
+// registers, and a pixel is loaded once for all taps that see it. Two rows together read four of the image, not six:
+// rows are larger than the first cache. Taps of an output come in the order of depth_tile. Where channels are no whole
+// vectors the last one reaches back and writes some values a second time.
+template <int R, int N, int S>
+void depth_tile3(const DepthRow& p, int64_t i, int edge, float* HWY_RESTRICT y, const Epilogue* done, int64_t pixel) {
+  constexpr int kPixels = (N - 1) * S + 3, kLines = (R - 1) * S + 3;
   const DF d;
   const int64_t channels = p.channels, at = p.first[0] + i * S;
   const MF all = hn::FirstN(d, kLanes);
   for (int64_t at_c = 0; at_c < channels; at_c += kLanes) {
     const int64_t c = std::min(at_c, channels - kLanes);
-    VF acc[N];
+    VF acc[R][N], w[3][3];
+#pragma GCC unroll 2
+    for (int r = 0; r < R; ++r)
 #pragma GCC unroll 8
-    for (int j = 0; j < N; ++j) acc[j] = hn::Zero(d);
+      for (int j = 0; j < N; ++j) acc[r][j] = hn::Zero(d);
+#pragma GCC unroll 4
+    for (int l = 0; l < kLines; ++l) {
 #pragma GCC unroll 3
-    for (int r = 0; r < 3; ++r) {
-      VF w[3];
-#pragma GCC unroll 3
-      for (int s = 0; s < 3; ++s) w[s] = hn::LoadU(d, p.weight[3 * r + s] + c);
+      for (int s = 0; s < 3 && l < 3; ++s) w[l][s] = in_register(hn::LoadU(d, p.weight[3 * l + s] + c));
       // Of a row outside the image every pixel is one of zeros.
-      const float* HWY_RESTRICT row = p.row[3 * r] ? p.row[3 * r] + at * channels + c : kZeroLanes;
-      const int64_t next = p.row[3 * r] ? channels : 0;
+      const float* image = l < 3 ? p.row[3 * l] : p.next_row;
+      const float* HWY_RESTRICT row = image ? image + at * channels + c : kZeroLanes;
+      const int64_t next = image ? channels : 0;
 #pragma GCC unroll 17
       for (int q = 0; q < kPixels; ++q, row += next) {
-        const bool outside = (kEdge & kLeftOut && q == 0) || (kEdge & kRightOut && q == kPixels - 1) ||
-                             (kEdge & kAsk && (at + q < 0 || at + q >= p.size));
+        const float* from = row;
+        if (q == 0) from = edge & kLeftOut ? kZeroLanes : row;
+        if (q == kPixels - 1) from = edge & kRightOut ? kZeroLanes : row;
         // Else each tap would load it anew, and loads would take as long as the sums.
-        const VF v = outside ? hn::Zero(d) : in_register(hn::LoadU(d, row));
+        const VF v = in_register(hn::LoadU(d, from));
+#pragma GCC unroll 2
+        for (int r = 0; r < R; ++r)
 #pragma GCC unroll 3
-        for (int s = 0; s < 3; ++s)
-          if (q >= s && (q - s) % S == 0 && (q - s) / S < N) acc[(q - s) / S] = hn::MulAdd(w[s], v, acc[(q - s) / S]);
+          for (int s = 0; s < 3; ++s)
+            if (const int k = l - r * S, j = (q - s) / S; k >= 0 && k < 3 && q >= s && (q - s) % S == 0 && j < N)
+              acc[r][j] = hn::MulAdd(w[k][s], v, acc[r][j]);
       }
     }
-    float* HWY_RESTRICT to = y + i * channels + c;
-    if (done) {
-      const float* add = done->add ? done->add + (pixel + i) * channels + c : nullptr;
-      ChannelSteps(*done, c, all, kLanes).all(acc, add, [&](int j) HWY_ATTR {
-        return hn::LoadU(d, add + j * channels);
-      });
-    }
+#pragma GCC unroll 2
+    for (int r = 0; r < R; ++r) {
+      const int64_t first = (r * p.count + i) * channels + c;
+      if (done) {
+        const float* add = done->add ? done->add + pixel * channels + first : nullptr;
+        ChannelSteps(*done, c, all, kLanes).all(acc[r], add, [&](int j) HWY_ATTR {
+          return hn::LoadU(d, add + j * channels);
+        });
+      }
 #pragma GCC unroll 8
-    for (int j = 0; j < N; ++j) hn::StoreU(acc[j], d, to + j * channels);
+      for (int j = 0; j < N; ++j) hn::StoreU(acc[r][j], d, y + first + j * channels);
+    }
   }
 }
 
-// Rows of a tile or more, whose first pixel and last one may lie outside: tiles of N, the last over the one before it
-// where they do not fit. False: other rows.
-template <int N, int S>
-bool depth_row3_whole(const DepthRow& p, float* y, const Epilogue* done, int64_t pixel) {
+// R rows of a tile or more, whose first pixel and last one may lie outside: tiles of N, the last over the one before it
+// where they do not fit.
+template <int R, int N, int S>
+void depth_rows3(const DepthRow& p, float* y, const Epilogue* done, int64_t pixel) {
   const int64_t last = p.first[0] + (p.count - 1) * S + 2;  // pixel
-  if (p.count < N || p.first[0] < -1 || last > p.size) return false;
-  using Fn = void (*)(const DepthRow&, int64_t, float*, const Epilogue*, int64_t);
-  static constexpr Fn tile[] = {depth_tile3<N, S, kInside>, depth_tile3<N, S, kLeftOut>, depth_tile3<N, S, kRightOut>,
-                                depth_tile3<N, S, kLeftOut | kRightOut>};
   for (int64_t at = 0; at < p.count; at += N) {
     const int64_t i = std::min(at, p.count - N);
     const int left = i == 0 && p.first[0] < 0 ? kLeftOut : 0,
               right = i + N == p.count && last == p.size ? kRightOut : 0;
-    tile[left | right](p, i, y, done, pixel);
+    depth_tile3<R, N, S>(p, i, left | right, y, done, pixel);
   }
-  return true;
 }
 
+using DepthRowsFn = void (*)(const DepthRow&, float*, const Epilogue*, int64_t);
+// Tiles for rows like this one, one row and, if there is such a tile, two together; null: other rows.
+struct DepthTiles {
+  DepthRowsFn one = nullptr, two = nullptr;
+};
 template <int S>
-void depth_row3(const DepthRow& p, float* y, const Epilogue* done, int64_t pixel) {
-  int64_t i = 0;
+DepthTiles depth_tiles(const DepthRow& p) {
+  if (p.first[0] < -1 || p.first[0] + (p.count - 1) * S + 2 > p.size || p.count < 4) return {};
 #if MGE_REGISTERS_32
   auto work = [&](int64_t n) { return (p.count + n - 1) / n * (n + 1); };
-  if ((work(7) <= work(8) ? depth_row3_whole<7, S> : depth_row3_whole<8, S>)(p, y, done, pixel)) return;
-  for (; i + 4 <= p.count; i += 4) depth_tile3<4, S, kAsk>(p, i, y, done, pixel);
-#else
-  if (depth_row3_whole<4, S>(p, y, done, pixel)) return;
+  constexpr int R = S == 1 ? 2 : 1;
+  if (p.count >= 7 && (p.count == 7 || work(7) <= work(8))) return {depth_rows3<1, 7, S>, depth_rows3<R, 7, S>};
+  if (p.count >= 8) return {depth_rows3<1, 8, S>, depth_rows3<R, 8, S>};
 #endif
-  for (; i < p.count; ++i) depth_tile3<1, S, kAsk>(p, i, y, done, pixel);
+  return {depth_rows3<1, 4, S>};
 }
 
 // A row of outputs, every channel. y points to output 0, which is that pixel of all outputs.
 void depth_row(const DepthRow& p, float* HWY_RESTRICT y, const Epilogue* done = nullptr, int64_t pixel = 0) {
-  if (p.square3) return (p.step == 1 ? depth_row3<1> : depth_row3<2>)(p, y, done, pixel);
   int64_t lo = 0, hi = p.count;  // outputs whose taps all lie inside
   for (int64_t t = 0; t < p.taps; ++t) {
     if (!p.row[t]) continue;
@@ -209,17 +217,26 @@ void depth_taps(const ConvGeom& g, const float* wt, float* to) {
 // Rows [b, e) of the outputs of all images.
 void depth_rows(const ConvGeom& g, const float* x, const float* w, float* y, const Epilogue* done, int64_t b,
                 int64_t e) {
-  for (; b < e; ++b) {
+  // 3x3 taps side by side, steps of one or two, a vector of channels at least.
+  const bool square3 = g.kh == 3 && g.kw == 3 && g.dw == 1 && g.c >= kLanes && g.sw <= 2;
+  for (int64_t rows; b < e; b += rows) {
     const float* image = x + b / g.oh * g.h * g.w * g.c;
+    const int64_t oy = b % g.oh;
+    auto line = [&](int64_t iy) { return iy < 0 || iy >= g.h ? nullptr : image + iy * g.w * g.c; };
     DepthRow p{.count = g.ow, .step = g.sw, .size = g.w, .channels = g.c};
-    p.square3 = g.kh == 3 && g.kw == 3 && g.dw == 1 && g.c >= kLanes && g.sw <= 2;
-    for (int64_t r = 0; r < g.kh; ++r) {
-      const int64_t iy = b % g.oh * g.sh - g.ph + r * g.dh;
-      const float* row = iy < 0 || iy >= g.h ? nullptr : image + iy * g.w * g.c;
-      for (int64_t s = 0; s < g.kw; ++s) p.add(row, s * g.dw - g.pw, w + (r * g.kw + s) * g.c);
-    }
-    depth_row(p, y + b * g.ow * g.c, done, b * g.ow);
-    if (done) done->finish(y + b * g.ow * g.c, g.ow * g.c);
+    for (int64_t r = 0; r < g.kh; ++r)
+      for (int64_t s = 0; s < g.kw; ++s)
+        p.add(line(oy * g.sh - g.ph + r * g.dh), s * g.dw - g.pw, w + (r * g.kw + s) * g.c);
+    const DepthTiles tiles = !square3 ? DepthTiles{} : g.sw == 1 ? depth_tiles<1>(p) : depth_tiles<2>(p);
+    const bool two = tiles.two != tiles.one && tiles.two && g.sh * g.dh == 1 && b + 1 < e && oy + 1 < g.oh;
+    rows = two ? 2 : 1;
+    if (two) p.next_row = line(oy - g.ph + 3);
+    float* to = y + b * g.ow * g.c;
+    if (tiles.one)
+      (two ? tiles.two : tiles.one)(p, to, done, b * g.ow);
+    else
+      depth_row(p, to, done, b * g.ow);
+    if (done) done->finish(to, rows * g.ow * g.c);
   }
 }
 

@@ -279,6 +279,12 @@ const ConvGeom kCases[] = {
     geom(1, 16, 8, 28, 16, 3, 3, 2, 2, 1, 1, 1, 1, 16),   // depthwise, strided, the left edge
     geom(1, 16, 6, 15, 16, 3, 3, 2, 2, 0, 0, 1, 1, 16),   // depthwise, strided, no edges
     geom(1, 16, 6, 12, 16, 3, 3, 1, 1, 2, 2, 1, 1, 16),   // depthwise, edges of two pixels
+    geom(2, 16, 5, 16, 16, 3, 3, 1, 1, 1, 1, 1, 1, 16),   // depthwise, two rows at a time and one more
+    geom(1, 32, 1, 9, 32, 3, 3, 1, 1, 1, 1, 1, 1, 32),    // depthwise, one row, between rows of padding
+    geom(2, 16, 2, 4, 16, 3, 3, 1, 1, 1, 1, 1, 1, 16),    // depthwise, rows of a narrow tile
+    geom(1, 16, 6, 3, 16, 3, 3, 1, 1, 1, 1, 1, 1, 16),    // depthwise, rows of no tile
+    geom(1, 16, 9, 14, 16, 3, 3, 2, 1, 1, 1, 1, 1, 16),   // depthwise, rows that share one of the image
+    geom(1, 16, 9, 14, 16, 3, 3, 1, 1, 2, 1, 2, 1, 16),   // depthwise, rows apart by two
     geom(1, 4, 9, 9, 12, 5, 5, 1, 1, 2, 2, 1, 1, 4),      // depthwise with multiplier 3
     geom(2, 12, 8, 8, 20, 3, 3, 1, 1, 1, 1, 1, 1, 4),     // grouped
     geom(1, 5, 17, 15, 18, 3, 2, 1, 1, 2, 1, 2, 3),       // dilated
