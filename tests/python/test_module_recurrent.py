@@ -259,7 +259,12 @@ def test_states_that_do_not_fit():
 def test_threads_and_caches_do_not_change_a_bit(batch: int) -> None:
     """However the batch and the units are cut: by rows alone, where a thread goes through all steps, or by both."""
     ops, hidden, steps = _core.ops, 37, 5
-    gates, w, h0, c0 = rand(steps, batch, 4 * hidden), rand(4 * hidden, hidden), rand(batch, hidden), rand(batch, hidden)
+    gates, w, h0, c0 = (
+        rand(steps, batch, 4 * hidden),
+        rand(4 * hidden, hidden),
+        rand(batch, hidden),
+        rand(batch, hidden),
+    )
     ghs, gcs = rand(steps, batch, hidden), rand(steps, batch, hidden)
     before, threads = _core.get_option("piece_ns"), _core.get_num_threads()
     results = []

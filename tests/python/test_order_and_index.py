@@ -373,14 +373,14 @@ def test_int32_reductions_are_exact(n: int) -> None:
     x = np.random.default_rng(n).integers(-(2**31), 2**31, (5, n, 3)).astype("int32")
     x[0, 0, 0], x[-1, -1, -1] = -(2**31), 2**31 - 1
     t = Tensor(x, dtype="int32")
+    wide = x.astype("int64")
     for axis in (0, 1, 2, (0, 2), (1, 2), None):
-        for ours, ref in ((F.max, np.max), (F.min, np.min)):
-            np.testing.assert_array_equal(ours(t, axis).numpy(), ref(x, axis))
-        for ours, ref in ((F.sum, np.sum), (F.prod, np.prod)):
-            if ours is F.prod and isinstance(axis, tuple):
-                continue
-            got = ours(t, axis).numpy()
-            assert got.dtype == np.int32
-            np.testing.assert_array_equal(got, ref(x.astype("int64"), axis).astype("int32"))
+        np.testing.assert_array_equal(F.max(t, axis).numpy(), x.max(axis))
+        np.testing.assert_array_equal(F.min(t, axis).numpy(), x.min(axis))
+        total = F.sum(t, axis).numpy()
+        assert total.dtype == np.int32
+        np.testing.assert_array_equal(total, wide.sum(axis).astype("int32"))
+        if not isinstance(axis, tuple):
+            np.testing.assert_array_equal(F.prod(t, axis).numpy(), wide.prod(axis).astype("int32"))
     one = Tensor(x[:, :1], dtype="int32")
     np.testing.assert_array_equal(F.max(one, 1).numpy(), x[:, 0])
