@@ -76,6 +76,13 @@ struct Offsets {
       src += index[i] * n.stride[1][i];
     }
   }
+  // Past some items of the last of the dims, which has as many left.
+  void pass(const LoopNest& n, int dims, int64_t items) {
+    dst += (items - 1) * n.stride[0][dims - 1];
+    src += (items - 1) * n.stride[1][dims - 1];
+    index[dims - 1] += items - 1;
+    advance(n, dims);
+  }
   // To the next item.
   void advance(const LoopNest& n, int dims, int skip = -1) {
     for (int i = dims - 1; i >= 0; --i) {
@@ -145,9 +152,39 @@ void copy_transposed(const Job& j, int across) {
   });
 }
 
+// Runs of a few elements: a loop over them inside of one over the dim before.
+constexpr int64_t kFew = 16;
+template <class T>
+void copy_short_runs(const Job& j) {
+  const LoopNest& n = j.nest;
+  const int inner = j.inner(), mid = inner - 1;
+  const int64_t len = n.size[inner], ss = n.stride[1][inner], ds = n.stride[0][inner];
+  const int64_t ms = n.stride[1][mid], md = n.stride[0][mid];
+  parallel_for(j.total / len, byte_grain(len * j.size), [&](int64_t b, int64_t e) {
+    Offsets at(n, inner, -1, b);
+    while (b < e) {
+      const int64_t rows = std::min(e - b, n.size[mid] - at.index[mid]);
+      const T* s = reinterpret_cast<const T*>(j.src) + at.src;
+      T* d = reinterpret_cast<T*>(j.dst) + at.dst;
+      if (ss == 0) {
+        for (int64_t r = 0; r < rows; ++r, s += ms, d += md) {
+          const T value = *s;
+          for (int64_t k = 0; k < len; ++k) d[k * ds] = value;
+        }
+      } else {
+        for (int64_t r = 0; r < rows; ++r, s += ms, d += md)
+          for (int64_t k = 0; k < len; ++k) d[k * ds] = s[k * ss];
+      }
+      at.pass(n, inner, rows);
+      b += rows;
+    }
+  });
+}
+
 template <class T>
 void copy_elements(const Job& j) {
   const LoopNest& n = j.nest;
+  if (n.rank > 1 && n.size[j.inner()] < kFew) return copy_short_runs<T>(j);
   const int inner = j.inner();
   const int64_t len = n.size[inner], ss = n.stride[1][inner], ds = n.stride[0][inner], rows = j.total / len;
   auto* src = reinterpret_cast<const T*>(j.src);

@@ -45,6 +45,11 @@ bool first_pays(const ConvGeom& g);
 int64_t product_longest_sum(const ConvGeom& g);
 bool product_pays(const ConvGeom& g, ConvRole role);
 
+/// Into how many blocks the rows of a recurrent layer's batch are cut, where `parts` threads are worth it and its
+/// recurrent weight has so many bytes: each step reads all of it for each block. Fewer blocks than parts are cut by
+/// units, too, and then threads exchange the state after each step. The bits are the same.
+int64_t recurrence_rows(int64_t batch, int64_t weight_bytes, int64_t parts);
+
 /// Nanoseconds on one core that memory orders cost (plan/layouts.h), of tensors that lie in a cache: a copy along
 /// memory or, by blocks, across it, and reading across it inside of an elementwise kernel.
 double copy_ns(double bytes, bool across);

@@ -43,8 +43,8 @@ struct ReduceLeaves {
 };
 
 template <class A>
-constexpr DType kDTypeOf = std::is_same_v<A, float>    ? DType::F32
-                           : std::is_same_v<A, double> ? DType::F64
+constexpr DType kDTypeOf = std::is_same_v<A, float>     ? DType::F32
+                           : std::is_same_v<A, double>  ? DType::F64
                            : std::is_same_v<A, int32_t> ? DType::I32
                                                         : DType::I64;
 template <class A>

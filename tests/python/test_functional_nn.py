@@ -694,3 +694,30 @@ def test_topk_accuracy_of_more_than_there_is():
     for bad in (0, 5, (1, 9), ()):
         with pytest.raises(RuntimeError, match="from 1 to the number of classes"):
             F.topk_accuracy(Tensor(rand(3, 4)), Tensor([0, 1, 2]), bad)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("shape", [(4, 6), (3, 700), (2, 3, 2, 2), (2, 3, 5, 7), (1, 5, 40, 40)], ids=str)
+def test_batch_norm_of_16_bits_rounds_each_step(shape: tuple[int, ...], dtype: str) -> None:
+    x = Tensor(rand(*shape)).astype(dtype)
+    stat = (1, shape[1]) + (1,) * (len(shape) - 2)
+    mean, w, b = (Tensor(rand(*stat)).astype(dtype) for _ in range(3))
+    var = Tensor(np.abs(rand(*stat)) + 0.1).astype(dtype)
+    scale = w / F.sqrt(var + 1e-5)
+    want = x * scale + (b - mean * scale)
+    for turned in (x, F.copy(x.transpose(1, 0, *range(2, x.ndim))).transpose(1, 0, *range(2, x.ndim))):
+        got = ops.batch_norm_infer(turned, *(t.reshape(-1) for t in (w, b, mean, var)), eps=1e-5)
+        assert got.dtype == x.dtype
+        np.testing.assert_array_equal(got.astype("float32").numpy(), want.astype("float32").numpy())
+
+
+def test_padding_makes_nothing_but_its_result() -> None:
+    """Once what was filled was copied before the tensor was put in."""
+    x = Tensor(np.ones((500, 1000), "float32"))
+    for pad in (lambda: F.pad(x, ((1, 1), (2, 2))), lambda: F.diag(x[0])):
+        size = pad().size * 4
+        mge.reset_max_memory_stats()
+        before = mge.get_max_allocated_memory()
+        y = pad()
+        assert mge.get_max_allocated_memory() - before < 1.2 * size
+        del y

@@ -10,6 +10,7 @@ import megengine.functional as F
 import megengine.module as M
 from megengine import Tensor
 from megengine.autodiff import GradManager
+from megengine.core import _core
 
 RNG = np.random.default_rng(5)
 
@@ -252,3 +253,31 @@ def test_states_that_do_not_fit():
             M.RNN(3, 4)(bad)
     with pytest.raises(RuntimeError, match=r"the input must be \(N, L, 3\)"):
         M.RNN(3, 4, batch_first=True)(rand(2, 5, 4))
+
+
+@pytest.mark.parametrize("batch", [1, 7, 23, 40])
+def test_threads_and_caches_do_not_change_a_bit(batch: int) -> None:
+    """However the batch and the units are cut: by rows alone, where a thread goes through all steps, or by both."""
+    ops, hidden, steps = _core.ops, 37, 5
+    gates, w, h0, c0 = (
+        rand(steps, batch, 4 * hidden),
+        rand(4 * hidden, hidden),
+        rand(batch, hidden),
+        rand(batch, hidden),
+    )
+    ghs, gcs = rand(steps, batch, hidden), rand(steps, batch, hidden)
+    before, threads = _core.get_option("piece_ns"), _core.get_num_threads()
+    results = []
+    try:
+        for piece, count in ((before, 1), (0, 2), (0, 3), (0, 8)):
+            _core.set_option("piece_ns", piece)
+            _core.set_num_threads(count)
+            hs, cs, acts = ops.recurrence(gates, w, h0, c0, mode="lstm")
+            back = ops.recurrence_bwd(w, hs, ghs, acts, cs, c0, gcs, mode="lstm")
+            results.append([t.numpy().copy() for t in (hs, cs, acts, *back)])
+    finally:
+        _core.set_option("piece_ns", before)
+        _core.set_num_threads(threads)
+    for other in results[1:]:
+        for a, b in zip(results[0], other, strict=True):
+            np.testing.assert_array_equal(a, b)

@@ -318,3 +318,69 @@ def test_running_sums_of_rows_are_those_of_each_row_alone(dtype, rows, options):
         sums = np.concatenate([np.zeros_like(sums[:, :1]), sums[:, :-1]], axis=1)
     sums = sums[:, ::-1] if options.get("reverse") else sums
     np.testing.assert_allclose(together, sums.astype(dtype), rtol=1e-3 if dtype == "float16" else 1e-6)
+
+
+def test_writing_a_part_copies_no_tensor_that_nobody_else_sees() -> None:
+    """Once every write of a row copied the whole tensor."""
+    x = Tensor(np.zeros((1000, 1000), "float32"))
+    rows = np.array([5, 7])
+    value, two = Tensor(np.ones(1000, "float32")), Tensor(np.ones((2, 1000), "float32"))
+    x[0], x[rows], x[1:, 3] = value, two, 2.0
+    mge.reset_max_memory_stats()
+    before = mge.get_max_allocated_memory()
+    x[1] = value
+    x[rows] = two
+    x[2:4, 1:] = 3.0
+    assert mge.get_max_allocated_memory() - before < 100_000  # the tensor has 4 MB
+    want = np.zeros((1000, 1000), "float32")
+    want[0], want[rows], want[1:, 3] = 1, 1, 2
+    want[1], want[rows], want[2:4, 1:] = 1, 1, 3
+    np.testing.assert_array_equal(x.numpy(), want)
+
+
+def test_writing_a_part_changes_nothing_but_the_tensor() -> None:
+    x = Tensor(np.arange(12, dtype="float32").reshape(3, 4))
+    want = x.numpy().copy()
+    seen = {
+        "a view": x[1],
+        "a turned view": x.T,
+        "a reshaped view": x.reshape(-1),
+        "another name": x.detach(),
+        "the array": x.numpy(),
+        "a copy": F.copy(x),
+        "the tensor's own rows": x[:2],
+    }
+    before = {name: np.array(v.numpy() if isinstance(v, Tensor) else v) for name, v in seen.items()}
+    x[1], x[[0, 2]] = 50.0, 60.0
+    x[1:] = x[:2]
+    want[1], want[[0, 2]] = 50.0, 60.0
+    want[1:] = want[:2].copy()
+    np.testing.assert_array_equal(x.numpy(), want)
+    for name, v in seen.items():
+        np.testing.assert_array_equal(v.numpy() if isinstance(v, Tensor) else v, before[name], err_msg=name)
+    x[...] = x
+    x[:, :] = x.T.T
+    np.testing.assert_array_equal(x.numpy(), want)
+    with pytest.raises((ValueError, IndexError)):
+        x[1] = np.ones(5, "float32")
+    with pytest.raises(IndexError):
+        x[np.array([3])] = 1.0
+    np.testing.assert_array_equal(x.numpy(), want)
+
+
+@pytest.mark.parametrize("n", [1, 3, 15, 16, 17, 63, 64, 65, 130, 1025])
+def test_int32_reductions_are_exact(n: int) -> None:
+    x = np.random.default_rng(n).integers(-(2**31), 2**31, (5, n, 3)).astype("int32")
+    x[0, 0, 0], x[-1, -1, -1] = -(2**31), 2**31 - 1
+    t = Tensor(x, dtype="int32")
+    wide = x.astype("int64")
+    for axis in (0, 1, 2, (0, 2), (1, 2), None):
+        np.testing.assert_array_equal(F.max(t, axis).numpy(), x.max(axis))
+        np.testing.assert_array_equal(F.min(t, axis).numpy(), x.min(axis))
+        total = F.sum(t, axis).numpy()
+        assert total.dtype == np.int32
+        np.testing.assert_array_equal(total, wide.sum(axis).astype("int32"))
+        if not isinstance(axis, tuple):
+            np.testing.assert_array_equal(F.prod(t, axis).numpy(), wide.prod(axis).astype("int32"))
+    one = Tensor(x[:, :1], dtype="int32")
+    np.testing.assert_array_equal(F.max(one, 1).numpy(), x[:, 0])

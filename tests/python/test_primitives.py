@@ -175,6 +175,18 @@ def test_rng_bits_are_the_words_of_philox() -> None:
     np.testing.assert_array_equal(state.numpy(), [123456789, 987, 1, 6])
 
 
+@pytest.mark.parametrize("n", [1, 2, 3, 255, 256, 257, 700])
+def test_a_permutation_swaps_as_the_words_say(n: int) -> None:
+    """From the last place down, each with one at or before it: the words of the place's counter, as in a loop."""
+    y, _ = _core.ops.rng_permutation(mge.Tensor(STATE), n=n)
+    counter, want = (5 << 32) + (2**32 - 2), list(range(n))
+    for i in range(n - 1, 0, -1):
+        high, low = philox(123456789 + (987 << 32), counter + i // 2)[i % 2 * 2 :][:2]
+        j = (((high << 32) + low) * (i + 1)) >> 64
+        want[i], want[j] = want[j], want[i]
+    np.testing.assert_array_equal(y.numpy(), want)
+
+
 def drawn(op: str, *inputs: Any, **attrs: Any) -> list[np.ndarray]:
     out = getattr(_core.ops, op)(*(mge.Tensor(a) for a in inputs), **attrs)
     return [o.numpy().copy() for o in (out if isinstance(out, tuple) else (out,))]

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ..core import _amp
 from ..core._core import UserError, ops
 from ..core.tensor.dtype import is_quantize
-from ..core.tensor.indexing import _const, _filled, _iota
+from ..core.tensor.indexing import _const, _filled, _iota, _placed
 from ..core.tensor.qparams import as_integers_of
 from ..core.tensor.utils import ArgumentError, is_fixed, make_shape_tuple, size_max, without_format
 from ..tensor import Tensor
@@ -517,10 +517,7 @@ def pad(src: Tensor, pad_width: Sequence[Sequence[int]], mode: str = "constant",
             starts[i], shape[i] = before, before + src.shape[i] + after
         base = _filled(tuple(shape), float(constant_value), src.dtype, src)
         stops = tuple(a + n for a, n in zip(starts, src.shape))
-        axes = tuple(range(src.ndim))
-        return without_format(
-            ops.set_slice(base, src, axes=axes, starts=tuple(starts), stops=stops, steps=(1,) * src.ndim)
-        )
+        return without_format(_placed(base, src, tuple(starts), stops, (1,) * src.ndim))
     if how not in ("edge", "replicate", "reflect"):
         raise ArgumentError(f"pad: mode must be constant, edge, replicate or reflect; got {mode!r}.")
     x = src

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from ..core._core import DTypeError, TensorBase, UserError, as_size, ops, sizes_in
 from ..core._habits import unexpected
 from ..core.tensor.dtype import is_quantize
-from ..core.tensor.indexing import _const, _filled, _iota, positions_of
+from ..core.tensor.indexing import _const, _filled, _iota, _placed, positions_of
 from ..core.tensor.qparams import as_integers_of
 from ..core.tensor.utils import (
     ArgumentError,
@@ -332,8 +332,7 @@ def diag(inp: Tensor, k: int = 0) -> Tensor:
     n = inp.shape[0] + abs(k)
     first, end = (k, inp.shape[0] * n) if k >= 0 else (-k * n, n * n)
     flat = _filled((n * n,), 0.0, inp.dtype, inp)
-    placed = ops.set_slice(flat, inp, axes=(0,), starts=(first,), stops=(end,), steps=(n + 1,), python=True)
-    return placed.reshape(n, n)
+    return _placed(flat, inp, (first,), (end,), (n + 1,), python=True).reshape(n, n)
 
 
 # ---- shapes

@@ -323,3 +323,12 @@ def _filled(shape: tuple[int, ...], value: float, dtype: Any, like: Tensor) -> T
     if like.device == CompNode(get_default_device()):
         return ops.full(shape=shape, value=value, dtype=dtype)
     return ops.broadcast_to(_core.tensor_type()(value, dtype, like.device, is_const=True), shape=shape)
+
+
+def _placed(base: Tensor, value: Tensor, starts: Any, stops: Any, steps: Any, python: bool = False) -> Tensor:
+    """``value`` in a slice of ``base``, a tensor that nobody else has and that is written in place."""
+    where = {"axes": tuple(range(base.ndim)), "starts": starts, "stops": stops, "steps": steps, "python": python}
+    if type(value) is not _core.tensor_type():  # a node of a graph, which has no memory
+        return ops.set_slice(base, value, **where)
+    ops.set_slice.update((base,), base, value, **where)
+    return base

@@ -170,7 +170,8 @@ struct TakeBwd {
     const auto count = static_cast<int64_t>(place.size());
     const T* gy = a.in[0].data<T>();
     T* gx = a.out[0].data<T>();
-    const int64_t columns = std::clamp<int64_t>(g.inner / kColumns, 1, g.outer > 1 ? 1 : g.inner), n = g.inner;
+    const int64_t n = g.inner;
+    const int64_t columns = std::clamp<int64_t>(num_threads() / g.outer, 1, std::max<int64_t>(1, n / kColumns));
     parallel_for(g.outer * columns, value_grain(2 * count * (n / columns)), [&](int64_t b, int64_t e) {
       for (; b < e; ++b) {
         const int64_t from = b % columns * n / columns, to = (b % columns + 1) * n / columns, width = to - from;

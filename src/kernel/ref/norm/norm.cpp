@@ -69,26 +69,23 @@ struct BatchNormBwd {
   }
 };
 
-// The bits of the decomposition.
+// Each step rounded to `store`: the bits of the decomposition.
 struct BatchNormInfer {
   template <class T>
-  static void run(const KernelArgs& a, DType) {
+  static void run(const KernelArgs& a, DType store) {
     BatchNormGeom g = batch_norm_geom(a.in[0].shape);
-    const T eps = static_cast<T>(a.as<BatchNormAttrs>().eps);
+    auto r = [store](T v) { return ref::rounded(v, store); };
+    T eps = r(static_cast<T>(a.as<BatchNormAttrs>().eps));
     const T* x = a.in[0].data<T>();
     T* y = a.out[0].data<T>();
     for (int64_t c = 0; c < g.channels; ++c) {
       auto at = [&](size_t i) { return a.in[i].data<T>()[c]; };
-      const T scale = at(1) / std::sqrt(at(4) + eps), shift = at(2) - at(3) * scale;
-      each_in_channel(g, c, [&](int64_t i) { y[i] = x[i] * scale + shift; });
+      T scale = r(at(1) / r(std::sqrt(r(at(4) + eps))));
+      T shift = r(at(2) - r(at(3) * scale));
+      each_in_channel(g, c, [&](int64_t i) { y[i] = r(x[i] * scale) + shift; });
     }
   }
 };
-// 16 bits round each step: as its parts, whose kernels are fast.
-const char* refuse_rounded_steps(const KernelArgs& a) {
-  const DType t = a.out[0].dtype;
-  return t == DType::F16 || t == DType::BF16 ? "runs as its parts in 16 bits" : ref::refuse_not_floating(a);
-}
 
 struct LayerNorm {
   template <class T>
@@ -170,8 +167,7 @@ MGE_INLINED inline void add_norm(KernelRegistry& r, OpName op, const char* name)
 void register_ref_norm(KernelRegistry& r) {
   add_norm<BatchNormTrain>(r, "batch_norm_train", "ref_batch_norm_train");
   add_norm<BatchNormBwd>(r, "batch_norm_bwd", "ref_batch_norm_bwd");
-  r.add("batch_norm_infer", KernelTier::Ref,
-        Kernel{.name = "ref_batch_norm_infer", .refuse = refuse_rounded_steps, .run = ref::run_floating<BatchNormInfer>});
+  ref::add_floating<BatchNormInfer>(r, "batch_norm_infer", "ref_batch_norm_infer");
   ref::add_floating<LayerNorm>(r, "layer_norm", "ref_layer_norm");
   ref::add_floating<LayerNormBwd>(r, "layer_norm_bwd", "ref_layer_norm_bwd");
 }

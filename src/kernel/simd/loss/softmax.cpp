@@ -184,7 +184,8 @@ void softmax_core(const AxisGeom& g, const float* x, float* y, float* top, float
   each_bundle(g, vectors, [&](int64_t first, int64_t row, int64_t n) {
     float* kept = simd::scratch(simd::Scratch::Out, g.size * wide);
     HWY_ALIGN float m[kMostVectors * kLanes], acc[kMostVectors * kLanes];
-    each_lanes(wide, [&](int64_t j, int) HWY_ATTR { hn::Store(set(kLowest), d, m + j), hn::Store(hn::Zero(d), d, acc + j); });
+    each_lanes(wide,
+               [&](int64_t j, int) HWY_ATTR { hn::Store(set(kLowest), d, m + j), hn::Store(hn::Zero(d), d, acc + j); });
     for (int64_t i = 0; i < g.size; ++i)
       each_lanes(n, [&](int64_t j, int k) HWY_ATTR {
         const VF v = load_n(x + first + i * g.inner + j, k);
@@ -299,8 +300,7 @@ void softmax_xent_bwd(const KernelArgs& a) {
         const int64_t at = first + i * g.inner + j;
         store_n(hn::Mul(load_n(p + at, k), load_n(gl + row + j, k)), gx + at, k);
       });
-    for (int64_t j = 0; j < n; ++j)
-      gx[first + label[row + j] * g.inner + j] = (at_label[j] - 1) * gl[row + j];
+    for (int64_t j = 0; j < n; ++j) gx[first + label[row + j] * g.inner + j] = (at_label[j] - 1) * gl[row + j];
   });
 }
 

@@ -1,11 +1,11 @@
-// Recurrent layers. The weight of the state is packed once. A step is one parallel region: whoever has some units of
-// the state computes their products and then their cells, and leaves the state in the form that the next product reads.
+// Recurrent layers. The weight of the state is packed once. Whoever has some rows and some units of the state computes
+// their products and then their cells, and leaves the state in the form that the next product reads.
 #include <algorithm>
 #include <cstring>
 
 #include "base/cost.h"
-#include "base/machine.h"
 #include "base/parallel.h"
+#include "kernel/cost.h"
 #include "kernel/simd/matmul/gemm_scratch.h"
 #include "kernel/simd/nn_simd.h"
 #include "kernel/simd/targets.h"
@@ -335,40 +335,43 @@ HWY_EXPORT(panel_columns);
 
 int64_t groups(int64_t n, int64_t unit) { return (n + unit - 1) / unit; }
 
-// Two buffers of lines: one that a step reads, one that it writes.
+// Two buffers of lines: step i reads one and writes the other.
 struct LinePair {
-  LinePair(int64_t rows, int64_t k) {
-    const int64_t floats = HWY_DYNAMIC_DISPATCH(lines_floats)(rows, k);
-    in = simd::scratch(simd::Scratch::Planes, 2 * floats);
-    out = in + floats;
-  }
-  void swap() { std::swap(in, out); }
-  float *in, *out;
+  LinePair(int64_t rows, int64_t k)
+      : floats(HWY_DYNAMIC_DISPATCH(lines_floats)(rows, k)), data(simd::scratch(simd::Scratch::Planes, 2 * floats)) {}
+  float* in(int64_t i) const { return data + i % 2 * floats; }
+  float* out(int64_t i) const { return in(i + 1); }
+  int64_t floats;
+  float* data;
 };
 
-// How a step is cut. Every thread reads the state of its rows, which others have just written, and the weights of its
-// units, which stay in its cache if they fit: so as many blocks of rows as that allows. `weights` is in bytes.
+// How a step is cut, into blocks of rows and of units (cost::recurrence_rows). Threads that share rows wait for each
+// other after each step, since the next one reads what all have written; one that has rows of its own does all steps.
 struct Cut {
   Cut(const RecurrenceGeom& g, int64_t weights) : g(g) {
     const int64_t n = groups(g.hidden, kUnits), threads = num_threads();
     const double work = costs().fma * static_cast<double>(g.batch * g.gates) * static_cast<double>(g.hidden);
     const int64_t worth = std::clamp<int64_t>(static_cast<int64_t>(work / std::max(costs().piece, 1e-3)), 1, threads);
-    const int64_t fit = groups(weights, machine().l2 / 2);
-    rows = std::clamp<int64_t>(worth / fit, 1, std::max<int64_t>(1, g.batch / kLeastRows));
+    rows = cost::recurrence_rows(g.batch, weights, worth);
     units = std::clamp<int64_t>(groups(worth, rows), 1, std::max<int64_t>(1, n));
     tiles = groups(HWY_DYNAMIC_DISPATCH(least_tiles)(g.batch), rows) * rows;
   }
+  // fn(step, part) for all parts of `steps` steps.
   template <class F>
-  void run(F fn) const {
+  void run(int64_t steps, F fn) const {
     const int64_t n = groups(g.hidden, kUnits);
-    parallel_for(rows * units, 1, [&](int64_t x, int64_t end) {
-      for (; x < end; ++x) {
-        const int64_t r = x % rows, u = x / rows;
-        fn(Part{tiles / rows * r, tiles / rows * (r + 1), n * u / units, n * (u + 1) / units});
-      }
-    });
+    auto some = [&](int64_t first, int64_t last) {
+      parallel_for(rows * units, 1, [&](int64_t x, int64_t end) {
+        for (; x < end; ++x) {
+          const int64_t r = x % rows, u = x / rows;
+          const Part part{tiles / rows * r, tiles / rows * (r + 1), n * u / units, n * (u + 1) / units};
+          for (int64_t i = first; i < last; ++i) fn(i, part);
+        }
+      });
+    };
+    if (units == 1) return some(0, steps);
+    for (int64_t i = 0; i < steps; ++i) some(i, i + 1);
   }
-  static constexpr int64_t kLeastRows = 8;  // in a block: fewer leave multiply-adds waiting for loads
   const RecurrenceGeom& g;
   int64_t rows, units, tiles;
 };
@@ -404,12 +407,12 @@ void run_recurrence(const KernelArgs& a) {
   }
   LinePair lines(g.batch, g.hidden);
   const Cut cut(g, g.gates * g.hidden * int64_t{sizeof(float)});
-  HWY_DYNAMIC_DISPATCH(put_state)({g, cut.tiles, packed, nullptr, nullptr}, a.in[2].data<float>(), lines.in);
+  HWY_DYNAMIC_DISPATCH(put_state)({g, cut.tiles, packed, nullptr, nullptr}, a.in[2].data<float>(), lines.in(0));
   const int64_t state = g.batch * g.hidden, size = g.batch * g.gates;
   float *hs = a.out[0].data<float>(), *cs = a.out[1].data<float>(), *acts = a.out[2].data<float>();
-  for (int64_t k = 0; k < g.steps; ++k, lines.swap()) {
+  cut.run(g.steps, [&](int64_t k, const Part& part) {
     const int64_t t = g.at(k), last = g.before(k);
-    ForwardStep step{{g, cut.tiles, packed, lines.in, k + 1 < g.steps ? lines.out : nullptr, k % 2 == 1},
+    ForwardStep step{{g, cut.tiles, packed, lines.in(k), k + 1 < g.steps ? lines.out(k) : nullptr, k % 2 == 1},
                      a.in[0].data<float>() + t * size,
                      nullptr,
                      hs + t * state,
@@ -419,8 +422,8 @@ void run_recurrence(const KernelArgs& a) {
       step.c_prev = k == 0 ? a.in[3].data<float>() : cs + last * state;
       step.c = cs + t * state, step.acts = acts + t * size;
     }
-    cut.run([&](const Part& part) { HWY_DYNAMIC_DISPATCH(forward_part)(step, part); });
-  }
+    HWY_DYNAMIC_DISPATCH(forward_part)(step, part);
+  });
 }
 
 void run_recurrence_bwd(const KernelArgs& a) {
@@ -439,11 +442,13 @@ void run_recurrence_bwd(const KernelArgs& a) {
   float *pre = a.out[0].data<float>(), *dc = lstm ? a.out[2].data<float>() : nullptr;
   if (lstm) std::memset(dc, 0, static_cast<size_t>(state) * sizeof(float));
   const Cut cut(g, g.gates * g.hidden * int64_t{sizeof(float)});
-  BackwardStep step{{g, cut.tiles, packed, nullptr, nullptr}};
-  auto run = [&] { cut.run([&](const Part& part) { HWY_DYNAMIC_DISPATCH(backward_part)(step, part); }); };
-  for (int64_t k = g.steps - 1; k >= 0; --k, lines.swap()) {
-    const int64_t t = g.at(k);
-    step.in = k + 1 < g.steps ? lines.in : nullptr, step.out = lines.out, step.from_end = k % 2 == 1;
+  cut.run(g.steps + 1, [&](int64_t i, const Part& part) {
+    BackwardStep step{{g, cut.tiles, packed, i > 0 ? lines.in(i) : nullptr, lines.out(i), i % 2 == 1}};
+    if (i == g.steps) {  // what reaches the initial state
+      step.dh = a.out[1].data<float>();
+      return HWY_DYNAMIC_DISPATCH(backward_part)(step, part);
+    }
+    const int64_t k = g.steps - 1 - i, t = g.at(k);
     step.h = a.in[kHs].data<float>() + t * state, step.gh = a.in[kGradHs].data<float>() + t * state;
     step.pre = pre + t * size;
     if (lstm) {
@@ -453,10 +458,8 @@ void run_recurrence_bwd(const KernelArgs& a) {
       step.gc = a.in[kGradCs].data<float>() + t * state, step.dc = dc;
       if (a.in.size() > kGradActs) step.g_acts = a.in[kGradActs].data<float>() + t * size;
     }
-    run();
-  }
-  step.in = g.steps > 0 ? lines.in : nullptr, step.dh = a.out[1].data<float>();
-  run();
+    HWY_DYNAMIC_DISPATCH(backward_part)(step, part);
+  });
 }
 
 }  // namespace
