@@ -42,15 +42,15 @@ struct LineTileTo {
 template <int MR, int NV>
 struct RowFetcher {
   static constexpr bool kInSteps = MR * NV >= 8 && kLanes == 16;
-  const float *row, *summand, *last;
-  int64_t ld;
-  HWY_INLINE explicit RowFetcher(const LineTileTo& to)
-      : row(to.c), summand(to.summand ? to.summand : to.c), last(to.c + (MR - 1) * to.ld), ld(to.ld) {
+  const float *row, *summand;
+  int64_t ld, left = MR;
+  HWY_INLINE explicit RowFetcher(const LineTileTo& to) : row(to.c), summand(to.summand), ld(to.ld) {
     if constexpr (!kInSteps)
       for (int i = 0; i < MR; ++i) fetch();
   }
   HWY_INLINE void step() {
-    if constexpr (kInSteps) fetch();
+    if constexpr (kInSteps)
+      if (left > 0) fetch();
   }
 
  private:
@@ -58,11 +58,11 @@ struct RowFetcher {
 #pragma GCC unroll 2
     for (int64_t j = 0; j < NV * kLanes; j += kLine) {
       __builtin_prefetch(row + j, 1, 3);
-      __builtin_prefetch(summand + j, 0, 3);
+      if (summand) __builtin_prefetch(summand + j, 0, 3);
     }
-    const int64_t on = row == last ? 0 : ld;
-    row += on;
-    summand += on;
+    --left;
+    row += ld;
+    if (summand) summand += ld;
   }
 };
 
@@ -147,12 +147,6 @@ struct RowsOfA {
 #pragma GCC unroll 8
     for (int j = 0; j < kPointers; ++j) row[j] += floats;
   }
-};
-
-// What is on its way into L2 while a tile multiplies: each step fetches the line of the next `step` floats.
-struct Soon {
-  const float* at;
-  int64_t step = kLine;
 };
 
 // C[MR][NV vectors] = (C if add) + A·B over k, through an epilogue. kHalf: of the last vector only the lower half

@@ -59,6 +59,17 @@ int64_t wide_block(int64_t kc) {
   return std::max(kFewNC, bytes / int64_t{sizeof(float)} / kc / kNR * kNR);
 }
 
+// Whether panels of a packed B are used for enough rows that the way of the next ones is hidden by sums.
+bool fetches_panels(int64_t m) { return kFetchesPanels && m > 4 * kMR; }
+// Columns of B beside few rows, all of A and the next columns, which are on their way. NOTE(perf): 128 rows, one core
+// of Zen 5, weights beyond the third cache: 512x512 268 to 262 us, 512x2048 1072 to 1045, 2048x512 1087 to 1077.
+int64_t few_block(int64_t m, int64_t n, int64_t kc) {
+  const int64_t floats = machine().l2 * 7 / 8 / int64_t{sizeof(float)} - m * kc;
+  const int64_t most = std::clamp<int64_t>(floats / 2 / kc / kNR * kNR, 2 * kNR, kFewNC);
+  const int64_t panels = (n + kNR - 1) / kNR, blocks = (panels * kNR + most - 1) / most;
+  return (panels + blocks - 1) / blocks * kNR;
+}
+
 // Rows [i, i + m) and columns [j, j + n) of C, which are complete at `c`.
 void finish_block(const Finish& f, int64_t i, int64_t m, int64_t j, int64_t n, float* c, int64_t ldc) {
   for (int64_t r = 0; f.bias && r < m; ++r) add_n(f.bias + j, n, c + r * ldc);
@@ -76,7 +87,8 @@ void multiply(bool tb, int64_t m, int64_t n, int64_t k, const float* a, int64_t 
   const bool b_in_place = !tb && !kept && (m <= 2 * kMR || (k <= 128 && n <= 512 && m <= 8 * kMR));
   // Few rows: all of A stays in L2 beside a narrow block of B. Many: a wide block of B, and A comes by once for each.
   const bool few = m * kc_max * int64_t{sizeof(float)} <= machine().l2 * 5 / 16;
-  const int64_t mc_max = few ? m : kMC, nc_max = few ? kFewNC : wide_block(kc_max);
+  const bool comes = few && kept && kept->ready && fetches_panels(m);
+  const int64_t mc_max = few ? m : kMC, nc_max = comes ? few_block(m, n, kc_max) : few ? kFewNC : wide_block(kc_max);
   for (int64_t pc = 0; pc < k; pc += kc_max) {
     const int64_t kc = std::min(kc_max, k - pc);
     const bool add = accumulate || pc > 0;
@@ -91,7 +103,11 @@ void multiply(bool tb, int64_t m, int64_t n, int64_t k, const float* a, int64_t 
       for (int64_t ic = 0; ic < m; ic += mc_max) {
         const int64_t mc = std::min(mc_max, m - ic);
         const float* a_block = ta ? a + pc * lda + ic : a + ic * lda + pc;
-        const Operand bo = b_in_place ? Operand{b_block, ldb} : Operand{packed_b, 0};
+        // After the last panels what lies behind them: mostly the weight of the next product.
+        const float* after = !comes                        ? nullptr
+                             : jc + nc < n || pc + kc == k ? packed_b + kc * nc
+                                                           : kept->block(pc + kc, std::min(kc_max, k - pc - kc), 0);
+        const Operand bo = b_in_place ? Operand{b_block, ldb} : Operand{packed_b, 0, after};
         float* c_block = c + ic * ldc + jc;
         float* packed_a = a_in_place ? nullptr : scratch(Scratch::PackA, whole_lines(kc) * mc + kLanes);
         const Operand ao = packed_a ? Operand{packed_a, 0} : Operand{a_block, lda};

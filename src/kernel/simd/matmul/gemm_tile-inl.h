@@ -38,6 +38,9 @@ inline int64_t k_block(int64_t k) {
   return blocks <= 1 ? k : ((k + blocks - 1) / blocks + 7) / 8 * 8;
 }
 
+// Panels of B are fetched by instructions: hardware stops at the end of each page.
+constexpr bool kFetchesPanels = HWY_ARCH_X86;
+
 // How a tile finds its rows of A: Across is [k][rows], `as` from one k to the next; Lines is A as it lies in memory, a
 // cache line of each row at a time: [k / kLine][rows][kLine].
 enum class RowsAre { Across, Lines };
@@ -115,6 +118,12 @@ HWY_INLINE void multiply_line_pair([[maybe_unused]] const float* HWY_RESTRICT a,
 #endif
 }
 
+// What is on its way into L2 while a tile multiplies: `step` floats with each k.
+struct Soon {
+  const float* at;
+  int64_t step = kLine;
+};
+
 // C[MR][NV vectors] = (C if add) + A·B over k. `tail` lanes count in the last vector when kTail. An operand
 // that is read in place may be left in `packed` for the tiles that need it next: the multiply-adds hide its way from
 // memory, which they would wait for in a pass of its own. Packs::B is the panel of B; Packs::A the lines of A, whose
@@ -122,7 +131,8 @@ HWY_INLINE void multiply_line_pair([[maybe_unused]] const float* HWY_RESTRICT a,
 enum class Packs { Nothing, A, B };
 template <int MR, int NV, bool kTail, RowsAre kRows, Packs kPacks>
 void tile(int64_t k, const float* HWY_RESTRICT a, int64_t as, const float* HWY_RESTRICT b, int64_t bs,
-          float* HWY_RESTRICT c, int64_t ldc, int tail, bool add, float* HWY_RESTRICT packed) {
+          float* HWY_RESTRICT c, int64_t ldc, int tail, bool add, float* HWY_RESTRICT packed,
+          [[maybe_unused]] Soon soon) {
   constexpr int64_t kAhead = 16;
   const DF d;
   const MF mask = hn::FirstN(d, kTail ? tail : kLanes);
@@ -139,6 +149,8 @@ void tile(int64_t k, const float* HWY_RESTRICT a, int64_t as, const float* HWY_R
   }
   for (int64_t left = k; left > 0; left -= kLine) {
     const int64_t steps = kRows == RowsAre::Lines ? std::min(left, kLine) : left;
+    if constexpr (kFetchesPanels && kRows == RowsAre::Lines)
+      for (int64_t i = 0; i < soon.step; ++i, soon.at += kLine) __builtin_prefetch(soon.at, 0, 2);
     if constexpr (kCopiesLines) {
       next += kLine;
       if (left > kLine) packed = copy_lines<MR>(next, as, left - kLine, packed);
@@ -153,7 +165,7 @@ void tile(int64_t k, const float* HWY_RESTRICT a, int64_t as, const float* HWY_R
         bv[v] = kTail && v == NV - 1 ? load_some(mask, b + v * kLanes, tail) : hn::LoadU(d, b + v * kLanes);
       // A panel streams from L2 while the tile of A stays in L1. NOTE(perf): a transformer of 128 rows, one thread of a
       // Xeon 41.2 to 36.8 ms, of Zen 5 21.6 to 20.8; networks of convolutions as before.
-      if constexpr (HWY_ARCH_X86 && kPacks != Packs::B && NV == kNV) {
+      if constexpr (kFetchesPanels && kPacks != Packs::B && NV == kNV) {
         constexpr int64_t kSteps = 24;
 #pragma GCC unroll 2
         for (int v = 0; v < NV; ++v) __builtin_prefetch(b + kSteps * bs + v * kLanes, 0, 3);
@@ -203,7 +215,8 @@ void tile(int64_t k, const float* HWY_RESTRICT a, int64_t as, const float* HWY_R
     }
 }
 
-using TileFn = void (*)(int64_t, const float*, int64_t, const float*, int64_t, float*, int64_t, int, bool, float*);
+using TileFn = void (*)(int64_t, const float*, int64_t, const float*, int64_t, float*, int64_t, int, bool, float*,
+                        Soon);
 // One vector, whose lanes always count one by one; two; two with a tail. Only full tiles pack as they go: others are
 // rare, and each kind is kMR functions for each instruction set. The oldest CPUs do two with a tail as one and one: 18
 // kB less.
@@ -253,8 +266,15 @@ inline void pack_straight(const float* HWY_RESTRICT src, int64_t ld, int64_t w, 
 // An operand of a k-block: packed (tile at first * kc, rows of `stride`) or read in place (tile at first, rows of ld).
 struct Operand {
   const float* data;
-  int64_t ld;  // 0: packed
+  int64_t ld;                    // 0: packed
+  const float* after = nullptr;  // of a B in panels that come from memory: what is read after them
 };
+// What a tile of rows t fetches of that beside column j. All tiles together fetch as much as they read, evenly.
+inline Soon panels_after(const RowTiles& rows, int64_t t, Operand b, int64_t n, int64_t j, int64_t kc) {
+  if (!b.after) return {nullptr, 0};
+  const int64_t step = (kNR + rows.count - 1) / rows.count;
+  return {b.after + (t * n / kNR + j / kNR) * kc * step, step};
+}
 
 // Columns of the panel that starts at column j, rounded up to whole vectors: the row distance of a packed panel.
 inline int64_t panel_stride(int64_t n, int64_t j) {
@@ -270,16 +290,16 @@ inline std::pair<const float*, int64_t> rows_of_tile(RowsAre form, Operand a, in
 // C[mr][cols] (+)= A·B, cols at most kNR; `as` and `bs` are the distances between two k.
 template <RowsAre kRows>
 void multiply_tile(int64_t mr, int64_t cols, int64_t kc, const float* a, int64_t as, const float* b, int64_t bs,
-                   float* c, int64_t ldc, bool add) {
+                   float* c, int64_t ldc, bool add, Soon soon = {nullptr, 0}) {
   const int64_t vecs = (cols + kLanes - 1) / kLanes;
   const int tail = static_cast<int>(cols - (vecs - 1) * kLanes);
   const int64_t kind = vecs == 1 ? 0 : tail == kLanes ? 1 : 2;
   if (kTailsAlone && kind == 2) {
     const TileFn one = kTiles<kRows>[(mr - 1) * 3];
-    one(kc, a, as, b, bs, c, ldc, kLanes, add, nullptr);
-    return one(kc, a, as, b + kLanes, bs, c + kLanes, ldc, tail, add, nullptr);
+    one(kc, a, as, b, bs, c, ldc, kLanes, add, nullptr, soon);
+    return one(kc, a, as, b + kLanes, bs, c + kLanes, ldc, tail, add, nullptr, soon);
   }
-  kTiles<kRows>[(mr - 1) * 3 + kind](kc, a, as, b, bs, c, ldc, tail, add, nullptr);
+  kTiles<kRows>[(mr - 1) * 3 + kind](kc, a, as, b, bs, c, ldc, tail, add, nullptr, soon);
 }
 
 // Row tiles [t0, t1) of C[m,n] (+)= A·B over one k-block of kc; all pointers are to the whole operands.
@@ -293,7 +313,8 @@ void multiply_tiles(const RowTiles& rows, int64_t t0, int64_t t1, int64_t n, int
     const auto [ap, as] = rows_of_tile(kRows, a, i, mr, kc);
     for (int64_t j = 0; j < n; j += kNR)
       multiply_tile<kRows>(mr, std::min<int64_t>(kNR, n - j), kc, ap, as, b.ld ? b.data + j : b.data + j * kc,
-                           b.ld ? b.ld : panel_stride(n, j), c + i * ldc + j, ldc, add);
+                           b.ld ? b.ld : panel_stride(n, j), c + i * ldc + j, ldc, add,
+                           panels_after(rows, t, b, n, j, kc));
   }
 }
 template <RowsAre kRows = RowsAre::Across>
@@ -374,10 +395,10 @@ void pack_a(const float* a, int64_t lda, int64_t m, int64_t kc, float* dst) {
 // multiply_tile with rows of A, `lda` apart, that are left in `packed`.
 template <RowsAre kRows>
 void multiply_tile_packing(int64_t mr, int64_t cols, int64_t kc, const float* a, int64_t lda, const float* b,
-                           int64_t bs, float* c, int64_t ldc, bool add, float* packed) {
-  if (cols == kNR) return kPackingTiles<kRows, Packs::A>[mr - 1](kc, a, lda, b, bs, c, ldc, kLanes, add, packed);
+                           int64_t bs, float* c, int64_t ldc, bool add, float* packed, Soon soon = {nullptr, 0}) {
+  if (cols == kNR) return kPackingTiles<kRows, Packs::A>[mr - 1](kc, a, lda, b, bs, c, ldc, kLanes, add, packed, soon);
   pack_a<kRows>(a, lda, mr, kc, packed);
-  multiply_tile<kRows>(mr, cols, kc, packed, mr, b, bs, c, ldc, add);
+  multiply_tile<kRows>(mr, cols, kc, packed, mr, b, bs, c, ldc, add, soon);
 }
 
 // Rows of A that are not packed yet. Each tile of them is packed at its first panel of B, where multiply-adds hide the
@@ -399,11 +420,12 @@ void multiply_tiles_packing(const RowTiles& rows, int64_t t0, int64_t n, int64_t
     for (int64_t j = 0; j < n; j += kNR) {
       const int64_t cols = std::min<int64_t>(kNR, n - j), bs = b.ld ? b.ld : panel_stride(n, j);
       const float* bp = b.ld ? b.data + j : b.data + j * kc;
+      const Soon soon = panels_after(rows, t, b, n, j, kc);
       if (j == 0)
         multiply_tile_packing<kRows>(mr, cols, kc, from.a + (kLines ? i * from.lda : i), from.lda, bp, bs, c + i * ldc,
-                                     ldc, add, packed);
+                                     ldc, add, packed, soon);
       else
-        multiply_tile<kRows>(mr, cols, kc, packed, mr, bp, bs, c + i * ldc + j, ldc, add);
+        multiply_tile<kRows>(mr, cols, kc, packed, mr, bp, bs, c + i * ldc + j, ldc, add, soon);
     }
   }
 }
@@ -429,7 +451,8 @@ void multiply_block_packing(int64_t m, int64_t n, int64_t kc, Operand a, const F
   if (fresh) pack_a<kRows>(fresh->a, fresh->lda, mr, kc, fresh->packed);
   const auto [ap, as] = rows_of_tile(kRows, a, 0, mr, kc);
   for (int64_t j = 0; j < whole; j += kNR)
-    kPackingTiles<kRows, Packs::B>[mr - 1](kc, ap, as, b + j, ldb, c + j, ldc, kLanes, add, packed + j * kc);
+    kPackingTiles<kRows, Packs::B>[mr - 1](kc, ap, as, b + j, ldb, c + j, ldc, kLanes, add, packed + j * kc,
+                                           {nullptr, 0});
   if (whole < n) {
     const int64_t bs = panel_stride(n, whole);
     pack_straight(b + whole, ldb, n - whole, kc, packed + whole * kc, bs);
