@@ -1,5 +1,7 @@
 #include "kernel/simd/matmul/steps.h"
 
+#include <algorithm>
+
 #include "base/cost.h"
 #include "base/parallel.h"
 #include "kernel/copy.h"
@@ -22,7 +24,9 @@ MatmulEpilogue::MatmulEpilogue(const KernelArgs& a, const MatmulGeom& g)
       copy_strided(t, to);
       data = copies_.back().data();
     }
-    return {data, step_operand(t.shape, a.out[0].shape)};
+    const StepOperand kind = step_operand(t.shape, a.out[0].shape);
+    by_column_ |= kind == StepOperand::Row;
+    return {data, kind};
   };
   for (const MatmulStep& s : parse_steps(at.steps)) {
     Step step{find_row(*s.op, DType::F32, DType::F32), {}};
@@ -33,7 +37,11 @@ MatmulEpilogue::MatmulEpilogue(const KernelArgs& a, const MatmulGeom& g)
 }
 
 void MatmulEpilogue::operator()(int64_t row, int64_t rows, int64_t column, int64_t columns) const {
-  for (int64_t r = row; r < row + rows; ++r) {
+  // Short rows that lie one after the other, operands too, are one: a call takes as long as some vectors.
+  constexpr int64_t kTogether = 1024;
+  const int64_t most = columns == n_ && !by_column_ ? std::max<int64_t>(1, kTogether / columns) : 1;
+  for (int64_t r = row, count; r < row + rows; r += count) {
+    count = std::min({most, row + rows - r, m_ - r % m_});
     float* y = y_ + r * n_ + column;
     for (const Step& s : steps_) {
       const void* in[2];
@@ -52,7 +60,7 @@ void MatmulEpilogue::operator()(int64_t row, int64_t rows, int64_t column, int64
                                                    : int64_t{0}) *
                       n_;
       }
-      s.row(in, stride, y, columns);
+      s.row(in, stride, y, count * columns);
     }
   }
 }

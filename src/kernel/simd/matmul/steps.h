@@ -32,6 +32,7 @@ class MatmulEpilogue {
   std::vector<std::vector<float>> copies_;  // of operands that are not row-major
   float* y_;
   int64_t m_, n_, rows_;
+  bool by_column_ = false;  // some operand is a row
 };
 
 }  // namespace mge::simd_nn

@@ -47,7 +47,8 @@ void expect_same_bits(const Tensor& a, const Tensor& b) {
   EXPECT_EQ(std::memcmp(a.buffer.data(DType::F32), b.buffer.data(DType::F32), a.meta.bytes()), 0);
 }
 
-// The whole chain, a part of it, and a slope whose second operand is the product.
+// The whole chain, a part of it, a slope whose second operand is the product, and a chain of rows that lie one after
+// the other.
 void compare(const Shape& batch, int64_t m, int64_t n, int64_t k) {
   for (int mode = 0; mode < 8; ++mode) {
     const bool ta = mode & 1, tb = mode & 2, has_bias = mode & 4;
@@ -62,6 +63,7 @@ void compare(const Shape& batch, int64_t m, int64_t n, int64_t k) {
     const MatmulAttrs at{ta, tb};
     Tensor y = run("matmul", make_attrs(at), in);
     Tensor slope = run("gelu_grad", nullptr, {&like, &y});
+    const Tensor scaled = run("mul", nullptr, {&y, &one}), masked = run("add", nullptr, {&mask, &scaled});
     for (const Tensor* t : {&one, &row}) y = run("mul", nullptr, {&y, t});
     y = run("add", nullptr, {&mask, &y});
     y = run("silu", nullptr, {&y});
@@ -74,6 +76,10 @@ void compare(const Shape& batch, int64_t m, int64_t n, int64_t k) {
     with.push_back(&like);
     fused.steps = "gelu_grad(0,y)";
     expect_same_bits(run("matmul_fused", make_attrs(fused), with), slope);
+    with = in;
+    with.insert(with.end(), {&one, &mask});
+    fused.steps = "mul(y,0) add(1,y)";
+    expect_same_bits(run("matmul_fused", make_attrs(fused), with), masked);
   }
 }
 
