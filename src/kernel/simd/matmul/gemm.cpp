@@ -62,7 +62,7 @@ int64_t wide_block(int64_t kc) {
 // Whether panels of a packed B are used for enough rows that the way of the next ones is hidden by sums.
 bool fetches_panels(int64_t m) { return kFetchesPanels && m > 4 * kMR; }
 // Columns of B beside few rows, all of A and the next columns, which are on their way. NOTE(perf): 128 rows, one core
-// of Zen 5, weights beyond the third cache: 512x1536 803 to 770 us, 512x2048 1076 to 1045, 2048x512 1100 to 1054.
+// of Zen 5, weights beyond the third cache: 512x512 268 to 262 us, 512x2048 1072 to 1045, 2048x512 1087 to 1077.
 int64_t few_block(int64_t m, int64_t n, int64_t kc) {
   const int64_t floats = machine().l2 * 7 / 8 / int64_t{sizeof(float)} - m * kc;
   const int64_t most = std::clamp<int64_t>(floats / 2 / kc / kNR * kNR, 2 * kNR, kFewNC);

@@ -163,11 +163,10 @@ void tile(int64_t k, const float* HWY_RESTRICT a, int64_t as, const float* HWY_R
 #pragma GCC unroll 2
       for (int v = 0; v < NV; ++v)
         bv[v] = kTail && v == NV - 1 ? load_some(mask, b + v * kLanes, tail) : hn::LoadU(d, b + v * kLanes);
-      // A panel streams from L2 while the tile of A stays in L1, or from further away where rows are few and steps
-      // short. NOTE(perf): a transformer of 128 rows, one thread of a Xeon 41.2 to 36.8 ms, of Zen 5 21.6 to 20.8;
-      // networks of convolutions as before. One row of 1280 times 1000 columns 78 to 71 us.
+      // A panel streams from L2 while the tile of A stays in L1. NOTE(perf): a transformer of 128 rows, one thread of a
+      // Xeon 41.2 to 36.8 ms, of Zen 5 21.6 to 20.8; networks of convolutions as before.
       if constexpr (kFetchesPanels && kPacks != Packs::B && NV == kNV) {
-        constexpr int64_t kSteps = 2 * MR >= kMR ? 24 : 24 * kMR / std::max(MR, 4);
+        constexpr int64_t kSteps = 24;
 #pragma GCC unroll 2
         for (int v = 0; v < NV; ++v) __builtin_prefetch(b + kSteps * bs + v * kLanes, 0, 3);
       }
