@@ -229,6 +229,7 @@ OTHERS = {
     "python/megengine/core/_inference.py": "a file without a name that Lite writes a profile to",
     "python/megengine/tools/graph_view/__init__.py": "the same",
     "python/megengine/tools/_command.py": "the null device, when the reader of a pipe has gone",
+    "src/lite/run/program.cpp": "the null device, in the place of a closed standard stream",
     "python/megengine/utils/custom_op_tools.py": "the lock file, and the library that a compiler has written",
 }
 OPENS = re.compile(
