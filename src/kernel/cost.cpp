@@ -138,7 +138,8 @@ int64_t recurrence_rows(int64_t batch, int64_t weight_bytes, int64_t parts) {
     return std::clamp<int64_t>(wanted, 1, std::max<int64_t>(1, batch / least));
   };
   // As many as leave each thread weights that stay in its second cache.
-  const int64_t half = machine().l2 / 2, kept = blocks(parts / ((weight_bytes + half - 1) / half), kLeast);
+  const int64_t half = machine().l2 / 2,
+                kept = blocks(parts / std::max<int64_t>(1, (weight_bytes + half - 1) / half), kLeast);
   // Or as many as have rows enough to hide the way of all weights from further away: a row is half an operation for
   // each byte. NOTE(perf): 256 units, one core of Zen 5, weights of 1 MiB, second cache 1 MiB: 214 GFLOP/s with 32
   // rows, 207 with 16, 193 with 8.

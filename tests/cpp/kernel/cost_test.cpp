@@ -191,5 +191,16 @@ TEST(CostModel, CachesChangeNoBitOfAKernel) {
   });
 }
 
+TEST(Cost, RowsOfARecurrence) {
+  EXPECT_EQ(cost::recurrence_rows(64, 0, 4), 4);  // no weights at all
+  for (int64_t batch : {0, 1, 7, 8, 64, 4096})
+    for (int64_t bytes : {int64_t{0}, int64_t{1} << 10, int64_t{1} << 20, int64_t{1} << 34})
+      for (int64_t parts : {1, 2, 16, 128}) {
+        const int64_t rows = cost::recurrence_rows(batch, bytes, parts);
+        EXPECT_GE(rows, 1);
+        EXPECT_LE(rows, std::max<int64_t>(1, std::min(batch, parts)));
+      }
+}
+
 }  // namespace
 }  // namespace mge

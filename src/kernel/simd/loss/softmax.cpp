@@ -83,7 +83,8 @@ void each_bundle(const AxisGeom& g, int64_t vectors, F f) {
 // in the first cache.
 constexpr int64_t kMostVectors = 4;
 int64_t vectors_of(const AxisGeom& g) {
-  return std::clamp<int64_t>(machine().l1 / 2 / (g.size * kLanes * int64_t{sizeof(float)}), 1, kMostVectors);
+  return std::clamp<int64_t>(machine().l1 / 2 / std::max<int64_t>(1, g.size * kLanes * int64_t{sizeof(float)}), 1,
+                             kMostVectors);
 }
 // f(first lane, lanes) for the vectors of n lanes.
 template <class F>
