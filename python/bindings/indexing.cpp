@@ -326,7 +326,7 @@ int set_index(PyObject* self, PyObject* key, PyObject* value) {
   v = reshaped(v.get(), ix.region);
   if (ix.slice.axes.empty()) {
     assign(*t, *v);
-  } else if ((t->modes | v->modes) & mode::kNode) {
+  } else if (((t->modes | v->modes) & mode::kNode) || is_quant(t->meta().dtype)) {  // numbers of 4 bits are widened
     assign(*t, *apply1(set_slice, make_attrs(std::move(ix.slice)), {t, v.get()}));
   } else {  // in place where nobody else sees the memory, or writing a row would copy the whole tensor
     Tensor* const in[] = {t, v.get()};

@@ -303,6 +303,12 @@ void dispatch_update(const OpDef& op, const Attrs& attrs, std::span<Tensor* cons
   MGE_CHECK(cells.size() <= out.size(), Value, "{}: {} cells for {} outputs.", op.name, cells.size(), out.size());
   const uint32_t modes = mode::t_word;
   bool plain = !(modes & mode::kTrace) && !((modes & mode::kGrad) && tape_wants(op, in));
+  for (const Tensor* cell : cells) {  // memory that has to be copied: what fails then has changed nothing
+    const Value& v = *cell->value;
+    if (!v.ready()) continue;
+    const Buffer& b = v.buffer;
+    if (v.ref_count() > 1 || b.storage->ref_count() > 1 || !b.layout.is_contiguous(v.meta.shape)) plain = false;
+  }
   if (!plain) {
     dispatch_uncast(op, attrs, in, {out.data(), out.size()});  // state keeps its dtype
   } else {

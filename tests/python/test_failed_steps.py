@@ -189,3 +189,24 @@ def test_state_is_still_updated_in_place() -> None:
     (plan,) = exec_["programs"]
     params = len(list(step.net.parameters()))
     assert plan["donated_vars"] >= params, plan
+
+
+@pytest.mark.parametrize("shared", (False, True))
+@pytest.mark.parametrize("where", (0, (slice(None), 3), [0, 2], (slice(None, None, 2), [1, 5])))
+def test_a_part_that_cannot_be_written_leaves_the_tensor_alone(where: Any, shared: bool) -> None:
+    x = F.transpose(F.arange(10000.0).reshape(100, 100), (1, 0)) * 1.0
+    before = x.numpy().copy()
+    other = x.reshape(-1) if shared else None  # then the memory is not x's alone
+    for room in (0, 200, 3000):
+        _core.set_memory_limit(_core.memory_stats("cpu0")["allocated"] + room, "cpu0")
+        wrote = True
+        try:
+            x[where] = 5.0
+        except mge.core._core.OutOfMemoryError:
+            wrote = False
+        finally:
+            _core.set_memory_limit(0, "cpu0")
+        if wrote:
+            before[where] = 5.0
+        np.testing.assert_array_equal(x.numpy(), before)
+    del other

@@ -320,21 +320,20 @@ def test_running_sums_of_rows_are_those_of_each_row_alone(dtype, rows, options):
     np.testing.assert_allclose(together, sums.astype(dtype), rtol=1e-3 if dtype == "float16" else 1e-6)
 
 
-def test_writing_a_part_copies_no_tensor_that_nobody_else_sees() -> None:
-    """Once every write of a row copied the whole tensor."""
+def test_writing_a_slice_copies_no_tensor_that_nobody_else_sees() -> None:
+    """Once every write of a row copied the whole tensor. One by an array of places still does: its kernel may ask for
+    memory after it was given the tensor's, and what fails must leave the tensor as it was."""
     x = Tensor(np.zeros((1000, 1000), "float32"))
-    rows = np.array([5, 7])
-    value, two = Tensor(np.ones(1000, "float32")), Tensor(np.ones((2, 1000), "float32"))
-    x[0], x[rows], x[1:, 3] = value, two, 2.0
+    value = Tensor(np.ones(1000, "float32"))
+    x[0], x[1:, 3] = value, 2.0
     mge.reset_max_memory_stats()
     before = mge.get_max_allocated_memory()
     x[1] = value
-    x[rows] = two
     x[2:4, 1:] = 3.0
     assert mge.get_max_allocated_memory() - before < 100_000  # the tensor has 4 MB
     want = np.zeros((1000, 1000), "float32")
-    want[0], want[rows], want[1:, 3] = 1, 1, 2
-    want[1], want[rows], want[2:4, 1:] = 1, 1, 3
+    want[0], want[1:, 3] = 1, 2
+    want[1], want[2:4, 1:] = 1, 3
     np.testing.assert_array_equal(x.numpy(), want)
 
 

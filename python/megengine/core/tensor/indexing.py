@@ -238,10 +238,6 @@ def _put(x: Tensor, plan: _Plan, value: Tensor, put: Callable[..., Tensor]) -> N
         region = ops.index_get(y.detach(), *index, axes=tuple(plan.axes), at=plan.at)  # only its sizes are used
         lead = tuple(range(value.ndim - region.ndim))
         v = ops.broadcast_to(ops.squeeze(value, axes=lead) if lead else value, shape=region.shape)
-    if y is x and put is ops.index_set and not any(isinstance(a, TensorBase) for a in plan.arrays):
-        # In place where nobody else sees the memory: the arrays were looked at, so that it cannot fail half-way.
-        ops.index_set.update((x,), x, v, *index, axes=tuple(plan.axes), at=plan.at)
-        return
     changed = put(y, v, *index, axes=tuple(plan.axes), at=plan.at)
     if y is x:
         x._reset(changed)
@@ -328,7 +324,8 @@ def _filled(shape: tuple[int, ...], value: float, dtype: Any, like: Tensor) -> T
 def _placed(base: Tensor, value: Tensor, starts: Any, stops: Any, steps: Any, python: bool = False) -> Tensor:
     """``value`` in a slice of ``base``, a tensor that nobody else has and that is written in place."""
     where = {"axes": tuple(range(base.ndim)), "starts": starts, "stops": stops, "steps": steps, "python": python}
-    if type(value) is not _core.tensor_type():  # a node of a graph, which has no memory
+    # A node of a graph has no memory; two numbers of 4 bits share a byte, and kernels see them widened.
+    if type(value) is not _core.tensor_type() or is_quantize(base.dtype):
         return ops.set_slice(base, value, **where)
     ops.set_slice.update((base,), base, value, **where)
     return base
