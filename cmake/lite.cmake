@@ -12,20 +12,17 @@ if(NOT WIN32)
   target_link_options(lite_shared PRIVATE -Wl,-Bsymbolic -Wl,-z,nodelete "-Wl,--version-script=${CMAKE_SOURCE_DIR}/cmake/lite.map")
   set_property(TARGET lite_shared APPEND PROPERTY LINK_DEPENDS "${CMAKE_SOURCE_DIR}/cmake/lite.map")
 endif()
-if(MGE_LITE_ONLY AND MGE_MOLD AND NOT CMAKE_CROSSCOMPILING)
-  target_link_options(lite_shared PRIVATE -Wl,--icf=all)  # equal functions once; nothing compares their addresses
-endif()
-# A loader that does not know packed relocations would leave pointers as they are: that of glibc is asked for a function
-# that came with them.
+# Packed relocations: glibc takes a library with them only if it says which loaders can, and GNU's linker writes that
+# down, mold 1.10 does not. It has no merging of equal functions in turn.
 if(MGE_RELR)
-  include(CheckCXXSymbolExists)
   include(CheckLinkerFlag)
-  check_cxx_symbol_exists(arc4random "stdlib.h" MGE_LIBC_KNOWS_RELR)
-  check_linker_flag(CXX "-Wl,-z,pack-relative-relocs" MGE_LINKER_KNOWS_RELR)
-  if(MGE_LIBC_KNOWS_RELR AND MGE_LINKER_KNOWS_RELR)
-    target_sources(lite_shared PRIVATE "${CMAKE_SOURCE_DIR}/cmake/relr.cpp")
-    target_link_options(lite_shared PRIVATE -Wl,-z,pack-relative-relocs)
+  check_linker_flag(CXX "-fuse-ld=bfd;-Wl,-z,pack-relative-relocs" MGE_LINKER_KNOWS_RELR)
+  if(NOT MGE_LINKER_KNOWS_RELR)
+    message(FATAL_ERROR "MGE_RELR: needs GNU ld from binutils 2.38 on and glibc from 2.36 on; leave it OFF, as tools/trim --old-libc does.")
   endif()
+  target_link_options(lite_shared PRIVATE -fuse-ld=bfd -Wl,-z,pack-relative-relocs)
+elseif(MGE_LITE_ONLY AND MGE_MOLD AND NOT CMAKE_CROSSCOMPILING)
+  target_link_options(lite_shared PRIVATE -Wl,--icf=all)  # equal functions once; nothing compares their addresses
 endif()
 if(MGE_LTO)
   set_target_properties(lite_shared PROPERTIES INTERPROCEDURAL_OPTIMIZATION ON)

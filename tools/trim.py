@@ -147,6 +147,7 @@ def main() -> None:
     run("cmake", "--build", build, "--target", "lite_shared", "load_and_run", quiet=not sys.stdout.isatty())
     library = out / "liblite.so"
     run("strip", "-o", library, build / "python/megenginelite/libs/liblite.so")
+    run(sys.executable, "-c", "import ctypes, sys; ctypes.CDLL(sys.argv[1])", library)  # a loader takes it
     (out / "bin").mkdir(exist_ok=True)
     shutil.copy2(build / "bin/load_and_run", out / "bin/load_and_run")
     for model in args.models:
