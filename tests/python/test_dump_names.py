@@ -160,6 +160,22 @@ def test_ops_of_backward() -> None:
     assert name.startswith("backward.")
 
 
+def test_objects_of_others_run_no_code() -> None:
+    """Tensors are looked for among all objects; lazy ones load what they stand for when asked for their class."""
+
+    class Lazy:
+        asked = 0
+
+        @property
+        def __class__(self) -> type:  # type: ignore[override]
+            type(self).asked += 1
+            return Tensor
+
+    held, w = Lazy(), mge.Parameter([2.0])
+    dumped(lambda x: x * w, ones(1))
+    assert held is not None and Lazy.asked == 0
+
+
 def test_a_default_name_gives_way() -> None:
     def f(x: Tensor) -> Any:
         y = x + 1

@@ -44,7 +44,7 @@ def _name_captured(recording: Any) -> None:
     """
     cells = set(recording.captured_cells())
     for obj in gc.get_objects() if cells else ():
-        if isinstance(obj, Tensor) and _core.cell_of(obj) in cells:
+        if issubclass(type(obj), Tensor) and _core.cell_of(obj) in cells:  # isinstance would run code of lazy objects
             name = obj.__dict__.get("_name") or obj.name
             if name:
                 recording.set_name(obj, name)
