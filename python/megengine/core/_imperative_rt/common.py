@@ -11,12 +11,14 @@ from ...device import (
     set_prealloc_config,
     what_is_xpu,
 )
+from ...tensor import DeviceTensorND
 from .._core import CompNode
 from ..tensor.dtype import bfloat16, get_scale, get_zero_point, intb1, intb2, intb4, is_quantize
 from . import OperatorNodeConfig
 
 __all__ = [
     "CompNode",
+    "DeviceTensorND",
     "DeviceType",
     "OperatorNodeConfig",
     "bfloat16",
