@@ -178,3 +178,15 @@ def test_a_number_format_needs_one_number() -> None:
     assert f"{Tensor(3.14159):.2f} {Tensor([1.0])}" == f"3.14 {Tensor([1.0])!s}"
     with pytest.raises(TypeError, match="unsupported format string '.2f'"):
         f"{mge.Tensor([3.0]):.2f}"
+
+
+def test_wrapped_functions_of_a_program_that_is_no_module() -> None:
+    space: dict[str, Any] = {"__name__": "a_cell", "wrap": wrap, "M": M}
+    exec(
+        "@wrap\ndef doubled(x, times=2): return x * times\n"
+        "class Net(M.Module):\n    def forward(self, x): return doubled(x, 3)\n",
+        space,
+    )
+    text = str(trace_module(space["Net"](), F.ones((1,))).graph)
+    assert "a_cell.doubled(x, 3" in text and "__mul__" not in text
+    assert space["doubled"](2) == 4

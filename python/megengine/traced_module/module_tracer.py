@@ -617,8 +617,9 @@ def _apply_patches() -> Patcher:
 
     _table.update(_make_table())
     patcher = Patcher(_wrap_function)
-    for module in tuple(sys.modules.values()):
-        names = getattr(module, "__dict__", None) if isinstance(module, ModuleType) else None
+    spaces = [vars(m) for m in tuple(sys.modules.values()) if isinstance(m, ModuleType)]
+    spaces += known.user_globals()  # of programs that are run without being a module
+    for names in {id(names): names for names in spaces}.values():
         if isinstance(names, dict) and names is not globals() and names is not vars(known):
             patcher.auto_patch(names, _table)
     for name, original in known.ORIGINAL.items():
