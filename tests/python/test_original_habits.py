@@ -17,6 +17,7 @@ from megengine.autodiff import GradManager
 from megengine.core._imperative_rt.common import DeviceTensorND
 from megengine.core.ops.builtin import Elemwise
 from megengine.core.tensor.utils import interpret_subgraph
+from megengine.jit import trace
 from megengine.optimizer import SGD
 from megengine.traced_module import disable_default_checker, enable_expr_checker, tm_config, trace_module, wrap
 
@@ -190,3 +191,37 @@ def test_wrapped_functions_of_a_program_that_is_no_module() -> None:
     text = str(trace_module(space["Net"](), F.ones((1,))).graph)
     assert "a_cell.doubled(x, 3" in text and "__mul__" not in text
     assert space["doubled"](2) == 4
+
+
+# ---- batches without images
+
+
+@pytest.mark.parametrize(
+    "net, shape",
+    [
+        (M.GroupNorm(2, 4), (0, 4, 2, 3)),
+        (M.GroupNorm(2, 4), (2, 4, 0, 3)),
+        (M.InstanceNorm(4), (0, 4, 2, 3)),
+        (M.LSTM(3, 2, 2, bidirectional=True), (5, 0, 3)),
+        (M.RNN(3, 2, batch_first=True), (0, 5, 3)),
+        (M.MultiHeadAttention(4, 2), (0, 3, 4)),
+    ],
+    ids=lambda v: type(v).__name__ if isinstance(v, M.Module) else "x".join(map(str, v)),
+)
+def test_empty_batches_go_through(net: M.Module, shape: tuple[int, ...]) -> None:
+    x = Parameter(np.zeros(shape, "float32"))
+
+    def run(x: Tensor) -> Tensor:
+        out = net(x, x, x) if isinstance(net, M.MultiHeadAttention) else net(x)
+        return out[0] if isinstance(out, tuple) else out
+
+    with GradManager().attach([x, *net.parameters()]) as gm:
+        y = run(x)
+        gm.backward(y.sum())
+    assert y.shape == (*shape[:2], y.shape[2], *shape[3:]) and y.size == 0
+    assert x.grad is None or x.grad.shape == shape
+    assert all(p.grad is None or not p.grad.numpy().any() for p in net.parameters())
+    full = Tensor(np.random.RandomState(0).randn(*(d or 2 for d in shape)).astype("float32"))
+    traced = trace(symbolic=True)(run)  # recorded with nothing, it is right for something
+    for value in (x, x, full, full, x):
+        np.testing.assert_allclose(traced(value).numpy(), run(value).numpy(), rtol=1e-6)
