@@ -14,6 +14,8 @@ import megengine.functional as F
 import megengine.module as M
 from megengine import Parameter, Tensor
 from megengine.autodiff import GradManager
+from megengine.core import _imperative_rt
+from megengine.core._imperative_rt import _stand_ins
 from megengine.core._imperative_rt.common import DeviceTensorND
 from megengine.core.ops.builtin import Elemwise
 from megengine.core.tensor.utils import interpret_subgraph
@@ -225,3 +227,54 @@ def test_empty_batches_go_through(net: M.Module, shape: tuple[int, ...]) -> None
     traced = trace(symbolic=True)(run)  # recorded with nothing, it is right for something
     for value in (x, x, full, full, x):
         np.testing.assert_allclose(traced(value).numpy(), run(value).numpy(), rtol=1e-6)
+
+
+# ---- what programs import beside what they use
+
+
+def test_names_of_the_originals_engine_are_imported_and_refused_when_used() -> None:
+    from megengine.core._imperative_rt import CompNode, TensorAttr, common, core2, graph, imperative, ops, utils
+
+    parts = {"common": common, "core2": core2, "graph": graph, "imperative": imperative, "ops": ops, "utils": utils}
+    for part, names in _stand_ins._NAMES.items():
+        for name in names.split():
+            found = getattr(parts[part], name)
+            with pytest.raises(NotImplementedError, match=rf"{part}\.{name}: is a part of MegEngine's own engine"):
+                found(1)
+            assert not isinstance(found, type) or not isinstance(3, found)
+        with pytest.raises(AttributeError, match="has no attribute 'made_up'"):
+            getattr(parts[part], "_made_up"[1:])
+    for name in " ".join(_imperative_rt._OF_PARTS.values()).split():
+        assert getattr(_imperative_rt, name) is not None
+    attr = TensorAttr()
+    attr.comp_node = CompNode("cpu0")
+    assert (attr.shape, attr.dtype, str(attr.comp_node)) == ((), None, "cpu0:0")
+
+
+def test_functions_of_core2_that_are_tensor_methods() -> None:
+    from megengine.core._imperative_rt import core2
+
+    x = Parameter(np.arange(6, dtype="float32").reshape(2, 3))
+    want = x.numpy()
+    for axes in ((1, 0), ((1, 0),)):
+        np.testing.assert_array_equal(core2.transpose_cpp(x, axes).numpy(), want.T)
+    for shape in ((3, 2), ((3, 2),), (-1, 2)):
+        np.testing.assert_array_equal(core2.reshape_cpp(x, shape).numpy(), want.reshape(3, 2))
+    assert core2.expand_dims_cpp(x, [0, 1]).shape == (1, 1, 2, 3)
+    assert core2.squeeze_cpp(x.reshape(1, 6), 0).shape == (6,)
+    assert core2.broadcast_cpp(x, (2, 2, 3)).shape == (2, 2, 3)
+    assert [y.shape for y in core2.split_cpp(x, 3, 1)] == [(2, 1)] * 3
+    z = core2.create_complex(x, x * 2)
+    np.testing.assert_array_equal(core2.get_imag(z).numpy(), want * 2)
+    assert not core2.is_grad_attached([x])
+    with GradManager().attach(x):
+        assert core2.is_grad_attached([x])
+
+
+def test_dtypes_are_equal_with_their_scales() -> None:
+    from megengine.core._imperative_rt.common import is_dtype_equal
+    from megengine.core.tensor.dtype import qint8, quint8
+
+    assert is_dtype_equal(np.float32, "float32") and not is_dtype_equal("float32", "int8")
+    assert is_dtype_equal(qint8(0.5), qint8(0.5)) and not is_dtype_equal(qint8(0.5), qint8(0.25))
+    assert not is_dtype_equal(quint8(0.5, 3), quint8(0.5, 4)) and not is_dtype_equal(qint8(0.5), np.int8)
