@@ -278,3 +278,29 @@ def test_dtypes_are_equal_with_their_scales() -> None:
     assert is_dtype_equal(np.float32, "float32") and not is_dtype_equal("float32", "int8")
     assert is_dtype_equal(qint8(0.5), qint8(0.5)) and not is_dtype_equal(qint8(0.5), qint8(0.25))
     assert not is_dtype_equal(quint8(0.5, 3), quint8(0.5, 4)) and not is_dtype_equal(qint8(0.5), np.int8)
+
+
+@pytest.mark.parametrize("counts", [[2, 3, 1], [4, 0, 2], [0], []])
+def test_helpers_of_labels(counts: list[int]) -> None:
+    from megengine.functional.loss import _expand_label, _gen_repeat_idx, _gen_tile_idx
+
+    given = Tensor(np.array(counts, "int32"))
+    assert _gen_repeat_idx(given).tolist() == [i for i, n in enumerate(counts) for _ in range(n)]
+    assert _gen_tile_idx(given).tolist() == [j for n in counts for j in range(n)]
+    labels = list(range(1, sum(counts) + 1))
+    want, longest = [], max(counts, default=0)
+    for n in counts:
+        row = [7] * (2 * longest + 1)
+        row[1 : 2 * n + 1 : 2], labels = labels[:n], labels[n:]
+        want.append(row)
+    got = _expand_label(Tensor(np.arange(1, sum(counts) + 1, dtype="int32")), given, 7)
+    assert got.dtype == np.int32 and got.tolist() == want
+    assert _expand_label(Tensor([[1, 2], [3, 4]]), Tensor([2, 1]), 0).tolist() == [[0, 1, 0, 2, 0], [0, 3, 0, 4, 0]]
+
+
+def test_methods_that_traced_modules_know() -> None:
+    from megengine.traced_module.module_tracer import BUILTIN_ARRAY_METHOD, BUILTIN_TENSOR_WRAP_METHOD
+
+    assert len(BUILTIN_ARRAY_METHOD) == 64 == len(set(BUILTIN_ARRAY_METHOD))
+    assert all(hasattr(Tensor, name) for name in BUILTIN_TENSOR_WRAP_METHOD)
+    assert {"transpose", "astype", "__getitem__", "__rmatmul__"} <= set(BUILTIN_ARRAY_METHOD)

@@ -31,6 +31,13 @@ from .pytree import _is_const_leaf, tree_flatten
 from .tm_config import _get_expr_checker
 from .utils import _convert_kwargs_to_args
 
+#: Names of the methods and attributes of a tensor that are known, as programs ask for them.
+BUILTIN_ARRAY_METHOD = [name for name in known.METHODS if name not in ("detach", "to")]
+BUILTIN_TENSOR_WRAP_METHOD = (
+    "T to size shape detach device dtype grad item ndim numpy qparams set_value reset_zero requires_grad _reset "
+    "_isscalar _tuple_shape"
+).split()
+
 if TYPE_CHECKING:
     from .checker import TracedModuleChecker
     from .graph import InternalGraph
