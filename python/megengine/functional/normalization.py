@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..core import _amp
-from ..core._core import UserError, ops
+from ..core._core import UserError, is_tracing, ops
 from ..core.autodiff._recomputing import recomputing
 from ..core.tensor.indexing import _const, _filled
 from ..core.tensor.utils import ArgumentError, _normalize_axis, as_double, is_fixed, make_shape_tuple, size_max
@@ -237,7 +237,7 @@ def group_norm(
         c = weight.shape[0]  # the same, as the product with it shows
     if num_groups < 1 or c % num_groups != 0:
         raise ArgumentError(f"group_norm: {c} channels do not fall into {num_groups} groups.")
-    if 0 in inp._tuple_shape:  # where -1 could be anything
+    if not is_tracing() and 0 in inp._tuple_shape:  # where -1 could be anything; a trace is for all sizes
         grouped = inp.reshape(n, num_groups, c // num_groups, *inp.shape[2:])
     else:
         grouped = inp.reshape(n, num_groups, -1)
