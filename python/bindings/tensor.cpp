@@ -91,7 +91,12 @@ PyObject* logic(PyObject* a, PyObject* b) {
   return binary<Member>(a, b);
 }
 
-PyObject* power(PyObject* a, PyObject* b, PyObject*) { return binary<&Ops::pow>(a, b); }
+bool no_modulus(PyObject* m) {
+  if (m == Py_None) return true;
+  PyErr_SetString(PyExc_TypeError, "pow: tensors take no modulus. Write x ** y % z.");
+  return false;
+}
+PyObject* power(PyObject* a, PyObject* b, PyObject* m) { return no_modulus(m) ? binary<&Ops::pow>(a, b) : nullptr; }
 
 template <const OpDef* Ops::*Member>
 PyObject* unary(PyObject* a) {

@@ -350,9 +350,9 @@ class Tensor(TensorBase, ArrayMethodMixin):
     def _drop(self) -> None:
         """Say that the value may be freed and computed again; the engine keeps it."""
 
-    def _dev_tensor(self) -> Tensor:
+    def _dev_tensor(self) -> DeviceTensorND:
         """The value alone, as ``InputNode.set_value`` of a graph takes it."""
-        return self.detach()
+        return DeviceTensorND(self.detach())
 
     def _isscalar(self) -> bool:
         return self.ndim == 0
@@ -417,7 +417,13 @@ class Tensor(TensorBase, ArrayMethodMixin):
     def __format__(self, spec: str) -> str:
         if spec and self.ndim == 0:
             return format(self.item(), spec)
-        return format(str(self), spec)
+        try:
+            return format(str(self), spec)
+        except ValueError:
+            raise TypeError(
+                f"unsupported format string {spec!r} passed to Tensor.__format__ of shape {self._tuple_shape}; it is "
+                "for one number."
+            ) from None
 
     def __repr__(self) -> str:
         value = self.numpy()
@@ -509,6 +515,15 @@ class Parameter(Tensor):
     >>> mge.Parameter([1.0, 2.0])
     Parameter([1. 2.], device=xpux:0)
     """
+
+
+class DeviceTensorND(Tensor):
+    """The value of a tensor on its device, for graphs made by hand."""
+
+    @property
+    def comp_node(self) -> CompNode:
+        """Where it is."""
+        return self.device
 
 
 tensor = Tensor

@@ -79,34 +79,30 @@ class TensorBatchCollector:
         self._lock = threading.Lock()
         self._free_list = list(range(shape[0]))
 
-    def _take(self, batch_id: int | None) -> int:
+    def _take(self) -> int:
         with self._lock:
-            if batch_id is None:
-                return self._free_list.pop(0) if self._free_list else -1
-            if batch_id not in self._free_list:
-                return -1
-            self._free_list.remove(batch_id)
-            return batch_id
+            return self._free_list.pop(0) if self._free_list else -1
 
     def collect_id(self, array: npt.NDArray[Any] | LiteTensor, batch_id: int) -> int:
-        """Put one sample into slot ``batch_id``; -1 when the slot is taken."""
+        """Put one sample into slot ``batch_id``, in the place of one that is there."""
         if not 0 <= batch_id < self.shape[0]:
             raise MisuseError(f"lite: slot {batch_id} of a batch of {self.shape[0]}.")
-        index = self._take(batch_id)
-        if index >= 0:
-            self._store(array, index)
-        return index
+        with self._lock:
+            if new := batch_id in self._free_list:
+                self._free_list.remove(batch_id)
+        self._store(array, batch_id, new)
+        return batch_id
 
     def collect(self, array: npt.NDArray[Any] | LiteTensor) -> int:
         """Put one sample into the first free slot and return its index; -1 when all are taken."""
-        index = self._take(None)
+        index = self._take()
         if index >= 0:
             self._store(array, index)
         return index
 
     def collect_by_ctypes(self, data: Any, length: int) -> int:
         """The same from a ctypes object of ``length`` bytes."""
-        index = self._take(None)
+        index = self._take()
         if index >= 0:
             slot = self.get_tensor_at(index)
             if length != slot.nbytes:
@@ -115,7 +111,7 @@ class TensorBatchCollector:
             ctypes.memmove(slot.get_ctypes_memory(), data, length)
         return index
 
-    def _store(self, array: npt.NDArray[Any] | LiteTensor, index: int) -> None:
+    def _store(self, array: npt.NDArray[Any] | LiteTensor, index: int, new: bool = True) -> None:
         slot = self.get_tensor_at(index)
         try:
             source = array.to_numpy() if isinstance(array, LiteTensor) else array
@@ -127,7 +123,8 @@ class TensorBatchCollector:
                 )
             slot.set_data_by_copy(source.reshape(slot.layout.shapes), layout=None)
         except BaseException:
-            self.free([index])
+            if new:
+                self.free([index])
             raise
 
     def free(self, indexes: Sequence[int]) -> None:

@@ -380,7 +380,7 @@ void Network::Impl::gather_discrete() const {
       Tensor::Impl place;
       place.set_layout(want);
       place.adopt(to, bytes);
-      std::lock_guard<std::recursive_mutex> lock(TensorAccess::impl(*part).mutex);
+      std::lock_guard lock(TensorAccess::impl(*part).mutex);
       place.copy_from(TensorAccess::impl(*part));
       to += bytes;
     }
@@ -483,7 +483,7 @@ const Meta& Network::Impl::input_meta(IoSlot& s) const {
 std::vector<Meta> Network::Impl::input_metas() {
   std::vector<Meta> out;
   for (IoSlot& s : inputs) {
-    const std::lock_guard<std::recursive_mutex> lock(TensorAccess::impl(*s.tensor).mutex);
+    const std::lock_guard lock(TensorAccess::impl(*s.tensor).mutex);
     out.push_back(input_meta(s));
   }
   return out;
@@ -526,7 +526,7 @@ void Network::Impl::set_output_layouts() {
     const auto i = static_cast<size_t>(s.graph_index);
     // Of sizes that depend on values, those of the recorded call stand there until the first run.
     const Meta& m = engine->knows_outputs() ? engine->output_meta(i) : engine->recorded_output_meta(i);
-    const std::lock_guard<std::recursive_mutex> lock(TensorAccess::impl(*s.tensor).mutex);
+    const std::lock_guard lock(TensorAccess::impl(*s.tensor).mutex);
     Tensor::Impl& t = TensorAccess::impl(*s.tensor);
     if (is_layout_of(t.layout, m)) continue;
     // Who gave this memory expects the output there.

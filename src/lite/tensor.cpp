@@ -89,7 +89,7 @@ PySlice py_slice(size_t start, size_t end, size_t step, int64_t size) {
 template <class F>
 auto locked(const std::shared_ptr<Tensor::Impl>& impl, F&& body) -> decltype(body()) {
   return guarded([&] {
-    std::lock_guard<std::recursive_mutex> lock(impl->mutex);
+    std::lock_guard lock(impl->mutex);
     return body();
   });
 }
@@ -97,7 +97,7 @@ template <class F>
 void locked(const std::shared_ptr<Tensor::Impl>& a, const std::shared_ptr<Tensor::Impl>& b, F&& body) {
   guarded([&] {
     if (a == b) {
-      std::lock_guard<std::recursive_mutex> lock(a->mutex);
+      std::lock_guard lock(a->mutex);
       return body();
     }
     std::scoped_lock lock(a->mutex, b->mutex);

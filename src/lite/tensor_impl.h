@@ -10,6 +10,7 @@
 #include "kernel/kernel.h"
 #include "lite/error.h"
 #include "lite/tensor.h"
+#include "lite/waiting.h"
 
 namespace lite {
 
@@ -38,7 +39,7 @@ class LITE_HIDDEN Tensor::Impl : public TensorFields {
   Impl& operator=(const Impl&) = delete;
 
   /// Held by every function of Tensor, and by a network while it runs. Those below do not take it.
-  mutable std::recursive_mutex mutex;
+  mutable ForkMutex mutex;
 
   /// Contiguous at the start of the memory, which is kept when it is large enough.
   void set_layout(const Layout& l);
@@ -64,16 +65,23 @@ class TensorLocks {
   using List = mge::SmallVec<Tensor::Impl*, 8>;
   explicit TensorLocks(List tensors) : tensors_(std::move(tensors)) {
     std::sort(tensors_.begin(), tensors_.end());
-    for (Tensor::Impl* t : tensors_) t->mutex.lock();
+    try {
+      for (; held_ < tensors_.size(); ++held_) tensors_[held_]->mutex.lock();
+    } catch (...) {
+      unlock();
+      throw;
+    }
   }
-  ~TensorLocks() {
-    for (Tensor::Impl* t : tensors_) t->mutex.unlock();
-  }
+  ~TensorLocks() { unlock(); }
   TensorLocks(const TensorLocks&) = delete;
   TensorLocks& operator=(const TensorLocks&) = delete;
 
  private:
+  void unlock() {
+    while (held_) tensors_[--held_]->mutex.unlock();
+  }
   List tensors_;
+  size_t held_ = 0;
 };
 
 struct TensorAccess {

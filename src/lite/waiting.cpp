@@ -43,12 +43,19 @@ Waiting::~Waiting() {
     }
 }
 
-void CallMutex::wait() {
+void ForkMutex::check_kept(const char* what) const {
   MGE_CHECK(!lost(), Env,
-            "lite: another thread was using this network when the process was forked, and the child does not have that "
-            "thread. Make another network, or fork between runs.");
+            "lite: another thread was using this {0} when the process was forked, and the child does not have that "
+            "thread. Make another {0}, or fork between runs.",
+            what);
+}
+
+void CallMutex::wait() {
+  check_kept("network");
   const Waiting now(*this);
   mutex_.lock();
+  took();
+  owner.store(std::this_thread::get_id(), std::memory_order_relaxed);
 }
 
 }  // namespace lite

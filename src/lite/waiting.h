@@ -30,11 +30,13 @@ class Waiting {
   Waiting* next_;
 };
 
-/// A recursive mutex; lock() may throw.
-class CallMutex : private Awaited {
+/// A recursive mutex. In a forked child lock() throws where a thread that did not come along has it, for good.
+class ForkMutex {
  public:
   void lock() {
-    if (!mutex_.try_lock()) wait();
+    if (try_lock()) return;
+    check_kept("tensor");
+    mutex_.lock();
     took();
   }
   bool try_lock() {
@@ -43,28 +45,50 @@ class CallMutex : private Awaited {
     return true;
   }
   void unlock() {
-    if (--depth_ == 0) {
-      owner.store({}, std::memory_order_relaxed);
-      held_in_.store(kFree, std::memory_order_relaxed);
-    }
+    if (last()) held_in_.store(kFree, std::memory_order_relaxed);
     mutex_.unlock();
   }
-  /// In a forked child: a thread that did not come along has it, for good.
   bool lost() const {
     const uint64_t in = held_in_.load(std::memory_order_relaxed);
     return in != kFree && in != mge::fork_generation();
   }
 
- private:
-  static constexpr uint64_t kFree = ~uint64_t{0};
-  void wait();
+ protected:
+  void check_kept(const char* what) const;
+  bool last() { return --depth_ == 0; }
   void took() {
-    owner.store(std::this_thread::get_id(), std::memory_order_relaxed);
     if (depth_++ == 0) held_in_.store(mge::fork_generation(), std::memory_order_relaxed);
   }
+  static constexpr uint64_t kFree = ~uint64_t{0};
   std::atomic<uint64_t> held_in_{kFree};
   std::recursive_mutex mutex_;
+
+ private:
   int depth_ = 0;
+};
+
+/// The same, of a network: lock() throws instead of closing a ring, too.
+class CallMutex : private Awaited, private ForkMutex {
+ public:
+  void lock() {
+    if (!try_lock()) wait();
+  }
+  bool try_lock() {
+    if (!ForkMutex::try_lock()) return false;
+    owner.store(std::this_thread::get_id(), std::memory_order_relaxed);
+    return true;
+  }
+  void unlock() {
+    if (last()) {
+      owner.store({}, std::memory_order_relaxed);
+      held_in_.store(kFree, std::memory_order_relaxed);
+    }
+    mutex_.unlock();
+  }
+  using ForkMutex::lost;
+
+ private:
+  void wait();
 };
 
 }  // namespace lite

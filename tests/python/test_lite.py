@@ -325,7 +325,12 @@ def test_batch_collector() -> None:
     assert [batch.collect(np.full(2, i, "float32")) for i in range(4)] == [0, 1, 2, -1]
     batch.free([1])
     assert batch.collect_id(np.full(2, 9, "float32"), 1) == 1
-    assert batch.collect_id(np.full(2, 9, "float32"), 1) == -1
+    with pytest.raises(RuntimeError, match="a sample is"):
+        batch.collect_id(np.full(3, 5, "float32"), 1)
+    assert batch.collect(np.full(2, 5, "float32")) == -1  # the slot is taken as before
+    assert batch.collect_id(np.full(2, 8, "float32"), 1) == 1  # the original puts it there, too
+    np.testing.assert_array_equal(batch.to_numpy()[:, 0], [0, 8, 2])
+    batch.collect_id(np.full(2, 9, "float32"), 1)
     np.testing.assert_array_equal(batch.to_numpy()[:, 0], [0, 9, 2])
     batch.free([0])
     raw = (ctypes.c_float * 2)(7, 8)

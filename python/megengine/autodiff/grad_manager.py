@@ -227,13 +227,11 @@ class GradManager:
                 "the history? Compute the loss and call backward inside `with gm:`; one backward ends the recording."
             )
         ys = [] if y is None else _tensors("y", y)
-        dys = [ops.fill_like(t, value=1.0) for t in ys] if dy is None else _tensors("dy", dy)
-        if len(ys) != len(dys):
-            raise _core.UserError(
-                f"backward: {len(ys)} tensors but {len(dys)} gradients; dy needs one for each of y, or leave it out."
-            )
-        if dy is not None:  # one element is one element, whether its shape is () or (1,)
-            dys = [d.reshape(t.shape) if d.shape != t.shape and d.size == t.size == 1 else d for t, d in zip(ys, dys)]
+        try:
+            dys = self._dys(ys, dy)
+        except BaseException:
+            self.release()
+            raise
         before, sessions.thread.backwarding = sessions.thread.backwarding, self
         kept = self._kept
         try:
@@ -256,6 +254,18 @@ class GradManager:
         finally:
             sessions.thread.backwarding = before
             self.release()
+
+    @staticmethod
+    def _dys(ys: list[Tensor], dy: Tensor | Sequence[Tensor] | None) -> list[Tensor]:
+        """The gradients that backward starts with."""
+        dys = [ops.fill_like(t, value=1.0) for t in ys] if dy is None else _tensors("dy", dy)
+        if len(ys) != len(dys):
+            raise _core.UserError(
+                f"backward: {len(ys)} tensors but {len(dys)} gradients; dy needs one for each of y, or leave it out."
+            )
+        if dy is not None:  # one element is one element, whether its shape is () or (1,)
+            dys = [d.reshape(t.shape) if d.shape != t.shape and d.size == t.size == 1 else d for t, d in zip(ys, dys)]
+        return dys
 
     def _warn_unreached(self) -> None:
         if not self._specs:

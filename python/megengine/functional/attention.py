@@ -7,17 +7,22 @@ from typing import Any
 
 import numpy as np
 
-from ..core._core import ops
+from ..core._core import is_tracing, ops
 from ..core.tensor.indexing import _filled, _iota
 from ..tensor import Tensor
 
 __all__ = ["multi_head_attention"]
 
 
+def _empty(x: Tensor) -> bool:
+    return not is_tracing() and 0 in x._tuple_shape  # a trace is for all sizes
+
+
 def _heads(x: Tensor, num_heads: int) -> Tensor:
     """(N, L, E) to (N, heads, L, E / heads)."""
-    n, length, _ = x.shape
-    return ops.transpose(x.reshape(n, length, num_heads, -1), perm=(0, 2, 1, 3))
+    n, length, size = x.shape
+    each = size // num_heads if _empty(x) else -1  # which could be anything beside a 0
+    return ops.transpose(x.reshape(n, length, num_heads, each), perm=(0, 2, 1, 3))
 
 
 def _additive(mask: Tensor, shape: Any) -> Tensor:
@@ -185,5 +190,6 @@ def _attend(
         shape = (n, num_heads, length, source) if per_head else (1, 1, length, source)
         scores = scores + _additive(attn_mask, shape)
     attention = ops.softmax(scores, axis=3)
-    joined = ops.transpose(ops.matmul(drop_weights(attention), v), perm=(0, 2, 1, 3)).reshape(n, length, -1)
+    joined = ops.transpose(ops.matmul(drop_weights(attention), v), perm=(0, 2, 1, 3))
+    joined = joined.reshape(n, length, num_heads * v.shape[3] if _empty(joined) else -1)
     return drop_result(project(joined, 3)), attention

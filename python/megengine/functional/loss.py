@@ -228,3 +228,47 @@ def ctc_loss(
     if reduction == "mean":
         loss = loss / ops.maximum(lengths, 1).astype(loss.dtype)
     return _reduce(loss, reduction, "ctc_loss")
+
+
+# ---- helpers of labels in a row, which programs import
+
+
+def _gen_repeat_idx(inp: Tensor) -> Tensor:
+    """Each place as often as it counts.
+
+    >>> from megengine.functional.loss import _gen_repeat_idx
+    >>> _gen_repeat_idx(mge.tensor([2, 3, 1])).tolist()
+    [0, 0, 1, 1, 1, 2]
+    """
+    counts = inp.numpy()
+    return Tensor(np.repeat(np.arange(counts.size, dtype="int32"), counts), device=inp.device)
+
+
+def _gen_tile_idx(inp: Tensor) -> Tensor:
+    """The numbers below each count, one after the other.
+
+    >>> from megengine.functional.loss import _gen_tile_idx
+    >>> _gen_tile_idx(mge.tensor([2, 3, 1])).tolist()
+    [0, 1, 0, 1, 2, 0]
+    """
+    counts = inp.numpy()
+    begins = np.repeat(np.cumsum(counts) - counts, counts)
+    return Tensor((np.arange(begins.size) - begins).astype("int32"), device=inp.device)
+
+
+def _expand_label(label: Tensor, label_lengths: Tensor, blank: int) -> Tensor:
+    """Labels with blanks around each: of a matrix all, of a vector as many as the lengths say.
+
+    >>> from megengine.functional.loss import _expand_label
+    >>> _expand_label(mge.tensor([1, 2, 3]), mge.tensor([2, 1]), 0).tolist()
+    [[0, 1, 0, 2, 0], [0, 3, 0, 0, 0]]
+    """
+    values, lengths = label.numpy(), label_lengths.numpy()
+    longest = values.shape[1] if values.ndim == 2 else int(np.max(lengths, initial=0))
+    out = np.full((lengths.size, 2 * longest + 1), blank, values.dtype)
+    if values.ndim == 2:
+        out[:, 1::2] = values
+    else:
+        rows, places = (i.numpy() for i in (_gen_repeat_idx(label_lengths), _gen_tile_idx(label_lengths)))
+        out[rows, 2 * places + 1] = values[: rows.size]
+    return Tensor(out, device=label.device)

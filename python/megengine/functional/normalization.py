@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..core import _amp
-from ..core._core import UserError, ops
+from ..core._core import UserError, is_tracing, ops
 from ..core.autodiff._recomputing import recomputing
 from ..core.tensor.indexing import _const, _filled
 from ..core.tensor.utils import ArgumentError, _normalize_axis, as_double, is_fixed, make_shape_tuple, size_max
@@ -237,7 +237,11 @@ def group_norm(
         c = weight.shape[0]  # the same, as the product with it shows
     if num_groups < 1 or c % num_groups != 0:
         raise ArgumentError(f"group_norm: {c} channels do not fall into {num_groups} groups.")
-    y = ops.layer_norm(inp.reshape(n, num_groups, -1), n_axes=1, eps=eps)[0].reshape(inp.shape)
+    if not is_tracing() and 0 in inp._tuple_shape:  # where -1 could be anything; a trace is for all sizes
+        grouped = inp.reshape(n, num_groups, c // num_groups, *inp.shape[2:])
+    else:
+        grouped = inp.reshape(n, num_groups, -1)
+    y = ops.layer_norm(grouped, n_axes=grouped.ndim - 2, eps=eps)[0].reshape(inp.shape)
     if affine:
         assert weight is not None and bias is not None, "group_norm: affine needs weight and bias."
         y = y * weight.reshape(1, c, 1, 1) + bias.reshape(1, c, 1, 1)

@@ -499,6 +499,20 @@ class Module(metaclass=ABCMeta):
         for var, value in loaded:
             var._reset(type(var)(value, value.dtype, var.device, no_cache=True))
 
+    def _load_state_dict_with_closure(self, closure: Callable[[str, Tensor], Any]) -> tuple[set[str], set[str]]:
+        """Take what the function of name and tensor gives; the names that were loaded, and those it had None for."""
+        loaded: list[tuple[Tensor, np.ndarray]] = []
+        names = []
+
+        def told(key: str, var: Tensor) -> Any:
+            names.append(key)
+            return closure(key, var)
+
+        skipped = set(self._collect(told, "", loaded))
+        for var, value in loaded:
+            var._reset(type(var)(value, value.dtype, var.device, no_cache=True))
+        return set(names) - skipped, skipped
+
     def _refuse_whole_checkpoint(self, state: dict[str, Any]) -> None:
         """Raises where the state is an entry of ``state``; with ``strict=False`` it would be silently left out."""
         entries = {key: value for key, value in state.items() if isinstance(value, dict)}

@@ -270,11 +270,11 @@ class RNNBase(Module):
         return dropout(y, self.dropout, self.training)
 
     def forward(self, input: Tensor, hx: Any = None) -> tuple[Tensor, Any]:
-        if input.ndim != 3 or input.shape[2] != self.input_size or any(n == 0 for n in input.shape[:2]):
+        if input.ndim != 3 or input.shape[2] != self.input_size or input.shape[int(self.batch_first)] == 0:
             order = "(N, L" if self.batch_first else "(L, N"
             raise UserError(
                 f"{type(self).__name__}: the input must be {order}, {self.input_size}), "
-                f"input_size={self.input_size}, L and N at least 1; got {input.shape}."
+                f"input_size={self.input_size}, L at least 1; got {input.shape}."
             )
         x = ops.transpose(input, perm=(1, 0, 2)) if self.batch_first else input
         zero = self.init_hidden(x.shape[1])

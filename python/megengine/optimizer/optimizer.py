@@ -423,7 +423,7 @@ class Optimizer(metaclass=ABCMeta):
                 )
             by_number.update(zip(saved["params"], mine["params"]))
         saved_state = state["state"]
-        if len(saved_state) != len(self._state):
+        if len(saved_state) < len(self._state):  # more than this one has yet: momentum that its groups now take over
             raise ValueError(
                 f"the state dict holds state of {len(saved_state)} parameters, this optimizer of {len(self._state)}"
             )

@@ -114,6 +114,11 @@ def registered_functions() -> list[tuple[str, str]]:
     return list(_wrapped)
 
 
+def user_globals() -> list[dict[str, Any]]:
+    """Where those were written."""
+    return [func.__globals__ for func in _wrapped.values() if isinstance(func, FunctionType)]
+
+
 def function_pair(func: Callable[..., Any]) -> tuple[str, str]:
     """The module and the name that stand for a function in files."""
     module, name = func.__module__, getattr(func, "__qualname__", func.__name__)

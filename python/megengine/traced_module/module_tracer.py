@@ -31,6 +31,13 @@ from .pytree import _is_const_leaf, tree_flatten
 from .tm_config import _get_expr_checker
 from .utils import _convert_kwargs_to_args
 
+#: Names of the methods and attributes of a tensor that are known, as programs ask for them.
+BUILTIN_ARRAY_METHOD = [name for name in known.METHODS if name not in ("detach", "to")]
+BUILTIN_TENSOR_WRAP_METHOD = (
+    "T to size shape detach device dtype grad item ndim numpy qparams set_value reset_zero requires_grad _reset "
+    "_isscalar _tuple_shape"
+).split()
+
 if TYPE_CHECKING:
     from .checker import TracedModuleChecker
     from .graph import InternalGraph
@@ -617,8 +624,9 @@ def _apply_patches() -> Patcher:
 
     _table.update(_make_table())
     patcher = Patcher(_wrap_function)
-    for module in tuple(sys.modules.values()):
-        names = getattr(module, "__dict__", None) if isinstance(module, ModuleType) else None
+    spaces = [vars(m) for m in tuple(sys.modules.values()) if isinstance(m, ModuleType)]
+    spaces += known.user_globals()  # of programs that are run without being a module
+    for names in {id(names): names for names in spaces}.values():
         if isinstance(names, dict) and names is not globals() and names is not vars(known):
             patcher.auto_patch(names, _table)
     for name, original in known.ORIGINAL.items():

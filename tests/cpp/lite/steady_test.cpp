@@ -1,12 +1,15 @@
 // What a forward does when the ones before it have found everything: no thread is born, nothing is asked of the system,
 // small ops stay on the caller's thread; and what is kept from run to run notices when something has changed.
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <set>
 #include <thread>
 
@@ -253,6 +256,59 @@ graph chain(%x: f32[64,512], %w: f32[512,512]) {
     EXPECT_EQ(memory->out, 0);
   })
       .join();
+}
+
+// The run has its tensors for itself, and the thread that would give them back is not in the child.
+TEST(LiteSteady, ATensorOfARunAtAForkIsRefusedInTheChild) {
+  struct Holding final : Allocator {
+    void* allocate(LiteDeviceType, int, size_t size, size_t align) override {
+      if (hold) {
+        entered.set_value();
+        go_on.get_future().wait();
+        hold = false;
+      }
+      return std::aligned_alloc(align, (size + align - 1) / align * align);
+    }
+    void free(LiteDeviceType, int, void* p) override { std::free(p); }
+    std::atomic<bool> hold{false};
+    std::promise<void> entered, go_on;
+  };
+  const auto memory = std::make_shared<Holding>();
+  auto net = std::make_shared<Network>();
+  Runtime::set_memory_allocator(net, memory);
+  auto bytes = test::model_of("graph g(%x: f32[8]) {\n  %y = exp %x\n} returns(%y)\n");
+  net->load_model(bytes.data(), bytes.size());
+  test::fill(*net->get_input_tensor(0), [](size_t) { return 1.f; });
+  const std::shared_ptr<Tensor> in = net->get_input_tensor(0), out = net->get_output_tensor(0);
+  memory->hold = true;
+  std::thread running([&] { net->forward(); });
+  memory->entered.get_future().wait();
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(20);
+    int refused = 0;
+    const auto tell = [&](auto&& call) {
+      try {
+        call();
+      } catch (const Error& e) {
+        refused += std::string(e.what()).find("using this tensor when the process was forked") != std::string::npos;
+      }
+    };
+    Tensor own(LITE_CPU, Layout{{8}, 1, LITE_FLOAT});
+    tell([&] { in->get_layout(); });
+    tell([&] { out->get_memory_ptr(); });
+    tell([&] { own.copy_from(*in); });
+    tell([&] { in->copy_from(own); });
+    own.get_memory_ptr();  // what no run had is as ever
+    _exit(refused);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  memory->go_on.set_value();
+  running.join();
+  ASSERT_TRUE(WIFEXITED(status)) << "signal " << WTERMSIG(status);
+  EXPECT_EQ(WEXITSTATUS(status), 4);
+  EXPECT_NEAR(static_cast<const float*>(out->get_memory_ptr())[7], std::exp(1.f), 1e-6f);
 }
 
 }  // namespace

@@ -61,6 +61,19 @@ class Logger:
 #: Names here -> names in core.tensor.megbrain_graph, which is imported when one of them is asked for.
 _OF_GRAPHS = {"ComputingGraph": "Graph", "OperatorNode": "OpNode", "VarNode": "VarNode"}
 
+#: Names that the original has here, too.
+_OF_PARTS = {
+    "common": """DeviceProperties DeviceTensorND DeviceType HostTensorND TensorAttr get_cuda_driver_version
+        get_cuda_version get_cudnn_version get_device_prop get_scale get_supported_sm_versions get_tensorrt_version
+        get_zero_point init_nccl_env invoke_op is_dtype_equal is_quantize set_prealloc_config what_is_xpu""",
+    "graph": """AsyncExecutable DeviceTensorNDRendezvous FBS FBS_V2 GraphOptimizeOptions GraphProfiler GraphProfiler2
+        HostTensorNDRendezvous SerializationFormat SerializationMetadata TensorAttrRendezvous attr_output_callback
+        dump_graph get_info_for_strip input_callback load_graph make_shared modify_opr_algo_strategy_inplace
+        optimize_for_inference output_callback value_output_callback virtual_dep""",
+    "utils": "AtomicUint64 PersistentCache TensorSanityCheckImpl create_mm_server",
+    "imperative": "make_backward_graph",
+}
+
 if TYPE_CHECKING:
     from ..tensor.megbrain_graph import Graph as ComputingGraph
     from ..tensor.megbrain_graph import OpNode as OperatorNode
@@ -90,6 +103,9 @@ def __getattr__(name: str) -> Any:
         from ..tensor import megbrain_graph
 
         return getattr(megbrain_graph, _OF_GRAPHS[name])
+    for part, names in _OF_PARTS.items():
+        if name in names.split():
+            return getattr(submodule(__name__, part), name)
     return submodule(__name__, name)
 
 

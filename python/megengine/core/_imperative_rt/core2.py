@@ -52,6 +52,7 @@ from ..tensor.utils import (
     get_device,
     make_shape_tuple,
 )
+from ._stand_ins import stand_in
 from .opdef import OpDef
 
 __all__ = [
@@ -176,3 +177,41 @@ def create_complex(real: Tensor, imag: Tensor) -> Tensor:
     from ...functional import complex
 
     return complex(real, imag)
+
+
+def is_grad_attached(tensors: Sequence[Tensor]) -> bool:
+    """Whether gradients of one of them are being recorded."""
+    return is_tracked(tuple(tensors))
+
+
+def reshape_cpp(x: Tensor, shape: Sequence[Any]) -> Tensor:
+    """The same as ``x.reshape(*shape)``."""
+    return x.reshape(*shape)
+
+
+def transpose_cpp(x: Tensor, axes: Sequence[Any]) -> Tensor:
+    """The same as ``x.transpose(*axes)``."""
+    return x.transpose(*axes)
+
+
+def clear_candidates() -> None:
+    """Nothing: values that may be computed again are kept."""
+
+
+#: Functions of tensors -> what they are called in megengine.functional.
+_OF_TENSORS = {
+    "broadcast_cpp": "broadcast_to",
+    "expand_dims_cpp": "expand_dims",
+    "get_imag": "imag",
+    "get_real": "real",
+    "split_cpp": "split",
+    "squeeze_cpp": "squeeze",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _OF_TENSORS:
+        from ... import functional
+
+        return getattr(functional, _OF_TENSORS[name])
+    return stand_in(__name__, name)

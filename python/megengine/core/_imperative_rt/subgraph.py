@@ -278,3 +278,21 @@ def subgraph_fn(
         return lambda *inputs: apply(op, *inputs)
 
     return decorate
+
+
+def interpret_subgraph(func: Callable[..., Any], dtype: Any, device: Any) -> Callable[..., list[Tensor]]:
+    """The function of tensors that ``subgraph`` would make an op of, for any number of them.
+
+    >>> from megengine.core.tensor.utils import interpret_subgraph
+    >>> twice = interpret_subgraph(lambda x, f, c: ((f("*", *x, c(2)),), (True,)), "float32", None)
+    >>> twice(mge.tensor([3.0]))[0].tolist()
+    [6.0]
+    """
+    drawn: dict[int, Subgraph] = {}
+
+    def decorated_func(*args: Tensor) -> list[Tensor]:
+        if len(args) not in drawn:
+            drawn[len(args)] = _drawn(getattr(func, "__name__", "subgraph"), dtype, device, len(args), False, func)
+        return list(apply(drawn[len(args)], *args))
+
+    return decorated_func

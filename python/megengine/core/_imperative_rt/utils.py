@@ -6,6 +6,7 @@ from typing import Any
 
 from .._core import CompNode, device_count, trim_memory
 from . import Logger, OperatorNodeConfig, make_h2d
+from ._stand_ins import stand_in
 
 __all__ = [
     "CompNode",
@@ -25,3 +26,7 @@ def _get_device_count(device_type: str, warn: bool = True) -> int:
 def _try_coalesce_all_free_memory(*_: Any) -> None:
     """Free memory goes back to the system."""
     trim_memory()
+
+
+def __getattr__(name: str) -> Any:
+    return stand_in(__name__, name)

@@ -21,11 +21,11 @@ from __future__ import annotations
 import io
 import json
 import os
-import pickle
 import re
+import threading
 from collections import OrderedDict, namedtuple
-from collections.abc import Iterable, Mapping, Sequence
-from types import MappingProxyType, SimpleNamespace
+from collections.abc import Callable, Iterable, Sequence
+from types import SimpleNamespace
 from typing import IO, Any
 
 import numpy as np
@@ -39,6 +39,7 @@ from .._imperative_rt.opdef import OpDef, OpEnum
 from .._inference import GraphInference
 from .._model_file import CompGraphDumpResult
 from ..files import replacing
+from ._graph_metadata import SerializationMetadata
 from ._graph_types import named
 
 __all__ = [
@@ -57,52 +58,16 @@ __all__ = [
     "apply_normal_varnode",
     "deserialize_infer_option",
     "dump_graph",
+    "input_callback",
     "load_graph",
     "modify_opr_algo_strategy_inplace",
     "optimize_for_inference",
+    "output_callback",
     "set_priority_to_id",
 ]
 
 CompGraphLoadResult = namedtuple("CompGraphLoadResult", ["graph", "output_vars_dict", "output_vars_list", "metadata"])
 TensorAttr = namedtuple("TensorAttr", ["shape", "dtype", "device"])
-
-
-class SerializationMetadata:
-    """What a model file says of itself, under the original's names; ``user_info`` is a pickle there.
-
-    >>> from megengine.core.tensor.megbrain_graph import SerializationMetadata
-    >>> metadata = SerializationMetadata()
-    >>> metadata.optimize_options = 1
-    >>> metadata.optimized_for_inference
-    True
-    """
-
-    def __init__(self, items: Mapping[str, str] = MappingProxyType({})) -> None:
-        self._items = dict(items)
-        self.is_valid = "graph_modified" in items
-        self.graph_modified = items.get("graph_modified") in ("1", "True")
-        self.optimize_options = int(items.get("optimize_options", "0"))
-        self.user_info = b""
-        if "user_info.pickle.hex" in items:
-            self.user_info = bytes.fromhex(items["user_info.pickle.hex"])
-        elif self.is_valid:
-            found = _model_file.read_metadata(items)
-            self.user_info = pickle.dumps(found["user_info"] if found else None, protocol=4)
-
-    @property
-    def optimized_for_inference(self) -> bool:
-        """Whether the model was rewritten before it was written."""
-        return self.optimize_options != 0 or self._items.get("optimized_for_inference") in ("1", "True")
-
-    def _written(self) -> list[tuple[str, str]]:
-        """As a file of ours holds it."""
-        flags = {"graph_modified": self.graph_modified, "optimized_for_inference": self.optimized_for_inference}
-        items = {name: str(int(flag)) for name, flag in flags.items()}
-        items["optimize_options"] = str(self.optimize_options)
-        if self.user_info:
-            info = self.user_info.encode() if isinstance(self.user_info, str) else self.user_info
-            items["user_info.pickle.hex"] = info.hex()
-        return [*items.items()]
 
 
 class VarNode:
@@ -245,6 +210,9 @@ class Graph:
         self._inference: GraphInference | None = None
         self._compiled: list[VarNode] = []
         self._fresh = 0
+        self._waits = False  # a run for the values of InputNodes
+        self._aside: threading.Thread | None = None  # a run whose inputs are asked for
+        self._error: BaseException | None = None
         self._strategy = _STRATEGIES["HEURISTIC"]
         self.options = SimpleNamespace(graph_opt_level=2, async_exec_level=1, log_level=0)
 
@@ -347,9 +315,66 @@ class Graph:
         self._inference._network.set_network_algo_policy(self._strategy)
 
     def execute(self, *args: Any) -> None:
-        """Compute with the values that the InputNodes were given, or with those given here, in the order of inputs."""
+        """Compute with the values that the InputNodes were given, or with those given here, in the order of inputs.
+
+        Where an InputNode has none yet, the run begins when it is set. Inputs with a callback are asked for theirs by
+        a thread, which ``wait`` and ``get_value`` wait for.
+        """
         if not self._compiled:
             raise RuntimeError("Graph.execute: nothing is compiled. graph.compile(*vars) first.")
+        self._waits = False
+        self.wait()
+        if args:
+            self._run(args)
+        else:
+            self._waits = True
+            self._begin()
+
+    def _begin(self) -> None:
+        """The run that waits, once all its values are there."""
+        sources = self._needed()
+        if not self._waits or any(s._value is None and s._callback is None for s in sources):
+            return
+        self._waits = False
+        if all(s._callback is None for s in sources):
+            return self._run(())
+        self._aside = threading.Thread(target=self._ask, args=(sources,), daemon=True)
+        self._aside.start()
+
+    def _ask(self, sources: list[InputNode]) -> None:
+        try:
+            for source in sources:
+                if source._callback is not None:
+                    source._value = source._checked(source._callback())
+            self._run(())
+        except BaseException as e:  # for whoever waits
+            self._error = e
+
+    def _needed(self) -> list[InputNode]:
+        """The InputNodes that the compiled variables are computed from."""
+        seen: set[VarNode] = set()
+        todo = [*self._compiled]
+        while todo:
+            var = todo.pop()
+            if var not in seen:
+                seen.add(var)
+                todo += var.op.inputs
+        return [s for s in self._sources if s.outputs[0] in seen]
+
+    def wait(self) -> None:
+        """Until the results of the run are there."""
+        aside = self._aside
+        if aside is not None and aside is not threading.current_thread():
+            aside.join()
+            self._aside = None
+            error, self._error = self._error, None
+            if error is not None:
+                raise error
+        if self._waits:
+            missing = ", ".join(repr(s.outputs[0].name) for s in self._needed() if s._value is None)
+            raise RuntimeError(f"Graph.execute: the run waits for the value of {missing}. Set it with set_value().")
+
+    def _run(self, args: Sequence[Any]) -> None:
         if self._open:
             self._settle_by_values()
         if self._inference is None:
@@ -393,9 +418,6 @@ class Graph:
             self._settle(shapes)
             self._guessed.clear()
             self._inference = None
-
-    def wait(self) -> None:
-        """Nothing: ``execute`` returns when results are there."""
 
     def _to_json(self, filename: str | os.PathLike[str]) -> None:
         """Write the graph as JSON, for ``python -m megengine.tools.draw_graph``: what was compiled, or all of it."""
@@ -446,14 +468,19 @@ class InputNode(OpNode):
         super().__init__(graph, "InputCallback", {}, args, (var,))
         var._op = self
         self._value: Any = None
+        self._callback: Callable[[], Any] | None = None
         graph._sources.append(self)
 
     def set_value(self, value: Any) -> None:
-        """What the next runs compute with: a tensor or an array."""
+        """What the next runs compute with, and a run that waits for it: a tensor or an array."""
+        self._value = self._checked(value)
+        self.graph._begin()
+
+    def _checked(self, value: Any) -> Any:
         value = value if isinstance(value, (Tensor, np.ndarray)) else np.asarray(value, self.dtype)
         if np.dtype(value.dtype) != self.dtype:
             raise TypeError(f"InputNode.set_value: the input is {self.dtype}; got {value.dtype}. Cast it first.")
-        self._value = value
+        return value
 
     def reset(self) -> None:
         """Forget the value."""
@@ -483,10 +510,11 @@ class _Output(OpNode):
         self._result = self._of(var, value)
 
     def _of(self, var: VarNode, value: npt.NDArray[Any]) -> Any:
-        return Tensor(value, dtype=var.dtype, device=var.device)
+        return Tensor(value, dtype=var.dtype, device=var.device)._dev_tensor()
 
     def get_value(self) -> Any:
-        """What the last run gave."""
+        """What the last run gave, once it is over."""
+        self.graph.wait()
         if self._result is None:
             raise RuntimeError(f"{type(self).__name__}: {self.outputs[0]!r} has no value yet. Compile it and execute.")
         return self._result
@@ -514,6 +542,42 @@ class AttrOutputNode(_Output):
 
     def _of(self, var: VarNode, value: npt.NDArray[Any]) -> Any:
         return TensorAttr(value.shape, var.dtype, var.device)
+
+
+class _Told(_Output):
+    def __init__(self, callback: Callable[[Tensor], Any], var: VarNode, *args: VarNode) -> None:
+        super().__init__(var, *args)
+        self._callback = callback
+
+    def _set(self, var: VarNode, value: npt.NDArray[Any]) -> None:
+        self._callback(self._of(var, value))
+
+
+def input_callback(
+    callback: Callable[[], Any],
+    *args: VarNode,
+    device: Any = None,
+    dtype: Any = None,
+    shape: Any = None,
+    graph: Graph | None = None,
+) -> tuple[VarNode, VarNode]:
+    """An input whose value each run asks ``callback`` for, and what may be depended on."""
+    node = InputNode(*args, device=device, dtype=dtype, shape=shape, graph=graph)
+    node._callback = callback
+    return node.outputs[0], node.outputs[0]
+
+
+def output_callback(callback: Callable[[Tensor], Any], var: VarNode, *args: VarNode) -> VarNode:
+    """A variable to compile; each run tells its value to ``callback``.
+
+    >>> graph, told = Graph(), []
+    >>> x, _ = input_callback(lambda: Tensor([1.0, 2.0]), dtype="float32", graph=graph)
+    >>> graph.compile(output_callback(told.append, x)).execute()
+    >>> graph.wait()
+    >>> told[0].tolist()
+    [1.0, 2.0]
+    """
+    return _Told(callback, var, *args).outputs[0]
 
 
 class VirtualDepNode(OpNode):

@@ -15,6 +15,7 @@ from .._core import CompNode, DTypeError, TensorBase, UserError, as_size, get_de
 if TYPE_CHECKING:
     from ...tensor import Tensor
     from .._imperative_rt.core2 import apply as apply
+    from .._imperative_rt.subgraph import interpret_subgraph as interpret_subgraph
     from .._imperative_rt.subgraph import subgraph as subgraph
     from .._imperative_rt.subgraph import subgraph_fn as subgraph_fn
 
@@ -286,7 +287,7 @@ def without_format(x: Tensor) -> Tensor:
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("subgraph", "subgraph_fn"):  # of op classes, which are made above this room
+    if name in ("interpret_subgraph", "subgraph", "subgraph_fn"):  # of op classes, which are made above this room
         return getattr(import_module("megengine.core._imperative_rt.subgraph"), name)
     if name == "apply":
         return import_module("megengine.core._imperative_rt.core2").apply
