@@ -277,3 +277,18 @@ def test_gradient_of_values_set_by_an_index(size: int) -> None:
 def test_numbers_out_of_range_are_told_by_name(call, text: str) -> None:
     with pytest.raises(ValueError, match=text):
         call()
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
+def test_resizing_no_images_takes_nothing(mode: str) -> None:
+    """Whatever the size: that of no images is one of no pixels."""
+    x = tensor(np.zeros((0, 3, 4, 4), np.float32))
+    assert F.vision.interpolate(x, (2**40, 1), mode=mode).shape == (0, 3, 2**40, 1)
+
+
+def test_an_index_that_int32_cannot_reach_is_refused() -> None:
+    """It was made another number: the last row was some other one."""
+    rows = F.broadcast_to(tensor(np.ones((1, 1), np.float32)), (3_000_000_000, 1))
+    for i in (-1, 2_500_000_000):
+        with pytest.raises(ValueError, match="embedding: positions are int32, but there are 3000000000 entries"):
+            F.embedding(Tensor([i], dtype="int64"), rows)
