@@ -277,9 +277,9 @@ TensorPtr from_array(PyObject* array, const TensorOptions& opt) {
   DType want = opt.has_dtype ? opt.dtype : opt.exact ? src : in_32_bits(src);
   DType raw = want;
   if (is_quant(want)) from_format(to_format(want), sizeof(int32_t), &raw);  // the integers that carry it
-  bool dense = true;
-  for (int i = 0; i < g.view.ndim; ++i) dense &= g.view.strides[i] % g.view.itemsize == 0;
-  if (!dense) {  // a field of a structured array: let NumPy make it regular
+  bool regular = reinterpret_cast<uintptr_t>(g.view.buf) % static_cast<size_t>(g.view.itemsize) == 0;
+  for (int i = 0; i < g.view.ndim; ++i) regular &= g.view.strides[i] % g.view.itemsize == 0;
+  if (!regular) {  // a field of a structured array, or bytes of a file: NumPy brings it to where words are read
     PyBuffer_Release(&g.view);
     g.held = false;
     Obj copy = check(PyObject_CallMethod(array, "copy", nullptr));
