@@ -606,9 +606,9 @@ Ints to_ints(PyObject* o, SizeList* sizes, int field) {
   if (PyLong_Check(o)) {
     out.push_back(PyLong_AsLongLong(o));
   } else if (PyTuple_Check(o) || PyList_Check(o)) {
-    Py_ssize_t n = PySequence_Fast_GET_SIZE(o);
-    for (Py_ssize_t i = 0; i < n; ++i) {
-      PyObject* item = PySequence_Fast_GET_ITEM(o, i);
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(o); ++i) {  // what is asked below may change a list
+      const Obj held(Py_NewRef(PySequence_Fast_GET_ITEM(o, i)));
+      PyObject* item = held.get();
       if (PyLong_CheckExact(item)) {
         out.push_back(PyLong_AsLongLong(item));
         continue;
@@ -659,10 +659,7 @@ AttrValue to_attr(PyObject* o, SizeList* sizes, int field) {
     const DType t = to_dtype(o, &q);
     return q.scale != 0 ? AttrValue(QType{t, q}) : AttrValue(t);
   }
-  if (PyIndex_Check(o)) {
-    Obj i = check(PyNumber_Index(o));
-    return static_cast<int64_t>(PyLong_AsLongLong(i.get()));
-  }
+  if (PyIndex_Check(o)) return to_attr(check(PyNumber_Index(o)).get());
   if (PyObject_TypeCheck(o, reinterpret_cast<PyTypeObject*>(g_generic))) {
     Obj f = check(PyNumber_Float(o));
     return PyFloat_AS_DOUBLE(f.get());

@@ -11,6 +11,7 @@ import megengine as mge
 import megengine.functional as F
 from megengine import Tensor, tensor
 from megengine.autodiff import GradManager
+from megengine.core import _core
 from megengine.core._inference import GraphInference
 from megengine.jit import trace
 
@@ -292,3 +293,21 @@ def test_an_index_that_int32_cannot_reach_is_refused() -> None:
     for i in (-1, 2_500_000_000):
         with pytest.raises(ValueError, match="embedding: positions are int32, but there are 3000000000 entries"):
             F.embedding(Tensor([i], dtype="int64"), rows)
+
+
+def test_numbers_of_attributes_that_no_int64_holds() -> None:
+    """They came back as a result beside an error, which Python does not take."""
+    for call in (F.cumsum, lambda x, axis: F.concat([x, x], axis=axis)):
+        with pytest.raises(TypeError, match="attribute 'axis': int too big to convert"):
+            call(F.ones((2, 3)), np.uint64(2**64 - 1))
+    assert F.cumsum(F.ones((2, 3)), np.uint64(1)).numpy()[0, 2] == 3
+
+
+def test_a_list_of_sizes_that_changes_while_it_is_read() -> None:
+    class Ends:
+        def __index__(self) -> int:
+            sizes.clear()
+            return 6
+
+    sizes: list = [Ends(), *(10**30 + i for i in range(1000))]
+    assert _core.ops.reshape(F.ones((2, 3)), shape=sizes).shape == (6,)
