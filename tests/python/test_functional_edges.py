@@ -311,3 +311,11 @@ def test_a_list_of_sizes_that_changes_while_it_is_read() -> None:
 
     sizes: list = [Ends(), *(10**30 + i for i in range(1000))]
     assert _core.ops.reshape(F.ones((2, 3)), shape=sizes).shape == (6,)
+
+
+def test_what_is_wrong_is_the_same_with_a_gradient() -> None:
+    """Some ops are differentiated as their parts, which rely on attributes that were checked."""
+    x, stats, weight = Tensor(np.ones((3, 4, 8), np.float32)), F.ones((3, 4, 1)), F.ones((8,))
+    gm = GradManager().attach([x])
+    with gm, pytest.raises(ValueError, match="layer_norm_bwd: n_axes must be 1..3 for input"):
+        _core.ops.layer_norm_bwd(x, x, stats, stats, weight, n_axes=1000)
