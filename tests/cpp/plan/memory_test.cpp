@@ -36,6 +36,13 @@ TEST(MemPlan, EmptyAndZeroBytes) {
   EXPECT_EQ(p.bytes, 64u);
 }
 
+TEST(MemPlan, MoreThanAnyMachineHas) {
+  const size_t large = size_t{1} << 62;
+  EXPECT_EQ(plan_memory(std::vector<MemInterval>{{0, 1, large}}).bytes, large);
+  EXPECT_THROW(plan_memory(std::vector<MemInterval>{{0, 1, large}, {0, 1, large}}), Error);
+  EXPECT_THROW(plan_memory(std::vector<MemInterval>(4, {0, 1, large})), Error);  // 2^64
+}
+
 TEST(MemPlan, BeatsBestFitWhereOrderMisleadsIt) {
   // Time order leaves a hole between two survivors that the large buffer cannot use.
   std::vector<MemInterval> v{{0, 2, 64}, {0, 1, 64}, {0, 9, 64}, {2, 9, 128}, {3, 9, 128}};
