@@ -354,8 +354,9 @@ Quant quant_of(PyObject* info) {
     return o;
   };
   auto whole = [](PyObject* o) {
-    const long v = PyLong_AsLong(o);
+    const int64_t v = PyLong_AsLongLong(o);
     if (v == -1 && PyErr_Occurred()) throw PythonError{};
+    MGE_CHECK(within(v, DType::I32), Value, "dtype: the zero point {} of a quantised dtype does not fit int32.", v);
     return static_cast<int32_t>(v);
   };
   Obj scale = check(PyMapping_GetItemString(info, "scale")), zero = item("zero_point"), axis = item("axis");
