@@ -277,9 +277,9 @@ TensorPtr from_array(PyObject* array, const TensorOptions& opt) {
   DType want = opt.has_dtype ? opt.dtype : opt.exact ? src : in_32_bits(src);
   DType raw = want;
   if (is_quant(want)) from_format(to_format(want), sizeof(int32_t), &raw);  // the integers that carry it
-  bool dense = true;
-  for (int i = 0; i < g.view.ndim; ++i) dense &= g.view.strides[i] % g.view.itemsize == 0;
-  if (!dense) {  // a field of a structured array: let NumPy make it regular
+  bool regular = reinterpret_cast<uintptr_t>(g.view.buf) % static_cast<size_t>(g.view.itemsize) == 0;
+  for (int i = 0; i < g.view.ndim; ++i) regular &= g.view.strides[i] % g.view.itemsize == 0;
+  if (!regular) {  // a field of a structured array, or bytes of a file: NumPy brings it to where words are read
     PyBuffer_Release(&g.view);
     g.held = false;
     Obj copy = check(PyObject_CallMethod(array, "copy", nullptr));
@@ -354,8 +354,9 @@ Quant quant_of(PyObject* info) {
     return o;
   };
   auto whole = [](PyObject* o) {
-    const long v = PyLong_AsLong(o);
+    const int64_t v = PyLong_AsLongLong(o);
     if (v == -1 && PyErr_Occurred()) throw PythonError{};
+    MGE_CHECK(within(v, DType::I32), Value, "dtype: the zero point {} of a quantised dtype does not fit int32.", v);
     return static_cast<int32_t>(v);
   };
   Obj scale = check(PyMapping_GetItemString(info, "scale")), zero = item("zero_point"), axis = item("axis");
@@ -606,9 +607,9 @@ Ints to_ints(PyObject* o, SizeList* sizes, int field) {
   if (PyLong_Check(o)) {
     out.push_back(PyLong_AsLongLong(o));
   } else if (PyTuple_Check(o) || PyList_Check(o)) {
-    Py_ssize_t n = PySequence_Fast_GET_SIZE(o);
-    for (Py_ssize_t i = 0; i < n; ++i) {
-      PyObject* item = PySequence_Fast_GET_ITEM(o, i);
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(o); ++i) {  // what is asked below may change a list
+      const Obj held(Py_NewRef(PySequence_Fast_GET_ITEM(o, i)));
+      PyObject* item = held.get();
       if (PyLong_CheckExact(item)) {
         out.push_back(PyLong_AsLongLong(item));
         continue;
@@ -659,10 +660,7 @@ AttrValue to_attr(PyObject* o, SizeList* sizes, int field) {
     const DType t = to_dtype(o, &q);
     return q.scale != 0 ? AttrValue(QType{t, q}) : AttrValue(t);
   }
-  if (PyIndex_Check(o)) {
-    Obj i = check(PyNumber_Index(o));
-    return static_cast<int64_t>(PyLong_AsLongLong(i.get()));
-  }
+  if (PyIndex_Check(o)) return to_attr(check(PyNumber_Index(o)).get());
   if (PyObject_TypeCheck(o, reinterpret_cast<PyTypeObject*>(g_generic))) {
     Obj f = check(PyNumber_Float(o));
     return PyFloat_AS_DOUBLE(f.get());

@@ -1,5 +1,6 @@
 // DLPack both ways, without a copy. The structs are the exchange format's ABI (DLPack 0.8 and 1.0).
 #include <algorithm>
+#include <cstring>
 
 #include "common.h"
 #include "cuda.h"
@@ -99,6 +100,7 @@ TensorPtr adopt(const DLTensor& t, std::function<void()> release) {
   m.dtype = dtype_of(t.dtype);
   m.cn = gpu ? CompNode::get("gpu" + std::to_string(t.device.id)) : CompNode::default_node();
   for (int i = 0; i < t.ndim; ++i) m.shape.push_back(t.shape[i]);
+  check_shape("from_dlpack", m.shape);
   Buffer b;
   b.layout = Layout::contiguous(m.shape);
   for (int i = 0; i < t.ndim && t.strides && m.shape.numel(); ++i) b.layout.stride[i] = t.strides[i];
@@ -106,9 +108,14 @@ TensorPtr adopt(const DLTensor& t, std::function<void()> release) {
   const auto size = static_cast<int64_t>(dtype_size(m.dtype));
   b.layout.offset = -reach.low;
   char* data = static_cast<char*>(t.data) + t.byte_offset + reach.low * size;
-  guard.fn = nullptr;
-  b.storage =
-      wrap_storage(data, static_cast<size_t>((reach.high - reach.low) * size), /*writable=*/false, std::move(release));
+  const auto bytes = static_cast<size_t>((reach.high - reach.low) * size);
+  if (!gpu && reinterpret_cast<uintptr_t>(data) % static_cast<size_t>(size)) {  // kernels read words: a copy
+    b.storage = allocate_storage({}, bytes);
+    std::memcpy(b.storage->ptr, data, bytes);
+  } else {
+    guard.fn = nullptr;
+    b.storage = wrap_storage(data, bytes, /*writable=*/false, std::move(release));
+  }
   if (gpu) {
     // The other side may use the memory again when our work is done, not when the last tensor is gone.
     b.storage->device = m.cn->device;

@@ -43,7 +43,7 @@ struct StoreServer::Loop {
   std::thread thread;
   std::unordered_map<int, Connection> all;
   std::unordered_map<std::string, std::string> table;
-  std::unordered_map<std::string, int64_t> counters;
+  std::unordered_map<std::string, uint64_t> counters;  // of signed numbers, whose sums may go round
 
   void reply(Connection& c, const std::string& bytes) {
     const auto n = static_cast<uint32_t>(bytes.size());
@@ -84,22 +84,22 @@ struct StoreServer::Loop {
         return;
       }
       case 'G': {
-        const Millis time(r.u64());
+        const Millis time(std::min<uint64_t>(r.u64(), 1'000'000'000));
         c.removes = r.u64() != 0;
         c.keys.clear();
         for (uint64_t n = r.u64(); n; --n) c.keys.push_back(r.string());
         if (answer(c)) return;
         if (time.count() == 0) return reply(c, {});
         c.waits = true;
-        c.until = Clock::now() + std::min(time, Millis(1'000'000'000));
+        c.until = Clock::now() + time;
         return;
       }
       case 'A': {
         const std::string key = r.string();
-        const auto n = static_cast<int64_t>(r.u64());
+        const uint64_t n = r.u64();
         if (table.count(key)) return reply(c, {});
         std::string bytes;
-        put_u64(bytes, static_cast<uint64_t>(counters[key] += n));
+        put_u64(bytes, counters[key] += n);
         return reply(c, bytes);
       }
       case 'D': {

@@ -150,6 +150,11 @@ MGE_ASIDE void keep_format(const OpDef& op, std::span<Tensor* const> in, Tensor&
 
 MGE_ASIDE void dispatch_decomposed(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> in,
                                    std::span<TensorPtr> out) {
+  SmallVec<const Meta*, 4> metas;
+  for (auto* t : in) metas.push_back(&t->meta());
+  SmallVec<Meta, 4> out_metas(out.size());
+  // Says what is wrong; the parts rely on what it checks.
+  infer_op(op, attrs.get(), {metas.data(), metas.size()}, {out_metas.data(), out_metas.size()});
   const uint32_t before = mode::t_word;
   mode::RuleScope rule;
   EagerEmitter& em = EagerEmitter::get();

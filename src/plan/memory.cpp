@@ -155,6 +155,10 @@ MemPlan plan_pushdown(std::span<const MemInterval> v, const MemPlan& from) {
 }
 
 MemPlan plan_memory(std::span<const MemInterval> v) {
+  size_t all = 0;
+  for (auto& i : v)
+    MGE_CHECK(!__builtin_add_overflow(all, round_up(i.bytes), &all) && all <= PTRDIFF_MAX, Memory,
+              "memory plan: the values of this program have more bytes than any machine. Use smaller inputs.");
   MemPlan best = plan_best_fit(v);
   if (!has("tight")) return best;
   const size_t first = best.bytes;

@@ -3,6 +3,7 @@ order, and the same bits eagerly, traced, replayed and from a file in Lite."""
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 from typing import Any
 
@@ -160,6 +161,45 @@ def test_strided_inputs_give_the_same_bits(case: OpCase) -> None:
         strided.append(_core.ops.transpose(t, perm=tuple(range(a.ndim))[::-1]))  # a view of transposed memory
     for g, w in zip(call(case, strided), plain, strict=True):
         assert g.numpy().tobytes() == w.numpy().tobytes()
+
+
+def without(arrays: list[np.ndarray], size: int) -> list[np.ndarray]:
+    """The arrays with nothing along every axis of that size."""
+    return [a[tuple(slice(0, 0) if n == size else slice(None) for n in a.shape)] for a in arrays]
+
+
+@case_grid
+def test_sizes_of_nothing(case: OpCase) -> None:
+    """Each size in turn is 0, where it is one of an attribute, too: a result or a refusal, the same by all kernels."""
+    arrays = seeded(case)
+
+    def attempt(given: list[np.ndarray], attrs: dict[str, Any], tier: int) -> list[np.ndarray] | None:
+        _core.set_option("kernel_tier", tier)
+        row = dataclasses.replace(case, attrs=attrs)
+        try:
+            narrow = as_float32(given)
+            results = [o.numpy() for o in call(row, [mge.Tensor(a) for a in narrow])]
+            wrt = differentiable(row, given) if case.grad else []
+            return results + (analytic(row, narrow, wrt, weights_for(row, narrow)) if wrt else [])
+        except (ValueError, IndexError, TypeError, NotImplementedError, AssertionError):
+            return None
+
+    try:
+        for size in sorted({n for a in arrays for n in a.shape if n}):
+            given = without(arrays, size)
+            changed = {
+                name: type(v)(0 if n == size else n for n in v) if isinstance(v, (tuple, list)) else v
+                for name, v in case.attrs.items()
+            }
+            for attrs in (case.attrs, changed) if changed != case.attrs else (case.attrs,):
+                want = attempt(given, attrs, 2)
+                for tier in (1, 0):
+                    got = attempt(given, attrs, tier)
+                    assert (got is None) == (want is None)
+                    for g, w in zip(got or [], want or [], strict=True):
+                        close(g, w, max(case.tol, 1e-3))
+    finally:
+        _core.set_option("kernel_tier", 0)
 
 
 def loss_of(case: OpCase, outs: tuple[Any, ...], weights: list[Any]) -> Any:

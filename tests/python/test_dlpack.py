@@ -25,6 +25,15 @@ def test_import_shares_memory(dtype: str) -> None:
     np.testing.assert_array_equal(x.numpy(), a)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int32"])
+def test_memory_at_an_odd_address_is_copied(dtype: str) -> None:
+    """Kernels read words of it, which may lie on their own multiples alone."""
+    a = np.arange(241, dtype="uint8")[1:].view(dtype).reshape(2, 2, -1)[:, ::-1]
+    x = from_dlpack(a)
+    assert x.numpy().ctypes.data % a.itemsize == 0
+    np.testing.assert_array_equal(x.numpy(), a)
+
+
 @pytest.mark.parametrize("dtype", [d for d in DTYPES if d != "complex64"])
 def test_export_shares_memory(dtype: str) -> None:
     x = mge.tensor(np.arange(6).reshape(2, 3), dtype=dtype)

@@ -11,6 +11,7 @@ import megengine as mge
 import megengine.functional as F
 from megengine import Tensor, tensor
 from megengine.autodiff import GradManager
+from megengine.core import _core
 from megengine.core._inference import GraphInference
 from megengine.jit import trace
 
@@ -277,3 +278,44 @@ def test_gradient_of_values_set_by_an_index(size: int) -> None:
 def test_numbers_out_of_range_are_told_by_name(call, text: str) -> None:
     with pytest.raises(ValueError, match=text):
         call()
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
+def test_resizing_no_images_takes_nothing(mode: str) -> None:
+    """Whatever the size: that of no images is one of no pixels."""
+    x = tensor(np.zeros((0, 3, 4, 4), np.float32))
+    assert F.vision.interpolate(x, (2**40, 1), mode=mode).shape == (0, 3, 2**40, 1)
+
+
+def test_an_index_that_int32_cannot_reach_is_refused() -> None:
+    """It was made another number: the last row was some other one."""
+    rows = F.broadcast_to(tensor(np.ones((1, 1), np.float32)), (3_000_000_000, 1))
+    for i in (-1, 2_500_000_000):
+        with pytest.raises(ValueError, match="embedding: positions are int32, but there are 3000000000 entries"):
+            F.embedding(Tensor([i], dtype="int64"), rows)
+
+
+def test_numbers_of_attributes_that_no_int64_holds() -> None:
+    """They came back as a result beside an error, which Python does not take."""
+    for call in (F.cumsum, lambda x, axis: F.concat([x, x], axis=axis)):
+        with pytest.raises(TypeError, match="attribute 'axis': int too big to convert"):
+            call(F.ones((2, 3)), np.uint64(2**64 - 1))
+    assert F.cumsum(F.ones((2, 3)), np.uint64(1)).numpy()[0, 2] == 3
+
+
+def test_a_list_of_sizes_that_changes_while_it_is_read() -> None:
+    class Ends:
+        def __index__(self) -> int:
+            sizes.clear()
+            return 6
+
+    sizes: list = [Ends(), *(10**30 + i for i in range(1000))]
+    assert _core.ops.reshape(F.ones((2, 3)), shape=sizes).shape == (6,)
+
+
+def test_what_is_wrong_is_the_same_with_a_gradient() -> None:
+    """Some ops are differentiated as their parts, which rely on attributes that were checked."""
+    x, stats, weight = Tensor(np.ones((3, 4, 8), np.float32)), F.ones((3, 4, 1)), F.ones((8,))
+    gm = GradManager().attach([x])
+    with gm, pytest.raises(ValueError, match="layer_norm_bwd: n_axes must be 1..3 for input"):
+        _core.ops.layer_norm_bwd(x, x, stats, stats, weight, n_axes=1000)

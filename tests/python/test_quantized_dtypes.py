@@ -161,3 +161,10 @@ def test_quantised_dtype_arguments() -> None:
             dt.quint8(*bad)
     with pytest.raises(ValueError):
         dt.quint4(0.02, 18)
+
+
+def test_a_zero_point_beyond_int32_is_refused() -> None:
+    """It was another one: the lower 32 bits of it."""
+    note = {"mgb_dtype": {"name": "Quantized8Asymm", "scale": 0.5, "zero_point": 2**32 + 5}}
+    with pytest.raises(ValueError, match="the zero point 4294967301 of a quantised dtype does not fit int32"):
+        mge.tensor(np.zeros(3, np.dtype("uint8", metadata=note)))

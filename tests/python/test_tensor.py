@@ -99,6 +99,15 @@ def test_noncontiguous_data_is_copied():
     check(Tensor(b), np.full((2, 3), 3.0))
 
 
+@pytest.mark.parametrize("dtype", ["int64", "float32", "int16", "complex64"])
+def test_data_at_an_odd_address(dtype):
+    """Of a file, for example: words are not read there, which the sanitizer watches."""
+    a = np.frombuffer(bytes(1 + 8 * 30), dtype, offset=1).reshape(2, 5, -1)
+    assert not a.flags.aligned
+    for view in (a, a[:, ::2], a.transpose(2, 0, 1), a[:, :0]):
+        np.testing.assert_array_equal(Tensor(view).numpy(), view)
+
+
 def test_name_is_not_inherited():
     x = Tensor([1.0], name="w")
     assert x.name == "w"

@@ -73,8 +73,11 @@ void infer_take_bwd(InferCtx& c) {
 void infer_wrap_index(InferCtx& c) {
   MGE_CHECK(is_int(c.dtype(0)) || is_float(c.dtype(0)), Type, "wrap_index: takes whole numbers; got {}.",
             dtype_name(c.dtype(0)));
-  int64_t size = attrs_as<WrapIndexAttrs>(c.attrs).size;
-  MGE_CHECK(size >= 0, Value, "wrap_index: size must be at least 0; got {}.", size);
+  const auto& at = attrs_as<WrapIndexAttrs>(c.attrs);
+  MGE_CHECK(at.size >= 0, Value, "wrap_index: size must be at least 0; got {}.", at.size);
+  MGE_CHECK(at.size <= int64_t{INT32_MAX} + 1, Value,
+            "{}: positions are int32, but there are {} entries. Give an index of int32, if it reaches far enough.",
+            at.who, at.size);
   c.out[0].dtype = DType::I32;
   c.out[0].shape = c.shape(0);
 }

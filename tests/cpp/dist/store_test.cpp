@@ -75,6 +75,31 @@ TEST(Store, StrangersAreTurnedAway) {
   EXPECT_EQ(store->get("a"), "1");
 }
 
+// What a member asks for may be any number.
+TEST(Store, NumbersAtTheirEnds) {
+  StoreServer server("127.0.0.1", 0, kToken);
+  auto store = connect(server.port());
+  EXPECT_EQ(store->add("n", INT64_MAX), INT64_MAX);
+  EXPECT_EQ(store->add("n", 1), INT64_MIN);
+  EXPECT_EQ(store->add("n", -1), INT64_MAX);
+  const int fd = connect_to("127.0.0.1", server.port(), Clock::now() + 5s);
+  send_frame(fd, kToken, Clock::now() + 5s, "test");
+  EXPECT_EQ(recv_frame(fd, Clock::now() + 5s, "test"), kWelcome);
+  for (const uint64_t time : {UINT64_MAX, uint64_t{1} << 63, uint64_t{INT64_MAX}}) {  // milliseconds to wait
+    std::string get = "G";
+    for (const uint64_t v : {time, uint64_t{1}, uint64_t{1}}) put_u64(get, v);
+    put_string(get, "later");
+    send_frame(fd, get, Clock::now() + 5s, "test");
+    std::this_thread::sleep_for(20ms);
+    store->set("later", "x");
+    std::string want;
+    put_u64(want, 0);
+    put_string(want, "x");
+    EXPECT_EQ(recv_frame(fd, Clock::now() + 5s, "test"), want);
+  }
+  close_fd(fd);
+}
+
 TEST(Store, SaysWhatIsWrongWithAddresses) {
   StoreServer server("127.0.0.1", 0, kToken);
   EXPECT_THAT(error_of([&] { StoreServer("127.0.0.1", server.port(), kToken); }),

@@ -98,8 +98,8 @@ std::vector<float> run(Net& n, bool bands, int* chains = nullptr) {
 TEST(Bands, RandomChainsKeepTheirBits) {
   // A second cache so small that every image is worth it.
   const testing_kernels::OnMachine small({.l1 = 2 << 10, .l2 = 4 << 10});
-  int chains = 0;
   simd::each_target([&] {
+    int chains = 0;
     for (uint32_t seed = 0; seed < 24; ++seed) {
       SCOPED_TRACE(testing::Message() << "seed " << seed);
       Net n(seed, seed % 2);
@@ -117,8 +117,8 @@ TEST(Bands, RandomChainsKeepTheirBits) {
         ASSERT_EQ(run(n, true, &chains), want) << threads << " threads";
       }
     }
+    EXPECT_GT(chains, 20);
   });
-  EXPECT_GT(chains, 50);
 }
 
 }  // namespace

@@ -36,6 +36,20 @@ TEST(MemPlan, EmptyAndZeroBytes) {
   EXPECT_EQ(p.bytes, 64u);
 }
 
+TEST(MemPlan, MoreThanAnyMachineHas) {
+  const size_t large = size_t{1} << 62;
+  EXPECT_EQ(plan_memory(std::vector<MemInterval>{{0, 1, large}}).bytes, large);
+  for (size_t n : {2, 4}) {  // 2^63 and 2^64
+    try {
+      plan_memory(std::vector<MemInterval>(n, {0, 1, large}));
+      ADD_FAILURE() << n;
+    } catch (const Error& e) {
+      EXPECT_EQ(e.kind(), ErrorKind::Memory);
+      EXPECT_THAT(e.text(), HasSubstr("the values of this program have more bytes than any machine"));
+    }
+  }
+}
+
 TEST(MemPlan, BeatsBestFitWhereOrderMisleadsIt) {
   // Time order leaves a hole between two survivors that the large buffer cannot use.
   std::vector<MemInterval> v{{0, 2, 64}, {0, 1, 64}, {0, 9, 64}, {2, 9, 128}, {3, 9, 128}};

@@ -281,6 +281,8 @@ template <class T>
 void resize_all(const Shape& from, const Shape& to, bool back, const std::string& mode, bool corners, const T* x,
                 T* y) {
   const Shape &in = back ? to : from, &out = back ? from : to;
+  const int64_t count = from[0] * from[1];
+  if (count == 0) return;  // and sizes that no memory would hold
   std::vector<Taps<T>> taps;
   for (int axis = 2; axis < from.rank; ++axis) taps.push_back(axis_taps<T>(mode, corners, in[axis], out[axis]));
   auto planes = [&](int64_t first, int64_t count) {
@@ -309,8 +311,6 @@ void resize_all(const Shape& from, const Shape& to, bool back, const std::string
       now = next;
     }
   };
-  const int64_t count = from[0] * from[1];
-  if (count == 0) return;
   if (count < 2 * num_threads()) return planes(0, count);
   parallel_for(count, step_grain((from.numel() + to.numel()) / count), [&](int64_t b, int64_t e) {
     for (; b < e; ++b) planes(b, 1);

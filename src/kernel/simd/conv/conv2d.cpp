@@ -273,7 +273,7 @@ const char* refuse_few(const KernelArgs& a) {
   const ConvGeom g = conv_geom_of<Conv2dDwAttrs>(a);
   if (g.groups != 1 || g.c > 4 || g.c < 2) return "not two to four channels";
   if (g.o % 16) return "output channels are not a multiple of 16";
-  return g.empty() ? "empty" : nullptr;
+  return g.empty() || g.o == 0 ? "empty" : nullptr;
 }
 void few_layouts(const KernelArgs&, TensorArg* in, TensorArg*) {
   ask_row_major(in[0]);

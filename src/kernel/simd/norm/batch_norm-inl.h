@@ -305,6 +305,7 @@ void block_stats(const BnPlan& p, const S& stat, const float* x, const float* gy
 template <class F>
 void each_element(const BnPlan& p, const float* x, const float* x2, float* y, F f) {
   const int64_t total = p.g.count() * p.g.channels;
+  if (total == 0) return;  // of no channels, perhaps
   auto after = [&](const float* t, int64_t at, int64_t n) { return t && at + 2 * n <= total ? t + at + n : nullptr; };
   const bool stream = streams(total * static_cast<int64_t>(sizeof(float)));
   if (p.lanes) {
@@ -413,7 +414,7 @@ void bwd(const KernelArgs& a, const float* bias) {
     }
     double r = static_cast<double>(rstd[c]), k = static_cast<double>(w[c]) * r;
     gb[c] = static_cast<float>(sum);
-    gw[c] = static_cast<float>(dot * r);
+    gw[c] = count > 0 ? static_cast<float>(dot * r) : 0;  // r is NaN then
     k1[c] = static_cast<float>(k);
     s[c] = static_cast<float>(-k * r * r * dot / count);
     t[c] = static_cast<float>(-k * sum / count);
