@@ -471,6 +471,7 @@ void run_channels_last(const KernelArgs& a, const ReduceLeaves<float>& ops, Redu
 }
 
 void layouts(const KernelArgs& a, TensorArg* in, TensorArg*) {
+  if (in[0].contiguous()) return;
   Across x;
   if (in_channels_last(in[0]) && over_pixels(a, in[0].shape)) return;
   if (!lies_across(a, in[0], &x)) ask_row_major(in[0]);
@@ -488,9 +489,11 @@ void load(DType t, const void* src, float* dst, int64_t n) {
 void run(const KernelArgs& a) {
   ReduceMode mode = parse_reduce_mode(a.as<ReduceAttrs>().mode);
   const ReduceLeaves<float> ops = simd_reduce_leaves(mode);
-  Across across;
-  if (in_channels_last(a.in[0]) && over_pixels(a, a.in[0].shape)) return run_channels_last(a, ops, mode);
-  if (lies_across(a, a.in[0], &across)) return run_across(a, ops, mode, across);
+  if (!a.in[0].contiguous()) {
+    if (in_channels_last(a.in[0]) && over_pixels(a, a.in[0].shape)) return run_channels_last(a, ops, mode);
+    Across across;
+    if (lies_across(a, a.in[0], &across)) return run_across(a, ops, mode, across);
+  }
   run_reduce<float>(a, ops, mode == ReduceMode::Mean);
 }
 
