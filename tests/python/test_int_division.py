@@ -13,7 +13,7 @@ SPECIAL = [LOW, LOW + 1, -65537, -65536, -46341, -3, -2, -1, 0, 1, 2, 3, 31, 32,
 
 
 def pairs() -> tuple[np.ndarray, np.ndarray]:
-    """All pairs of numbers at which something changes, then random ones of every size, not a whole number of vectors."""
+    """All pairs of numbers at which something changes, then random ones of every size; no whole number of vectors."""
     rng = np.random.default_rng(11)
     a, b = (x.ravel() for x in np.meshgrid(SPECIAL, SPECIAL))
     x, y = (rng.integers(LOW, HIGH, 20011, endpoint=True) >> rng.integers(0, 32, 20011) for _ in range(2))
