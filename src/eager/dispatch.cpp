@@ -185,9 +185,10 @@ MGE_ASIDE bool dispatch_matched(const OpDef& op, const Attrs& attrs, std::span<T
                                 std::span<TensorPtr> out, uint32_t modes) {
   const bool taped = (modes & mode::kGrad) && tape_wants(op, in);
   if (taped && !op.vjp && op.decompose) return false;
-  if (!g_tracer->match(op, attrs, in, out)) return false;
+  if (!g_tracer->match(op, attrs, in, out, modes)) return false;
   if (taped) tape_record(op, attrs, in, out);
-  if (modes & mode::kNhwc) keep_format(op, in, *out[0]);
+  for (auto* t : in) modes |= t->modes;
+  if (modes & mode::kNhwc) keep_format(op, in, *out[0], modes);
   return true;
 }
 
@@ -203,7 +204,8 @@ void set_active_tracer(Tracer* t) {
   mode::t_word = (mode::t_word & ~mode::kTrace) | (t ? mode::kTrace : 0);
 }
 
-Tensor::Tensor(ValuePtr v) : value(std::move(v)), birth_epoch(g_tracer ? g_tracer->epoch() : 0) {}
+Tensor::Tensor(ValuePtr v, uint32_t epoch) : value(std::move(v)), birth_epoch(epoch) {}
+Tensor::Tensor(ValuePtr v) : Tensor(std::move(v), g_tracer ? g_tracer->epoch() : 0) {}
 
 TensorPtr Tensor::alias(const Tensor& of) {
   auto t = make_ref<Tensor>(of.value);
@@ -216,6 +218,7 @@ Tensor::~Tensor() = default;
 
 void dispatch(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> in, std::span<TensorPtr> out) {
   uint32_t modes = mode::t_word;  // of the thread; those of the inputs join
+  if (__builtin_expect(modes & mode::kTrace, 0) && dispatch_matched(op, attrs, in, out, modes)) return;
   SmallVec<const Meta*, 4> metas;
   bool quantised = false;
   for (auto* t : in) {
@@ -223,7 +226,6 @@ void dispatch(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> in, 
     modes |= t->modes;
     quantised |= is_quant(t->value->meta.dtype);
   }
-  if (__builtin_expect(modes & mode::kTrace, 0) && dispatch_matched(op, attrs, in, out, modes)) return;
   std::span<const Meta* const> meta_span(metas.data(), metas.size());
   if (__builtin_expect(quantised, 0) && dispatch_quantised(op, attrs, in, out)) return;
   if (__builtin_expect(modes & mode::kAutocast, 0) && op.amp != Amp::None) return dispatch_autocast(op, attrs, in, out);
@@ -286,7 +288,8 @@ void dispatch(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> in, 
       submit(std::move(c));
     }
   }
-  for (size_t i = 0; i < out.size(); ++i) out[i] = make_ref<Tensor>(std::move(values[i]));
+  const uint32_t epoch = modes & mode::kTrace ? g_tracer->epoch() : 0;
+  for (size_t i = 0; i < out.size(); ++i) out[i] = make_ref<Tensor>(std::move(values[i]), epoch);
   if (modes & (mode::kGrad | mode::kNhwc)) {
     if (modes & mode::kGrad) tape_record(op, attrs, in, out);
     if (modes & mode::kNhwc) keep_format(op, in, *out[0]);

@@ -85,9 +85,10 @@ class Tracer {
   virtual bool on_op(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> in, std::span<const ValuePtr> out,
                      LocId loc) = 0;
   /// Whether this is the next op of a recorded call that runs again, all sizes as they were: then `out` is filled, and
-  /// nothing of the op is left to do but what the tape wants. False: it goes the way of every op, to on_op.
+  /// nothing of the op is left to do but what the tape wants. False: it goes the way of every op, to on_op. `modes`: of
+  /// the thread.
   virtual bool match(const OpDef& /*op*/, const Attrs& /*attrs*/, std::span<Tensor* const> /*in*/,
-                     std::span<TensorPtr> /*out*/) {
+                     std::span<TensorPtr> /*out*/, uint32_t /*modes*/) {
     return false;
   }
   virtual void on_assign(Tensor& cell, const Tensor& from) = 0;

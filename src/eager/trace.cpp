@@ -43,6 +43,8 @@ void Recording::enter(State s) {
 void Recording::leave() {
   set_active_tracer(nullptr);
   externals_.clear();
+  if (!has_sizes_) return;
+  has_sizes_ = false;
   for (auto& v : vars_) v.sizes = nullptr;
 }
 

@@ -187,7 +187,8 @@ class Recording : public RefCounted, public Tracer {
 
   bool on_op(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> in, std::span<const ValuePtr> out,
              LocId loc) override;
-  bool match(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> in, std::span<TensorPtr> out) override;
+  bool match(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> in, std::span<TensorPtr> out,
+             uint32_t modes) override;
   void on_assign(Tensor& cell, const Tensor& from) override;
   bool materialize(Value& v) override;
   uint32_t epoch() const override { return epoch_; }
@@ -211,6 +212,7 @@ class Recording : public RefCounted, public Tracer {
   void run_segments();
   void find_leaks();
   void fail_uncomputed();
+  void fail_uncomputed(const Var& v, std::shared_ptr<const ExecError>& error) const;
   void set_host_only(const std::string& reason, LocId loc);
   void note_sizes(Op& rec);
   bool same_attributes(Op& rec, const Attrs& attrs);
@@ -280,7 +282,9 @@ class Recording : public RefCounted, public Tracer {
   size_t flushed_ = 0;                    // lazy: ops computed so far
   // matching
   size_t pc_ = 0, segment_ = 0, boundary_ = 0;
-  bool exact_ = false;  // so far all sizes are those of the recorded call
+  bool exact_ = false;      // so far all sizes are those of the recorded call
+  bool has_sizes_ = false;  // some Var::sizes
+  bool to_fix_ = false;     // some Var::fixed may be made of this call
   struct Undo {
     TensorPtr cell;
     ValuePtr value;

@@ -25,6 +25,7 @@ void Recording::match_begin(std::span<Tensor* const> args) {
   enter(State::Matching);
   pc_ = segment_ = boundary_ = 0;
   exact_ = true;
+  to_fix_ = false;
   for (size_t i = 0; i < args.size(); ++i) {
     vars_[i].value = args[i]->value;
     exact_ &= is_exactly(args[i]->meta(), vars_[i].meta);
@@ -93,10 +94,11 @@ bool Recording::is_same(const Op& rec) const {
 }
 
 // The way of most ops. Whatever is not just as it was goes on to dispatch and match_op, which find out.
-bool Recording::match(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> in, std::span<TensorPtr> out) {
+bool Recording::match(const OpDef& op, const Attrs& attrs, std::span<Tensor* const> in, std::span<TensorPtr> out,
+                      uint32_t modes) {
   if (state_ != State::Matching || !exact_ || opt_.imperative || pc_ >= ops_.size()) return false;
   Op& rec = ops_[pc_];
-  if (rec.op != &op || rec.in.size() != in.size() || rec.modes != (mode::t_word & kOpModes)) return false;
+  if (rec.op != &op || rec.in.size() != in.size() || rec.modes != (modes & kOpModes)) return false;
   if ((rec.attrs != attrs || !rec.sizes.empty()) && !exact_attributes(rec, attrs)) return false;
   for (size_t i = 0; i < in.size(); ++i) {
     Value* v = in[i]->value.get();
@@ -134,7 +136,7 @@ bool Recording::match(const OpDef& op, const Attrs& attrs, std::span<Tensor* con
     v->trace_epoch = epoch_;
     v->deferred = true;
     var.value = v;
-    out[i] = make_ref<Tensor>(std::move(v));
+    out[i] = make_ref<Tensor>(std::move(v), epoch_);
   }
   ++pc_;
   return true;
@@ -187,7 +189,9 @@ void Recording::match_op(const OpDef& op, const Attrs& attrs, std::span<Tensor* 
     out[i]->trace_var = rec.out[i];
     var.value = out[i];
     exact_ &= is_exactly(out[i]->meta, var.meta);
-    if (same) var.same = epoch_;
+    if (!same) continue;
+    var.same = epoch_;
+    to_fix_ |= !var.fixed;
   }
   ++pc_;
 }
@@ -232,7 +236,7 @@ void Recording::match_end() {
     match_abort();
     throw;
   }
-  for (auto& v : vars_)
+  for (auto& v : std::span(vars_).first(to_fix_ ? vars_.size() : 0))
     if (v.at_once && !v.fixed && v.same == epoch_ && v.value->ready()) {
       v.fixed = make_ref<Value>();
       v.fixed->meta = v.meta;
@@ -262,16 +266,22 @@ void Recording::take_back() {
 void Recording::finish_match() {
   leave();
   undo_.clear();
-  fail_uncomputed();
+  std::shared_ptr<const ExecError> error;
   for (auto& v : vars_) {
-    if (exact_ && v.value && !v.external && !v.at_once && v.value->ref_count() == 1) {
+    Value* x = v.value.get();
+    if (!x) continue;
+    if (x->ref_count() > 1) {
+      fail_uncomputed(v, error);
+    } else if (exact_ && !v.external && !v.at_once) {
       v.spare = std::move(v.value);
-      Value& x = *v.spare;
-      x.buffer = {};
-      x.known = nullptr;
-      x.error = nullptr;
-      x.life = nullptr;
-      x.state.store(mge::State::Pending, std::memory_order_relaxed);
+      if (x->state.load(std::memory_order_relaxed) != mge::State::Pending) {
+        x->buffer = {};
+        x->known = nullptr;
+        x->error = nullptr;
+        x->state.store(mge::State::Pending, std::memory_order_relaxed);
+      }
+      if (x->life) x->life = nullptr;
+      continue;
     }
     v.value = nullptr;
   }
@@ -280,20 +290,22 @@ void Recording::finish_match() {
 
 void Recording::fail_uncomputed() {
   std::shared_ptr<const ExecError> error;
-  for (auto& v : vars_) {
-    if (v.external || !v.value || !v.value->deferred || v.value->ready()) continue;
-    if (v.value->ref_count() == 1) continue;  // nobody else will see it
-    if (!error)
-      error = std::make_shared<ExecError>(
-          ErrorKind::Trace,
-          opt_.record_only && state_ != State::Matching
-              ? "trace error because data unreadable\n  trace(record_only=True) writes the call down and computes "
-                "nothing. Call the function again, or leave out record_only=True."
-              : "trace error because data unreadable\n  the traced program does not keep this value, since the "
-                "recorded call did not. Return it from the traced function.");
-    v.value->error = error;
-    v.value->state.store(mge::State::Failed, std::memory_order_release);
-  }
+  for (auto& v : vars_)
+    if (v.value && v.value->ref_count() > 1) fail_uncomputed(v, error);  // else nobody else will see it
+}
+
+void Recording::fail_uncomputed(const Var& v, std::shared_ptr<const ExecError>& error) const {
+  if (v.external || !v.value->deferred || v.value->ready()) return;
+  if (!error)
+    error = std::make_shared<ExecError>(
+        ErrorKind::Trace,
+        opt_.record_only && state_ != State::Matching
+            ? "trace error because data unreadable\n  trace(record_only=True) writes the call down and computes "
+              "nothing. Call the function again, or leave out record_only=True."
+            : "trace error because data unreadable\n  the traced program does not keep this value, since the "
+              "recorded call did not. Return it from the traced function.");
+  v.value->error = error;
+  v.value->state.store(mge::State::Failed, std::memory_order_release);
 }
 
 }  // namespace mge

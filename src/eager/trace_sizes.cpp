@@ -48,7 +48,10 @@ TensorPtr Recording::sizes_of(Tensor& t) {
     var.is_static = !any;
     var.sized = false;
   }
-  if (known) find_var(t)->sizes = sizes;
+  if (known) {
+    find_var(t)->sizes = sizes;
+    has_sizes_ = true;
+  }
   return sizes;
 }
 
@@ -73,6 +76,7 @@ TensorPtr Recording::known_sizes(const Var& of) {
   t->links.clear();
   t->birth_epoch = t->value->trace_epoch = var.same = epoch_;
   var.value = t->value;
+  has_sizes_ = true;
   return vars_[id].sizes = t;
 }
 

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <memory>
 
+#include "base/recycled.h"
 #include "base/small_vec.h"
 #include "kernel/run.h"
 #include "op/emitter.h"
@@ -21,7 +22,7 @@ enum class State : uint32_t { Pending, Ready, Failed };
 /// Lives as long as a value, and as long as whoever wants to know whether that still lives.
 struct Life : RefCounted {};
 
-struct Value : RefCounted {
+struct Value : RefCounted, Recycled<Value> {
   Meta meta;
   Buffer buffer;
   RefPtr<Storage> known;  // a handful of integers on a device with streams: the same in host memory, contiguous
@@ -46,7 +47,7 @@ struct GradLink {
 };
 
 /// What a Python Tensor holds. Value semantics: assigning through the cell replaces the value, nobody else sees it.
-struct Tensor : ValImpl {
+struct Tensor : ValImpl, Recycled<Tensor> {
   ValuePtr value;
   SmallVec<GradLink, 1> links;
   uint32_t birth_epoch = 0;  // recording during which the cell was made; 0 = outside
@@ -54,6 +55,8 @@ struct Tensor : ValImpl {
   RefPtr<Tensor> origin;     // made during a recording as another name (detach, saved) of this outside cell
 
   explicit Tensor(ValuePtr v);
+  /// For who knows the recording that is open on this thread, or that there is none.
+  Tensor(ValuePtr v, uint32_t epoch);
   /// Another name for `of`, without its gradient links.
   static RefPtr<Tensor> alias(const Tensor& of);
   const Meta& meta() const { return value->meta; }

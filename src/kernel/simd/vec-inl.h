@@ -50,6 +50,8 @@ template <>
 struct IntOf<VF> {
   using type = VI;
 };
+template <>
+inline constexpr bool kWhole<VI> = true;
 
 HWY_INLINE VF operator+(VF a, VF b) { return VF(hn::Add(a.v, b.v)); }
 HWY_INLINE VF operator-(VF a, VF b) { return VF(hn::Sub(a.v, b.v)); }

@@ -111,6 +111,12 @@ Case reduction(Sizes& r) {
   return {graph("%x: " + three(r), format("%y = reduce %x {{mode=\"{}\", axes={}}}",
                                           r.one_of({"sum", "mean", "max", "min", "prod"}), axes))};
 }
+Case reduction_across(Sizes& r) {
+  const char* perm = r.one_of({"[0,2,1]", "[2,0,1]", "[1,2,0]"});
+  return {graph(format("%x: f32[{},{},{}]", r(1, 4), r(1, 150), r(1, 150)),
+                format("%0 = transpose %x {{perm={}}}\n%y = reduce %0 {{mode=\"{}\", axes=[{}]}}", perm,
+                       r.one_of({"sum", "mean", "max", "min", "prod"}), r(0, 2)))};
+}
 Case extreme_place(Sizes& r) {
   return {graph("%x: " + three(r), format("%y = {} %x {{axis={}}}", r.one_of({"argmax", "argmin"}), r(0, 2)))};
 }
@@ -220,6 +226,7 @@ constexpr Family kFamilies[] = {
     {"product", product},
     {"product_16", product_16},
     {"reduction", reduction},
+    {"reduction_across", reduction_across},
     {"extreme_place", extreme_place},
     {"scan", scan},
     {"softmax", softmax},

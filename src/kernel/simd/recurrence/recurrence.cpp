@@ -158,12 +158,20 @@ int64_t lines_floats(int64_t rows, int64_t k) {
 void put_floats(const float* from, int64_t n, int64_t u, int64_t i, int64_t r, int64_t mr, int64_t rows, int64_t k,
                 float* lines) {
   const int64_t block = gemm::k_block(k);
-  for (int64_t now; n > 0; n -= now, u += now, from += now) {
-    const int64_t pc = u / block * block, p = u - pc, kc = std::min(block, k - pc), in_line = p % gemm::kLine;
-    now = std::min({n, gemm::kLine - in_line, kc - p});
-    float* line = lines + pc / block * gemm::whole_lines(block) * rows + (i - r) * gemm::whole_lines(kc) +
-                  (p - in_line) * mr + r * gemm::kLine + in_line;
-    gemm::copy_n(from, now, line);
+  for (int64_t b = u / block; n > 0; ++b) {
+    const int64_t kc = std::min(block, k - b * block), end = std::min(u + n - b * block, kc);
+    float* first = lines + b * gemm::whole_lines(block) * rows + (i - r) * gemm::whole_lines(kc) + r * gemm::kLine;
+    int64_t p = u - b * block;
+    n -= end - p, u += end - p;
+    for (int64_t now; p < end; p += now, from += now) {
+      const int64_t in_line = p % gemm::kLine;
+      float* line = first + (p - in_line) * mr;
+      now = std::min(gemm::kLine - in_line, end - p);
+      if (now == gemm::kLine)
+        gemm::copy_n(from, gemm::kLine, line);
+      else
+        gemm::copy_n(from, now, line + in_line);
+    }
   }
 }
 

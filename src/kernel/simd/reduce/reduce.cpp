@@ -13,6 +13,7 @@
 
 #include "kernel/layouts.h"
 #include "kernel/reduce_order.h"
+#include "kernel/simd/matmul/gemm_lanes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace mge::simd::reduce::HWY_NAMESPACE {
@@ -169,6 +170,11 @@ void row_leaf(const float* x, int64_t rows, int64_t n, float* y) {
       for (int64_t v = 0; v < half; ++v) acc[v] = Op::apply(acc[v], acc[v + half]);
     y[r] = fold<Op>(d, acc[0]);
   }
+}
+
+// to[rows][n] from x[n][rows], whose rows are `stride` apart.
+void turn(const float* x, int64_t stride, int64_t rows, int64_t n, float* to) {
+  simd::HWY_NAMESPACE::transpose(x, stride, n, rows, to, n);
 }
 
 // Row blocks of channels-last images: y[c] = the pixels x[i*stride + c], i < n <= kRowBlock, combined as row_leaf does
@@ -345,6 +351,98 @@ namespace simd::reduce {
 HWY_EXPORT(leaves);
 HWY_EXPORT(pixel_leaf);
 HWY_EXPORT(int_leaves);
+HWY_EXPORT(turn);
+
+// An input whose last two runs of axes lie in memory the other way round: [outer][first][last] with `first` along
+// memory. One of those two is reduced.
+struct Across {
+  int64_t outer = 1, first = 1, last = 1, outer_stride = 0, stride = 0;
+  bool reduces_last = false;
+};
+bool lies_across(const KernelArgs& a, const TensorArg& in, Across* x) {
+  const Shape& s = in.shape;
+  if (in.dtype != DType::F32 || a.out[0].dtype != DType::F32 || s.numel() == 0 || in.contiguous()) return false;
+  const uint32_t mask = reduced_axes(a.as<ReduceAttrs>().axes, s.rank);
+  struct Run {
+    int64_t size, stride;
+    bool reduced;
+  };
+  SmallVec<Run, 4> runs;
+  for (int i = 0; i < s.rank; ++i) {
+    const bool reduced = mask >> i & 1;
+    if (s[i] == 1) continue;
+    Run* before = runs.size() ? &runs[runs.size() - 1] : nullptr;
+    if (before && before->reduced == reduced && before->stride == in.layout.stride[i] * s[i])
+      *before = {before->size * s[i], in.layout.stride[i], reduced};
+    else if (before && before->reduced && reduced)
+      return false;
+    else
+      runs.push_back({s[i], in.layout.stride[i], reduced});
+  }
+  const size_t n = runs.size();
+  if (n < 2 || n > 3 || (n == 3 && runs[0].reduced)) return false;
+  const Run &first = runs[n - 2], &last = runs[n - 1];
+  if (first.reduced == last.reduced || first.stride != 1 || last.stride < first.size) return false;
+  *x = {1, first.size, last.size, 0, last.stride, last.reduced};
+  if (n == 3) x->outer = runs[0].size, x->outer_stride = runs[0].stride;
+  return true;
+}
+
+// f(o, from, count) for pieces of what is kept, on many threads.
+template <class F>
+void each_piece(int64_t outer, int64_t kept, int64_t reduced, int64_t most, F f) {
+  constexpr int64_t kLine = 16;
+  const int64_t fair = (outer * kept / num_threads() + kLine - 1) / kLine * kLine;
+  const int64_t wide = std::clamp(fair, kLine, most), pieces = (kept + wide - 1) / wide;
+  parallel_for(outer * pieces, value_grain(reduced * wide), [&](int64_t b, int64_t e) {
+    for (; b < e; ++b) f(b / pieces, b % pieces * wide, std::min(wide, kept - b % pieces * wide));
+  });
+}
+
+// The row step: the 32 lanes of the order are rows of memory (pixel_block).
+void rows_across(const ReduceLeaves<float>& ops, ReduceMode mode, const float* x, const Across& g, float* y) {
+  const auto leaf = HWY_DYNAMIC_DISPATCH(pixel_leaf)(mode);
+  const int64_t blocks = (g.last + kRowBlock - 1) / kRowBlock;
+  each_piece(g.outer, g.first, g.last, 128, [&](int64_t o, int64_t c, int64_t n) {
+    const float* from = x + o * g.outer_stride + c;
+    detail::PairwiseTree<float> tree(ops, n, blocks);
+    for (int64_t i = 0; i < blocks; ++i) {
+      leaf(from + i * kRowBlock * g.stride, g.stride, std::min(kRowBlock, g.last - i * kRowBlock), n, tree.next());
+      tree.push();
+    }
+    std::copy_n(tree.finish(), n, y + o * g.first + c);
+  });
+}
+
+// The column step: blocks are turned around in the first cache.
+void columns_across(const ReduceLeaves<float>& ops, const float* x, const Across& g, float* y) {
+  constexpr int64_t kWide = 64;
+  each_piece(g.outer, g.last, g.first, kWide, [&](int64_t o, int64_t c, int64_t n) {
+    alignas(64) float turned[kColumnBlock * kWide];
+    const float* from = x + o * g.outer_stride + c * g.stride;
+    detail::PairwiseTree<float> tree(ops, n, (g.first + kColumnBlock - 1) / kColumnBlock);
+    for (int64_t r = 0; r < g.first; r += kColumnBlock) {
+      const int64_t rows = std::min(kColumnBlock, g.first - r);
+      HWY_DYNAMIC_DISPATCH(turn)(from + r, g.stride, rows, n, turned);
+      float* acc = tree.next();
+      std::copy_n(turned, n, acc);
+      ops.columns(acc, turned + n, n, rows - 1, n);
+      tree.push();
+    }
+    std::copy_n(tree.finish(), n, y + o * g.last + c);
+  });
+}
+
+void run_across(const KernelArgs& a, const ReduceLeaves<float>& ops, ReduceMode mode, const Across& g) {
+  float* y = a.out[0].data<float>();
+  if (g.reduces_last)
+    rows_across(ops, mode, a.in[0].data<float>(), g, y);
+  else
+    columns_across(ops, a.in[0].data<float>(), g, y);
+  if (mode != ReduceMode::Mean) return;
+  const auto count = static_cast<float>(g.reduces_last ? g.last : g.first);
+  for (int64_t i = 0; i < a.out[0].numel(); ++i) y[i] /= count;
+}
 
 // Over all pixels of each channel, or of each channel and image.
 bool over_pixels(const KernelArgs& a, const Shape& s) {
@@ -359,28 +457,13 @@ void run_channels_last(const KernelArgs& a, const ReduceLeaves<float>& ops, Redu
   const Shape& s = in.shape;
   const int64_t images = s[0], channels = s[1], pixels = in.numel() / (images * channels);
   const bool all_images = images > 1 && reduced_axes(a.as<ReduceAttrs>().axes, s.rank) & 1u;
-  const auto leaf = HWY_DYNAMIC_DISPATCH(pixel_leaf)(mode);
-  const int64_t blocks = (pixels + kRowBlock - 1) / kRowBlock;
-  constexpr int64_t kChunk = 128;
-  const int64_t chunks = (channels + kChunk - 1) / kChunk;
   std::unique_ptr<float[]> part;
   float *y = a.out[0].data<float>(), *per_image = y;
   if (all_images) {
     part.reset(new float[static_cast<size_t>(images * channels)]);
     per_image = part.get();
   }
-  parallel_for(images * chunks, value_grain(pixels * kChunk), [&](int64_t b, int64_t e) {
-    for (; b < e; ++b) {
-      const int64_t c = b % chunks * kChunk, n = std::min(kChunk, channels - c);
-      const float* x = in.data<float>() + b / chunks * pixels * channels + c;
-      detail::PairwiseTree<float> tree(ops, n, blocks);
-      for (int64_t i = 0; i < blocks; ++i) {
-        leaf(x + i * kRowBlock * channels, channels, std::min(kRowBlock, pixels - i * kRowBlock), n, tree.next());
-        tree.push();
-      }
-      std::copy_n(tree.finish(), n, per_image + b / chunks * channels + c);
-    }
-  });
+  rows_across(ops, mode, in.data<float>(), {images, channels, pixels, pixels * channels, channels, true}, per_image);
   if (all_images) detail::column_step<float>(ops, {per_image, DType::F32}, 1, images, channels, y);
   if (mode != ReduceMode::Mean) return;
   const auto count = static_cast<float>(in.numel() / a.out[0].numel());
@@ -388,7 +471,10 @@ void run_channels_last(const KernelArgs& a, const ReduceLeaves<float>& ops, Redu
 }
 
 void layouts(const KernelArgs& a, TensorArg* in, TensorArg*) {
-  if (!in_channels_last(in[0]) || !over_pixels(a, in[0].shape)) ask_row_major(in[0]);
+  if (in[0].contiguous()) return;
+  Across x;
+  if (in_channels_last(in[0]) && over_pixels(a, in[0].shape)) return;
+  if (!lies_across(a, in[0], &x)) ask_row_major(in[0]);
 }
 
 void load(DType t, const void* src, float* dst, int64_t n) {
@@ -403,7 +489,11 @@ void load(DType t, const void* src, float* dst, int64_t n) {
 void run(const KernelArgs& a) {
   ReduceMode mode = parse_reduce_mode(a.as<ReduceAttrs>().mode);
   const ReduceLeaves<float> ops = simd_reduce_leaves(mode);
-  if (in_channels_last(a.in[0])) return run_channels_last(a, ops, mode);
+  if (!a.in[0].contiguous()) {
+    if (in_channels_last(a.in[0]) && over_pixels(a, a.in[0].shape)) return run_channels_last(a, ops, mode);
+    Across across;
+    if (lies_across(a, a.in[0], &across)) return run_across(a, ops, mode, across);
+  }
   run_reduce<float>(a, ops, mode == ReduceMode::Mean);
 }
 

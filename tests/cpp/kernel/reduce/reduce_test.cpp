@@ -162,6 +162,41 @@ TEST(Reduce, VectorEqualsReferenceForEveryIsaAndThreadCount) {
   set_num_threads(before);
 }
 
+// [outer][first][last] with `first` along memory, read where it lies, against its row-major copy.
+TEST(Reduce, TurnedMatricesHaveTheBitsOfTheirCopies) {
+  const int before = num_threads();
+  for (const Shape& s : {Shape{1, 17, 16}, Shape{3, 65, 70}, Shape{1, 200, 33}, Shape{2, 5, 1100}, Shape{1, 4200, 3}})
+    for (const char* mode : kModes)
+      for (int64_t axis : {1, 2}) {
+        TestTensor copy(DType::F32, s), turned(DType::F32, s, 1), want;
+        fill_random(copy, 0.01f, 1.f);
+        for (int64_t o = 0; o < s[0]; ++o)
+          for (int64_t i = 0; i < s[1]; ++i)
+            for (int64_t j = 0; j < s[2]; ++j)
+              turned.data<float>()[(o * s[2] + j) * s[1] + i] = copy.data<float>()[(o * s[1] + i) * s[2] + j];
+        turned.arg.layout.stride[1] = 1, turned.arg.layout.stride[2] = s[1];
+        const Attrs attrs = make_attrs(ReduceAttrs{mode, {axis}, false});
+        set_num_threads(1);
+        Call("reduce", attrs, {copy.arg}).run(KernelTier::Ref, want);
+        const Call call("reduce", attrs, {turned.arg});
+        SCOPED_TRACE(format("{} of {} over {}", mode, s.str(), axis));
+        simd::each_target([&] {
+          rebuild_rows_for_test();
+          for (int threads : {1, 3, 8}) {
+            set_num_threads(threads);
+            TestTensor got;
+            TensorArg in = turned.arg, out;
+            const Kernel& k = call.run(KernelTier::Simd, got);
+            k.layouts({&call.op, attrs.get(), {&turned.arg, 1}, {&got.arg, 1}, nullptr}, &in, &out);
+            EXPECT_EQ(in.layout.stride[1], 1) << "was to be copied";
+            EXPECT_EQ(got.bytes(), want.bytes()) << threads << " threads";
+          }
+        });
+      }
+  rebuild_rows_for_test();
+  set_num_threads(before);
+}
+
 TEST(Reduce, MatchesThePlainDefinition) {
   for (auto& c : kCases)
     for (const char* mode : kModes)
