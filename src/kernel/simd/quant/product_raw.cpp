@@ -118,9 +118,10 @@ struct Rounding {
         zero(hn::Set(D32(), z)) {}
   HWY_INLINE hn::Vec<D32> operator()(hn::Vec<DF> v) const {
     const DF df;
-    const auto z = hn::Div(v, out), t = hn::Trunc(z);
-    const auto half = hn::Ge(hn::Abs(hn::Sub(z, t)), hn::Set(df, 0.5f));
-    const auto q = hn::Add(t, hn::IfThenElseZero(half, hn::CopySign(hn::Set(df, 1.f), z)));
+    // Halves away from zero: with the float before a half no sum below a half reaches the next integer, and the sum of
+    // two that are a half or more is rounded to it. Beyond 2^22, where that ends, everything is clipped.
+    const auto z = hn::Div(v, out);
+    const auto q = hn::Trunc(hn::Add(z, hn::CopySign(hn::Set(df, 0x1.fffffep-2f), z)));
     const auto clipped = hn::IfThenElse(hn::Ge(q, lo), hn::Min(q, hi), lo);  // NaN gives the least
     return hn::Add(hn::ConvertTo(D32(), clipped), zero);
   }
