@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/parallel.h"
+#include "kernel/each_target.h"
 #include "op/shape/shape_cases.h"
 
 namespace mge {
@@ -69,20 +70,22 @@ TEST(CopyStrided, Pairs) {
 
 TEST(CopyStrided, LargeTransposesOnSeveralThreads) {
   int before = num_threads();
-  for (int threads : {1, 2, 3}) {
-    set_num_threads(threads);
-    for (Shape s : {Shape{65, 70}, Shape{7, 33, 129}, Shape{3, 64, 5, 31}, Shape{2, 40000}, Shape{300, 301}}) {
-      for (DType t : kBySize) {
-        Layout row = Layout::contiguous(s), col = row;  // column-major: both directions of the tile loop
-        int64_t step = 1;
-        for (int i = 0; i < s.rank; ++i) col.stride[i] = step, step *= s[i];
-        Block a(s, row, s.numel(), t, 3), b(s, col, s.numel(), t, 4), c(s, row, s.numel(), t, 5);
-        expect_copy(a, b, s.str());
-        expect_copy(b, c, s.str());
-        ASSERT_EQ(a.bytes, c.bytes) << "there and back";
+  simd::each_target([] {
+    for (int threads : {1, 2, 3}) {
+      set_num_threads(threads);
+      for (Shape s : {Shape{65, 70}, Shape{7, 33, 129}, Shape{3, 64, 5, 31}, Shape{2, 40000}, Shape{300, 301}}) {
+        for (DType t : kBySize) {
+          Layout row = Layout::contiguous(s), col = row;  // column-major: both directions of the tile loop
+          int64_t step = 1;
+          for (int i = 0; i < s.rank; ++i) col.stride[i] = step, step *= s[i];
+          Block a(s, row, s.numel(), t, 3), b(s, col, s.numel(), t, 4), c(s, row, s.numel(), t, 5);
+          expect_copy(a, b, s.str());
+          expect_copy(b, c, s.str());
+          ASSERT_EQ(a.bytes, c.bytes) << "there and back";
+        }
       }
     }
-  }
+  });
   set_num_threads(before);
 }
 

@@ -47,12 +47,13 @@ enum class RowsAre { Across, Lines };
 constexpr int64_t kLine = 16;
 inline int64_t whole_lines(int64_t k) { return (k + kLine - 1) / kLine * kLine; }
 
-// The next line of MR rows, `left` floats before their end. Returns where the line after it goes. What comes later, at
-// the end the rows of the next tile, is fetched into L2: in L1 rows a page apart would drive each other out.
+// The next line of MR rows of k floats, `left` before their end. Returns where the line after it goes. What comes
+// later, at the end the rows of the next tile, is fetched into L2: in L1 rows a page apart would drive each other out.
 template <int MR>
-HWY_INLINE float* copy_lines(const float* HWY_RESTRICT rows, int64_t distance, int64_t left, float* HWY_RESTRICT to) {
+HWY_INLINE float* copy_lines(const float* HWY_RESTRICT rows, int64_t distance, int64_t left, int64_t k,
+                             float* HWY_RESTRICT to) {
   constexpr int64_t kAhead = 12 * kLine;
-  const float* later = rows + kAhead + (left > kAhead ? 0 : MR * distance - left);
+  const float* later = rows + kAhead + (left > kAhead ? 0 : MR * distance - k);
   for (int64_t i = 0; i < MR; ++i, to += kLine) {
     __builtin_prefetch(later + i * distance, 0, 2);
     copy_n(rows + i * distance, std::min(left, kLine), to);
@@ -145,7 +146,7 @@ void tile(int64_t k, const float* HWY_RESTRICT a, int64_t as, const float* HWY_R
   constexpr bool kCopiesLines = kPacks == Packs::A && kRows == RowsAre::Lines;
   if constexpr (kCopiesLines) {
     a = packed;
-    packed = copy_lines<MR>(next, as, k, packed);
+    packed = copy_lines<MR>(next, as, k, k, packed);
   }
   for (int64_t left = k; left > 0; left -= kLine) {
     const int64_t steps = kRows == RowsAre::Lines ? std::min(left, kLine) : left;
@@ -153,7 +154,7 @@ void tile(int64_t k, const float* HWY_RESTRICT a, int64_t as, const float* HWY_R
       for (int64_t i = 0; i < soon.step; ++i, soon.at += kLine) __builtin_prefetch(soon.at, 0, 2);
     if constexpr (kCopiesLines) {
       next += kLine;
-      if (left > kLine) packed = copy_lines<MR>(next, as, left - kLine, packed);
+      if (left > kLine) packed = copy_lines<MR>(next, as, left - kLine, k, packed);
     }
     int64_t p = 0;
     if constexpr (kLinePairs && kRows == RowsAre::Lines && !kTail && kPacks != Packs::B)

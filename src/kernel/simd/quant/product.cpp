@@ -122,33 +122,38 @@ class DepthPlane {
       : g_(g),
         columns_((g.ow - 1) * g.sw + (g.kw - 1) * g.dw + 1),
         pitch_((columns_ + g.sw - 1) / g.sw),
-        x_(static_cast<size_t>(g.h * g.sw * pitch_ + simd::kTapSlack)) {}
+        x_(static_cast<size_t>(g.h * g.sw * pitch_ + simd::kTapSlack)) {
+    for (int64_t r = 0; r < g.kh; ++r)
+      for (int64_t s = 0; s < g.kw; ++s)
+        place_.push_back((r * g.dh * g.sw + s * g.dw % g.sw) * pitch_ + s * g.dw / g.sw);
+  }
   void fill(const int16_t* plane) {
     const int64_t end = std::min(columns_, g_.pw + g_.w);
     for (int64_t y = 0; y < g_.h; ++y)
       for (int64_t phase = 0; phase < g_.sw; ++phase) {
         const int64_t skipped = std::max<int64_t>(0, g_.pw - phase + g_.sw - 1) / g_.sw;
-        int16_t* to = x_.data() + at(y, phase);
-        for (int64_t k = skipped, j = phase + k * g_.sw; j < end; ++k, j += g_.sw) to[k] = plane[y * g_.w + j - g_.pw];
+        int16_t* to = x_.data() + (y * g_.sw + phase) * pitch_;
+        const int64_t row = y * g_.w - g_.pw;
+        if (g_.sw == 1)
+          std::copy(plane + row + skipped, plane + row + std::max(skipped, end), to + skipped);
+        else
+          for (int64_t k = skipped, j = phase + k * g_.sw; j < end; ++k, j += g_.sw) to[k] = plane[row + j];
       }
   }
   void sums(int64_t oy, const int16_t* filter, int32_t* to) {
-    from_.clear(), taps_.clear();
-    for (int64_t r = 0; r < g_.kh; ++r) {
-      const int64_t y = oy * g_.sh - g_.ph + r * g_.dh;
-      if (y < 0 || y >= g_.h) continue;
-      for (int64_t s = 0; s < g_.kw; ++s) from_.push_back(at(y, s * g_.dw)), taps_.push_back(filter[r * g_.kw + s]);
-    }
-    simd::tap_sums(x_.data(), from_.data(), taps_.data(), static_cast<int64_t>(taps_.size()), g_.ow, to);
+    const int64_t y = oy * g_.sh - g_.ph;  // rows of taps [r, end) are inside
+    const int64_t r = y < 0 ? (-y + g_.dh - 1) / g_.dh : 0;
+    const int64_t end = y < g_.h ? std::min(g_.kh, (g_.h - y + g_.dh - 1) / g_.dh) : 0,
+                  rows = std::max<int64_t>(0, end - r);
+    const int16_t* from = x_.data() + (rows ? (y + r * g_.dh) * g_.sw * pitch_ : 0);
+    simd::tap_sums(from, place_.data(), filter + (rows ? r * g_.kw : 0), rows * g_.kw, g_.ow, to);
   }
 
  private:
-  int64_t at(int64_t y, int64_t column) const { return (y * g_.sw + column % g_.sw) * pitch_ + column / g_.sw; }
   const ConvGeom& g_;
   int64_t columns_, pitch_;
   Words x_;
-  std::vector<int64_t> from_;
-  Words taps_;
+  std::vector<int64_t> place_;  // of each tap, from the first
 };
 
 void run_depthwise(const KernelArgs& a) {
@@ -159,13 +164,17 @@ void run_depthwise(const KernelArgs& a) {
   const QuantStore store(a, a.as<QConv2dAttrs>().act, d.taps, true);
   parallel_for(g.n * g.o, value_grain(d.out * d.window), [&](int64_t begin, int64_t end) {
     DepthPlane plane(g);
-    std::vector<int32_t> sums(static_cast<size_t>(g.ow + simd::kTapSlack));
+    // Several rows are stored together: a short one fills no vectors.
+    constexpr int64_t kTogether = 1024;
+    const int64_t most = std::clamp<int64_t>(kTogether / g.ow, 1, g.oh);
+    std::vector<int32_t> sums(static_cast<size_t>(most * g.ow + simd::kTapSlack));
     for (int64_t p = begin; p < end; ++p) {
       const int64_t n = p / g.o, o = p % g.o;
       if (p == begin || o % d.og == 0) plane.fill(x.data() + (n * g.c + o / d.og) * d.in);
-      for (int64_t oy = 0; oy < g.oh; ++oy) {
-        plane.sums(oy, w.data() + o * d.window, sums.data());
-        store.same_channel(sums.data(), (p * g.oh + oy) * g.ow, g.ow, o);
+      for (int64_t oy = 0, rows; oy < g.oh; oy += rows) {
+        rows = std::min(most, g.oh - oy);
+        for (int64_t r = 0; r < rows; ++r) plane.sums(oy + r, w.data() + o * d.window, sums.data() + r * g.ow);
+        store.same_channel(sums.data(), (p * g.oh + oy) * g.ow, rows * g.ow, o);
       }
     }
   });

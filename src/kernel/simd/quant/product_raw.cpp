@@ -1,5 +1,7 @@
 #include "kernel/simd/quant/product_raw.h"
 
+#include <cstring>
+
 #include "kernel/simd/targets.h"
 #include "op/quant/numerics.h"
 
@@ -116,9 +118,10 @@ struct Rounding {
         zero(hn::Set(D32(), z)) {}
   HWY_INLINE hn::Vec<D32> operator()(hn::Vec<DF> v) const {
     const DF df;
-    const auto z = hn::Div(v, out), t = hn::Trunc(z);
-    const auto half = hn::Ge(hn::Abs(hn::Sub(z, t)), hn::Set(df, 0.5f));
-    const auto q = hn::Add(t, hn::IfThenElseZero(half, hn::CopySign(hn::Set(df, 1.f), z)));
+    // Halves away from zero: with the float before a half no sum below a half reaches the next integer, and the sum of
+    // two that are a half or more is rounded to it. Beyond 2^22, where that ends, everything is clipped.
+    const auto z = hn::Div(v, out);
+    const auto q = hn::Trunc(hn::Add(z, hn::CopySign(hn::Set(df, 0x1.fffffep-2f), z)));
     const auto clipped = hn::IfThenElse(hn::Ge(q, lo), hn::Min(q, hi), lo);  // NaN gives the least
     return hn::Add(hn::ConvertTo(D32(), clipped), zero);
   }
@@ -146,20 +149,30 @@ void bytes(const ToBytes& to, const SumRow& r, Q* HWY_RESTRICT y) {
   const hn::Rebind<Q, D32> d8;
   const Rounding round(to.scale, to.zero, to.range);
   const auto least = hn::Set(df, to.relu ? 0.f : -__builtin_inff());
-  auto bias = hn::Set(d32, r.bias && !r.bias_step ? r.bias[0] : 0);
-  auto scale = hn::Set(df, r.scale[0]);
+  const auto bias = hn::Set(d32, r.bias && !r.bias_step ? r.bias[0] : 0);
+  const auto scale = hn::Set(df, r.scale[0]);
+  auto step = [&](const int32_t* sums, const int32_t* biases, const float* scales, Q* out) HWY_ATTR {
+    const auto b = biases ? hn::LoadU(d32, biases) : bias;
+    const auto s = scales ? hn::LoadU(df, scales) : scale;
+    const auto v = hn::Max(hn::Mul(hn::ConvertTo(df, hn::Add(hn::LoadU(d32, sums), b)), s), least);
+    hn::StoreU(hn::DemoteTo(d8, round(v)), d8, out);
+  };
+  const int32_t* biases = r.bias && r.bias_step ? r.bias : nullptr;
+  const float* scales = r.scale_step ? r.scale : nullptr;
   int64_t i = 0;
-  for (; i + kLanes <= r.n; i += kLanes) {
-    if (r.bias && r.bias_step) bias = hn::LoadU(d32, r.bias + i);
-    if (r.scale_step) scale = hn::LoadU(df, r.scale + i);
-    const auto v = hn::Max(hn::Mul(hn::ConvertTo(df, hn::Add(hn::LoadU(d32, r.sums + i), bias)), scale), least);
-    hn::StoreU(hn::DemoteTo(d8, round(v)), d8, y + i);
-  }
-  for (; i < r.n; ++i) {
-    const int32_t a = r.sums[i] + (r.bias ? r.bias[i * r.bias_step] : 0);
-    const float v = static_cast<float>(a) * r.scale[i * r.scale_step];
-    y[i] = static_cast<Q>(quant::quantise(to.relu && v < 0 ? 0.f : v, to.scale, to.zero, to.range));
-  }
+  for (; i + kLanes <= r.n; i += kLanes)
+    step(r.sums + i, biases ? biases + i : nullptr, scales ? scales + i : nullptr, y + i);
+  if (i == r.n) return;
+  // The rest as a vector: short rows are nothing else.
+  const auto rest = static_cast<size_t>(r.n - i);
+  HWY_ALIGN int32_t some_sums[kLanes] = {}, some_biases[kLanes] = {};
+  HWY_ALIGN float some_scales[kLanes] = {};
+  Q some[kLanes];
+  std::memcpy(some_sums, r.sums + i, rest * sizeof(int32_t));
+  if (biases) std::memcpy(some_biases, biases + i, rest * sizeof(int32_t));
+  if (scales) std::memcpy(some_scales, scales + i, rest * sizeof(float));
+  step(some_sums, biases ? some_biases : nullptr, scales ? some_scales : nullptr, some);
+  std::memcpy(y + i, some, rest);
 }
 void bytes_i8(const ToBytes& to, const SumRow& r, int8_t* y) { bytes(to, r, y); }
 void bytes_u8(const ToBytes& to, const SumRow& r, uint8_t* y) { bytes(to, r, y); }

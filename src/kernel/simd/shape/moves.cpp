@@ -165,6 +165,35 @@ void transpose4(const uint32_t* HWY_RESTRICT src, int64_t src_stride, uint32_t* 
   transpose_rest(src, src_stride, dst, dst_stride, 0, rows, full_cols, cols);
 }
 
+// Bytes in squares of 16: each round of pairs turns the 8 bits of a place by one, so four make columns of rows.
+void transpose1(const uint8_t* HWY_RESTRICT src, int64_t src_stride, uint8_t* HWY_RESTRICT dst, int64_t dst_stride,
+                int64_t rows, int64_t cols) {
+  const hn::FixedTag<uint8_t, 16> d;
+  constexpr int N = 16;
+  const int64_t full_rows = rows - rows % N, full_cols = cols - cols % N;
+  for (int64_t c = 0; c < full_cols; c += N)
+    for (int64_t r = 0; r < full_rows; r += N) {
+      hn::Vec<decltype(d)> u[N], v[N];
+      auto round = [&](const auto& from, auto& to) HWY_ATTR {
+#pragma GCC unroll 8
+        for (int i = 0; i < N / 2; ++i) {
+          to[2 * i] = hn::InterleaveLower(d, from[i], from[i + N / 2]);
+          to[2 * i + 1] = hn::InterleaveUpper(d, from[i], from[i + N / 2]);
+        }
+      };
+#pragma GCC unroll 16
+      for (int i = 0; i < N; ++i) u[i] = hn::LoadU(d, src + (c + i) * src_stride + r);
+      round(u, v);
+      round(v, u);
+      round(u, v);
+      round(v, u);
+#pragma GCC unroll 16
+      for (int i = 0; i < N; ++i) hn::StoreU(u[i], d, dst + (r + i) * dst_stride + c);
+    }
+  transpose_rest(src, src_stride, dst, dst_stride, full_rows, rows, 0, full_cols);
+  transpose_rest(src, src_stride, dst, dst_stride, 0, rows, full_cols, cols);
+}
+
 }  // namespace mge::simd::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -172,6 +201,7 @@ HWY_AFTER_NAMESPACE();
 namespace mge {
 namespace simd {
 HWY_EXPORT(copy_past_cache);
+HWY_EXPORT(transpose1);
 HWY_EXPORT(transpose4);
 HWY_EXPORT(interleave_rows2);
 
@@ -199,7 +229,8 @@ void transpose(size_t size, const void* src, int64_t src_stride, void* dst, int6
   };
   switch (size) {
     case 1:
-      return plain(uint8_t());
+      return HWY_DYNAMIC_DISPATCH(transpose1)(static_cast<const uint8_t*>(src), src_stride, static_cast<uint8_t*>(dst),
+                                              dst_stride, rows, cols);
     case 2:
       return plain(uint16_t());
     case 4:

@@ -9,6 +9,7 @@
 
 #include "kernel/copy.h"
 #include "kernel/each_target.h"
+#include "kernel/simd/quant/product_raw.h"
 #include "op/quant/quantize.h"
 
 namespace mge {
@@ -107,7 +108,8 @@ TEST(QuantProductTest, Convolutions) {
       {{1, 5, 9, 8}, {7, 5, 3, 2}, {2, 1}, {0, 2}, {1, 2}, 1},
       {{2, 6, 6, 6}, {3, 4, 2, 3, 3}, {1, 1}, {1, 1}, {1, 1}, 3},
       {{1, 8, 6, 6}, {8, 1, 1, 3, 3}, {1, 1}, {1, 1}, {1, 1}, 8},
-      {{1, 2, 5, 75}, {2, 1, 1, 3, 3}, {1, 1}, {1, 1}, {1, 1}, 2},  // depthwise: several vectors and a rest
+      {{1, 2, 5, 75}, {2, 1, 1, 3, 3}, {1, 1}, {1, 1}, {1, 1}, 2},   // depthwise: several vectors and a rest
+      {{1, 2, 71, 30}, {2, 1, 1, 3, 3}, {1, 1}, {1, 1}, {1, 1}, 2},  // rows stored together, in blocks
       {{2, 3, 7, 150}, {3, 1, 1, 3, 5}, {2, 2}, {1, 2}, {1, 1}, 3},
       {{2, 3, 9, 20}, {3, 2, 1, 3, 5}, {2, 3}, {2, 7}, {1, 2}, 3},
       {{1, 1, 1, 1}, {1, 1, 1, 1}, {1, 1}, {0, 0}, {1, 1}, 1},
@@ -197,6 +199,34 @@ TEST(QuantProductTest, Rounding) {
     for (const QType& t : {QType{DType::QI8, {1, 0, 0}}, QType{DType::QU8, {1, 200, 0}}, QType{DType::QU8, {0.3, 0, 0}},
                            QType{DType::QI8, Quant::per_channel({1, 2, 0.5f, 0.1f}, {}, 1)}})
       EXPECT_EQ(check("quantize", make_attrs(QuantizeAttrs{t}), {x}), 2);
+  });
+}
+
+// Floats next to halves, and what has no neighbours to be rounded to, of either sign.
+TEST(QuantProductTest, HalvesAndTheirNeighbours) {
+  std::vector<float> x{0.f, 1e-45f, 8388607.5f, 8388609.f, 4194303.5f, 2.5e9f, 3e38f, INFINITY, NAN};
+  for (int n = 0; n < 600; ++n) {
+    float at = static_cast<float>(n) + 0.5f;
+    for (int i = 0; i < 4; ++i) at = std::nextafterf(at, 0.f);
+    for (int i = 0; i < 9; ++i, at = std::nextafterf(at, INFINITY)) x.push_back(at);
+  }
+  for (size_t i = 0, n = x.size(); i < n; ++i) x.push_back(-x[i]);
+  const auto n = static_cast<int64_t>(x.size());
+  simd::each_target([&] {
+    for (float scale : {1.f, 0.25f, 3.f})
+      for (int32_t zero : {0, 77}) {
+        const QuantRange range{-128, 127}, bytes{0, 255};
+        std::vector<float> scaled = x;
+        for (float& v : scaled) v *= scale;
+        std::vector<int8_t> i8(x.size());
+        std::vector<uint8_t> u8(x.size());
+        simd::quantize(scaled.data(), n, scale, zero, range, i8.data());
+        simd::quantize(scaled.data(), n, scale, zero, bytes, u8.data());
+        for (size_t i = 0; i < x.size(); ++i) {
+          ASSERT_EQ(i8[i], quant::quantise(scaled[i], scale, zero, range)) << scaled[i] << " by " << scale;
+          ASSERT_EQ(u8[i], quant::quantise(scaled[i], scale, zero, bytes)) << scaled[i] << " by " << scale;
+        }
+      }
   });
 }
 
