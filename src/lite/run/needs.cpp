@@ -43,8 +43,8 @@ void add_run(const mge::Graph& g, std::set<std::string, std::less<>>* out) {
   for (auto n : g.order()) {
     const mge::ir::Node& x = g.node(n);
     out->insert(x.op->name);
-    if (auto* fused = dynamic_cast<const mge::AttrsOf<mge::FusedRegion>*>(x.attrs.get())) {
-      for (const mge::FusedStep& step : fused->value.steps) out->insert(step.op->name);
+    if (auto* fused = mge::fused_region(x.attrs.get())) {
+      for (const mge::FusedStep& step : fused->steps) out->insert(step.op->name);
     } else if (x.attrs) {
       for (const mge::NamedAttr& a : x.attrs->values())  // act="silu", steps="bias;gelu"
         if (auto* text = std::get_if<std::string>(&a.value)) {
