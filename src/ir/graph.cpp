@@ -1,5 +1,6 @@
 #include "ir/graph.h"
 
+#include "base/features.h"
 #include "core/backend.h"
 
 #include <algorithm>
@@ -206,12 +207,18 @@ NodeId Graph::add_node(const OpDef& op, Attrs attrs, std::span<const ValueId> in
 }
 
 void Graph::add_size(NodeId n, const SizeUse& use) {
+  require("sizes", "a graph whose attributes follow from sizes");
+  note("sizes");
   nodes_[n].sizes.push_back(use);
   values_[use.value].users.push_back(n);
   ++n_sizes_;
 }
 
-void Graph::add_guard(Guard g) { guards_.push_back(std::move(g)); }
+void Graph::add_guard(Guard g) {
+  require("sizes", "a graph that was decided by sizes");
+  note("sizes");
+  guards_.push_back(std::move(g));
+}
 
 void Graph::bind_node(NodeId n, Attrs attrs) {
   for (auto& s : nodes_[n].sizes) drop_user(s.value, n);

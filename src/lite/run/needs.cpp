@@ -17,9 +17,6 @@
 namespace lite {
 namespace {
 
-// Looked up by the engine itself, whatever the model.
-constexpr std::string_view kAlways[] = {"shape_of"};
-
 void run_case(Network& net, const mge::serial::TestCase* test) {
   if (test) {
     for (const mge::serial::TensorData& t : test->inputs) {
@@ -70,7 +67,7 @@ void add_dtypes(const mge::Graph& g, std::set<std::string_view>* out) {
 }  // namespace
 
 std::string needs_of(std::span<const std::string> paths, const Config& config) {
-  std::set<std::string_view> ops(std::begin(kAlways), std::end(kAlways)), dtypes;
+  std::set<std::string_view> ops, dtypes;
   std::set<std::string, std::less<>> run;
   std::string names;
   mge::note_all_features(true);
