@@ -20,6 +20,7 @@ std::string Loc::str() const {
 }
 
 ValueId Graph::new_value(const Meta& m, ValueKind kind, std::string name) {
+  if (is_quant(m.dtype)) note("quantised");  // whatever format the graph is read from
   Value v;
   v.meta = m;
   v.kind = kind;

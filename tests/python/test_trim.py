@@ -63,6 +63,9 @@ def test_files_of_the_original_name_their_classes(tmp_path: Path) -> None:
     trim(ORIGINAL / "mlp.v1test.mge", "-o", tmp_path, "--list")
     assert "MatrixMul" in listed(tmp_path, "class")
     assert {"matmul", "add"} <= listed(tmp_path, "op")
+    assert "quantised" not in listed(tmp_path, "feature")
+    trim(ORIGINAL / "quant_ops.v1.mge", "-o", tmp_path, "--list")
+    assert "quantised" in listed(tmp_path, "feature")
 
 
 @pytest.mark.parametrize(
