@@ -5,24 +5,18 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
-#include <fstream>
-#include <sstream>
 #include <thread>
 #include <vector>
 
 #include "base/error.h"
+#include "base/small_file.h"
 #include "base/team.h"
 
 namespace mge {
 namespace {
-
-std::string read_file(const std::string& path) {
-  std::ifstream in(path);
-  std::stringstream text;
-  text << in.rdbuf();
-  return text.str();
-}
 
 // Quota over period, rounded up; 0 when there is none.
 int whole_cpus(double quota, double period) {
@@ -30,10 +24,12 @@ int whole_cpus(double quota, double period) {
   return static_cast<int>(std::min(1e6, (quota + period - 1) / period));
 }
 int quota_of(const std::string& folder) {
-  double quota = 0, period = 0;
-  if (std::stringstream v2(read_file(folder + "/cpu.max")); v2 >> quota >> period) return whole_cpus(quota, period);
-  std::stringstream q(read_file(folder + "/cpu.cfs_quota_us")), p(read_file(folder + "/cpu.cfs_period_us"));
-  return q >> quota && p >> period ? whole_cpus(quota, period) : 0;
+  double quota = 0, period = 0;  // "max" is no number
+  if (std::sscanf(read_small_file(folder + "/cpu.max").c_str(), "%lf %lf", &quota, &period) == 2)
+    return whole_cpus(quota, period);
+  const std::string v1 =
+      first_word(read_small_file(folder + "/cpu.cfs_quota_us")) + " " + read_small_file(folder + "/cpu.cfs_period_us");
+  return std::sscanf(v1.c_str(), "%lf %lf", &quota, &period) == 2 ? whole_cpus(quota, period) : 0;
 }
 
 // Cores of the affinity mask; a machine may have more than a cpu_set_t holds.
@@ -69,8 +65,10 @@ int cgroup_cpus(const std::string& root, const std::string& membership) {
       if (path.empty() || path.find('/') == std::string::npos) return;
     }
   };
-  std::stringstream lines(membership);
-  for (std::string line; std::getline(lines, line);) {  // number:controllers:path
+  for (size_t at = 0; at < membership.size();) {  // number:controllers:path
+    const size_t end = std::min(membership.find('\n', at), membership.size());
+    const std::string line = membership.substr(at, end - at);
+    at = end + 1;
     const size_t a = line.find(':'), b = line.find(':', a + 1);
     if (a == std::string::npos || b == std::string::npos) continue;
     std::string controllers = line.substr(a + 1, b - a - 1), path = line.substr(b + 1);
@@ -89,12 +87,12 @@ int cgroup_cpus(const std::string& root, const std::string& membership) {
 const CpuLimit& cpus() {
   static const CpuLimit limit = [] {
     CpuLimit l{static_cast<int>(std::max(std::thread::hardware_concurrency(), 1u)), "cores of the machine"};
-    std::ifstream online("/sys/devices/system/cpu/online");  // hardware_concurrency() is the affinity mask already
-    int first = 0, last = 0;
-    char dash = 0;
-    if (online >> first >> dash >> last && first == 0 && dash == '-') l.count = std::max(l.count, last + 1);
+    // hardware_concurrency() is the affinity mask already
+    const std::string online = read_small_file("/sys/devices/system/cpu/online");
+    int last = 0;
+    if (std::sscanf(online.c_str(), "0-%d", &last) == 1) l.count = std::max(l.count, last + 1);
     if (const int n = affinity_cpus(); n && n < l.count) l = {n, "CPU affinity"};
-    const int n = cgroup_cpus("/sys/fs/cgroup", read_file("/proc/self/cgroup"));
+    const int n = cgroup_cpus("/sys/fs/cgroup", read_small_file("/proc/self/cgroup"));
     if (n && n < l.count) l = {n, "cgroup CPU quota"};
     return l;
   }();

@@ -50,6 +50,7 @@ inline constexpr FeatureRow kFeatures[] = {
     {"bands", true},      // several ops row by row
     {"order", true},      // of nodes, for less memory
     {"tight", true},      // memory plans beyond the first that fits
+    {"sizes", true},      // attributes that follow from sizes, sizes that were decided by
     {"parts", true},      // sizes that depend on values
     {"decompose", true},  // ops without a kernel as their parts
     {"quantised", true},  // quantised types

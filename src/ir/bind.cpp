@@ -3,14 +3,16 @@
 #include <cstring>
 #include <unordered_map>
 
+#include "base/features.h"
 #include "ir/builder.h"
 #include "ir/explain.h"
 
 namespace mge::ir {
 namespace {
 
-const OpDef& shape_of() {
-  static const OpDef& op = OpRegistry::global().get("shape_of");
+// Null where no model of the build has it.
+const OpDef* shape_of() {
+  static const OpDef* op = OpRegistry::global().registered("shape_of");
   return op;
 }
 
@@ -23,15 +25,15 @@ class Binder {
   void run() {
     for (NodeId n : g_.order()) {
       try {
-        bind_sizes(n);
+        if (has("sizes")) bind_sizes(n);
         g_.infer(n);
-        if (fold(n) || drop_if_same(n)) continue;
+        if ((has("sizes") && fold(n)) || drop_if_same(n)) continue;
       } catch (const Error&) {
-        check_guards(false);  // the reason behind it
+        if (has("sizes")) check_guards(false);  // the reason behind it
         rethrow(tell(g_, n));
       }
     }
-    check_guards(true);
+    if (has("sizes")) check_guards(true);
     g_.drop_guards();
   }
 
@@ -53,7 +55,7 @@ class Binder {
   // Handfuls of numbers that are known become constants.
   bool fold(NodeId n) {
     const Node& x = g_.node(n);
-    if (x.op == &shape_of()) {
+    if (x.op == shape_of()) {
       const Shape& s = g_.meta(x.inputs[0]).shape;
       int32_t sizes[kMaxRank];
       for (int i = 0; i < s.rank; ++i) sizes[i] = static_cast<int32_t>(s[i]);
@@ -80,6 +82,7 @@ class Binder {
   }
 
   void become_constant(ValueId v, ValueId c) {
+    note("sizes");
     g_.replace_all_uses(v, c);
     known(c);
   }
@@ -91,13 +94,14 @@ class Binder {
                                             OpRegistry::global().registered("sum_to")};
     const Node& x = g_.node(n);
     if (x.op != kMayKeep[0] && x.op != kMayKeep[1] && x.op != kMayKeep[2]) return false;
+    if (x.op == kMayKeep[2]) note("decompose");  // at other sizes, if not at these
     if (g_.meta(x.inputs[0]).same_type(g_.meta(x.outputs[0]))) {
       if (g_.escapes(x.outputs[0])) return false;  // a result is a value of its own
       g_.replace_all_uses(x.outputs[0], x.inputs[0]);
       g_.erase(n);
       return true;
     }
-    return x.op == kMayKeep[2] && decompose_node(g_, n);
+    return has("decompose") && x.op == kMayKeep[2] && decompose_node(g_, n);
   }
 
   void check_guards(bool all) {

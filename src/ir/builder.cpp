@@ -95,14 +95,15 @@ void GraphBuilder::emit(const OpDef& op, const Attrs& attrs, std::span<const Val
   // What is made from nothing is where the op is whose part it is.
   if (ids.empty() && at_.before != kNone && !g_->node(at_.before).outputs.empty())
     for (ValueId v : g_->node(n).outputs) g_->place(v, g_->meta(g_->node(at_.before).outputs[0]).cn);
-  if (sized)
+  if (has("sizes") && sized)
     for (auto& s : attrs->sizes()) g_->add_size(n, {s.field, s.element, static_cast<const IrVal*>(s.value.get())->id});
-  if (any_sizes_) note_sizes(n, sized);
+  if (has("sizes") && any_sizes_) note_sizes(n, sized);
   for (size_t i = 0; i < out.size(); ++i) out[i] = val(g_->node(n).outputs[i]);
 }
 
 void GraphBuilder::let_sizes_vary() {
   MGE_ASSERT(evaluate_, "sizes cannot be followed without an evaluator");
+  if (!has("sizes")) return;  // the model was read by a build that has them, and no attribute waited for any
   any_sizes_ = true;
   for (ValueId v : g_->inputs())
     if (g_->meta(v).shape.rank) put(vary_, v);
@@ -133,7 +134,7 @@ void GraphBuilder::note_sizes(NodeId n, bool sized) {
 }
 
 Val GraphBuilder::size_operand(const Val& v) {
-  if (!any_size(v)) return {};
+  if (!has("sizes") || !any_size(v)) return {};
   auto [at, fresh] = shapes_.try_emplace(id(v), kNone);
   if (fresh) {
     const Val s = emit1("shape_of", {v});
@@ -152,7 +153,7 @@ std::optional<SizeValues> GraphBuilder::size_values(const Val& v) {
 }
 
 void GraphBuilder::fix(const Val& v) {
-  if (!in(sizes_, id(v))) return;
+  if (!has("sizes") || !in(sizes_, id(v))) return;
   std::optional<ConstTensor> c = folded(id(v));
   MGE_ASSERT(c, "a size that cannot be computed");
   const char* p = static_cast<const char*>(c->storage->ptr) + c->offset;
@@ -188,7 +189,7 @@ std::optional<ConstTensor> GraphBuilder::folded(ValueId v) {
   if (!evaluate_ || x.kind != ValueKind::Result || x.meta.shape.numel() > kTiny) return std::nullopt;
   const Node& n = g_->node(x.producer);
   if (takes_token(*n.op)) return std::nullopt;
-  if (any_sizes_ && n.op->name == "shape_of") {
+  if (has("sizes") && any_sizes_ && n.op->name == "shape_of") {
     const Shape& s = g_->meta(n.inputs[0]).shape;
     RefPtr<Storage> numbers = allocate_storage({}, std::max<size_t>(x.meta.bytes(), 1));
     for (int i = 0; i < s.rank; ++i) static_cast<int32_t*>(numbers->ptr)[i] = static_cast<int32_t>(s[i]);

@@ -50,9 +50,12 @@ void rethrow(const Told& t) {
   } catch (const Error& e) {
     if (e.located()) throw;  // it was told where it happened
     throw explained(t, e.kind(), e.text());
+  } catch (const std::bad_alloc&) {
+    throw explained(t, ErrorKind::Memory, "out of memory.");
+  } catch (const std::length_error&) {
+    throw explained(t, ErrorKind::Memory, "out of memory.");
   } catch (const std::exception& e) {
-    const bool memory = dynamic_cast<const std::bad_alloc*>(&e) || dynamic_cast<const std::length_error*>(&e);
-    throw memory ? explained(t, ErrorKind::Memory, "out of memory.") : explained(t, ErrorKind::Internal, e.what());
+    throw explained(t, ErrorKind::Internal, e.what());
   }
 }
 

@@ -1,5 +1,6 @@
 #include "ir/graph.h"
 
+#include "base/features.h"
 #include "core/backend.h"
 
 #include <algorithm>
@@ -19,6 +20,7 @@ std::string Loc::str() const {
 }
 
 ValueId Graph::new_value(const Meta& m, ValueKind kind, std::string name) {
+  if (is_quant(m.dtype)) note("quantised");  // whatever format the graph is read from
   Value v;
   v.meta = m;
   v.kind = kind;
@@ -206,12 +208,18 @@ NodeId Graph::add_node(const OpDef& op, Attrs attrs, std::span<const ValueId> in
 }
 
 void Graph::add_size(NodeId n, const SizeUse& use) {
+  require("sizes", "a graph whose attributes follow from sizes");
+  note("sizes");
   nodes_[n].sizes.push_back(use);
   values_[use.value].users.push_back(n);
   ++n_sizes_;
 }
 
-void Graph::add_guard(Guard g) { guards_.push_back(std::move(g)); }
+void Graph::add_guard(Guard g) {
+  require("sizes", "a graph that was decided by sizes");
+  note("sizes");
+  guards_.push_back(std::move(g));
+}
 
 void Graph::bind_node(NodeId n, Attrs attrs) {
   for (auto& s : nodes_[n].sizes) drop_user(s.value, n);

@@ -92,7 +92,7 @@ Engine::Engine(std::shared_ptr<const mge::serial::LoadedModel> model, const Engi
 mge::pass::PipelineOptions Engine::passes(int level) const {
   mge::pass::PipelineOptions o;
   o.opt_level = level;
-  o.evaluate = mge::kernel_evaluator();
+  if (mge::has("constant_fold") || mge::has("fuse_preprocess")) o.evaluate = mge::kernel_evaluator();
   if constexpr (mge::in_build("fused")) o.can_fuse = mge::interp_can_fuse;
   o.inference = opt_.inference;
   if (opt_.jit_level == 1) o.graph_opt.jit_fuse_reduce = mge::pass::Switch::Off;

@@ -9,6 +9,10 @@
 #include "lite/tensor_impl.h"
 
 namespace lite {
+
+// For programs of C++14, where the header's is a declaration alone.
+constexpr uint32_t Layout::MAXDIM __attribute__((used));
+
 namespace {
 
 void check_device(LiteDeviceType type) {

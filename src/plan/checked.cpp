@@ -95,9 +95,9 @@ void check_as_asked(CompileOptions& opt) {
 void unfuse(ir::Graph& g) {
   for (ir::NodeId n : g.order()) {
     const ir::Node& x = g.node(n);
-    auto* fused = dynamic_cast<const AttrsOf<FusedRegion>*>(x.attrs.get());
+    auto* fused = fused_region(x.attrs.get());
     if (!fused) continue;
-    const FusedRegion& r = fused->value;
+    const FusedRegion& r = *fused;
     const bool one_each = x.origins.size() == r.steps.size();
     std::vector<ir::ValueId> made;
     for (size_t k = 0; k < r.steps.size(); ++k) {

@@ -97,11 +97,11 @@ void location(JsonText& j, const ir::Loc& l) {
 
 // The ops inside a fused one: "i0" is its first input, "t0" the result of its first step.
 void steps(JsonText& j, const ir::Node& n) {
-  auto* attrs = dynamic_cast<const AttrsOf<FusedRegion>*>(n.attrs.get());
-  if (!attrs) return;
+  auto* region = fused_region(n.attrs.get());
+  if (!region) return;
   auto arg = [](int a) { return a >= 0 ? format("i{}", a) : format("t{}", -1 - a); };
   j.key("steps").open('[');
-  for (auto& s : attrs->value.steps) {
+  for (auto& s : region->steps) {
     j.open('{').key("op").text(s.op->name).key("dtype").text(dtype_name(s.dtype)).key("args").open('[');
     for (int a : s.args) j.text(arg(a));
     j.close();
@@ -109,7 +109,7 @@ void steps(JsonText& j, const ir::Node& n) {
     j.close();
   }
   j.close().key("results").open('[');
-  for (int a : attrs->value.outputs) j.text(arg(a));
+  for (int a : region->outputs) j.text(arg(a));
   j.close();
 }
 

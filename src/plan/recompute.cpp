@@ -18,7 +18,7 @@ bool in(const std::vector<int32_t>& ids, int32_t id) { return std::ranges::find(
 
 bool is_cheap(const ir::Node& x) {
   if (ir::takes_token(*x.op) || x.op->refuses || !x.sizes.empty()) return false;
-  if (auto* fused = dynamic_cast<const AttrsOf<FusedRegion>*>(x.attrs.get())) return fused->value.reduction() < 0;
+  if (auto* fused = fused_region(x.attrs.get())) return fused->reduction() < 0;
   return x.op->is(kElementwise) && x.outputs.size() == 1;
 }
 

@@ -25,6 +25,7 @@ class Splitter {
         folds_(g.n_values()) {}
 
   Stages run() {
+    if (!has("sizes")) return whole();
     if (late_) assign(kNever);
     const int late_from = late_ ? last_ + 1 : 0;
     assign(late_from);
@@ -36,12 +37,7 @@ class Splitter {
     for (size_t i = 0; i < n_in; ++i) slot_[at(g_.inputs()[i])] = static_cast<int>(i);
     for (size_t i = 0; i < n_vars; ++i) slot_[at(g_.vars()[i].in)] = static_cast<int>(n_in + i);
     s.n_slots = n_in + n_vars;
-    if (last_ == 0) {
-      std::vector<int> in, out;
-      for (size_t i = 0; i < n_in; ++i) in.push_back(static_cast<int>(i));
-      s.parts.push_back({g_.clone(), in, out, needed(0)});
-      return s;
-    }
+    if (last_ == 0) return whole();
     require("parts", "a model with sizes that depend on values");
     note("parts");
     mark_crossing(s);
@@ -56,9 +52,20 @@ class Splitter {
   // the same part where they follow from sizes, the next one where they are computed.
   // What comes late is of part `late_from` or a later one; kNever leaves it out.
   static constexpr int kNever = 1 << 20;
+  Stages whole() const {
+    Stages s;
+    const size_t n_in = g_.inputs().size();
+    s.n_slots = n_in + g_.vars().size();
+    s.late_from = 1;
+    std::vector<int> in;
+    for (size_t i = 0; i < n_in; ++i) in.push_back(static_cast<int>(i));
+    s.parts.push_back({g_.clone(), in, {}, has("sizes") ? needed(0) : std::vector<bool>(n_in)});
+    return s;
+  }
+
   void assign(int late_from) {
     last_ = 0;
-    static const OpDef& shape_of = OpRegistry::global().get("shape_of");
+    static const OpDef* const shape_of = OpRegistry::global().registered("shape_of");
     // A number given from outside is read before anything runs; of more than that, or of state, what follows is
     // computed.
     const size_t n_in = g_.inputs().size();
@@ -76,18 +83,18 @@ class Splitter {
       int s = 0, k = 0;
       // Whether a tensor is a handful must not depend on the sizes it happens to have: only what follows from sizes,
       // numbers and constants is folded.
-      bool folds = x.op == &shape_of || (!ir::takes_token(*x.op) && !x.inputs.empty());
+      bool folds = x.op == shape_of || (!ir::takes_token(*x.op) && !x.inputs.empty());
       for (ValueId v : x.inputs) {
         s = std::max(s, stage_[at(v)]);
         k = std::max(k, known_[at(v)]);
-        folds = folds && (x.op == &shape_of || folds_[at(v)]);
+        folds = folds && (x.op == shape_of || folds_[at(v)]);
       }
       for (auto& u : x.sizes) s = std::max(s, known_[at(u.value)]);
       if (late_ && g_.location_of(n).note == "backward") s = std::max(s, late_from);
       if (ir::takes_token(*x.op)) s = token = std::max(s, token);
       node_stage_[at(n)] = s;
       if (s < kNever) last_ = std::max(last_, s);
-      if (x.op == &shape_of) k = s;
+      if (x.op == shape_of) k = s;
       for (ValueId v : x.outputs) {
         stage_[at(v)] = s;
         folds_[at(v)] = folds && ir::is_handful(g_.meta(v));
@@ -242,7 +249,7 @@ SizedGraph::Made& SizedGraph::find(std::span<const Meta> inputs, std::span<const
   Made m{{inputs.begin(), inputs.end()}, std::move(numbers), nullptr, nullptr, nullptr};
   try {
     auto g = std::make_shared<ir::Graph>(graph_.clone());
-    ir::bind(*g, inputs, known, kernel_evaluator());
+    ir::bind(*g, inputs, known, has("sizes") ? kernel_evaluator() : ir::Evaluator());
     m.bound = std::move(g);
   } catch (const Error& e) {
     if (e.kind() == ErrorKind::Memory) throw;  // there may be more of it the next time

@@ -17,9 +17,6 @@
 namespace lite {
 namespace {
 
-// Looked up by the engine itself, whatever the model.
-constexpr std::string_view kAlways[] = {"shape_of"};
-
 void run_case(Network& net, const mge::serial::TestCase* test) {
   if (test) {
     for (const mge::serial::TensorData& t : test->inputs) {
@@ -43,8 +40,8 @@ void add_run(const mge::Graph& g, std::set<std::string, std::less<>>* out) {
   for (auto n : g.order()) {
     const mge::ir::Node& x = g.node(n);
     out->insert(x.op->name);
-    if (auto* fused = dynamic_cast<const mge::AttrsOf<mge::FusedRegion>*>(x.attrs.get())) {
-      for (const mge::FusedStep& step : fused->value.steps) out->insert(step.op->name);
+    if (auto* fused = mge::fused_region(x.attrs.get())) {
+      for (const mge::FusedStep& step : fused->steps) out->insert(step.op->name);
     } else if (x.attrs) {
       for (const mge::NamedAttr& a : x.attrs->values())  // act="silu", steps="bias;gelu"
         if (auto* text = std::get_if<std::string>(&a.value)) {
@@ -70,7 +67,7 @@ void add_dtypes(const mge::Graph& g, std::set<std::string_view>* out) {
 }  // namespace
 
 std::string needs_of(std::span<const std::string> paths, const Config& config) {
-  std::set<std::string_view> ops(std::begin(kAlways), std::end(kAlways)), dtypes;
+  std::set<std::string_view> ops, dtypes;
   std::set<std::string, std::less<>> run;
   std::string names;
   mge::note_all_features(true);

@@ -62,5 +62,10 @@ class AttrsOf<FusedRegion> final : public AttrsBase {
 };
 template <>
 AttrSchema make_schema<FusedRegion>();
+/// Null when they are another op's. Lite has no typeinfo to ask (cmake/room.cmake).
+inline const FusedRegion* fused_region(const AttrsBase* a) {
+  return a && a->type() == &detail::type_tag<FusedRegion> ? &static_cast<const AttrsOf<FusedRegion>*>(a)->value
+                                                          : nullptr;
+}
 
 }  // namespace mge

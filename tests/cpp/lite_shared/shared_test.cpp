@@ -1,5 +1,8 @@
 // What a user of liblite.so sees: public headers only, and exceptions that cross the library's border.
 #include <gtest/gtest.h>
+#ifndef _WIN32
+#include <dlfcn.h>
+#endif
 
 #include <string>
 
@@ -19,6 +22,15 @@ TEST(LiteShared, CppApi) {
   EXPECT_THROW(net.get_io_tensor("nope"), lite::Error);
   EXPECT_THROW(net.get_io_tensor("nope"), std::runtime_error);
   EXPECT_THROW(lite::Network().load_model("/nowhere"), lite::Error);
+}
+
+// Programs of C++14 that take its address link to the library's; whoever optimises the library sees nobody who does.
+TEST(LiteShared, HasTheConstantOfTheHeader) {
+#ifndef _WIN32
+  const void* at = dlsym(RTLD_DEFAULT, "_ZN4lite6Layout6MAXDIME");
+  ASSERT_NE(at, nullptr);
+  EXPECT_EQ(*static_cast<const uint32_t*>(at), 7u);
+#endif
 }
 
 TEST(LiteShared, CApi) {

@@ -154,15 +154,16 @@ void register_batch_norm(KernelRegistry& r) {
         (a);
       },
       {.flags = kInPlace0, .workspace = bn_workspace, .layouts = batch_norm_layouts});
-  r.add("batch_norm_infer", KernelTier::Simd,
-        Kernel{.name = "simd_batch_norm_infer_16bit",
-               .refuse = refuse_not_16,
-               .run = batch_norm_infer_16,
-               .workspace = [](const KernelArgs& a) -> size_t {
-                 return static_cast<size_t>(2 * a.in[0].shape[1]) * sizeof(float);
-               },
-               .flags = kInPlace0,
-               .avoid = avoid_few_pixels});
+  if constexpr (dtype_in_build(DType::F16) || dtype_in_build(DType::BF16))
+    r.add("batch_norm_infer", KernelTier::Simd,
+          Kernel{.name = "simd_batch_norm_infer_16bit",
+                 .refuse = refuse_not_16,
+                 .run = batch_norm_infer_16,
+                 .workspace = [](const KernelArgs& a) -> size_t {
+                   return static_cast<size_t>(2 * a.in[0].shape[1]) * sizeof(float);
+                 },
+                 .flags = kInPlace0,
+                 .avoid = avoid_few_pixels});
 }
 
 }  // namespace mge::simd_nn

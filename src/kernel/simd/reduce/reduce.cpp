@@ -549,8 +549,9 @@ void register_simd_reduce(KernelRegistry& r) {
          .refuse = simd::reduce::refuse,
          .run = simd::reduce::run,
          .layouts = simd::reduce::layouts});
-  r.add("reduce", KernelTier::Simd,
-        {.name = "simd_reduce_int32", .refuse = simd::reduce::refuse_int, .run = simd::reduce::run_int});
+  if constexpr (dtype_in_build(DType::I32))
+    r.add("reduce", KernelTier::Simd,
+          {.name = "simd_reduce_int32", .refuse = simd::reduce::refuse_int, .run = simd::reduce::run_int});
 }
 
 }  // namespace mge
