@@ -17,6 +17,7 @@ int64_t reach(DType t) {  // of any zero point
 }  // namespace
 
 void install_byte_rows(const ByteRows& rows) { g_rows = rows; }
+const ByteRows& byte_rows() { return g_rows; }
 
 QuantStore::QuantStore(const KernelArgs& a, const std::string& act, int64_t terms, bool vectors) : y_(a.out[0]) {
   const Quant &x = a.in[0].quant, &w = a.in[1].quant;
@@ -93,6 +94,24 @@ void QuantStore::matrix_row(const int32_t* sums, int64_t at, int64_t n, int64_t 
   const bool many = scale_.size() > 1;
   const size_t first = many && row_scale_ ? static_cast<size_t>(row) : 0;
   run({sums, n, &scale_[first], many && !row_scale_, bias_ && row_bias_ ? bias_ + row : bias_, !row_bias_}, at);
+}
+
+void QuantStore::channels(const int32_t* sums, int64_t at, int64_t n, int64_t first) const {
+  const bool many = scale_.size() > 1;
+  run({sums, n, &scale_[many ? static_cast<size_t>(first) : 0], many, bias_ ? bias_ + first : nullptr, 1}, at);
+}
+
+void QuantStore::repeat(int64_t channels, int64_t count) {
+  channels_ = channels;
+  for (int64_t i = 0; i < count; ++i) {
+    if (scale_.size() > 1) scales_.insert(scales_.end(), scale_.begin(), scale_.end());
+    if (bias_) biases_.insert(biases_.end(), bias_, bias_ + channels);
+  }
+}
+
+void QuantStore::positions(const int32_t* sums, int64_t at, int64_t count) const {
+  const bool many = !scales_.empty();
+  run({sums, count * channels_, many ? scales_.data() : scale_.data(), many, bias_ ? biases_.data() : nullptr, 1}, at);
 }
 
 void QuantStore::finish() const {

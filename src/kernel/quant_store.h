@@ -29,8 +29,10 @@ struct ToBytes {
 struct ByteRows {
   void (*i8)(const ToBytes&, const SumRow&, int8_t* y) = nullptr;
   void (*u8)(const ToBytes&, const SumRow&, uint8_t* y) = nullptr;
+  bool (*convolves)(const KernelArgs&) = nullptr;  // whether a qconv2d has a kernel along channels, by dot products
 };
 void install_byte_rows(const ByteRows& rows);
+const ByteRows& byte_rows();
 
 class QuantStore {
  public:
@@ -41,6 +43,11 @@ class QuantStore {
   void same_channel(const int32_t* sums, int64_t at, int64_t n, int64_t channel) const;
   /// The same for a row of a matrix product, whose columns (or rows) are the channels.
   void matrix_row(const int32_t* sums, int64_t at, int64_t n, int64_t row) const;
+  /// The same for channels [first, first+n) of one position, where channels lie innermost.
+  void channels(const int32_t* sums, int64_t at, int64_t n, int64_t first) const;
+  /// The same for all channels of `count` positions, at most as many as repeat() was told.
+  void positions(const int32_t* sums, int64_t at, int64_t count) const;
+  void repeat(int64_t channels, int64_t count);
   /// After all elements.
   void finish() const;
 
@@ -51,7 +58,10 @@ class QuantStore {
 
   const TensorArg& y_;
   std::vector<float> scale_;  // of the product: one, or one per channel
-  bool row_scale_;            // of a matrix product: channels are rows
+  int64_t channels_ = 0;      // of repeat(), with what belongs to each element of its positions
+  std::vector<float> scales_;
+  std::vector<int32_t> biases_;
+  bool row_scale_;  // of a matrix product: channels are rows
   const int32_t* bias_ = nullptr;
   bool row_bias_ = false, raw_, vectors_;
   ToBytes to_;

@@ -155,6 +155,7 @@ const char* refuse_conv2d(const KernelArgs& a) {
   return sums_of(g, way_of(g)) ? nullptr : "no compiled oneDNN kernel";
 }
 const char* avoid_conv2d(const KernelArgs& a) {
+  if (byte_rows().convolves && byte_rows().convolves(a)) return "simd multiplies bytes in channels-last order";
   return cost::library_pays(conv_geom_of<QConv2dAttrs>(a).flops(), 1) ? nullptr : "small; simd is faster";
 }
 size_t workspace_conv2d(const KernelArgs& a) {

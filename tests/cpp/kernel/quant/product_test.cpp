@@ -44,7 +44,7 @@ Operand operand(DType t, Quant q, const Shape& shape, Fill fill, uint32_t seed) 
 
 // The elements in row-major order, whatever order the kernel gives them in.
 std::vector<char> run(const Kernel& k, const OpDef& op, const AttrsBase* attrs, const std::vector<Operand>& in,
-                      const Meta& out) {
+                      const Meta& out, bool prepared = false) {
   auto arg = [](const Meta& m, void* p) {
     return TensorArg{p, m.dtype, m.shape, Layout::contiguous(m.shape), m.quant};
   };
@@ -65,6 +65,13 @@ std::vector<char> run(const Kernel& k, const OpDef& op, const AttrsBase* attrs, 
   if (k.workspace) {
     workspace.resize(k.workspace(a) + 64);
     a.workspace = reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(workspace.data()) + 63) / 64 * 64);
+  }
+  std::vector<char> weight;
+  if (prepared) {
+    weight.resize(k.prepare.bytes(a) + 64);
+    void* to = reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(weight.data()) + 63) / 64 * 64);
+    k.prepare.run(a, to);
+    a.prepared = to;
   }
   k.run(a);
   copy_strided(y[0], arg(out, plain.data()));
@@ -87,6 +94,9 @@ int check(const char* name, Attrs attrs, const std::vector<Operand>& in) {
   for (auto& k : kernels) {
     if (k->refuse && k->refuse(a)) continue;
     EXPECT_EQ(run(*k, op, attrs.get(), in, out), want) << k->name << " " << attrs->print();
+    if (k->prepare.bytes && k->prepare.bytes(a)) {
+      EXPECT_EQ(run(*k, op, attrs.get(), in, out, true), want) << k->name << ", prepared " << attrs->print();
+    }
     ++compared;
   }
   return compared;
@@ -106,6 +116,11 @@ TEST(QuantProductTest, Convolutions) {
       {{2, 37, 7, 9}, {65, 37, 3, 3}, {1, 1}, {1, 1}, {1, 1}, 1},    // columns
       {{2, 33, 5, 6}, {17, 33, 1, 1}, {1, 1}, {0, 0}, {1, 1}, 1},    // pixels
       {{1, 5, 9, 8}, {7, 5, 3, 2}, {2, 1}, {0, 2}, {1, 2}, 1},
+      {{2, 12, 9, 30}, {24, 12, 1, 1}, {1, 1}, {0, 0}, {1, 1}, 1},    // vectors that reach into the next position
+      {{2, 3, 13, 29}, {40, 3, 3, 3}, {2, 2}, {1, 1}, {1, 1}, 1},     // few channels, rows that windows do not reach
+      {{1, 20, 6, 17}, {33, 20, 1, 1}, {2, 3}, {0, 0}, {1, 1}, 1},    // 1x1 with a stride
+      {{1, 260, 3, 5}, {530, 260, 2, 2}, {1, 1}, {2, 3}, {2, 3}, 1},  // a panel after the other; outputs of padding
+                                                                      // alone
       {{2, 6, 6, 6}, {3, 4, 2, 3, 3}, {1, 1}, {1, 1}, {1, 1}, 3},
       {{1, 8, 6, 6}, {8, 1, 1, 3, 3}, {1, 1}, {1, 1}, {1, 1}, 8},
       {{1, 2, 5, 75}, {2, 1, 1, 3, 3}, {1, 1}, {1, 1}, {1, 1}, 2},   // depthwise: several vectors and a rest
@@ -130,6 +145,7 @@ TEST(QuantProductTest, Convolutions) {
             std::vector<Operand> in{operand(xt, xq, c.x, f, 1), operand(DType::QI8, wq, c.w, f, 2)};
             if (f == Fill::Random || f == Fill::Mixed)
               in.push_back(operand(DType::QI32, product_quant(xq, wq, 1), {1, o, 1, 1}, Fill::Random, 3));
+            SCOPED_TRACE(c.x.str() + " " + c.w.str() + (in.size() == 3 ? " bias" : ""));
             EXPECT_GE(check("qconv2d", make_attrs(at), in), 2);
           }
   });
