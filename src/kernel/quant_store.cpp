@@ -95,6 +95,16 @@ void QuantStore::matrix_row(const int32_t* sums, int64_t at, int64_t n, int64_t 
   run({sums, n, &scale_[first], many && !row_scale_, bias_ && row_bias_ ? bias_ + row : bias_, !row_bias_}, at);
 }
 
+void QuantStore::pixels(const int32_t* sums, int64_t at, int64_t count, int64_t channels) const {
+  SumRow r{sums, channels, scale_.data(), scale_.size() > 1, bias_, bias_ != nullptr};
+  if (!r.scale_step && !bias_) r.n *= count, count = 1;
+  if (vectors_ && (y_.dtype == DType::QI8 || y_.dtype == DType::QU8)) {
+    r.rows = count;
+    return run(r, at);
+  }
+  for (; count > 0; --count, r.sums += r.n, at += r.n) run(r, at);
+}
+
 void QuantStore::finish() const {
   if (is_packed(y_.dtype)) pack4(wide_.data(), y_.ptr, y_.numel());
 }

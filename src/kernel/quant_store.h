@@ -17,6 +17,7 @@ struct SumRow {
   int64_t scale_step;
   const int32_t* bias;  // may be null
   int64_t bias_step;
+  int64_t rows = 1;  // so many such rows lie behind each other
 };
 /// How sums become 8-bit integers. Sums plus bias do not leave 32 bits.
 struct ToBytes {
@@ -41,6 +42,8 @@ class QuantStore {
   void same_channel(const int32_t* sums, int64_t at, int64_t n, int64_t channel) const;
   /// The same for a row of a matrix product, whose columns (or rows) are the channels.
   void matrix_row(const int32_t* sums, int64_t at, int64_t n, int64_t row) const;
+  /// So many positions of a channels-last result behind each other: each is a row of all `channels`.
+  void pixels(const int32_t* sums, int64_t at, int64_t count, int64_t channels) const;
   /// After all elements.
   void finish() const;
 
