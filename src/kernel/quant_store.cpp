@@ -101,17 +101,14 @@ void QuantStore::channels(const int32_t* sums, int64_t at, int64_t n, int64_t fi
   run({sums, n, &scale_[many ? static_cast<size_t>(first) : 0], many, bias_ ? bias_ + first : nullptr, 1}, at);
 }
 
-void QuantStore::repeat(int64_t channels, int64_t count) {
-  channels_ = channels;
-  for (int64_t i = 0; i < count; ++i) {
-    if (scale_.size() > 1) scales_.insert(scales_.end(), scale_.begin(), scale_.end());
-    if (bias_) biases_.insert(biases_.end(), bias_, bias_ + channels);
+void QuantStore::pixels(const int32_t* sums, int64_t at, int64_t count, int64_t channels) const {
+  SumRow r{sums, channels, scale_.data(), scale_.size() > 1, bias_, bias_ != nullptr};
+  if (!r.scale_step && !bias_) r.n *= count, count = 1;
+  if (vectors_ && (y_.dtype == DType::QI8 || y_.dtype == DType::QU8)) {
+    r.rows = count;
+    return run(r, at);
   }
-}
-
-void QuantStore::positions(const int32_t* sums, int64_t at, int64_t count) const {
-  const bool many = !scales_.empty();
-  run({sums, count * channels_, many ? scales_.data() : scale_.data(), many, bias_ ? biases_.data() : nullptr, 1}, at);
+  for (; count > 0; --count, r.sums += r.n, at += r.n) run(r, at);
 }
 
 void QuantStore::finish() const {

@@ -17,6 +17,7 @@ struct SumRow {
   int64_t scale_step;
   const int32_t* bias;  // may be null
   int64_t bias_step;
+  int64_t rows = 1;  // so many such rows lie behind each other
 };
 /// How sums become 8-bit integers. Sums plus bias do not leave 32 bits.
 struct ToBytes {
@@ -45,9 +46,8 @@ class QuantStore {
   void matrix_row(const int32_t* sums, int64_t at, int64_t n, int64_t row) const;
   /// The same for channels [first, first+n) of one position, where channels lie innermost.
   void channels(const int32_t* sums, int64_t at, int64_t n, int64_t first) const;
-  /// The same for all channels of `count` positions, at most as many as repeat() was told.
-  void positions(const int32_t* sums, int64_t at, int64_t count) const;
-  void repeat(int64_t channels, int64_t count);
+  /// So many positions of a channels-last result behind each other: each is a row of all `channels`.
+  void pixels(const int32_t* sums, int64_t at, int64_t count, int64_t channels) const;
   /// After all elements.
   void finish() const;
 
@@ -58,10 +58,7 @@ class QuantStore {
 
   const TensorArg& y_;
   std::vector<float> scale_;  // of the product: one, or one per channel
-  int64_t channels_ = 0;      // of repeat(), with what belongs to each element of its positions
-  std::vector<float> scales_;
-  std::vector<int32_t> biases_;
-  bool row_scale_;  // of a matrix product: channels are rows
+  bool row_scale_;            // of a matrix product: channels are rows
   const int32_t* bias_ = nullptr;
   bool row_bias_ = false, raw_, vectors_;
   ToBytes to_;

@@ -166,18 +166,17 @@ void run(const KernelArgs& a) {
     const int64_t o = p * width;
     simd::dots(b.rows, b.count, panels + o * t.k, t.columns - o > t.lanes ? 2 : 1, first + o, sums, ldc);
   };
-  QuantStore store(a, a.as<QConv2dAttrs>().act, g.c * g.kh * g.kw, true);
+  const QuantStore store(a, a.as<QConv2dAttrs>().act, g.c * g.kh * g.kw, true);
 
   // A weight that stays in the second cache meets one block after the other, whose sums are stored together. Vectors of
   // the last panel may reach into the next row: it is taken first, and overwritten there.
   if (static_cast<int64_t>(t.panel_bytes()) <= machine().l2 / 2) {
-    store.repeat(g.o, most);
     parallel_for(blocks, fma_grain(most * t.k * t.columns / 8 + 1), [&](int64_t begin, int64_t end) {
       std::vector<int32_t> sums(static_cast<size_t>(most * g.o + width));
       for (int64_t i = begin; i < end; ++i) {
         const Block b = block(i);
         for (int64_t p = wide - 1; p >= 0; --p) panel(b, p, sums.data() + p * width, g.o);
-        store.positions(sums.data(), b.at * g.o, b.count);
+        store.pixels(sums.data(), b.at * g.o, b.count, g.o);
       }
     });
     return store.finish();

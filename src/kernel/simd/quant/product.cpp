@@ -10,6 +10,7 @@
 #include "kernel/quant_storage.h"
 #include "kernel/quant_store.h"
 #include "kernel/simd/quant/conv_last.h"
+#include "kernel/simd/quant/depthwise_last.h"
 #include "kernel/simd/quant/product_raw.h"
 #include "op/in_build.h"
 
@@ -287,6 +288,7 @@ void register_simd_quant_product(KernelRegistry& r) {
   if constexpr (in_build("qconv2d") || in_build("qconv2d_dx") || in_build("qmatmul"))
     install_byte_rows({simd::to_bytes, simd::to_bytes, takes_dots});
   r.add("qconv2d", KernelTier::Simd, qconv2d_last());
+  r.add("qconv2d", KernelTier::Simd, qconv2d_depthwise_last());
   r.add("qconv2d", KernelTier::Simd,
         Kernel{.name = "simd_qconv2d_depthwise", .refuse = refuse_not_depthwise, .run = run_depthwise});
   r.add("qconv2d", KernelTier::Simd, Kernel{.name = "simd_qconv2d", .run = run_qconv2d});

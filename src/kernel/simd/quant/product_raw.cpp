@@ -159,20 +159,23 @@ void bytes(const ToBytes& to, const SumRow& r, Q* HWY_RESTRICT y) {
   };
   const int32_t* biases = r.bias && r.bias_step ? r.bias : nullptr;
   const float* scales = r.scale_step ? r.scale : nullptr;
-  int64_t i = 0;
-  for (; i + kLanes <= r.n; i += kLanes)
-    step(r.sums + i, biases ? biases + i : nullptr, scales ? scales + i : nullptr, y + i);
-  if (i == r.n) return;
-  // The rest as a vector: short rows are nothing else.
-  const auto rest = static_cast<size_t>(r.n - i);
-  HWY_ALIGN int32_t some_sums[kLanes] = {}, some_biases[kLanes] = {};
-  HWY_ALIGN float some_scales[kLanes] = {};
-  Q some[kLanes];
-  std::memcpy(some_sums, r.sums + i, rest * sizeof(int32_t));
-  if (biases) std::memcpy(some_biases, biases + i, rest * sizeof(int32_t));
-  if (scales) std::memcpy(some_scales, scales + i, rest * sizeof(float));
-  step(some_sums, biases ? some_biases : nullptr, scales ? some_scales : nullptr, some);
-  std::memcpy(y + i, some, rest);
+  const int32_t* sums = r.sums;
+  for (int64_t row = 0; row < r.rows; ++row, sums += r.n, y += r.n) {
+    int64_t i = 0;
+    for (; i + kLanes <= r.n; i += kLanes)
+      step(sums + i, biases ? biases + i : nullptr, scales ? scales + i : nullptr, y + i);
+    if (i == r.n) continue;
+    // The rest as a vector: short rows are nothing else.
+    const auto rest = static_cast<size_t>(r.n - i);
+    HWY_ALIGN int32_t some_sums[kLanes] = {}, some_biases[kLanes] = {};
+    HWY_ALIGN float some_scales[kLanes] = {};
+    Q some[kLanes];
+    std::memcpy(some_sums, sums + i, rest * sizeof(int32_t));
+    if (biases) std::memcpy(some_biases, biases + i, rest * sizeof(int32_t));
+    if (scales) std::memcpy(some_scales, scales + i, rest * sizeof(float));
+    step(some_sums, biases ? some_biases : nullptr, scales ? some_scales : nullptr, some);
+    std::memcpy(y + i, some, rest);
+  }
 }
 void bytes_i8(const ToBytes& to, const SumRow& r, int8_t* y) { bytes(to, r, y); }
 void bytes_u8(const ToBytes& to, const SumRow& r, uint8_t* y) { bytes(to, r, y); }
