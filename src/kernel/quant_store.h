@@ -30,7 +30,9 @@ struct ToBytes {
 struct ByteRows {
   void (*i8)(const ToBytes&, const SumRow&, int8_t* y) = nullptr;
   void (*u8)(const ToBytes&, const SumRow&, uint8_t* y) = nullptr;
-  bool (*convolves)(const KernelArgs&) = nullptr;  // whether a qconv2d has a kernel along channels, by dot products
+  // Whether a qconv2d, or a qmatmul, has a kernel by dot products of bytes.
+  bool (*conv_dots)(const KernelArgs&) = nullptr;
+  bool (*matmul_dots)(const KernelArgs&) = nullptr;
 };
 void install_byte_rows(const ByteRows& rows);
 const ByteRows& byte_rows();

@@ -155,7 +155,7 @@ const char* refuse_conv2d(const KernelArgs& a) {
   return sums_of(g, way_of(g)) ? nullptr : "no compiled oneDNN kernel";
 }
 const char* avoid_conv2d(const KernelArgs& a) {
-  if (byte_rows().convolves && byte_rows().convolves(a)) return "simd multiplies bytes in channels-last order";
+  if (byte_rows().conv_dots && byte_rows().conv_dots(a)) return "simd multiplies bytes in channels-last order";
   return cost::library_pays(conv_geom_of<QConv2dAttrs>(a).flops(), 1) ? nullptr : "small; simd is faster";
 }
 size_t workspace_conv2d(const KernelArgs& a) {
@@ -203,6 +203,7 @@ const char* refuse_gemm(const KernelArgs& a) {
   return gemm_of(a) ? nullptr : "no compiled oneDNN kernel";
 }
 const char* avoid_gemm(const KernelArgs& a) {
+  if (byte_rows().matmul_dots && byte_rows().matmul_dots(a)) return "simd packs the weight once";
   const MatmulGeom g = matmul_geom(a.as<QMatmulAttrs>(), a.in[0].shape, a.in[1].shape);
   const double flops = 2.0 * static_cast<double>(a.out[0].numel()) * static_cast<double>(g.k);
   return cost::library_pays(flops, 1) ? nullptr : "small; simd is faster";

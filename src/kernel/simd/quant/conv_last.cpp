@@ -1,6 +1,7 @@
-// qconv2d in channels-last order on CPUs with the dot product of bytes: the taps of an output lie in memory as a few
-// runs of channels, so there are no columns to fill, and a row of sums is one position's channels. x is brought into
-// unsigned bytes between zeros once; what that adds to each sum follows from the weight and is where the sum begins.
+// qconv2d in channels-last order, and qmatmul, on CPUs with the dot product of bytes: the taps of an output lie in
+// memory as a few runs of channels, so there are no columns to fill, and a row of sums is one position's channels. x is
+// brought into unsigned bytes between zeros once; what that adds to each sum follows from the weight and is where the
+// sum begins.
 #include "kernel/simd/quant/conv_last.h"
 
 #include <algorithm>
@@ -29,7 +30,7 @@ struct Taps {
   uint8_t flip;                                // makes bytes unsigned
   int32_t zero;                                // of the unsigned bytes
 
-  explicit Taps(const KernelArgs& a) : g(conv_geom_of<QConv2dAttrs>(a)) {
+  Taps(const KernelArgs& a, const ConvGeom& geom) : g(geom) {
     c = round_to(g.c, 4);
     const bool pixels = g.kh * g.kw == 1 && g.sh == 1 && g.sw == 1 && g.ph == 0 && g.pw == 0;
     h = pixels ? 1 : (g.oh - 1) * g.sh + (g.kh - 1) * g.dh + 1;
@@ -86,9 +87,15 @@ void fill_image(const Taps& t, const int8_t* x, uint8_t* to) {
   });
 }
 
-// w [o,c,kh,kw] as panels of two vectors of outputs, the last perhaps of one: [k/4][outputs][4], k by part and channel;
-// behind them where sums begin.
-void pack(const Taps& t, const int8_t* w, int8_t* panels) {
+// A weight as it lies: distances of outputs, channels and taps.
+struct Weight {
+  const int8_t* w;
+  int64_t output, channel, tap;
+};
+
+// As panels of two vectors of outputs, the last perhaps of one: [k/4][outputs][4], k by tap and channel; behind them
+// where sums begin.
+void pack(const Taps& t, const Weight& from, int8_t* panels) {
   const ConvGeom& g = t.g;
   auto* first = reinterpret_cast<int32_t*>(panels + t.panel_bytes());
   parallel_for(t.columns, byte_grain(8 * t.k), [&](int64_t begin, int64_t end) {
@@ -97,8 +104,8 @@ void pack(const Taps& t, const int8_t* w, int8_t* panels) {
       int8_t* to = panels + panel * t.k + (o - panel) * 4;
       int32_t sum = 0;
       for (int64_t k = 0; k < t.k; ++k) {
-        const int64_t ch = k % t.c, tap = k / t.c;  // parts follow one another as taps do
-        const int8_t v = o < g.o && ch < g.c ? w[(o * g.c + ch) * g.kh * g.kw + tap] : int8_t{0};
+        const int64_t ch = k % t.c, at = o * from.output + ch * from.channel + k / t.c * from.tap;
+        const int8_t v = o < g.o && ch < g.c ? from.w[at] : int8_t{0};
         to[k / 4 * width * 4 + k % 4] = v;
         sum += v;
       }
@@ -107,30 +114,14 @@ void pack(const Taps& t, const int8_t* w, int8_t* panels) {
   });
 }
 
-const char* refuse(const KernelArgs& a) {
+const char* refuse_types(const KernelArgs& a) {
   if (!simd::dot_lanes()) return "no dot product of bytes";
   if (a.in[0].dtype != DType::QI8 && a.in[0].dtype != DType::QU8) return "needs a qint8 or quint8 image";
   if (a.in[1].dtype != DType::QI8) return "needs a qint8 weight";
-  if (is_packed(a.out[0].dtype)) return "packed result";
-  const ConvGeom g = conv_geom_of<QConv2dAttrs>(a);
-  if (g.groups != 1) return "groups";
-  return g.empty() || g.c == 0 || g.o == 0 ? "empty" : nullptr;
+  return is_packed(a.out[0].dtype) ? "packed result" : nullptr;
 }
-
-void layouts(const KernelArgs& a, TensorArg* in, TensorArg* out) {
-  ask_channels_last(in[0]);
-  for (size_t i = 1; i < a.in.size(); ++i) ask_row_major(in[i]);
-  ask_channels_last(out[0]);
-}
-
-size_t prepared(const KernelArgs& a) { return Taps(a).prepared_bytes(); }
-void prepare(const KernelArgs& a, void* to) { pack(Taps(a), a.in[1].data<int8_t>(), static_cast<int8_t*>(to)); }
 
 size_t aligned(size_t bytes) { return (bytes + 63) / 64 * 64; }
-size_t workspace(const KernelArgs& a) {
-  const Taps t(a);
-  return aligned(t.image_bytes()) + aligned(t.prepared_bytes());
-}
 
 // A few outputs of one row, all that one call of dots takes.
 struct Block {
@@ -138,15 +129,14 @@ struct Block {
   simd::DotRows rows;
 };
 
-void run(const KernelArgs& a) {
-  const Taps t(a);
+void run(const KernelArgs& a, const Taps& t, const Weight& weight, const QuantStore& store) {
   const ConvGeom& g = t.g;
   auto* image = static_cast<uint8_t*>(a.workspace);
   fill_image(t, a.in[0].data<int8_t>(), image);
   const auto* panels = static_cast<const int8_t*>(a.prepared);
   if (!panels) {
     int8_t* own = reinterpret_cast<int8_t*>(image + aligned(t.image_bytes()));
-    pack(t, a.in[1].data<int8_t>(), own);
+    pack(t, weight, own);
     panels = own;
   }
   const auto* first = reinterpret_cast<const int32_t*>(panels + t.panel_bytes());
@@ -166,7 +156,6 @@ void run(const KernelArgs& a) {
     const int64_t o = p * width;
     simd::dots(b.rows, b.count, panels + o * t.k, t.columns - o > t.lanes ? 2 : 1, first + o, sums, ldc);
   };
-  const QuantStore store(a, a.as<QConv2dAttrs>().act, g.c * g.kh * g.kw, true);
 
   // A weight that stays in the second cache meets one block after the other, whose sums are stored together. Vectors of
   // the last panel may reach into the next row: it is taken first, and overwritten there.
@@ -197,16 +186,79 @@ void run(const KernelArgs& a) {
   store.finish();
 }
 
+// The two ops: each says what its taps are and how its weight lies.
+struct Conv {
+  static const char* refuse(const KernelArgs& a) {
+    if (const char* why = refuse_types(a)) return why;
+    const ConvGeom g = conv_geom_of<QConv2dAttrs>(a);
+    if (g.groups != 1) return "groups";
+    return g.empty() || g.c == 0 || g.o == 0 ? "empty" : nullptr;
+  }
+  static Taps taps(const KernelArgs& a) { return {a, conv_geom_of<QConv2dAttrs>(a)}; }
+  static Weight weight(const KernelArgs& a, const ConvGeom& g) {
+    const int64_t window = g.kh * g.kw;
+    return {a.in[1].data<int8_t>(), g.c * window, window, 1};
+  }
+  static const std::string& act(const KernelArgs& a) { return a.as<QConv2dAttrs>().act; }
+  static void layouts(const KernelArgs& a, TensorArg* in, TensorArg* out) {
+    ask_channels_last(in[0]);
+    for (size_t i = 1; i < a.in.size(); ++i) ask_row_major(in[i]);
+    ask_channels_last(out[0]);
+  }
+};
+
+// A product is a convolution of a row of pixels, its columns the channels.
+struct Product {
+  static const char* refuse(const KernelArgs& a) {
+    if (const char* why = refuse_types(a)) return why;
+    if (a.in[1].shape.rank != 2) return "a batch of second operands";
+    if (a.as<QMatmulAttrs>().ta) return "a transposed first operand";
+    if (!a.in[0].quant.per_tensor() || (a.in.size() == 3 && a.in[2].shape.rank == 2)) return "rows are the channels";
+    return a.in[0].numel() && a.out[0].numel() ? nullptr : "empty";
+  }
+  static Taps taps(const KernelArgs& a) {
+    const MatmulGeom m = matmul_geom(a.as<QMatmulAttrs>(), a.in[0].shape, a.in[1].shape);
+    ConvGeom g{};
+    g.n = g.h = g.oh = g.kh = g.kw = g.sh = g.sw = g.dh = g.dw = g.groups = 1;
+    g.w = g.ow = m.batch.numel() * m.m;
+    g.c = m.k, g.o = m.n;
+    return {a, g};
+  }
+  static Weight weight(const KernelArgs& a, const ConvGeom& g) {
+    const bool rows = a.as<QMatmulAttrs>().tb;
+    return {a.in[1].data<int8_t>(), rows ? g.c : 1, rows ? 1 : g.o, 0};
+  }
+  static const std::string& act(const KernelArgs& a) { return a.as<QMatmulAttrs>().act; }
+  static constexpr void (*layouts)(const KernelArgs&, TensorArg*, TensorArg*) = nullptr;
+};
+
+template <class Op>
+Kernel kernel(const char* name) {
+  constexpr auto prepared = [](const KernelArgs& a) { return Op::taps(a).prepared_bytes(); };
+  return {.name = name,
+          .refuse = Op::refuse,
+          .run =
+              [](const KernelArgs& a) {
+                const Taps t = Op::taps(a);
+                run(a, t, Op::weight(a, t.g), QuantStore(a, Op::act(a), t.g.c * t.g.kh * t.g.kw, true));
+              },
+          .workspace =
+              [](const KernelArgs& a) {
+                const Taps t = Op::taps(a);
+                return aligned(t.image_bytes()) + aligned(t.prepared_bytes());
+              },
+          .layouts = Op::layouts,
+          .prepare = {1, prepared, [](const KernelArgs& a, void* to) {
+                        const Taps t = Op::taps(a);
+                        pack(t, Op::weight(a, t.g), static_cast<int8_t*>(to));
+                      }}};
+}
+
 }  // namespace
 
-bool takes_dots(const KernelArgs& a) { return !refuse(a); }
-Kernel qconv2d_last() {
-  return {.name = "simd_qconv2d_last",
-          .refuse = refuse,
-          .run = run,
-          .workspace = workspace,
-          .layouts = layouts,
-          .prepare = {1, prepared, prepare}};
-}
+bool conv_takes_dots(const KernelArgs& a) { return !Conv::refuse(a); }
+bool matmul_takes_dots(const KernelArgs& a) { return !Product::refuse(a); }
+Kernel qconv2d_last() { return kernel<Conv>("simd_qconv2d_last"); }
+Kernel qmatmul_dots() { return kernel<Product>("simd_qmatmul_dots"); }
 
 }  // namespace mge::simd_nn
