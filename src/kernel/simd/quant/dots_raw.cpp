@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "kernel/simd/quant/product_raw.h"
+#include "kernel/simd/targets.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -21,6 +22,13 @@ int32_t four(const uint8_t* a) {
   std::memcpy(&word, a, sizeof word);
   return word;
 }
+
+// A build for some instruction sets alone (MGE_ISAS) may leave out the wide tiles.
+#ifdef MGE_SOME_ISAS
+constexpr bool kHas512 = MGE_ISA_AVX512;
+#else
+constexpr bool kHas512 = true;
+#endif
 
 // R rows against a panel of V vectors. NOTE(perf): 24 sums, 2 vectors of the panel and one of a row are 27 registers of
 // 32; 256 bits have half of them, so there calls of more than 4 rows are cut.
@@ -75,13 +83,13 @@ bool has_vnni256() {
 int64_t dot_lanes() {
   static const bool wide = has_vnni512(), narrow = has_vnni256();
   const int64_t columns = igemm_columns();  // two vectors of the instruction set that is in use
-  if (columns == 32 && wide) return 16;
+  if (kHas512 && columns == 32 && wide) return 16;
   return columns == 16 && narrow ? 8 : 0;
 }
 
 void dots(const DotRows& a, int64_t rows, const int8_t* b, int vectors, const int32_t* first, int32_t* sums,
           int64_t ldc) {
-  const bool wide = dot_lanes() == 16;
+  const bool wide = kHas512 && dot_lanes() == 16;
   const Tile* tiles = wide ? k512[vectors - 1] : k256[vectors - 1];
   const int64_t most = wide ? kDotRows : 4;
   for (int64_t i = 0; i < rows; i += most)
