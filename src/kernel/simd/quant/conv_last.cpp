@@ -24,14 +24,15 @@ int64_t round_to(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit;
 // Where the taps of a convolution lie in the image between zeros, and its weight in panels.
 struct Taps {
   ConvGeom g;
-  int64_t c, h, w;  // of the image: channels, whole words; rows and columns that windows reach
-  int64_t parts, length, k, rows, row_length;  // rows of outputs
-  int64_t lanes, columns;                      // of all panels
-  uint8_t flip;                                // makes bytes unsigned
-  int32_t zero;                                // of the unsigned bytes
+  int64_t h, w;  // of the image: rows and columns that windows reach
+  // Runs of bytes of a window, each `run` and then, to a whole word, what lies there, with zeros in the weight.
+  int64_t parts, run, length, k;
+  int64_t rows, row_length;  // of outputs
+  int64_t lanes, columns;    // of all panels
+  uint8_t flip;              // makes bytes unsigned
+  int32_t zero;              // of the unsigned bytes
 
   Taps(const KernelArgs& a, const ConvGeom& geom) : g(geom) {
-    c = round_to(g.c, 4);
     const bool pixels = g.kh * g.kw == 1 && g.sh == 1 && g.sw == 1 && g.ph == 0 && g.pw == 0;
     h = pixels ? 1 : (g.oh - 1) * g.sh + (g.kh - 1) * g.dh + 1;
     w = pixels ? g.h * g.w : (g.ow - 1) * g.sw + (g.kw - 1) * g.dw + 1;
@@ -39,20 +40,21 @@ struct Taps {
     row_length = pixels ? g.oh * g.ow : g.ow;
     if (pixels) g.h = 1, g.w = w;
     parts = g.dw == 1 ? g.kh : g.kh * g.kw;
-    length = g.dw == 1 ? g.kw * c : c;
+    run = g.dw == 1 ? g.kw * g.c : g.c;
+    length = round_to(run, 4);
     k = parts * length;
     lanes = simd::dot_lanes();
     columns = round_to(g.o, lanes);
     flip = a.in[0].dtype == DType::QI8 ? 0x80 : 0;
     zero = a.in[0].quant.zero_point + flip;
   }
-  size_t image_bytes() const { return static_cast<size_t>(g.n * h * w * c); }
+  size_t image_bytes() const { return static_cast<size_t>(g.n * h * w * g.c + 4); }
   size_t panel_bytes() const { return static_cast<size_t>(columns * k); }
   size_t prepared_bytes() const { return panel_bytes() + static_cast<size_t>(columns) * sizeof(int32_t); }
   std::vector<int64_t> offsets() const {
     std::vector<int64_t> at;
     for (int64_t r = 0; r < g.kh; ++r)
-      for (int64_t s = 0; s < (g.dw == 1 ? 1 : g.kw); ++s) at.push_back((r * g.dh * w + s * g.dw) * c);
+      for (int64_t s = 0; s < (g.dw == 1 ? 1 : g.kw); ++s) at.push_back((r * g.dh * w + s * g.dw) * g.c);
     return at;
   }
 };
@@ -70,19 +72,16 @@ void flipped(const int8_t* x, int64_t n, uint8_t flip, uint8_t* to) {
 
 void fill_image(const Taps& t, const int8_t* x, uint8_t* to) {
   const ConvGeom& g = t.g;
-  parallel_for(g.n * t.h, byte_grain(t.w * t.c), [&](int64_t begin, int64_t end) {
+  const int64_t row_bytes = t.w * g.c;
+  std::memset(to + t.image_bytes() - 4, 0, 4);
+  parallel_for(g.n * t.h, byte_grain(row_bytes), [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
-      uint8_t* y = to + row * t.w * t.c;
+      uint8_t* y = to + row * row_bytes;
       const int64_t from = row % t.h - g.ph, before = std::min(g.pw, t.w),
                     count = std::clamp<int64_t>(t.w - before, 0, g.w);
-      if (from < 0 || from >= g.h || count < t.w || t.c != g.c) std::memset(y, t.zero, static_cast<size_t>(t.w * t.c));
-      if (from < 0 || from >= g.h) continue;
-      const int8_t* pixels = x + (row / t.h * g.h + from) * g.w * g.c;
-      y += before * t.c;
-      if (t.c == g.c)
-        flipped(pixels, count * g.c, t.flip, y);
-      else
-        for (int64_t i = 0; i < count; ++i) flipped(pixels + i * g.c, g.c, t.flip, y + i * t.c);
+      const bool outside = from < 0 || from >= g.h;
+      if (outside || count < t.w) std::memset(y, t.zero, static_cast<size_t>(row_bytes));
+      if (!outside) flipped(x + (row / t.h * g.h + from) * g.w * g.c, count * g.c, t.flip, y + before * g.c);
     }
   });
 }
@@ -104,12 +103,13 @@ void pack(const Taps& t, const Weight& from, int8_t* panels) {
       int8_t* to = panels + panel * t.k + (o - panel) * 4;
       int32_t sum = 0;
       for (int64_t k = 0; k < t.k; ++k) {
-        const int64_t ch = k % t.c, at = o * from.output + ch * from.channel + k / t.c * from.tap;
-        const int8_t v = o < g.o && ch < g.c ? from.w[at] : int8_t{0};
+        const int64_t in = k % t.length, of = k / t.length * t.run + in;  // of all taps and channels
+        const int64_t at = o * from.output + of % g.c * from.channel + of / g.c * from.tap;
+        const int8_t v = o < g.o && in < t.run ? from.w[at] : int8_t{0};
         to[k / 4 * width * 4 + k % 4] = v;
         sum += v;
       }
-      first[o] = -t.zero * sum;
+      first[o] = static_cast<int32_t>(-static_cast<uint32_t>(t.zero) * static_cast<uint32_t>(sum));
     }
   });
 }
@@ -149,7 +149,7 @@ void run(const KernelArgs& a, const Taps& t, const Weight& weight, const QuantSt
     return Block{
         row * t.row_length + x,
         std::min(most, t.row_length - x),
-        {image + ((n * t.h + y * g.sh) * t.w + x * g.sw) * t.c, g.sw * t.c, offsets.data(), t.parts, t.length}};
+        {image + ((n * t.h + y * g.sh) * t.w + x * g.sw) * g.c, g.sw * g.c, offsets.data(), t.parts, t.length}};
   };
   const int64_t width = 2 * t.lanes, wide = (t.columns + width - 1) / width;
   auto panel = [&](const Block& b, int64_t p, int32_t* sums, int64_t ldc) {
