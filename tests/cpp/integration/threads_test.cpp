@@ -76,6 +76,22 @@ Case conv_groups(Sizes& r) {
       graph(format("%x: f32[{},{},{},{}], %w: f32[{},{},{},{},{}]", g.n, groups * c, g.h, g.w, groups, o, c, g.k, g.k),
             "%y = conv2d %x, %w " + g.attrs(format(", groups={}", groups)))};
 }
+Case conv_integers(Sizes& r) {
+  const Window g(r);
+  const bool depthwise = r.odds(2);
+  const int64_t c = r(1, 70), o = depthwise ? c : r(1, 70);
+  const std::string w = depthwise ? format("{},1,1", c) : format("{},{}", o, c);
+  return {graph(format("%x: f32[{},{},{},{}], %w: f32[{},{},{}]", g.n, c, g.h, g.w, w, g.k, g.k),
+                "%a = quantize %x {type=qint8(0.02,0)}\n%b = quantize %w {type=qint8(0.02,0)}\n%0 = qconv2d %a, %b " +
+                    g.attrs(format(", groups={}, type=qint8(0.1,0)", depthwise ? c : 1)) + "\n%y = dequantize %0")};
+}
+Case product_integers(Sizes& r) {
+  const bool tb = r.odds(2);
+  const int64_t k = r(1, 150), n = r(1, 150);
+  return {graph(format("%x: f32[{},{}], %w: f32[{},{}]", r(1, 90), k, tb ? n : k, tb ? k : n),
+                "%a = quantize %x {type=quint8(0.02,99)}\n%b = quantize %w {type=qint8(0.02,0)}\n" +
+                    format("%0 = qmatmul %a, %b {{tb={}, type=qint8(0.1,0)}}\n%y = dequantize %0", tb))};
+}
 Case conv_dx(Sizes& r) {
   const Window g(r);
   const int64_t c = r(1, 24), o = r(1, 24);
@@ -220,6 +236,8 @@ Case adam(Sizes& r) {
 constexpr Family kFamilies[] = {
     {"conv", conv},
     {"conv_groups", conv_groups},
+    {"conv_integers", conv_integers},
+    {"product_integers", product_integers},
     {"conv_dx", conv_dx},
     {"conv_dw", conv_dw},
     {"conv_3d", conv_3d},
