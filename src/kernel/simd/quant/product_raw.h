@@ -44,5 +44,8 @@ void to_bytes(const ToBytes& to, const SumRow& r, uint8_t* y);
 /// float32 as 8-bit integers.
 void quantize(const float* x, int64_t n, float scale, int32_t zero, QuantRange range, int8_t* y);
 void quantize(const float* x, int64_t n, float scale, int32_t zero, QuantRange range, uint8_t* y);
+/// The real numbers of 8-bit integers.
+void dequantize(const int8_t* x, int64_t n, float scale, int32_t zero, float* y);
+void dequantize(const uint8_t* x, int64_t n, float scale, int32_t zero, float* y);
 
 }  // namespace mge::simd
