@@ -69,6 +69,26 @@ void product(const int16_t* a, int64_t rows, int64_t kp, const int16_t* b, int64
   }
 }
 
+void dots_of_bytes(const int16_t* a, const int8_t* b, int64_t rows, int64_t k, int32_t* sums) {
+  const D32 d32;
+  const D16 d16;
+  const hn::Rebind<int8_t, D16> d8;
+  constexpr int64_t kStep = 2 * kLanes;
+  for (int64_t j = 0; j < rows; ++j, b += k) {
+    auto even = hn::Zero(d32), odd = even, even2 = even, odd2 = even;
+    int64_t i = 0;
+    for (; i + 2 * kStep <= k; i += 2 * kStep) {
+      even = hn::ReorderWidenMulAccumulate(d32, hn::LoadU(d16, a + i), hn::PromoteTo(d16, hn::LoadU(d8, b + i)), even,
+                                           odd);
+      even2 = hn::ReorderWidenMulAccumulate(d32, hn::LoadU(d16, a + i + kStep),
+                                            hn::PromoteTo(d16, hn::LoadU(d8, b + i + kStep)), even2, odd2);
+    }
+    int32_t sum = hn::GetLane(hn::SumOfLanes(d32, hn::Add(hn::Add(even, odd), hn::Add(even2, odd2))));
+    for (; i < k; ++i) sum += a[i] * b[i];
+    sums[j] = sum;
+  }
+}
+
 // The lower and upper half of x, each times w, added to sums. NOTE(perf): two instructions for 8 products on ARM, whose
 // multiply-add widens.
 HWY_INLINE void add_products(hn::Vec<D16> x, int16_t w, hn::Vec<D32> (&sums)[2]) {
@@ -251,6 +271,7 @@ namespace mge::simd {
 HWY_EXPORT(columns_of_panel);
 HWY_EXPORT(product);
 HWY_EXPORT(sums_of_taps);
+HWY_EXPORT(dots_of_bytes);
 HWY_EXPORT(bytes_i8);
 HWY_EXPORT(bytes_u8);
 HWY_EXPORT(quantized_i8);
@@ -261,6 +282,9 @@ HWY_EXPORT(real_u8);
 int64_t igemm_columns() { return HWY_DYNAMIC_DISPATCH(columns_of_panel)(); }
 void igemm(const int16_t* a, int64_t rows, int64_t kp, const int16_t* b, int64_t columns, int32_t* c, int64_t ldc) {
   HWY_DYNAMIC_DISPATCH(product)(a, rows, kp, b, columns, c, ldc);
+}
+void byte_dots(const int16_t* a, const int8_t* b, int64_t rows, int64_t k, int32_t* sums) {
+  HWY_DYNAMIC_DISPATCH(dots_of_bytes)(a, b, rows, k, sums);
 }
 void tap_sums(const int16_t* x, const int64_t* from, const int16_t* w, int64_t taps, int64_t n, int32_t* sums) {
   HWY_DYNAMIC_DISPATCH(sums_of_taps)(x, from, w, taps, n, sums);
