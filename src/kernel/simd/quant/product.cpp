@@ -277,6 +277,31 @@ void run_qmatmul(const KernelArgs& a) {
   store.finish();
 }
 
+// A few rows with a weight that lies in rows: each is read as it lies.
+const char* refuse_dots(const KernelArgs& a) {
+  const auto& at = a.as<QMatmulAttrs>();
+  if (a.in[1].dtype != DType::QI8) return "needs a qint8 weight";
+  return at.ta || !at.tb || a.in[1].shape.rank != 2 ? "needs rows of both operands" : nullptr;
+}
+const char* avoid_many_rows(const KernelArgs& a) {
+  const MatmulGeom g = matmul_geom(a.as<QMatmulAttrs>(), a.in[0].shape, a.in[1].shape);
+  return g.batch.numel() * g.m >= 4 ? "many rows" : nullptr;
+}
+void run_dots(const KernelArgs& a) {
+  const MatmulGeom g = matmul_geom(a.as<QMatmulAttrs>(), a.in[0].shape, a.in[1].shape);
+  if (a.out[0].numel() == 0) return;
+  const QuantStore store(a, a.as<QMatmulAttrs>().act, g.k, true);
+  const Words x = centred<int16_t>(a.in[0]);
+  std::vector<int32_t> sums(static_cast<size_t>(g.n));
+  for (int64_t r = 0; r < g.batch.numel() * g.m; ++r) {
+    parallel_for(g.n, fma_grain(g.k), [&](int64_t begin, int64_t end) {
+      simd::byte_dots(x.data() + r * g.k, a.in[1].data<int8_t>() + begin * g.k, end - begin, g.k, sums.data() + begin);
+    });
+    store.matrix_row(sums.data(), r * g.n, g.n, r % g.m);
+  }
+  store.finish();
+}
+
 // Packing costs as much as a product with a few rows.
 const char* avoid_few_rows(const KernelArgs& a) {
   const MatmulGeom g = matmul_geom(a.as<QMatmulAttrs>(), a.in[0].shape, a.in[1].shape);
@@ -293,6 +318,8 @@ void register_simd_quant_product(KernelRegistry& r) {
         Kernel{.name = "simd_qconv2d_depthwise", .refuse = refuse_not_depthwise, .run = run_depthwise});
   r.add("qconv2d", KernelTier::Simd, Kernel{.name = "simd_qconv2d", .run = run_qconv2d});
   r.add("qconv2d_dx", KernelTier::Simd, Kernel{.name = "simd_qconv2d_dx", .run = run_qconv2d_dx});
+  r.add("qmatmul", KernelTier::Simd,
+        Kernel{.name = "simd_qmatmul_rows", .refuse = refuse_dots, .run = run_dots, .avoid = avoid_many_rows});
   r.add("qmatmul", KernelTier::Simd, qmatmul_dots());
   r.add("qmatmul", KernelTier::Simd, Kernel{.name = "simd_qmatmul", .run = run_qmatmul, .avoid = avoid_few_rows});
 }

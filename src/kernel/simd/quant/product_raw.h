@@ -32,6 +32,9 @@ void igemm(const int16_t* a, int64_t rows, int64_t kp, const int16_t* b, int64_t
 void igemm(const int8_t* a, int64_t rows, int64_t kp, const int8_t* b, int64_t columns, int32_t* c, int64_t ldc);
 bool igemm_takes_bytes();
 
+/// sums[j] = sum over i < k of a[i] * b[j*k + i], for j < rows.
+void byte_dots(const int16_t* a, const int8_t* b, int64_t rows, int64_t k, int32_t* sums);
+
 /// sums[i] = sum over t < taps of w[t] * x[from[t] + i], for i < n: a row of a depthwise convolution. Reads and writes
 /// up to kTapSlack elements beyond.
 inline constexpr int64_t kTapSlack = 64;
@@ -44,5 +47,8 @@ void to_bytes(const ToBytes& to, const SumRow& r, uint8_t* y);
 /// float32 as 8-bit integers.
 void quantize(const float* x, int64_t n, float scale, int32_t zero, QuantRange range, int8_t* y);
 void quantize(const float* x, int64_t n, float scale, int32_t zero, QuantRange range, uint8_t* y);
+/// The real numbers of 8-bit integers.
+void dequantize(const int8_t* x, int64_t n, float scale, int32_t zero, float* y);
+void dequantize(const uint8_t* x, int64_t n, float scale, int32_t zero, float* y);
 
 }  // namespace mge::simd
