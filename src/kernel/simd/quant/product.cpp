@@ -311,7 +311,7 @@ const char* avoid_few_rows(const KernelArgs& a) {
 void register_simd_quant_product(KernelRegistry& r) {
   if constexpr (in_build("qconv2d") || in_build("qconv2d_dx") || in_build("qmatmul"))
     install_byte_rows({simd::to_bytes, simd::to_bytes});
-  r.add("qconv2d", KernelTier::Simd, qconv2d_depthwise_last());
+  if constexpr (in_build("qconv2d")) r.add("qconv2d", KernelTier::Simd, qconv2d_depthwise_last());
   r.add("qconv2d", KernelTier::Simd,
         Kernel{.name = "simd_qconv2d_depthwise", .refuse = refuse_not_depthwise, .run = run_depthwise});
   r.add("qconv2d", KernelTier::Simd, Kernel{.name = "simd_qconv2d", .run = run_qconv2d});
