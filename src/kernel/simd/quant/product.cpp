@@ -312,15 +312,17 @@ const char* avoid_few_rows(const KernelArgs& a) {
 void register_simd_quant_product(KernelRegistry& r) {
   if constexpr (in_build("qconv2d") || in_build("qconv2d_dx") || in_build("qmatmul"))
     install_byte_rows({simd::to_bytes, simd::to_bytes, conv_takes_dots, matmul_takes_dots});
-  r.add("qconv2d", KernelTier::Simd, qconv2d_last());
-  r.add("qconv2d", KernelTier::Simd, qconv2d_depthwise_last());
+  if constexpr (in_build("qconv2d")) {
+    r.add("qconv2d", KernelTier::Simd, qconv2d_last());
+    r.add("qconv2d", KernelTier::Simd, qconv2d_depthwise_last());
+  }
   r.add("qconv2d", KernelTier::Simd,
         Kernel{.name = "simd_qconv2d_depthwise", .refuse = refuse_not_depthwise, .run = run_depthwise});
   r.add("qconv2d", KernelTier::Simd, Kernel{.name = "simd_qconv2d", .run = run_qconv2d});
   r.add("qconv2d_dx", KernelTier::Simd, Kernel{.name = "simd_qconv2d_dx", .run = run_qconv2d_dx});
   r.add("qmatmul", KernelTier::Simd,
         Kernel{.name = "simd_qmatmul_rows", .refuse = refuse_dots, .run = run_dots, .avoid = avoid_many_rows});
-  r.add("qmatmul", KernelTier::Simd, qmatmul_dots());
+  if constexpr (in_build("qmatmul")) r.add("qmatmul", KernelTier::Simd, qmatmul_dots());
   r.add("qmatmul", KernelTier::Simd, Kernel{.name = "simd_qmatmul", .run = run_qmatmul, .avoid = avoid_few_rows});
 }
 
