@@ -205,6 +205,8 @@ const char* refuse_gemm(const KernelArgs& a) {
 const char* avoid_gemm(const KernelArgs& a) {
   if (byte_rows().matmul_dots && byte_rows().matmul_dots(a)) return "simd packs the weight once";
   const MatmulGeom g = matmul_geom(a.as<QMatmulAttrs>(), a.in[0].shape, a.in[1].shape);
+  const auto& at = a.as<QMatmulAttrs>();
+  if (at.tb && !at.ta && g.batch.numel() * g.m < 4) return "few rows; simd reads the weight as it lies";
   const double flops = 2.0 * static_cast<double>(a.out[0].numel()) * static_cast<double>(g.k);
   return cost::library_pays(flops, 1) ? nullptr : "small; simd is faster";
 }
