@@ -52,9 +52,11 @@ void ForkMutex::check_kept(const char* what) const {
 
 void CallMutex::wait() {
   check_kept("network");
-  const Waiting now(*this);
-  mutex_.lock();
-  took();
+  {
+    const Waiting now(*this);
+    mutex_.lock();
+  }
+  took();  // not while the list has it: who owns what it waits for is a ring that others follow for ever
   owner.store(std::this_thread::get_id(), std::memory_order_relaxed);
 }
 

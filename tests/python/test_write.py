@@ -225,6 +225,7 @@ OTHERS = {
     "python/megengine/logger.py": "a log that grows while the program runs",
     "python/megengine/utils/persistent_cache.py": "the lock file beside the cache",
     "python/megengine/distributed/server.py": "the null device, in the place of its owner's output",
+    "src/base/small_file.cpp": "a file of a line or two, which it reads",
     "src/dist/shm.cpp": "memory that processes share",
     "python/megengine/core/_inference.py": "a file without a name that Lite writes a profile to",
     "python/megengine/tools/graph_view/__init__.py": "the same",

@@ -184,5 +184,24 @@ TEST(LiteThreads, SharedHandles) {
   for (auto& t : tensors) LITE_destroy_tensor(t);
 }
 
+// One asks whether a run is over while the run's own thread gets the network, for which it waited since others ask,
+// too.
+TEST(LiteThreads, RunsAsideOfANetworkThatOthersAskGoOn) {
+  auto net = test::load("graph g(%x: f32[8]) { %y = exp %x } returns(%y)");
+  std::atomic<int> done = 0;
+  std::atomic<bool> over = false;
+  net->set_async_callback([&] { ++done; });
+  std::vector<std::thread> asking;
+  for (int t = 0; t < 3; ++t)
+    asking.emplace_back([&] {
+      while (!over) net->get_input_name(0);
+    });
+  for (int i = 0; i < 5000; ++i) net->forward();
+  net->wait();
+  over = true;
+  for (auto& t : asking) t.join();
+  EXPECT_EQ(done, 5000);
+}
+
 }  // namespace
 }  // namespace lite
