@@ -189,22 +189,27 @@ class GradManager:
                 "before the next. For gradients of gradients use a second GradManager inside."
             )
         _core.note_use(self)
-        session = _core.GradSession()
-        session.start()
-        self._session = session
-        self._kept = sessions.enter(session)
-        for spec in self._specs.values():
-            tensor = spec.tensor()
-            if tensor is not None:
-                session.attach(tensor, spec.receive)
+        try:
+            self._session = session = _core.GradSession()
+            session.start()
+            self._kept = sessions.enter(session)
+            for spec in self._specs.values():
+                tensor = spec.tensor()
+                if tensor is not None:
+                    session.attach(tensor, spec.receive)
+        except BaseException:  # a signal's, too: `with` leaves only what was entered
+            self.release()
+            raise
 
     def release(self) -> None:
         """Stop recording and forget what was recorded."""
         session, self._session = self._session, None
-        self._gradients.clear()
-        if session is not None:
-            sessions.leave(session)
-            session.stop()
+        try:
+            self._gradients.clear()
+        finally:  # though a signal's handler raises
+            if session is not None:
+                sessions.leave(session)
+                session.stop()
 
     def backward(
         self,
@@ -285,7 +290,11 @@ class GradManager:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.release()
+        try:
+            self.release()
+        except BaseException:
+            self.release()
+            raise
 
     def __or__(self, other: Any) -> GradManagerGroup:
         if not isinstance(other, (GradManager, GradManagerGroup)):
